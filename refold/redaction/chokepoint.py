@@ -679,10 +679,8 @@ def _mended(item: dict[str, Any]) -> tuple[_Json, bool]:
         found = _storable("item", item)
         if b"null" not in found[1] or found[0] == item:  # NaN is written as null
             return found, False
-    changes = 0
-    with suppress(RecursionError):
-        item, changes = repaired(item)
-    return _storable("item", item), changes > 0
+    clean, changes = repaired(item)
+    return _storable("item", clean), changes > 0
 
 
 def _told(beside: JsonObject, warnings: list[str]) -> dict[str, Any]:

@@ -97,9 +97,8 @@ class RefoldSessionStore(_Protocol):
     def hooks(self) -> Any:
         """For ``ClaudeAgentOptions(hooks=…)``: the model is sent what the log may keep.
 
-        That is of what tools return, and of prompts, which the SDK lets nobody change:
-        one in which something is found is refused.  Tools are given what the vault
-        allows for placeholders in their arguments.
+        What tools return is redacted, and a prompt in which something is found refused:
+        the SDK lets nobody change it.  Tools are given what the vault allows.
         """
         hooks = {"PreToolUse": self._give, "PostToolUse": self._hide}
         return {

@@ -175,6 +175,7 @@ class RefoldSessionService(adk.BaseSessionService):
         """Erase a session; it may begin again.  Raises OnHold under a legal hold."""
         place = _Place(app_name, user_id, session_id.strip())
         self._secrets.pop(place, None)
+        self._did_share.pop(place, None)
         await settled(lambda: erased(self._session(place), "the ADK"))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
@@ -246,8 +247,7 @@ class RefoldSessionService(adk.BaseSessionService):
     def _share(self, place: _Place, key: str | None, made: Mapping[str, Any]) -> None:
         """Keep what other sessions see of a state.
 
-        Who dies before it leaves that to who reads the session next: it is then not
-        shown for what is newer.
+        If this process dies before, who reads the session next does it.
         """
         name = key or self._session(place).session_id
         for scope, user_id in ((_APP, None), (_USER, place.user_id)):
@@ -256,7 +256,8 @@ class RefoldSessionService(adk.BaseSessionService):
                 self._shared(place.app, user_id).append_items(
                     FORMAT, [native], unscanned="stub"
                 )
-        self._did_share[place] = key
+        if _of(made["state"], _APP, _USER):
+            self._did_share[place] = key
 
     def _share_late(self, place: _Place, known: Mapping[str, Any]) -> None:
         last = known["to_share"]
