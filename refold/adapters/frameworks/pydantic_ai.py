@@ -294,17 +294,14 @@ class RefoldConversationStore(ai.ConversationStore):
 
         def known() -> list[Any]:
             record = self._kept(session).record
-            some = stored or self._messages(record.head_id if record else None)
-            return _dumped(some)
+            head = record.head_id if record else None
+            return _dumped(stored or [one.message for one in self._history(head, None)])
 
         told = as_stored(session, FORMAT, _dumped(history), known=known)
         found: list[Any] = ModelMessagesTypeAdapter.validate_python(
             [one["message"] for one in told]
         )
         return found
-
-    def _messages(self, head_id: str | None) -> list[Any]:
-        return [one.message for one in self._history(head_id, None)]
 
     def _write(self, name: str, made: list[Native], expected: str | None) -> None:
         session = self._session(name)
