@@ -38,12 +38,7 @@ from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.subjects import Subject, Subjects
 from refold.adapters.sql.tables import of_stream, stream_of, within
 from refold.adapters.sql.tree import Tree
-from refold.adapters.streams import (
-    Blobs,
-    EncryptedStreams,
-    encrypted_head,
-    user_key,
-)
+from refold.adapters.streams import Blobs, EncryptedStreams, encrypted_head, user_key
 from refold.domain.canonical import canonical
 from refold.domain.chain import leaf_hash, root_of
 from refold.domain.erasure import (

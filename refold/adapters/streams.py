@@ -43,32 +43,12 @@ from refold.adapters.rows import (
     unpack,
 )
 from refold.adapters.sql.recorder import Recorder
+from refold.domain import errors, ports
 from refold.domain.canonical import canonical
 from refold.domain.chain import length_prefixed
 from refold.domain.envelope import Blob, Envelope
-from refold.domain.errors import (
-    CorruptEvent,
-    Erased,
-    Expired,
-    Frozen,
-    KeyUnavailable,
-    StoreUnavailable,
-)
 from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId, written
-from refold.domain.ports import (
-    PAGE,
-    Append,
-    Appended,
-    Conflict,
-    Duplicate,
-    Head,
-    Keyed,
-    Outcome,
-    Standing,
-    Status,
-    StoredView,
-)
 from refold.domain.session import SessionState
 from refold.redaction.chokepoint import RedactedEvent
 
@@ -85,7 +65,7 @@ def encrypted_head(row: HeadRow, state: SessionState, key: SessionKey) -> HeadRo
 
 
 # The columns of a head row that its state is sealed with, in their order.
-_Columns: TypeAlias = tuple[int, bytes, Status, int, int, int]
+_Columns: TypeAlias = tuple[int, bytes, ports.Status, int, int, int]
 
 
 def _sealed_state(state: SessionState, key: SessionKey, columns: _Columns) -> bytes:
@@ -93,14 +73,14 @@ def _sealed_state(state: SessionState, key: SessionKey, columns: _Columns) -> by
     return seal(key.cipher, canonical(state.dump()), context)
 
 
-def opened_head(stream: StreamId, row: HeadRow, key: SessionKey) -> Head:
+def opened_head(stream: StreamId, row: HeadRow, key: SessionKey) -> ports.Head:
     """What the row says.  Raises CorruptEvent if it is not what was written."""
     try:
         seq, last, status, _, _, tokens, begun, now = row
         context = _of_head(stream, (seq, last, status, tokens, begun, now))
         dumped = orjson.loads(unseal(key.cipher, row.state, context))
     except InvalidTag:
-        raise CorruptEvent(
+        raise errors.CorruptEvent(
             f"session {stream.session_id!r} {stream.stream}",
             seq=row.seq,
             reason="the head row is not what was written",
@@ -110,23 +90,23 @@ def opened_head(stream: StreamId, row: HeadRow, key: SessionKey) -> Head:
     return head_of(state, row)
 
 
-def head_of(state: SessionState, row: HeadRow) -> Head:
+def head_of(state: SessionState, row: HeadRow) -> ports.Head:
     """The head of that state and row; one that is frozen is what it was before."""
     _, last, said, _, _, tokens, created, updated = row
-    status: Status = THAWED.get(said, said)  # type: ignore[assignment]  # one of them
-    return Head(state, last, status, tokens, created, updated, status != said)
+    status: ports.Status = THAWED.get(said, said)  # type: ignore[assignment]  # one of them
+    return ports.Head(state, last, status, tokens, created, updated, status != said)
 
 
 def check_not_erased(stream: StreamId, row: HeadRow) -> None:
     """Raises Erased."""
     if row.status == "erased":
-        raise Erased(f"session {stream.session_id!r}")
+        raise errors.Erased(f"session {stream.session_id!r}")
 
 
 def check_not_frozen(row: HeadRow) -> None:
     """Raises Frozen."""
     if row.status in FROZEN.values():
-        raise Frozen("the user")
+        raise errors.Frozen("the user")
 
 
 def _of_head(stream: StreamId, columns: _Columns) -> bytes:
@@ -164,9 +144,9 @@ class Blobs:
                 place = _of_blob(address)
                 packed = self._keys.unseal(user_id, session_id, body, place)
                 if packed == _EXPIRED:
-                    raise Expired(sha256)
+                    raise errors.Expired(sha256)
                 return unpack(packed)
-        raise CorruptEvent(f"blob {sha256}", seq=0, reason="it does not open")
+        raise errors.CorruptEvent(f"blob {sha256}", seq=0, reason="it does not open")
 
     def rows(self, blobs: Iterable[Blob], key: SessionKey) -> tuple[BlobRow, ...]:
         """The blobs, encrypted under this key."""
@@ -199,43 +179,43 @@ class EncryptedStreams:
         self.recorder, self.keys = recorder, keys
         self.mapper = EncryptingMapper(keys)
 
-    def head(self, stream: StreamId) -> Head:
+    def head(self, stream: StreamId) -> ports.Head:
         return _twice(lambda: self.open_head(stream, self.recorder.head_row(stream)))
 
-    def open_head(self, stream: StreamId, row: HeadRow | None) -> Head:
+    def open_head(self, stream: StreamId, row: HeadRow | None) -> ports.Head:
         """What a head row says.  Raises Erased, CorruptEvent, KeyUnavailable."""
         if row is None:
             self.keys.refuse_erased(stream.user_id, stream.session_id)
-            return Head(SessionState(stream))
+            return ports.Head(SessionState(stream))
         check_not_erased(stream, row)
         return opened_head(stream, row, self._key_of(stream, row.key_check))
 
-    def append(self, request: Append) -> Outcome:
+    def append(self, request: ports.Append) -> ports.Outcome:
         if request.base.state.head_seq == 0:
             self._admit(request)
         try:
             batch = self.batch(request)
-        except KeyUnavailable as error:
+        except errors.KeyUnavailable as error:
             return self._vanished(request.state.stream, error)
         try:
             self.recorder.insert_events(batch.events, batch=batch)
         except NotInserted as refused:
             return self._refused(request, refused.outcome)
-        except StoreUnavailable:
+        except errors.StoreUnavailable:
             self.refuse_erased(request.state.stream)
             raise
-        return Appended(head_of(request.state, batch.head))
+        return ports.Appended(head_of(request.state, batch.head))
 
     def append_soon(
-        self, request: Append, done: Callable[[Outcome | Exception], None]
+        self, request: ports.Append, done: Callable[[ports.Outcome | Exception], None]
     ) -> bool:
         def written(outcome: WriteOutcome | Exception) -> None:
-            result: Outcome | Exception
+            result: ports.Outcome | Exception
             try:
                 if isinstance(outcome, Exception):
                     result = outcome
                 elif isinstance(outcome, Wrote):
-                    result = Appended(head_of(request.state, outcome.head))
+                    result = ports.Appended(head_of(request.state, outcome.head))
                 else:
                     result = self._refused(request, outcome)
             except Exception as error:
@@ -245,14 +225,14 @@ class EncryptedStreams:
         try:
             batch = self.batch(request)
             self.recorder.insert_events(batch.events, batch=batch, done=written)
-        except (KeyUnavailable, QueueFull):
+        except (errors.KeyUnavailable, QueueFull):
             return False  # ``append`` finds out why there is no key
         return True
 
     def append_exclusive(
-        self, stream: StreamId, build: Callable[[Head], Append]
-    ) -> Outcome:
-        requests: list[Append] = []
+        self, stream: StreamId, build: Callable[[ports.Head], ports.Append]
+    ) -> ports.Outcome:
+        requests: list[ports.Append] = []
 
         def batch(row: HeadRow | None) -> Batch:
             request = build(self.open_head(stream, row))
@@ -263,14 +243,14 @@ class EncryptedStreams:
 
         try:
             outcome = self.recorder.write_exclusive(stream, batch)
-        except StoreUnavailable:
+        except errors.StoreUnavailable:
             self.refuse_erased(stream)
             raise
         if isinstance(outcome, Wrote):
-            return Appended(head_of(requests[-1].state, outcome.head))
+            return ports.Appended(head_of(requests[-1].state, outcome.head))
         return self._refused(requests[-1], outcome)
 
-    def batch(self, request: Append, key: SessionKey | None = None) -> Batch:
+    def batch(self, request: ports.Append, key: SessionKey | None = None) -> Batch:
         """The rows of an append, encrypted under this key, else under the session's."""
         state, base, now = request.state, request.base, request.now
         stream, prev, tokens = state.stream, base.hash, base.tokens
@@ -296,7 +276,7 @@ class EncryptedStreams:
             rows.append(row)
             prev = row.hash
             cut += event.blobs
-        status: Status = "closed" if state.closed else "open"
+        status: ports.Status = "closed" if state.closed else "open"
         begun = base.created_at if expected else request.events[0].ts
         sealed = _sealed_state(state, key, (seq, prev, status, tokens, begun, now))
         return Batch(
@@ -317,7 +297,7 @@ class EncryptedStreams:
         origin = state.forked_from if state.stream.stream == MAIN else None
         return refs._replace(origin=origin[0]) if origin else refs
 
-    def _admit(self, request: Append) -> None:
+    def _admit(self, request: ports.Append) -> None:
         """Make a new session's key, but never in place of one that was lost.
 
         The key store is asked, not what this process remembers: the user may have been
@@ -332,21 +312,25 @@ class EncryptedStreams:
             self.keys.user(user_id, now=None)
         self.keys.session(user_id, session_id, now=request.now)
 
-    def _vanished(self, stream: StreamId, error: KeyUnavailable) -> Outcome:
+    def _vanished(
+        self, stream: StreamId, error: errors.KeyUnavailable
+    ) -> ports.Outcome:
         """What became of a stream whose key is gone: was it erased, and let in again?
 
         Raises ``error`` if it is there all the same, Erased.
         """
         if self.recorder.head_row(stream) is not None:
             raise error
-        return Conflict(self.open_head(stream, None))
+        return ports.Conflict(self.open_head(stream, None))
 
-    def _refused(self, request: Append, outcome: Moved | Duplicate) -> Outcome:
+    def _refused(
+        self, request: ports.Append, outcome: Moved | ports.Duplicate
+    ) -> ports.Outcome:
         """What an append that wrote nothing found in its way, or what is there since.
 
         Raises Frozen, and what reading the head raises.
         """
-        if isinstance(outcome, Duplicate):
+        if isinstance(outcome, ports.Duplicate):
             return outcome
         stream, row = request.state.stream, outcome.head
         if request.base.state.head_seq == 0 and (origin := request.state.forked_from):
@@ -355,20 +339,20 @@ class EncryptedStreams:
         if known is not None:
             check_not_frozen(known)
         elif self.recorder.is_frozen(self.keys.user_ref(stream.user_id)):
-            raise Frozen("the user")
+            raise errors.Frozen("the user")
         try:
-            return Conflict(self.open_head(stream, row))
-        except KeyUnavailable:
-            return Conflict(self.head(stream))
+            return ports.Conflict(self.open_head(stream, row))
+        except errors.KeyUnavailable:
+            return ports.Conflict(self.head(stream))
 
     def refuse_erased(self, stream: StreamId) -> None:
         """Raises Erased, where the database was too busy: an erasure keeps it busy, and
         who waits for that in vain would try again.
         """
-        with suppress(StoreUnavailable, KeyUnavailable):
+        with suppress(errors.StoreUnavailable, errors.KeyUnavailable):
             self._nothing(stream)
 
-    def receipt(self, stream: StreamId, idempotency_key: str) -> Duplicate | None:
+    def receipt(self, stream: StreamId, idempotency_key: str) -> ports.Duplicate | None:
         row = self.recorder.head_row(stream)
         if row is None:
             return None
@@ -377,15 +361,17 @@ class EncryptedStreams:
         address = receipt_address(user, stream, idempotency_key)
         return self.recorder.receipt(stream, address)
 
-    def known(self, stream: StreamId, keys: Sequence[str]) -> dict[str, Duplicate]:
+    def known(
+        self, stream: StreamId, keys: Sequence[str]
+    ) -> dict[str, ports.Duplicate]:
         """The seqs that were written of drafts with these keys, of those that were."""
         try:
             user = self.keys.user(stream.user_id, now=None)
-        except KeyUnavailable:
+        except errors.KeyUnavailable:
             return {}  # a new user; of another, the append says so
         names = {receipt_address(user, stream, _OF_DRAFT + key): key for key in keys}
         found = self.recorder.uses(stream, [*names])
-        return {names[use.address]: Duplicate(*use[1:]) for use in found}
+        return {names[use.address]: ports.Duplicate(*use[1:]) for use in found}
 
     def read(
         self,
@@ -428,7 +414,7 @@ class EncryptedStreams:
         """
         try:
             return [self.mapper.to_domain_event(row) for row in rows()]
-        except CorruptEvent:
+        except errors.CorruptEvent:
             return [self.envelope(row) for row in rows()]
 
     def envelope(self, row: EncryptedEvent) -> Envelope:
@@ -439,27 +425,27 @@ class EncryptedStreams:
         try:
             envelope: Envelope = self.mapper.to_domain_event(row)
             return envelope.decoded()
-        except CorruptEvent:
+        except errors.CorruptEvent:
             self.key(row.columns[0])
             raise
 
     def blob(self, stream: StreamId, sha256: str) -> bytes | None:
         try:
             found = Blobs(self.recorder, self.keys, stream).read(sha256)
-        except CorruptEvent:
+        except errors.CorruptEvent:
             self.key(stream)
             raise
         if found is None:
             self._nothing(stream)
         return found
 
-    def load_view(self, stream: StreamId, name: str) -> StoredView | None:
+    def load_view(self, stream: StreamId, name: str) -> ports.StoredView | None:
         """The stored state of a projection; empty if it is not what was stored."""
         return self._view(stream, name, self.recorder.view_row(stream, name))
 
     def _view(
         self, stream: StreamId, name: str, row: ViewRow | None
-    ) -> StoredView | None:
+    ) -> ports.StoredView | None:
         if row is None:
             return None
         # SQLite takes any type in any column.
@@ -471,11 +457,11 @@ class EncryptedStreams:
             plain = self.keys.unseal(*stream[:2], row.body, context)
             body = orjson.loads(unpack(plain))
         except (InvalidTag, TypeError, ValueError):
-            return StoredView(through, derived)
-        return StoredView(through, derived, body, shown, made)
+            return ports.StoredView(through, derived)
+        return ports.StoredView(through, derived, body, shown, made)
 
     def save_view(
-        self, stream: StreamId, name: str, view: StoredView, *, replaces: int
+        self, stream: StreamId, name: str, view: ports.StoredView, *, replaces: int
     ) -> bool:
         key = self.keys.session(stream.user_id, stream.session_id, now=None)
         context = _of_view(stream, name, view.through_seq, view.derived_seq)
@@ -486,22 +472,24 @@ class EncryptedStreams:
             stream, name, row, replaces=replaces, key_check=key.check
         )
 
-    def standing(self, stream: StreamId, name: str, *, shown: bool = False) -> Standing:
+    def standing(
+        self, stream: StreamId, name: str, *, shown: bool = False
+    ) -> ports.Standing:
         return _twice(lambda: self._standing(stream, name, shown=shown))
 
-    def _standing(self, stream: StreamId, name: str, *, shown: bool) -> Standing:
+    def _standing(self, stream: StreamId, name: str, *, shown: bool) -> ports.Standing:
         """Where a row does not open they are read apart: it may be needed by nobody."""
-        found = self.recorder.standing(stream, name, shown=shown, limit=PAGE)
+        found = self.recorder.standing(stream, name, shown=shown, limit=ports.PAGE)
         head = self.open_head(stream, found.head)
         view = self._view(stream, name, found.view)
         try:
-            return Standing(head, view, *self._together(stream, found[2:]))
-        except CorruptEvent:
-            known = view or StoredView(0, 0)
-            new = self.read(stream, after=known.through_seq, limit=PAGE)
+            return ports.Standing(head, view, *self._together(stream, found[2:]))
+        except errors.CorruptEvent:
+            known = view or ports.StoredView(0, 0)
+            new = self.read(stream, after=known.through_seq, limit=ports.PAGE)
             derived = stream._replace(stream=name)
-            made = self.read(derived, after=known.derived_seq, limit=PAGE)
-            return Standing(head, view, new=new, derived=made)
+            made = self.read(derived, after=known.derived_seq, limit=ports.PAGE)
+            return ports.Standing(head, view, new=new, derived=made)
 
     def _together(
         self, stream: StreamId, parts: Sequence[Sequence[EncryptedEvent]]
@@ -540,7 +528,7 @@ class EncryptedStreams:
     def _key_of(self, stream: StreamId, check: bytes) -> SessionKey:
         key = self.keys.session(*stream[:2], now=None, check=check)
         if check and key.check != check:
-            raise KeyUnavailable(
+            raise errors.KeyUnavailable(
                 f"session {stream.session_id!r} was written with another key",
                 remedy="restore the key store that belongs to this database",
             )
@@ -551,13 +539,13 @@ def user_key(recorder: Recorder, keys: KeyRing, user_id: str, *, now: int) -> Us
     """The user's key; a new user's is made, but never in place of a lost one."""
     try:
         return keys.user(user_id, now=None)
-    except KeyUnavailable:
+    except errors.KeyUnavailable:
         if recorder.knows(user_id):
             raise
     return keys.user(user_id, now=now)
 
 
-def _drafts(keys: Sequence[Keyed]) -> dict[int, tuple[str, int]]:
+def _drafts(keys: Sequence[ports.Keyed]) -> dict[int, tuple[str, int]]:
     """By the index of an event, the key of its draft, and its place there."""
     return {
         one.first + place: (_OF_DRAFT + one.key, place)
@@ -566,7 +554,7 @@ def _drafts(keys: Sequence[Keyed]) -> dict[int, tuple[str, int]]:
     }
 
 
-def _uses(request: Append, key: SessionKey) -> tuple[Used, ...]:
+def _uses(request: ports.Append, key: SessionKey) -> tuple[Used, ...]:
     """The receipts of an append: of its key, and of those of its drafts."""
     stream, base, last = request.state.stream, request.base.seq, request.state.head_seq
     found = [
@@ -587,7 +575,7 @@ def _twice(read: Callable[[], T]) -> T:
     """Read a row and find its key, again if a rewriting ended between the two."""
     try:
         return read()
-    except KeyUnavailable:
+    except errors.KeyUnavailable:
         return read()
 
 

@@ -26,13 +26,7 @@ from refold.domain.events import (
     ToolResult,
 )
 from refold.domain.tokens import estimate_text
-from refold.projections.context.abridged import (
-    Abridged,
-    failure,
-    failures_in,
-    failures_of,
-    files_in,
-)
+from refold.projections.context import abridged
 from refold.projections.context.budget import NO_EXTRAS, Extras
 from refold.projections.context.compaction import (
     Compaction,
@@ -96,7 +90,9 @@ def moments(events: Sequence[Envelope]) -> list[Moment]:
             first.setdefault(name, envelope.seq)
     made = [one for one in found.values() if one.seq > 0]
     upto = [events[one.read].seq for one in made]
-    files, failed = (_known(of(events), upto) for of in (files_in, failures_in))
+    files, failed = (
+        _known(of(events), upto) for of in (abridged.files_in, abridged.failures_in)
+    )
     return [one._replace(files=next(files), failed=next(failed)) for one in made]
 
 
@@ -173,8 +169,8 @@ class Elements:
                 names = {name for text in texts for name in in_text(text)}
             if failed:
                 called = {"tool_name": failed["name"], "arguments": failed["input"]}
-                names.add(failure(ToolCall(call_id="failed", **called)))
-            names = names.union(*map(failures_of, texts))
+                names.add(abridged.failure(ToolCall(call_id="failed", **called)))
+            names = names.union(*map(abridged.failures_of, texts))
             element = Element(key, weight, frozenset(names), texts)
             self.known[at] = element
         return element
@@ -732,7 +728,7 @@ class Comparison:
 
     events: Sequence[Envelope]
     model: ModelInfo
-    summarizer: Summarizer = field(default_factory=Abridged)
+    summarizer: Summarizer = field(default_factory=abridged.Abridged)
     extras: Extras = NO_EXTRAS
     _elements: Elements = field(default_factory=Elements)
     _moments: list[Moment] = field(init=False)

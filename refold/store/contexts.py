@@ -23,13 +23,7 @@ from refold.projections.context.outline import (
     standing as standing_of,
 )
 from refold.projections.context.render import render
-from refold.projections.context.strategies import spec, turn_window
-from refold.projections.context.strategies.composite import (
-    ForAgent,
-    for_one,
-    of_steps,
-    reader_of,
-)
+from refold.projections.context.strategies import composite, spec, turn_window
 from refold.projections.context.strategies.history_summary import (
     HistorySummary,
     from_params,
@@ -312,7 +306,9 @@ class Viewer:
                 and self.source_matches(one)
                 for one in self.log.read(stream, spans=[(place.seq, place.seq)])
             )
-        compaction = Compaction.of(summary, reader=reader_of(summary.strategy))
+        compaction = Compaction.of(
+            summary, reader=composite.reader_of(summary.strategy)
+        )
         stream = self.stream._replace(stream=envelope.stream)
         try:
             source = self.source(stream, compaction)
@@ -446,7 +442,7 @@ class Settings:
 
         Left out, it is the settings', else as ``strategy`` says.
         """
-        return for_one(agent, self.strategy(strategy, prepares=prepares))
+        return composite.for_one(agent, self.strategy(strategy, prepares=prepares))
 
     def _configured(self, given: str) -> Strategy:
         if given.startswith("@"):
@@ -459,9 +455,9 @@ class Settings:
             return made
         steps = spec.split(given)
         if len(steps) > 1:
-            return of_steps([self._configured(step) for step in steps])
+            return composite.of_steps([self._configured(step) for step in steps])
         name, params = spec.read(given)
-        if name == ForAgent.name:
+        if name == composite.ForAgent.name:
             agent, inner = params.pop("agent", ""), params.pop("strategy", None)
             return self.for_agent(agent, inner)
         table = self.context.get(name, {})

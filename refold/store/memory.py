@@ -14,27 +14,11 @@ from typing import Any, Final, NamedTuple, TypeVar, Unpack
 
 import orjson
 
+from refold.domain import errors, events
 from refold.domain.access_log import Access
 from refold.domain.canonical import canonical, text_digest
 from refold.domain.envelope import Draft, Envelope, microseconds
 from refold.domain.erasure import OF_TOOLS, OF_USER, timestamp
-from refold.domain.errors import (
-    CorruptEvent,
-    Erased,
-    Expired,
-    InvalidConfiguration,
-    InvalidEvent,
-    KeyUnavailable,
-    StoreUnavailable,
-)
-from refold.domain.events import (
-    Consent,
-    Forget,
-    JsonObject,
-    Request,
-    StateUpdate,
-    Summary,
-)
 from refold.domain.ids import KEPT, MAIN, MEMORY_ID, USER_SESSION, StreamId, check_id
 from refold.domain.model import quiet
 from refold.domain.ports import PAGE, EventLog, SessionInfo, Standing, StoredView
@@ -121,7 +105,7 @@ def keep(
 
     A program that may only read makes it each time.
     """
-    with suppress(StoreUnavailable):
+    with suppress(errors.StoreUnavailable):
         log.save_view(stream, name, view, replaces=replaces)
 
 
@@ -154,7 +138,7 @@ class ConsentStatus(NamedTuple):
         """Whether the last word on the scope was yes."""
         return scope in self.scopes and self.scopes[scope].granted
 
-    def to_json(self) -> JsonObject:
+    def to_json(self) -> events.JsonObject:
         return {
             "memory_opt_out": self.memory_opt_out,
             "declarative_memory": self.declarative_memory,
@@ -185,10 +169,10 @@ class User:
         Raises InvalidEvent for another scope, and as an append does.
         """
         if not _SCOPE.fullmatch(scope):
-            raise InvalidEvent(
+            raise errors.InvalidEvent(
                 "a consent's scope is a name of lower-case letters, _ and dots"
             )
-        event = Consent(scope=scope, granted=granted, reason=reason)
+        event = events.Consent(scope=scope, granted=granted, reason=reason)
         return self.writer.append(Order(self._stream, (Draft(event),)))
 
     def withdraw(self, scope: str, *, reason: str = "") -> Receipt:
@@ -211,8 +195,10 @@ class User:
         Raises InvalidEvent for what cannot be an item's id.
         """
         if not MEMORY_ID.fullmatch(memory_id):
-            raise InvalidEvent("an item of memory is named by m and 15 hex digits")
-        event = Forget(item_id=memory_id, reason=reason)
+            raise errors.InvalidEvent(
+                "an item of memory is named by m and 15 hex digits"
+            )
+        event = events.Forget(item_id=memory_id, reason=reason)
         return self.writer.append(Order(self._stream, (Draft(event),)))
 
     def prefer(self, key: str, value: Preference) -> Receipt:
@@ -227,14 +213,16 @@ class User:
         """
         event = stating(key, value)
         if not self.status().declarative_memory:
-            raise InvalidEvent(
+            raise errors.InvalidEvent(
                 "preferences need the user's consent: record that first, with "
                 f"user.consent({DECLARATIVE_MEMORY!r})"
             )
         draft, now = Draft(event), self.writer.clock()
         clean = self.writer.redacted(draft, user_id=self.user_id, now=now)
         if clean.event != event:
-            raise InvalidEvent("redaction would change this preference: give another")
+            raise errors.InvalidEvent(
+                "redaction would change this preference: give another"
+            )
         return self.writer.append(Order(self._stream, (draft,)))
 
     def unprefer(self, key: str) -> Receipt:
@@ -261,9 +249,9 @@ class Wishes(NamedTuple):
         scopes, forgotten = dict(self.consent.scopes), set(self.forgotten)
         for envelope in envelopes:
             match envelope.payload:
-                case Consent(scope=scope, granted=granted):
+                case events.Consent(scope=scope, granted=granted):
                     scopes[scope] = Said(granted, timestamp(envelope.at))
-                case Forget(item_id=item_id):
+                case events.Forget(item_id=item_id):
                     forgotten.add(item_id)
         return Wishes(ConsentStatus(scopes), frozenset(forgotten))
 
@@ -386,7 +374,7 @@ def _shared(log: EventLog, k: int, now: int) -> Memory:
     by_user: dict[str, list[Shown]] = {}
     forgotten: dict[str, frozenset[str]] = {}
     for user_id in users:
-        with suppress(CorruptEvent, Erased, KeyUnavailable):
+        with suppress(errors.CorruptEvent, errors.Erased, errors.KeyUnavailable):
             wanted = wishes(log, user_id)
             if not wanted.consent.memory_opt_out:
                 by_user[user_id] = list(watched(log, user_id, Of(now=now)))
@@ -478,10 +466,10 @@ def keep_extracts(
         if max(ends.values(), default=0) <= now:
             continue
         told_as_json = orjson.loads(canonical(shown))  # without tuples
-        body: JsonObject = {"of": of, "until": until, "told": told_as_json}
+        body: events.JsonObject = {"of": of, "until": until, "told": told_as_json}
         body |= {"session_id": info.session_id, "extractor": _MADE_BY[of]}
         body["used_at"] = used_at
-        draft = Draft(StateUpdate(set={_EXTRACT: body}))
+        draft = Draft(events.StateUpdate(set={_EXTRACT: body}))
         clean = writer.redacted(draft, user_id=info.user_id, now=now)
         if clean.event == draft.event:  # else it holds what may not be kept
             stream = StreamId(info.user_id, names[of], MAIN)
@@ -496,7 +484,7 @@ def extracts(
     there = {info.session_id for info in infos}
     for info in infos:
         if info.session_id.startswith(f"{KEPT}{of}"):
-            with suppress(CorruptEvent, Erased, KeyUnavailable):
+            with suppress(errors.CorruptEvent, errors.Erased, errors.KeyUnavailable):
                 found = _extract(log, StreamId(user_id, info.session_id, MAIN), now)
                 if found is not None and found.session_id not in there:
                     yield found
@@ -505,7 +493,7 @@ def extracts(
 def _extract(log: EventLog, stream: StreamId, now: int) -> Extract | None:
     """As it was kept last; None of one that another extractor made."""
     for one in log.read(stream, types=("state",), limit=1, newest=True):
-        event = uncut(log, one, StateUpdate)
+        event = uncut(log, one, events.StateUpdate)
         kept: Any = event.set.get(_EXTRACT)
         if isinstance(kept, dict) and _MADE_BY.get(kept["of"]) == kept["extractor"]:
             until = kept["until"]
@@ -538,7 +526,7 @@ def _of_each(
     """What each session of an agent has to say, but for those that cannot be read."""
     for info in log.sessions(user_id):
         if not info.is_apart:
-            with suppress(CorruptEvent, Erased, KeyUnavailable):
+            with suppress(errors.CorruptEvent, errors.Erased, errors.KeyUnavailable):
                 yield info, look(log, info)
 
 
@@ -607,7 +595,7 @@ def _preferences(log: EventLog, user_id: str) -> dict[str, Stated]:
     wanted = Wishes(ConsentStatus({}))
     for envelope in read_on(log, stream, types=("consent", "state")):
         wanted = wanted.after([envelope])
-        if isinstance(envelope.payload, StateUpdate):
+        if isinstance(envelope.payload, events.StateUpdate):
             for key in unstated(envelope.payload):
                 found.pop(key, None)
             if wanted.consent.declarative_memory:
@@ -630,7 +618,7 @@ def _declared_of_session(log: EventLog, info: SessionInfo) -> Judged:
         judging.take(envelope)
     judged = judging.judged(watching.shown().taints)
     if info.is_live:
-        body: JsonObject = {"watched": WATCHED, "judged": judged.dump()}
+        body: events.JsonObject = {"watched": WATCHED, "judged": judged.dump()}
         view = StoredView(judged.upto_seq, 0, body)
         keep(log, stream, DECLARED_NAME, view, replaces=known)
     return judged
@@ -745,7 +733,7 @@ class Adviser:
                 return first
             if head.seq == 0:
                 # The session that concerns all of the user says who made memory.
-                draft = Draft(StateUpdate(set={MADE_BY: EXTRACTOR}))
+                draft = Draft(events.StateUpdate(set={MADE_BY: EXTRACTOR}))
                 key = f"{MADE_BY} {EXTRACTOR}"
                 self.writer.append(Order(self._stream, (draft,), idempotency_key=key))
                 continue
@@ -802,10 +790,12 @@ class Adviser:
         upto = self._log.head(derived).seq
         return replace(listed.advice(how, now=now), derived_seq=upto)
 
-    def _last_request(self, stream: StreamId, strategy: Strategy) -> Request | None:
+    def _last_request(
+        self, stream: StreamId, strategy: Strategy
+    ) -> events.Request | None:
         found = self._log.read(stream, types=("request",), limit=1, newest=True)
         request = found[0].payload if found else None
-        if not isinstance(request, Request):
+        if not isinstance(request, events.Request):
             return None
         return request if request.strategy.fingerprint == strategy.fingerprint else None
 
@@ -813,7 +803,7 @@ class Adviser:
         derived = stream._replace(stream=strategy.fingerprint)
         made = self._log.read(derived, after=since, types=("summary",))
         return any(
-            isinstance(one.payload, Summary) and one.payload.kind == "session"
+            isinstance(one.payload, events.Summary) and one.payload.kind == "session"
             for one in made
         )
 
@@ -826,7 +816,9 @@ def _name(scenario: str) -> str:
 def _loaded(standing: Standing) -> Shortlist | None:
     view = standing.view
     # A preference, or consent: what the user allows now may be more than what is kept.
-    stated = any(isinstance(o.payload, StateUpdate | Consent) for o in standing.new)
+    stated = any(
+        isinstance(o.payload, events.StateUpdate | events.Consent) for o in standing.new
+    )
     if view is None or not view.body or stated or len(standing.new) >= PAGE:
         return None  # nothing is kept, or more was said since than a wish
     body: dict[str, Any] = dict(view.body)
@@ -882,7 +874,7 @@ _ANSWERS: Final = 10  # the newest, of which one has a text
 
 
 def elsewhere(
-    log: EventLog, stream: StreamId, wanted: Layers, said: Request | None
+    log: EventLog, stream: StreamId, wanted: Layers, said: events.Request | None
 ) -> Elsewhere | None:
     """What other sessions of the user say in these layers; None if they say nothing.
 
@@ -893,7 +885,7 @@ def elsewhere(
         return None
     looking = _Looking(log, stream, wanted, wishes_now)
     if said is not None:
-        with suppress(Expired):
+        with suppress(errors.Expired):
             known = handed_in(log, stream, said).layers
             if known is None or looking.may_tell(known.refs):
                 return known
@@ -910,7 +902,7 @@ class _Looking(NamedTuple):
     wanted: Layers
     wishes: Wishes
 
-    def refs(self) -> JsonObject:
+    def refs(self) -> events.JsonObject:
         """Where it stands."""
         mine, at = {self.stream.session_id}, self.stream
         while origin := self.log.head(at).state.forked_from:  # which it shows already
@@ -954,7 +946,7 @@ class _Looking(NamedTuple):
         return [line for line in said if line.sure >= _SURE]
 
     def _read(self, name: str, kind: str) -> list[Envelope]:
-        with suppress(CorruptEvent, Erased, KeyUnavailable):
+        with suppress(errors.CorruptEvent, errors.Erased, errors.KeyUnavailable):
             place = self.stream._replace(session_id=name)
             return list(read_on(self.log, place, types=(kind,)))
         return []
@@ -1020,7 +1012,7 @@ class _Looking(NamedTuple):
 
     def _digest(self, name: str) -> Iterator[tuple[list[Any], str]]:
         """The session's newest digest, its newest summary, or its last answer."""
-        with suppress(CorruptEvent, Erased, KeyUnavailable):
+        with suppress(errors.CorruptEvent, errors.Erased, errors.KeyUnavailable):
             streams = self.log.streams(self.stream.user_id, name)
             made = [
                 (one.at, one.seq, one)
@@ -1124,7 +1116,7 @@ class Memories:
         Raises InvalidConfiguration if it is off, and for ``k`` below 5.
         """
         if not self.shares:
-            raise InvalidConfiguration(
+            raise errors.InvalidConfiguration(
                 "memory of many users is off: set REFOLD_SHARED_MEMORY=on, or open the "
                 "store with shared_memory=True"
             )

@@ -45,12 +45,7 @@ from refold.domain.events import (
 from refold.domain.ids import MAIN, RESERVED, StreamId
 from refold.domain.ports import SessionInfo
 from refold.domain.tokens import estimate_text
-from refold.projections.context.compaction import (
-    Compaction,
-    Summarizer,
-    new_in,
-    source_of,
-)
+from refold.projections.context import compaction
 from refold.projections.context.outline import (
     Outline,
     OutlineBuilder,
@@ -113,7 +108,7 @@ class Rebuilder:
 
     writer: Writer
     strategy: Strategy
-    summarizer: Summarizer
+    summarizer: compaction.Summarizer
     strict: bool = False
     dry_run: bool = False
 
@@ -311,13 +306,13 @@ class _Walk:
         while decision is not None and self._carry_out(decision, now):
             decision = self._strategy.follow_up(self._outline, now)
 
-    def _carry_out(self, decision: Compaction, now: datetime) -> bool:
+    def _carry_out(self, decision: compaction.Compaction, now: datetime) -> bool:
         if self._lease is not None and not self._lease.renew():
             raise _Overtaken
         by, viewer = self._by, self._viewer
         own = (event for event in self._recent if event.seq > 0)
-        new = viewer.history.spans(new_in(decision, self._derived), own)
-        source = source_of(decision, events=new, summaries=self._derived)
+        new = viewer.history.spans(compaction.new_in(decision, self._derived), own)
+        source = compaction.source_of(decision, events=new, summaries=self._derived)
         started = by.writer.clock()
         if by.costs:
             self._record(note_of("started", self._outline, decision), now)

@@ -36,6 +36,7 @@ from typing import (
     cast,
 )
 
+from refold.domain import errors, ports
 from refold.domain.canonical import repaired
 from refold.domain.envelope import (
     ACTIVATED,
@@ -47,21 +48,6 @@ from refold.domain.envelope import (
     Meta,
     Native,
     from_microseconds,
-)
-from refold.domain.errors import (
-    ContextTooLarge,
-    CorruptEvent,
-    EventTooLarge,
-    Expired,
-    ImportFailed,
-    InvalidConfiguration,
-    InvalidEvent,
-    RedactionFailed,
-    RefoldError,
-    SessionClosed,
-    SessionNotFound,
-    StaleSession,
-    StoreUnavailable,
 )
 from refold.domain.events import (
     AgentError,
@@ -81,17 +67,6 @@ from refold.domain.events import (
 )
 from refold.domain.ids import MAIN, StreamId, bounded, check_id, check_session_id
 from refold.domain.model import quiet
-from refold.domain.ports import (
-    BESIDE,
-    NO_LABELS,
-    PAGE,
-    Head,
-    Scope,
-    Skipped,
-    Standing,
-    StoredView,
-    Transcript,
-)
 from refold.domain.session import LABEL, SessionState, labelling, labels_in
 from refold.domain.tokens import estimate
 from refold.projections.context.abridged import Abridged
@@ -102,42 +77,15 @@ from refold.projections.context.strategy import Strategy, fitting
 from refold.projections.context.text import tagged
 from refold.projections.context.units import spans_of
 from refold.projections.context.view import View
-from refold.projections.items import (
-    NativeItem,
-    first_of,
-    groups,
-    has_bytes,
-    whole,
-)
+from refold.projections.items import NativeItem, first_of, groups, has_bytes, whole
 from refold.projections.review.incidents import Decision
 from refold.projections.review.rules import ReviewRules
 from refold.projections.tokens import tokens_of
 from refold.redaction.chokepoint import RedactedEvent
 from refold.redaction.guard import restored
 from refold.redaction.plan import Tagger
-from refold.store.appends import (
-    Appendable,
-    Order,
-    Receipt,
-    Unscanned,
-    Writer,
-    as_text,
-    drafts_of,
-    same_event,
-    superseded,
-)
+from refold.store import appends, contexts, vault
 from refold.store.compactions import Compactor, Upkeep
-from refold.store.contexts import (
-    WORTH_STORING,
-    As,
-    Handed,
-    RequestedViews,
-    Settings,
-    Viewer,
-    bring_up,
-    lagging,
-    take,
-)
 from refold.store.history import (
     History,
     born,
@@ -157,21 +105,13 @@ from refold.store.proofs.explanations import (
 from refold.store.proofs.rerun import Model, Rerun, Rerunner, with_requests
 from refold.store.proofs.verification import Verified, Verifier
 from refold.store.reviews import Reviewed, ask, decide as decide_review
-from refold.store.vault import (
-    Numbering,
-    Revealed,
-    in_own_blocks,
-    inherited,
-    mac_of,
-    unexpired,
-)
 
 if TYPE_CHECKING:
     from refold.projections.context.budget import Advice
     from refold.projections.memory.advice import ChoiceArgs
 
 # What may go well the next time, if nobody says otherwise.
-_PASSING: Final = (TimeoutError, ConnectionError, StoreUnavailable)
+_PASSING: Final = (TimeoutError, ConnectionError, errors.StoreUnavailable)
 # What an estimated token is at most, for any model's tokenizer: line breaks are dear.
 _HEAVIEST: Final = 10
 _LONGEST: Final = 2_000
@@ -225,10 +165,10 @@ class Attempt:
             try:
                 message = str(repaired(str(error)[:_LONGEST])[0])
                 self._record(error, where, message)
-            except (RedactionFailed, InvalidEvent):
+            except (errors.RedactionFailed, errors.InvalidEvent):
                 # What was raised cannot be written down; that it was can.
                 self._record(error, where, "")
-        except (RefoldError, OSError) as failed:
+        except (errors.RefoldError, OSError) as failed:
             error.add_note(f"refold could not record this failure: {failed}")
 
     async def __aenter__(self) -> Self:
@@ -276,7 +216,7 @@ class Attempt:
                     expected_seq=state.head_seq,
                 )
                 return
-            except StaleSession:
+            except errors.StaleSession:
                 if last:
                     raise
 
@@ -297,7 +237,7 @@ class SessionAt:
         return self.session.state(at=self.seq)
 
     def context(
-        self, strategy: str | Strategy | None = None, *, as_: As = "sent"
+        self, strategy: str | Strategy | None = None, *, as_: contexts.As = "sent"
     ) -> View:
         """What a model was sent then."""
         return self.session.context(strategy, at=self.seq, as_=as_)
@@ -336,11 +276,13 @@ class Session:
     """One session of one user.  It holds no state: make as many as you like."""
 
     stream: StreamId
-    writer: Writer = field(repr=False)
+    writer: appends.Writer = field(repr=False)
     upkeep: Upkeep = field(default_factory=Upkeep, compare=False, repr=False)
-    settings: Settings = field(default_factory=Settings, compare=False, repr=False)
+    settings: contexts.Settings = field(
+        default_factory=contexts.Settings, compare=False, repr=False
+    )
     begins: Mapping[str, str] = field(
-        default_factory=lambda: NO_LABELS, compare=False, repr=False
+        default_factory=lambda: ports.NO_LABELS, compare=False, repr=False
     )
 
     @property
@@ -355,7 +297,7 @@ class Session:
 
     def append(
         self,
-        events: Appendable | Sequence[Appendable],
+        events: appends.Appendable | Sequence[appends.Appendable],
         *,
         request_id: str | None = None,
         idempotency_key: str | None = None,
@@ -363,8 +305,8 @@ class Session:
         ts: datetime | None = None,
         meta: Meta | Mapping[str, object] | None = None,
         expected_seq: int | None = None,
-        unscanned: Unscanned = "refuse",
-    ) -> Receipt:
+        unscanned: appends.Unscanned = "refuse",
+    ) -> appends.Receipt:
         """Record ``events``, all of them or none; durable when it returns.
 
         Each is validated, redacted and size-guarded before anything is written.
@@ -384,8 +326,8 @@ class Session:
         IdempotencyConflict, SessionClosed, Erased, KeyUnavailable, StoreUnavailable.
         """
         beside = (ts, request_id, agent, Meta.of(meta) if meta else NO_META)
-        drafts = drafts_of(events, beside)
-        order = Order(
+        drafts = appends.drafts_of(events, beside)
+        order = appends.Order(
             self.stream, drafts, idempotency_key, expected_seq, unscanned=unscanned
         )
         receipt = self.writer.append(order)
@@ -404,8 +346,8 @@ class Session:
         ts: datetime | None = None,
         meta: Meta | Mapping[str, object] | None = None,
         opaque: Literal["refuse", "keep"] = "refuse",
-        unscanned: Unscanned = "refuse",
-    ) -> Receipt:
+        unscanned: appends.Unscanned = "refuse",
+    ) -> appends.Receipt:
         """Record items of a framework, each as the events that its format sees in it.
 
         What has an id is recorded once: of a batch that is known in part, the rest is
@@ -424,7 +366,7 @@ class Session:
             for one in items
         ]
         if opaque == "refuse" and any(has_bytes(one.value) for one in natives):
-            raise InvalidEvent(
+            raise errors.InvalidEvent(
                 "bytes cannot be redacted: opaque='keep' keeps them as they are"
             )
         beside = (ts, request_id, agent, Meta.of(meta) if meta else NO_META)
@@ -434,7 +376,7 @@ class Session:
         begins = bool(self.begins) and self.writer.log.head(self.stream).seq == 0
         if begins:
             drafts.insert(0, Draft(labelling(self.begins), key="labels"))
-        order = Order(
+        order = appends.Order(
             self.stream, tuple(drafts), None, expected_seq, unscanned=unscanned
         )
         receipt = self.writer.append(order)
@@ -455,7 +397,7 @@ class Session:
         for one in items:
             item, opaque = self.writer.item(Native(format, value=one), tag, "stub")
             clean = item.record
-            if isinstance(tag, Numbering):
+            if isinstance(tag, vault.Numbering):
                 clean = cast(JsonObject, tag.told(clean, ours=False))
             held = {blob.sha256: blob.data for blob in opaque}
             found.append(whole(clean, (), held.get))
@@ -463,7 +405,7 @@ class Session:
 
     def put_bytes(
         self, data: bytes, *, opaque: Literal["refuse", "keep"] = "refuse"
-    ) -> Receipt:
+    ) -> appends.Receipt:
         """Record bytes, which no rule can read: ``keep`` says that they may be kept."""
         return self.append_items(Format("bytes"), [data], opaque=opaque)
 
@@ -512,7 +454,7 @@ class Session:
         def read(sha256: str) -> bytes | None:
             try:
                 return self.writer.log.blob(self.stream, sha256)
-            except Expired:
+            except errors.Expired:
                 return None
 
         for native, events in groups(envelopes):
@@ -539,7 +481,7 @@ class Session:
 
         version: count it up when ``step`` changes.
         """
-        key, log = f"fold{BESIDE}{name}{BESIDE}{version}", self.writer.log
+        key, log = f"fold{ports.BESIDE}{name}{ports.BESIDE}{version}", self.writer.log
         stored = log.load_view(self.stream, check_id("name", key))
         state, done = start, 0
         if stored is not None and "state" in stored.body:
@@ -547,8 +489,8 @@ class Session:
         last = done
         for item in self._natives(self.pages(done)):
             state, last = step(state, item), item.events[-1].seq
-        if last - done >= WORTH_STORING:
-            view = StoredView(last, 0, {"state": state})
+        if last - done >= contexts.WORTH_STORING:
+            view = ports.StoredView(last, 0, {"state": state})
             replaces = stored.through_seq if stored else 0
             log.save_view(self.stream, key, view, replaces=replaces)
         return state
@@ -586,7 +528,7 @@ class Session:
 
         def read(place: int) -> tuple[list[Envelope], bool]:
             closed = self.writer.log.head(self.stream).state.closed
-            return [*islice(self.pages(place), PAGE)], closed
+            return [*islice(self.pages(place), ports.PAGE)], closed
 
         with self.writer.heads.heard(self.stream, tell):
             while True:
@@ -595,15 +537,15 @@ class Session:
                 for envelope in page:
                     yield envelope
                     after = envelope.seq
-                if closed and len(page) < PAGE:
+                if closed and len(page) < ports.PAGE:
                     return
-                if len(page) < PAGE:
+                if len(page) < ports.PAGE:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(new.wait(), every)
 
     async def append_async(
         self,
-        events: Appendable | Sequence[Appendable],
+        events: appends.Appendable | Sequence[appends.Appendable],
         *,
         request_id: str | None = None,
         idempotency_key: str | None = None,
@@ -611,12 +553,12 @@ class Session:
         ts: datetime | None = None,
         meta: Meta | Mapping[str, object] | None = None,
         expected_seq: int | None = None,
-        unscanned: Unscanned = "refuse",
-    ) -> Receipt:
+        unscanned: appends.Unscanned = "refuse",
+    ) -> appends.Receipt:
         """``append`` for asyncio: the loop is not blocked meanwhile."""
         beside = (ts, request_id, agent, Meta.of(meta) if meta else NO_META)
-        drafts = drafts_of(events, beside)
-        order = Order(
+        drafts = appends.drafts_of(events, beside)
+        order = appends.Order(
             self.stream, drafts, idempotency_key, expected_seq, unscanned=unscanned
         )
         receipt = await self.writer.append_async(order)
@@ -626,7 +568,7 @@ class Session:
             self._keep_up(order)
         return receipt
 
-    def _keep_up(self, order: Order) -> None:
+    def _keep_up(self, order: appends.Order) -> None:
         """Compact, and make the user's memory anew of the scenarios named here."""
         self.upkeep.appended(order.drafts[-1].event, self.stream, self.compact)
         if self.upkeep.remember != "off":
@@ -656,7 +598,7 @@ class Session:
         """
         return Attempt(self, what, request_id, agent, retryable)
 
-    def end(self) -> Receipt:
+    def end(self) -> appends.Receipt:
         """End the session for good: from here on it takes nothing but summaries.
 
         What the vault knows of it is gone.
@@ -696,14 +638,16 @@ class Session:
         check_session_id(session_id)
         head = self.head()
         if not 1 <= at <= head.seq:
-            raise InvalidEvent(f"cannot fork at seq {at}: it is not in the session")
+            raise errors.InvalidEvent(
+                f"cannot fork at seq {at}: it is not in the session"
+            )
         child = replace(self, stream=self.stream._replace(session_id=session_id))
         event = Fork(session_id=self.session_id, at_seq=at)
-        order = Order(child.stream, (Draft(event),), expected_seq=0)
+        order = appends.Order(child.stream, (Draft(event),), expected_seq=0)
         # What it inherits keeps its numbers, and they stand for nothing there.
-        numbers = inherited(head.state.numbers)
+        numbers = vault.inherited(head.state.numbers)
         state = born(self.writer.log, child.stream, event)
-        born_at = Head(state._replace(numbers=numbers))
+        born_at = ports.Head(state._replace(numbers=numbers))
         self.writer.append(order, born=born_at)
         return child
 
@@ -741,7 +685,7 @@ class Session:
 
     def hand_over(
         self, *, to: Session, call_id: str | None = None, agent: str | None = None
-    ) -> Receipt:
+    ) -> appends.Receipt:
         """Give the sub-agent's result to the session it came from, once.
 
         The result is its ``final``, else its last answer. It becomes the result of the
@@ -752,9 +696,9 @@ class Session:
         is open; SessionNotFound for a session of another user.
         """
         if to.user_id != self.user_id:
-            raise SessionNotFound(self.user_id, to.session_id)
+            raise errors.SessionNotFound(self.user_id, to.session_id)
         if self.parent() is None:
-            raise InvalidEvent(f"session {self.session_id!r} was not delegated")
+            raise errors.InvalidEvent(f"session {self.session_id!r} was not delegated")
         seq, result = self._result(call_id)
         return to.append(
             result,
@@ -772,7 +716,9 @@ class Session:
             case AgentResponse(text=text) if text.strip():
                 outcome = "unknown"
             case _:
-                raise InvalidEvent(f"session {self.session_id!r} has no result yet")
+                raise errors.InvalidEvent(
+                    f"session {self.session_id!r} has no result yet"
+                )
         if call_id is not None:
             status: Literal["ok", "error"] = "error" if outcome == "failure" else "ok"
             result = ToolResult(call_id=call_id, content=text, status=status)
@@ -780,11 +726,11 @@ class Session:
         about = {"session": self.session_id, "outcome": outcome}
         return found[0].seq, UserInput(text=tagged("agent_result", text, **about))
 
-    def head(self) -> Head:
+    def head(self) -> ports.Head:
         """The session's end.  Raises SessionNotFound if it has not begun."""
         head = self.writer.log.head(self.stream)
         if head.seq == 0:
-            raise SessionNotFound(self.user_id, self.session_id)
+            raise errors.SessionNotFound(self.user_id, self.session_id)
         return head
 
     def events(self, after: int = 0, limit: int | None = None) -> list[Envelope]:
@@ -838,7 +784,7 @@ class Session:
         try:
             bytes.fromhex(sha256)
         except ValueError:
-            raise InvalidEvent(
+            raise errors.InvalidEvent(
                 "a blob is named by the 64 hex digits of its SHA-256"
             ) from None
         stream: StreamId | None = self.stream
@@ -849,7 +795,9 @@ class Session:
             # What a session was forked from is read with it, its blobs too.
             origin = self.writer.log.head(stream).state.forked_from
             stream = stream._replace(session_id=origin[0]) if origin else None
-        raise CorruptEvent(f"blob {sha256}", seq=0, reason="there is no such blob")
+        raise errors.CorruptEvent(
+            f"blob {sha256}", seq=0, reason="there is no such blob"
+        )
 
     def open_calls(self) -> list[ToolCall]:
         """The calls that wait for their results, whole, in the order they were made.
@@ -900,7 +848,7 @@ class Session:
             state = fold_state(state, with_blobs(log, envelope))
         return state
 
-    def label(self, **labels: str | None) -> Receipt:
+    def label(self, **labels: str | None) -> appends.Receipt:
         """Give the session labels by which ``store.sessions`` finds it; None takes one.
 
         They are recorded in it, redacted, and found by a keyed hash of what is given
@@ -922,7 +870,9 @@ class Session:
         Raises InvalidEvent if it has no such event.
         """
         if not 1 <= seq <= self.head().seq:
-            raise InvalidEvent(f"seq {seq} is not in session {self.session_id!r}")
+            raise errors.InvalidEvent(
+                f"seq {seq} is not in session {self.session_id!r}"
+            )
         return SessionAt(self, seq)
 
     def context(
@@ -930,7 +880,7 @@ class Session:
         strategy: str | Strategy | None = None,
         *,
         at: int | None = None,
-        as_: As = "sent",
+        as_: contexts.As = "sent",
         reveal: bool = False,
         **handed: Unpack[HandedIn],
     ) -> View:
@@ -948,7 +898,7 @@ class Session:
         ``at`` outside and for what cannot be handed in.
         """
         self.writer.used(self.stream)
-        taken = take(self.writer, self.user_id, handed)
+        taken = contexts.take(self.writer, self.user_id, handed)
         if at is None:
             viewer, chosen, standing = self._opened(strategy)
             view = viewer.show(chosen, taken, standing=standing)
@@ -966,11 +916,11 @@ class Session:
         Only what the vault knows; what was handed in, or a fork inherited, stays.
         """
         put = self._revealing()
-        messages, types = in_own_blocks(view, put)
+        messages, types = vault.in_own_blocks(view, put)
         if not types:
             return view
         key = self.writer.log.session_proof_key(self.stream)
-        mac = mac_of(key, [self.session_id, view.system, messages])
+        mac = vault.mac_of(key, [self.session_id, view.system, messages])
         return replace(view, messages=messages, revealed=types, revealed_mac=mac)
 
     def reveal(self, arguments: JsonObject, *, tool: str) -> JsonObject:
@@ -983,10 +933,12 @@ class Session:
         ).value
         return told
 
-    def _revealing(self) -> Callable[..., Revealed]:
+    def _revealing(self) -> Callable[..., vault.Revealed]:
         """Puts what the vault has, or what is kept of the session, for placeholders."""
         state, plan = self.head().state, self.writer.redactor.plan
-        kept = unexpired(state.kept, plan, self.writer.clock()) if state.kept else {}
+        kept = (
+            vault.unexpired(state.kept, plan, self.writer.clock()) if state.kept else {}
+        )
         return partial(self.writer.vault.reveal, self.stream, state.numbers, kept=kept)
 
     acontext = _awaited(context)
@@ -1047,7 +999,7 @@ class Session:
         Raises ContextTooLarge if no compaction helps, or is not waited for.
         """
         self.writer.used(self.stream)
-        taken = take(self.writer, self.user_id, handed)
+        taken = contexts.take(self.writer, self.user_id, handed)
         viewer, chosen, standing = self._opened(strategy, prepares=True)
         compactor = self._compactor(viewer, chosen, summarizer)
         if not wait:
@@ -1085,7 +1037,7 @@ class Session:
         return self._compactor(viewer, chosen, summarizer)
 
     def _compactor(
-        self, viewer: Viewer, strategy: Strategy, summarizer: Summarizer | None
+        self, viewer: contexts.Viewer, strategy: Strategy, summarizer: Summarizer | None
     ) -> Compactor:
         writes = summarizer or self.upkeep.summarizer or Abridged()
         return Compactor(self.writer, viewer, strategy, fitting(strategy, writes))
@@ -1103,7 +1055,7 @@ class Session:
         model: str | None = None,
         matches: bool | None = None,
         request_id: str | None = None,
-    ) -> Receipt:
+    ) -> appends.Receipt:
         """Record that ``view`` was sent to a model, so that it can be shown again.
 
         matches: whether the bytes sent were those of the view.
@@ -1138,7 +1090,7 @@ class Session:
         log = self.writer.log
         stream = self.stream._replace(stream=check_id("stream", fingerprint))
         if self.default_fingerprint() == fingerprint:
-            raise InvalidConfiguration(
+            raise errors.InvalidConfiguration(
                 f"session {self.session_id!r} shows its context under the strategy "
                 "that is to be retired: activate another one first"
             )
@@ -1148,14 +1100,14 @@ class Session:
         retires = bool(newest) and getattr(newest[0].payload, "phase", "") != "retired"
         if retires:
             note = CompactionNote(phase="retired", why=why)
-            self.writer.append(Order(stream, (Draft(note),)))
+            self.writer.append(appends.Order(stream, (Draft(note),)))
         log.drop_view(self.stream, fingerprint)
         return retires
 
     def default_fingerprint(self) -> str:
         """The fingerprint of the strategy that readers get if they name none."""
         state = self.head().state
-        viewer = Viewer(self.writer.log, History.of(self.writer.log, state))
+        viewer = contexts.Viewer(self.writer.log, History.of(self.writer.log, state))
         if state.last_request and (sent := viewer.sent()) is not None:
             return sent[1].strategy.fingerprint
         return self.settings.strategy(None).fingerprint
@@ -1188,7 +1140,7 @@ class Session:
     def replay(self) -> Iterator[tuple[Envelope, View]]:
         """Each recorded request with the view it was made of, derived again."""
         self.writer.used(self.stream)
-        views = RequestedViews(self._viewer())
+        views = contexts.RequestedViews(self._viewer())
         for envelope in self.writer.log.read(self.stream, types=("request",)):
             if isinstance(envelope.payload, Request):
                 yield envelope, views.view(envelope.payload)
@@ -1222,7 +1174,7 @@ class Session:
 
     def decide(
         self, seq: int, decision: Decision, *, by: str, note: str = ""
-    ) -> Receipt:
+    ) -> appends.Receipt:
         """Record what a human decided on the question at ``seq``.
 
         decision: ``accept``: the agent's work was right; ``reject``: it was wrong;
@@ -1245,22 +1197,24 @@ class Session:
     def catch_up(self) -> int:
         """Bring the stored views to the head; returns how many moved."""
         self.head()
-        log, scope = self.writer.log, Scope(self.user_id, self.session_id)
-        return sum(bring_up(log, view.place) for view in lagging(log, scope))
+        log, scope = self.writer.log, ports.Scope(self.user_id, self.session_id)
+        return sum(
+            contexts.bring_up(log, view.place) for view in contexts.lagging(log, scope)
+        )
 
     def stats(self) -> dict[str, Any]:
         """What ``SessionStore.stats`` gives, of this session."""
         self.head()
-        scope = Scope(self.user_id, self.session_id)
+        scope = ports.Scope(self.user_id, self.session_id)
         return self.writer.log.stats(scope, now=self.writer.clock())
 
-    def _viewer(self) -> Viewer:
+    def _viewer(self) -> contexts.Viewer:
         log = self.writer.log
-        return Viewer(log, History.of(log, self.head().state))
+        return contexts.Viewer(log, History.of(log, self.head().state))
 
     def _opened(
         self, strategy: str | Strategy | None, *, prepares: bool = False
-    ) -> tuple[Viewer, Strategy, Standing]:
+    ) -> tuple[contexts.Viewer, Strategy, ports.Standing]:
         """Of one read; if no strategy is named, it is looked up before."""
         log = self.writer.log
         if strategy is None:
@@ -1269,12 +1223,16 @@ class Session:
             chosen = self.settings.strategy(strategy)
         standing = log.standing(self.stream, chosen.fingerprint, shown=True)
         if standing.head.seq == 0:
-            raise SessionNotFound(self.user_id, self.session_id)
-        return Viewer(log, History.of(log, standing.head.state)), chosen, standing
+            raise errors.SessionNotFound(self.user_id, self.session_id)
+        return (
+            contexts.Viewer(log, History.of(log, standing.head.state)),
+            chosen,
+            standing,
+        )
 
     def _chosen(
         self,
-        viewer: Viewer,
+        viewer: contexts.Viewer,
         strategy: str | Strategy | None,
         at: int | None,
         *,
@@ -1314,16 +1272,16 @@ class Extended(NamedTuple):
     events: int
     duplicates: int
     redactions: Counter[str]
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[ports.Skipped, ...] = ()
 
 
 def take_in(
     session: Session,
-    transcript: Transcript,
+    transcript: ports.Transcript,
     *,
     where: str,
     progress: Progress | None = None,
-    names: Mapping[str, str] = NO_LABELS,
+    names: Mapping[str, str] = ports.NO_LABELS,
 ) -> Extended:
     """Append a transcript as ``extend`` does, with what Refold itself exported of it.
 
@@ -1335,7 +1293,7 @@ def take_in(
     """
     if transcript.forked_from and session.writer.log.head(session.stream).seq == 0:
         _fork_again(session, transcript.forked_from, where, names)
-    left: tuple[Skipped, ...] = ()
+    left: tuple[ports.Skipped, ...] = ()
     if transcript.has_records and _changes(session, transcript):
         whole, transcript = transcript, transcript.without_records()
         left = transcript.skipped[len(whole.skipped) :]
@@ -1345,13 +1303,13 @@ def take_in(
         known = session.writer.log.head(stream).seq
         if new := drafts[known:]:
             try:
-                session.writer.append(Order(stream, new, expected_seq=known))
-            except (InvalidEvent, StaleSession) as error:
-                raise ImportFailed(where, str(error)) from None
+                session.writer.append(appends.Order(stream, new, expected_seq=known))
+            except (errors.InvalidEvent, errors.StaleSession) as error:
+                raise errors.ImportFailed(where, str(error)) from None
     return done._replace(skipped=left)
 
 
-def _changes(session: Session, transcript: Transcript) -> bool:
+def _changes(session: Session, transcript: ports.Transcript) -> bool:
     """Whether redaction finds more in it than was found when it was written."""
     tag = session.writer.numbering(session.stream, {})
     return any(_fitting(session, draft, tag)[1].found for draft in transcript.drafts)
@@ -1370,7 +1328,7 @@ def _fork_again(
     ]
     if not seqs:
         why = f"goes on from session {name!r}: import that first, from the same export"
-        raise ImportFailed(where, why)
+        raise errors.ImportFailed(where, why)
     replace(session, stream=stream)._forked(max(seqs), session_id=session.session_id)
 
 
@@ -1383,8 +1341,8 @@ def _over(view: View, window: int, model: str | None) -> int:
 
 
 def _too_large(
-    over: int, window: int, strategy: Strategy, handed: Handed, *, wait: bool
-) -> ContextTooLarge:
+    over: int, window: int, strategy: Strategy, handed: contexts.Handed, *, wait: bool
+) -> errors.ContextTooLarge:
     """What would help a context that is over its window."""
     given = estimate(handed.extras.dump())
     if not strategy.compacts:
@@ -1396,7 +1354,7 @@ def _too_large(
             f"what is handed in has about {given:,}, and of the session only the "
             "newest is left"
         )
-    return ContextTooLarge(window + over, window, helps=helps)
+    return errors.ContextTooLarge(window + over, window, helps=helps)
 
 
 def extend(
@@ -1420,11 +1378,13 @@ def extend(
         head = session.writer.log.head(session.stream)
         tag = session.writer.numbering(session.stream, head.state.numbers)
         new = _new(session, head.state, drafts, where, tag)
-        numbers = tag.known if isinstance(tag, Numbering) else None
-        with suppress(StaleSession):
+        numbers = tag.known if isinstance(tag, vault.Numbering) else None
+        with suppress(errors.StaleSession):
             known = len(drafts) - len(new)
             return _append(session, head.seq, new, known, progress, numbers)
-    raise ImportFailed(where, "other writers keep changing this session: try again")
+    raise errors.ImportFailed(
+        where, "other writers keep changing this session: try again"
+    )
 
 
 def _new(
@@ -1440,7 +1400,7 @@ def _new(
     for draft, envelope in zip(drafts, imported, strict=False):
         known += 1
         if not _same(session, draft, envelope, tag):
-            raise ImportFailed(
+            raise errors.ImportFailed(
                 where,
                 f"the transcript was rewritten: seq {envelope.seq} of session "
                 f"{session.session_id!r} holds something else; import it into another "
@@ -1459,10 +1419,10 @@ def _new(
             )
             for draft, event in zip(new, events, strict=True)
         ]
-    except (InvalidEvent, SessionClosed, EventTooLarge) as error:
-        raise ImportFailed(where, str(error)) from None
+    except (errors.InvalidEvent, errors.SessionClosed, errors.EventTooLarge) as error:
+        raise errors.ImportFailed(where, str(error)) from None
     log, now = session.writer.log, from_microseconds(session.writer.clock())
-    viewer = Viewer(log, History.of(log, state))
+    viewer = contexts.Viewer(log, History.of(log, state))
     redacted = with_requests(viewer, state, [event for _, event in fitting], now)
     return [(draft, one) for (draft, _), one in zip(fitting, redacted, strict=True)]
 
@@ -1472,18 +1432,20 @@ def _same(session: Session, draft: Draft, envelope: Envelope, tag: Tagger) -> bo
     if draft.event.type != envelope.type:
         return False
     incoming = _fitting(session, draft, tag)[1].event
-    if same_event(envelope.payload, incoming):
+    if appends.same_event(envelope.payload, incoming):
         return True
     again = _redact(session, replace(draft, event=envelope.payload), tag)
-    return same_event(again.event, incoming) or superseded(envelope, incoming)
+    return appends.same_event(again.event, incoming) or appends.superseded(
+        envelope, incoming
+    )
 
 
 def _fitting(session: Session, draft: Draft, tag: Tagger) -> _Prepared:
     """Redact; what is too large in many small pieces is kept as one text and a blob."""
     try:
         return draft, _redact(session, draft, tag)
-    except EventTooLarge:
-        if (event := as_text(draft.event)) is None:
+    except errors.EventTooLarge:
+        if (event := appends.as_text(draft.event)) is None:
             raise
     whole = replace(draft, event=event, meta=draft.meta.warned("kept_as_text"))
     return whole, _redact(session, whole, tag)
@@ -1510,7 +1472,9 @@ def _append(
         batch = new[start : start + _BATCH]
         drafts = tuple(draft for draft, _ in batch)
         redacted = tuple(event for _, event in batch)
-        order = Order(session.stream, drafts, None, expected, redacted, numbers=numbers)
+        order = appends.Order(
+            session.stream, drafts, None, expected, redacted, numbers=numbers
+        )
         expected = session.writer.append(order).last_seq
         for event in redacted:
             found.update(event.found)

@@ -14,30 +14,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, Self
 
+from refold.domain import ids, ports
 from refold.domain.access_log import AccessTrail
 from refold.domain.canonical import encodable
 from refold.domain.envelope import Envelope
 from refold.domain.errors import Erased, InvalidConfiguration, InvalidEvent
-from refold.domain.ids import (
-    KEPT,
-    MAIN,
-    USER_SESSION,
-    StreamId,
-    bounded,
-    check_id,
-    check_session_id,
-)
 from refold.domain.model import quiet
-from refold.domain.ports import (
-    NO_LABELS,
-    Damage,
-    EventLog,
-    Problem,
-    ReadTranscripts,
-    SessionInfo,
-    Skipped,
-    scope,
-)
 from refold.domain.seals import Seals, SealsVerified, TreeHead
 from refold.domain.session import labelling
 from refold.projections.context.abridged import Abridged
@@ -90,7 +72,7 @@ class Imported(NamedTuple):
     events: int
     duplicates: int
     redactions: Counter[str]
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[ports.Skipped, ...] = ()
 
 
 def _tell(
@@ -119,7 +101,7 @@ class SessionStore:
 
     def __init__(
         self,
-        log: EventLog,
+        log: ports.EventLog,
         redactor: Redactor,
         limits: Limits,
         *,
@@ -131,7 +113,7 @@ class SessionStore:
         count_uses: bool = False,
         shared_memory: bool = False,
         vault: Vault | None = None,
-        transcripts: ReadTranscripts = _no_reader,
+        transcripts: ports.ReadTranscripts = _no_reader,
     ) -> None:
         self.log, self.clock = log, clock
         self.upkeep, self.settings = upkeep or Upkeep(), settings or Settings()
@@ -153,17 +135,13 @@ class SessionStore:
 
         Raises InvalidEvent for ids that cannot be stored.
         """
-        check_id("user_id", user_id)
-        check_session_id(session_id)
-        stream = StreamId(user_id, session_id, MAIN)
+        ids.check_id("user_id", user_id)
+        ids.check_session_id(session_id)
+        stream = ids.StreamId(user_id, session_id, ids.MAIN)
         return Session(stream, self.writer, self.upkeep, self.settings)
 
     def named(
-        self,
-        name: str,
-        *,
-        user_id: str,
-        labels: Mapping[str, str] = NO_LABELS,
+        self, name: str, *, user_id: str, labels: Mapping[str, str] = ports.NO_LABELS
     ) -> Session:
         """The session that something else calls so: a thread, a path, a key of it.
 
@@ -175,7 +153,7 @@ class SessionStore:
 
         Raises InvalidEvent, and Erased for a user who was.
         """
-        check_id("user_id", user_id)
+        ids.check_id("user_id", user_id)
         if not encodable(name):
             raise InvalidEvent("a name must be a text without half of a pair")
         labelling({**labels, "name": name})
@@ -197,9 +175,9 @@ class SessionStore:
         user_id: str | None = None,
         *,
         label: Mapping[str, str] | None = None,
-        after: SessionInfo | str | None = None,
+        after: ports.SessionInfo | str | None = None,
         limit: int | None = None,
-    ) -> list[SessionInfo]:
+    ) -> list[ports.SessionInfo]:
         """The sessions of a user, or of all users, by user and name.
 
         What memory keeps of sessions that are gone is none.
@@ -210,24 +188,24 @@ class SessionStore:
 
         Raises InvalidConfiguration for a label or a name without its user.
         """
-        user_id, labels = scope(user_id).user_id, {} if label is None else label
+        user_id, labels = ports.scope(user_id).user_id, {} if label is None else label
         held = [*labels, *labels.values()] if isinstance(labels, Mapping) else [None]
         if not all(isinstance(text, str) for text in held):
             raise InvalidConfiguration('label: texts by name, {"project": "refold"}')
         if user_id is None and (labels or isinstance(after, str)):
             raise InvalidConfiguration("name the user whose sessions they are, too")
         place = (user_id or "", after) if isinstance(after, str) else None
-        if isinstance(after, SessionInfo):
+        if isinstance(after, ports.SessionInfo):
             place = after.user_id, after.session_id
-        most = None if limit is None else bounded("limit", limit)
-        found: list[SessionInfo] = []
+        most = None if limit is None else ids.bounded("limit", limit)
+        found: list[ports.SessionInfo] = []
         while most is None or len(found) < most:
             left = None if most is None else most - len(found)
             page = self.log.sessions(user_id, labels=labels, after=place, limit=left)
             found += [
                 info
                 for info in page
-                if info.status != "erased" and not info.session_id.startswith(KEPT)
+                if info.status != "erased" and not info.session_id.startswith(ids.KEPT)
             ]
             if left is None or len(page) < left:
                 break
@@ -256,9 +234,9 @@ class SessionStore:
         Raises ImportFailed, where nothing was written of that transcript, and what an
         append raises.
         """
-        check_id("user_id", user_id)
+        ids.check_id("user_id", user_id)
         if session_id is not None:
-            check_session_id(session_id)
+            ids.check_session_id(session_id)
         found, names = list[Imported](), dict[str, str]()
         for name, one in self._read_transcripts(Path(path), format, session_id):
             if not one.drafts and one.forked_from is None:
@@ -281,7 +259,7 @@ class SessionStore:
 
     def user(self, user_id: str) -> User:
         """The user as a whole: what they allow.  Raises InvalidEvent for no name."""
-        return User(self.writer, check_id("user_id", user_id))
+        return User(self.writer, ids.check_id("user_id", user_id))
 
     def export_user(self, user_id: str, out: str | os.PathLike[str]) -> Exported:
         """Write all that is kept of a user to a new directory, in plain, readable.
@@ -293,7 +271,7 @@ class SessionStore:
         Raises Erased if the user, or one of the sessions, is erased meanwhile,
         SessionNotFound for a user who has none, ExportFailed if something is there.
         """
-        return export_user(self.writer, check_id("user_id", user_id), Path(out))
+        return export_user(self.writer, ids.check_id("user_id", user_id), Path(out))
 
     def erase(
         self,
@@ -339,14 +317,14 @@ class SessionStore:
         *,
         session_id: str | None = None,
         chain_only: bool = False,
-    ) -> Iterator[tuple[SessionInfo, Verified]]:
+    ) -> Iterator[tuple[ports.SessionInfo, Verified]]:
         """Prove session after session; yields each with what was proved of it.
 
         ``chain_only`` is as in ``Session.verify``.  Events whose session is no longer
         listed come last, as a problem; so does an erasure that was interrupted.
         """
-        lost: dict[tuple[str, str], list[Problem]] = {}
-        for problem in self.log.orphans(scope(user_id, session_id)):
+        lost: dict[tuple[str, str], list[ports.Problem]] = {}
+        for problem in self.log.orphans(ports.scope(user_id, session_id)):
             lost.setdefault((problem.user_id, problem.session_id), []).append(problem)
         for info in self._readable(user_id, session_id):
             orphans = lost.pop((info.user_id, info.session_id), [])
@@ -355,7 +333,7 @@ class SessionStore:
             yield info, verified._replace(problems=[*verified.problems, *orphans])
         for (owner, name), orphans in lost.items():
             if user_id in (None, owner) and session_id in (None, name):
-                info = SessionInfo(owner, name, 0, "open", 0)
+                info = ports.SessionInfo(owner, name, 0, "open", 0)
                 yield info, Verified(0, 0, 0, orphans)
         yield from self.erasures.unfinished(user_id)
 
@@ -399,7 +377,7 @@ class SessionStore:
         *,
         session_id: str | None = None,
         apply: bool = False,
-    ) -> Iterator[tuple[StreamId, list[Damage]]]:
+    ) -> Iterator[tuple[ids.StreamId, list[ports.Damage]]]:
         """Say what is damaged, and with ``apply`` make anew what events can tell.
 
         Yields each session's main stream with what was found: head rows that are gone
@@ -408,7 +386,7 @@ class SessionStore:
 
         Raises InvalidConfiguration for a store in memory.
         """
-        return repair(self.log, scope(user_id, session_id), apply=apply)
+        return repair(self.log, ports.scope(user_id, session_id), apply=apply)
 
     def recheck(
         self, user_id: str | None = None, *, session_id: str | None = None
@@ -434,22 +412,22 @@ class SessionStore:
         for info in self._writable(user_id, session_id):
             done = reredact(self.writer, info)
             if done.applied is not None:
-                stream = StreamId(info.user_id, info.session_id, MAIN)
+                stream = ids.StreamId(info.user_id, info.session_id, ids.MAIN)
                 others = self._readable(info.user_id, None)
-                for name in (USER_SESSION, *forks_of(self.writer, others, stream)):
+                for name in (ids.USER_SESSION, *forks_of(self.writer, others, stream)):
                     self.log.drop_views(info.user_id, name)
             yield done
 
     def _readable(
         self, user_id: str | None, session_id: str | None
-    ) -> Iterator[SessionInfo]:
-        user_id, session_id = scope(user_id, session_id)
+    ) -> Iterator[ports.SessionInfo]:
+        user_id, session_id = ports.scope(user_id, session_id)
         found = self.log.sessions(user_id, session_id=session_id)
         return (info for info in found if info.status != "erased")
 
     def _writable(
         self, user_id: str | None, session_id: str | None
-    ) -> Iterator[SessionInfo]:
+    ) -> Iterator[ports.SessionInfo]:
         """Of all users, but those that are frozen; of one by name, whatever it is."""
         found = self._readable(user_id, session_id)
         return (info for info in found if info.is_live or user_id is not None)
@@ -464,7 +442,7 @@ class SessionStore:
         strict: bool = False,
         dry_run: bool = False,
         jobs: int = 1,
-        progress: Callable[[SessionInfo, int], None] | None = None,
+        progress: Callable[[ports.SessionInfo, int], None] | None = None,
     ) -> Iterator[Rebuilt]:
         """Make the summaries there would be, had this strategy always run.
 
@@ -488,7 +466,7 @@ class SessionStore:
 
     def catch_up(self, user_id: str | None = None) -> int:
         """Bring every stored view up to its session's head; returns how many moved."""
-        behind = lagging(self.log, scope(user_id))
+        behind = lagging(self.log, ports.scope(user_id))
         return sum(bring_up(self.log, view.place) for view in behind)
 
     def costs(
@@ -511,7 +489,7 @@ class SessionStore:
         for info in self._readable(user_id, session_id):
             names = self.log.streams(info.user_id, info.session_id)
             for name in names:
-                stream = StreamId(info.user_id, info.session_id, name)
+                stream = ids.StreamId(info.user_id, info.session_id, name)
                 for answer in answers(read_on(self.log, stream)):
                     place = _place(answer.first, by)
                     key = tuple(filter(None, place[:3]))
@@ -524,7 +502,7 @@ class SessionStore:
         ``lag`` says for each strategy how far its stored views are behind.
         ``retired_keys`` should be 0: ``reredact`` destroys them, unless it was cut off.
         """
-        return self.log.stats(scope(user_id), now=self.clock())
+        return self.log.stats(ports.scope(user_id), now=self.clock())
 
     def close(self) -> None:
         """Release the database and the keys, after work in the background has ended."""

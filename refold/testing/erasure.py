@@ -8,33 +8,24 @@ from typing import Any
 import pytest
 
 from refold.auditor import check
-from refold.domain import errors
-from refold.domain.erasure import (
-    FREEZE,
-    Accesses,
-    Job,
-    LegalHold,
-    OldBlobs,
-    Unused,
-    Whose,
-)
+from refold.domain import erasure, errors
 from refold.domain.ids import StreamId
 from refold.domain.ports import Appended, EventLog, Scanned
 from refold.domain.seals import Seals
 from refold.testing.event_log import ADA, BOB, NOW, append_to, said, write
 
 _TWO = ADA._replace(session_id="s-2")
-_ALL, _ONE = Whose("ada"), Whose("ada", ("s-1",))
-_CASE = LegalHold("case 7", "a court asked", NOW)
-_FROZEN = LegalHold(FREEZE, "disputed", NOW)
+_ALL, _ONE = erasure.Whose("ada"), erasure.Whose("ada", ("s-1",))
+_CASE = erasure.LegalHold("case 7", "a court asked", NOW)
+_FROZEN = erasure.LegalHold(erasure.FREEZE, "disputed", NOW)
 
 
-def begin(log: EventLog, whose: Whose = _ALL) -> Job:
+def begin(log: EventLog, whose: erasure.Whose = _ALL) -> erasure.Job:
     """An erasure that has just begun."""
     return log.erasures.begin(log.erasures.new_job(whose, due_at=None, facts={}))
 
 
-def shred(log: EventLog, whose: Whose = _ALL) -> Job:
+def shred(log: EventLog, whose: erasure.Whose = _ALL) -> erasure.Job:
     """An erasure of which the keys are destroyed."""
     job = begin(log, whose)
     log.erasures.mark(job)
@@ -44,7 +35,7 @@ def shred(log: EventLog, whose: Whose = _ALL) -> Job:
     return kept
 
 
-def end(log: EventLog, job: Job, act: str = "erased") -> Any:
+def end(log: EventLog, job: erasure.Job, act: str = "erased") -> Any:
     """The certificate of an erasure; it ends with it."""
     format_ = "refold-certificate/1"
     statement: Any = {"format": format_, "act": act, "certificate_id": "c-1"}
@@ -90,7 +81,7 @@ class ErasuresContract:
         assert log.erasures.advance(held, "shredded") == job
         assert log.erasures.advance(held, "begun") == held
         assert log.erasures.jobs() == [held]
-        assert begin(log, Whose("bob")).stage == "begun"
+        assert begin(log, erasure.Whose("bob")).stage == "begun"
         assert log.erasures.advance(replace(held, job_id="another"), "held") is None
 
     def test_what_is_marked_is_neither_read_nor_written(self, log: EventLog) -> None:
@@ -152,7 +143,7 @@ class ErasuresContract:
         assert counts == deleted
         assert (counts["events"], counts["blobs"]) == (remains.leaves, 1) == (5, 1)
         assert set(log.erasures.left(_ALL).values()) == {0}
-        assert log.erasures.left(Whose("bob"))["events"] == 2
+        assert log.erasures.left(erasure.Whose("bob"))["events"] == 2
         assert len(log.read(BOB)) == 2
 
     def test_one_session_goes_alone(self, log: EventLog) -> None:
@@ -172,7 +163,7 @@ class ErasuresContract:
         fill(log)
         job = begin(log, _ONE)
 
-        wider = log.erasures.widen(job, Whose("ada", ("s-1", "s-2")))
+        wider = log.erasures.widen(job, erasure.Whose("ada", ("s-1", "s-2")))
 
         assert wider is not None
         assert log.erasures.jobs() == [wider]
@@ -246,10 +237,10 @@ class ErasuresContract:
 class RetentionContract:
     """The promises of the port ``Retention``.  Give a fixture ``log``."""
 
-    def _unused(self, log: EventLog, **how: Any) -> Job | None:
+    def _unused(self, log: EventLog, **how: Any) -> erasure.Job | None:
         terms = {"since": NOW, "reads": True, "known": ("s-1", "s-2"), **how}
         job = log.erasures.new_job(_ONE, due_at=None, facts={})
-        return log.retention.begin_unused(job, Unused(**terms))
+        return log.retention.begin_unused(job, erasure.Unused(**terms))
 
     def test_of_who_is_frozen_nothing_is_taken(self, log: EventLog) -> None:
         fill(log)
@@ -261,7 +252,7 @@ class RetentionContract:
                 write(log, stream, *said("x"))
         assert len(log.read(ADA)) == 2
         assert not refused(log, BOB)
-        assert [hold.name for hold in log.erasures.holds("ada")] == [FREEZE]
+        assert [hold.name for hold in log.erasures.holds("ada")] == [erasure.FREEZE]
 
         assert log.retention.unfreeze("ada")
         assert not log.retention.unfreeze("ada")
@@ -276,13 +267,16 @@ class RetentionContract:
 
     def test_accesses_add_up_where_the_session_is(self, log: EventLog) -> None:
         fill(log)
-        nobody = Accesses("ada", "none", 1, NOW)
-        first, second = Accesses("ada", "s-1", 2, 9), Accesses("ada", "s-1", 3, 7)
+        nobody = erasure.Accesses("ada", "none", 1, NOW)
+        first, second = (
+            erasure.Accesses("ada", "s-1", 2, 9),
+            erasure.Accesses("ada", "s-1", 3, 7),
+        )
 
         log.retention.add_accesses("ada", [first, nobody])
         log.retention.add_accesses("ada", [second])
 
-        assert log.retention.accesses() == [Accesses("ada", "s-1", 5, 9)]
+        assert log.retention.accesses() == [erasure.Accesses("ada", "s-1", 5, 9)]
         assert log.retention.accesses("bob") == []
 
     def test_what_is_unused_is_begun_and_marked_at_once(self, log: EventLog) -> None:
@@ -311,7 +305,7 @@ class RetentionContract:
 
     def test_what_was_read_stays_where_that_counts(self, log: EventLog) -> None:
         fill(log)
-        log.retention.add_accesses("ada", [Accesses("ada", "s-1", 1, NOW + 1)])
+        log.retention.add_accesses("ada", [erasure.Accesses("ada", "s-1", 1, NOW + 1)])
 
         assert self._unused(log) is None
         assert self._unused(log, reads=False) is not None
@@ -350,7 +344,7 @@ class RetentionContract:
 class RepairsContract:
     """The promises of the port ``Repairs``.  Give a fixture ``log``."""
 
-    def _blob(self, log: EventLog) -> tuple[str, OldBlobs]:
+    def _blob(self, log: EventLog) -> tuple[str, erasure.OldBlobs]:
         digest = cut(log)
         (found,) = log.retention.old_blobs(NOW)
         return digest, found

@@ -28,16 +28,9 @@ from refold.adapters.claude.messages import (
 )
 from refold.adapters.claude.summarizer import failure, own_client
 from refold.adapters.claude.tools import MemoryFiles, not_recorded
+from refold.domain import errors
 from refold.domain.canonical import canonical
 from refold.domain.envelope import Meta
-from refold.domain.errors import (
-    AnswerFailed,
-    InvalidConfiguration,
-    InvalidEvent,
-    RecordingFailed,
-    RefoldError,
-    UnknownModel,
-)
 from refold.domain.events import Event, JsonObject
 from refold.projections.context.budget import HandedIn
 from refold.projections.context.compaction import Summarizer
@@ -102,9 +95,11 @@ class _Captured:
         **handed: Unpack[HandedIn],
     ) -> None:
         if not model.strip():
-            raise InvalidConfiguration("the capture needs the name of a model")
+            raise errors.InvalidConfiguration("the capture needs the name of a model")
         if max_tokens < 1:
-            raise InvalidConfiguration(f"max_tokens must be above 0, not {max_tokens}")
+            raise errors.InvalidConfiguration(
+                f"max_tokens must be above 0, not {max_tokens}"
+            )
         self.client, self.session = client, _numbered(session)
         self._model, self._max_tokens, self._agent = model, max_tokens, agent
         self._strategy, self._summarizer, self._handed = strategy, summarizer, handed
@@ -158,7 +153,7 @@ class _Captured:
         """What the model's window leaves for a request; nothing if it is not known."""
         try:
             return {"window": max(1, window_of(self._model) - self._max_tokens)}
-        except UnknownModel:
+        except errors.UnknownModel:
             return {}
 
     def _append(
@@ -191,7 +186,7 @@ class _Captured:
         if events := events_of_user(content):
             try:
                 self._append(events, request_id)
-            except InvalidEvent:  # some results in it may be recorded already
+            except errors.InvalidEvent:  # some results in it may be recorded already
                 new = not_recorded(self.session, events)
                 if len(new) == len(events):
                     raise
@@ -228,7 +223,7 @@ class _Captured:
             key = f"response:{name}" if name else None
             self._append(events_of(message), request_id, _meta(message, took), key=key)
         except Exception as error:
-            raise RecordingFailed(answer, error) from error
+            raise errors.RecordingFailed(answer, error) from error
 
     def _answered(self, asked: Asked, message: Any) -> None:
         self._answer(message, asked.request_id, self._took(asked))
@@ -259,9 +254,9 @@ class _Captured:
         try:
             meta = _meta(said or {}, self._took(asked))
             self._append(broken_off(said, error_of(error)), asked.request_id, meta)
-        except RefoldError as failure:
+        except errors.RefoldError as failure:
             if message is not None:
-                raise RecordingFailed(message, failure) from failure
+                raise errors.RecordingFailed(message, failure) from failure
             log.warning("a failed call of the model could not be recorded: %s", failure)
 
     def _took(self, asked: Asked) -> float:
@@ -401,7 +396,7 @@ class LiveModel:
         self, model: str, *, client: Anthropic | None = None, max_tokens: int = 8_192
     ) -> None:
         if not model.strip():
-            raise InvalidConfiguration("a rerun needs the name of a model")
+            raise errors.InvalidConfiguration("a rerun needs the name of a model")
         self.name, self._max_tokens = model, max_tokens
         self._client = client or own_client()
 
@@ -421,7 +416,7 @@ class LiveModel:
             # What the SDK raises carries the request: it is not passed on.
             timeout = self._client.timeout
             seconds = timeout if isinstance(timeout, int | float) else 600
-            raise AnswerFailed(failure(error, timeout=seconds).reason) from None
+            raise errors.AnswerFailed(failure(error, timeout=seconds).reason) from None
         return events_of(plain(message))
 
 
@@ -503,7 +498,7 @@ def _told(options: Mapping[str, Any]) -> JsonObject:
     inside = body.keys() if isinstance(body, Mapping) else set()
     taken = sorted(_OURS & (options.keys() | inside))
     if taken:
-        raise InvalidConfiguration(
+        raise errors.InvalidConfiguration(
             f"options: {taken[0]} is set by the capture from the session and from "
             "its own arguments"
         )
@@ -511,7 +506,9 @@ def _told(options: Mapping[str, Any]) -> JsonObject:
     try:
         canonical(told)
     except TypeError:
-        raise InvalidConfiguration("options: must be JSON, to be recorded") from None
+        raise errors.InvalidConfiguration(
+            "options: must be JSON, to be recorded"
+        ) from None
     return told
 
 

@@ -14,13 +14,7 @@ import typer
 
 from refold.adapters import config
 from refold.adapters.cli.output import Result, paint
-from refold.domain.errors import (
-    InvalidConfiguration,
-    InvalidEvent,
-    RefoldError,
-    SessionNotFound,
-    StoreUnavailable,
-)
+from refold.domain import errors
 from refold.domain.ids import check_id, check_session_id
 
 if TYPE_CHECKING:
@@ -37,7 +31,7 @@ def _checked(check: Callable[[str], str]) -> Callable[[str | None], str | None]:
     def checked(name: str | None) -> str | None:
         try:
             return None if name is None else check(name)
-        except InvalidEvent as error:
+        except errors.InvalidEvent as error:
             raise typer.BadParameter(str(error)) from None
 
     return checked
@@ -47,7 +41,7 @@ def duration(text: str) -> timedelta:
     """The time that ``text`` says; refuses what is none, as a wrong argument."""
     from refold.domain.erasure import span
 
-    with suppress(InvalidConfiguration):
+    with suppress(errors.InvalidConfiguration):
         return span("a time", text.strip())
     raise typer.BadParameter("write a time as a number with d, h, m or s, such as 30d")
 
@@ -224,7 +218,7 @@ class Call(typer.Context):
         match None if new else engine_of(self.url):
             case "sqlite", parsed if parsed.database not in (None, "", ":memory:"):
                 if not Path(parsed.database).exists():
-                    raise StoreUnavailable(
+                    raise errors.StoreUnavailable(
                         f"there is no database {parsed.database}",
                         remedy="`refold import` makes one; name another with --db or "
                         "REFOLD_DB",
@@ -295,10 +289,10 @@ def sessions(
         return found
     if user is not None and session is not None:
         store.session(user_id=user, session_id=session).head()  # says if it was erased
-        raise SessionNotFound(user, session)
+        raise errors.SessionNotFound(user, session)
     what = (
         f"user {user!r} has no sessions"
         if user
         else f"no user has a session {session!r}"
     )
-    raise RefoldError(f"{what}: `refold sessions` lists all sessions")
+    raise errors.RefoldError(f"{what}: `refold sessions` lists all sessions")

@@ -15,17 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from refold.adapters.cli import commands
+from refold.adapters.cli import commands, output
 from refold.adapters.cli.commands import COMMANDS, GROUPS
 from refold.adapters.cli.options import Call, Db, Json, MakeKey
-from refold.adapters.cli.output import (
-    Result,
-    complain,
-    hush,
-    one_line,
-    show_warnings,
-    speak_plainly,
-)
 from refold.domain.errors import (
     InvalidConfiguration,
     RefoldError,
@@ -59,7 +51,7 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> None:
         """Run it, print what came of it, and end with its exit code."""
         result = super().invoke(ctx)
-        if isinstance(result, Result):
+        if isinstance(result, output.Result):
             ctx.tell(result)
             if result.code:
                 raise typer.Exit(result.code)
@@ -149,8 +141,8 @@ def run(args: Sequence[str]) -> int:
 
     With ``REFOLD_DEBUG=1`` what was not expected is raised as it is.
     """
-    show_warnings()
-    speak_plainly()
+    output.show_warnings()
+    output.speak_plainly()
     try:
         code = _invoke(list(args))
         sys.stdout.flush()
@@ -158,7 +150,7 @@ def run(args: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        hush()
+        output.hush()
         return READER_GONE
     except Exception as error:
         return _failed(error, args)
@@ -222,22 +214,24 @@ def _failed(error: Exception, args: Sequence[str]) -> int:
     if hasattr(error, "format_message"):  # of typer: a wrong option or argument
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "refold"
-        said = one_line(_unsaid(error.format_message(), args)).rstrip(".")
-        complain(f"{said}: see `{path} --help`")
+        said = output.one_line(_unsaid(error.format_message(), args)).rstrip(".")
+        output.complain(f"{said}: see `{path} --help`")
         return WRONG
     if isinstance(error, RefoldError):
-        complain(_unsaid(str(error), args))
+        output.complain(_unsaid(str(error), args))
         return WRONG if isinstance(error, _WRONG) else FAILED
     if isinstance(error, typer.Abort):
-        complain("nothing was done: the answer was no")
+        output.complain("nothing was done: the answer was no")
         return FAILED
     if os.environ.get("REFOLD_DEBUG") == "1":
         raise error
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
-        complain(f"{where}{error.strerror.lower()}: check the path and its permissions")
+        output.complain(
+            f"{where}{error.strerror.lower()}: check the path and its permissions"
+        )
     else:
-        complain(_unexpected(error))
+        output.complain(_unexpected(error))
     return FAILED
 
 

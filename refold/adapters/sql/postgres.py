@@ -39,12 +39,7 @@ from refold.adapters.sql import roles, tables
 from refold.adapters.sql.database import NOBODY, Database, Write
 from refold.adapters.sql.libpq import Command, Driver, Line, Statement, run_once
 from refold.adapters.sql.tables import SCHEMA
-from refold.domain.errors import (
-    IncompatibleStore,
-    InvalidConfiguration,
-    RefoldError,
-    StoreUnavailable,
-)
+from refold.domain import errors
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate
 
@@ -78,7 +73,7 @@ class PostgresDatabase(Database):
             )
             event.listen(pool, "connect", _on_connect)
         except Exception as error:
-            raise InvalidConfiguration(
+            raise errors.InvalidConfiguration(
                 f"{self.what} is not a PostgreSQL URL ({type(error).__name__}): "
                 "postgresql://user:password@host/database"
             ) from None
@@ -124,13 +119,13 @@ class PostgresDatabase(Database):
             query = roles.any_session(self._sight)
             return bool(connection.exec_driver_sql(query).scalar())
 
-    def translate(self, error: Exception) -> RefoldError | None:
+    def translate(self, error: Exception) -> errors.RefoldError | None:
         return translated(self.what, error)
 
     def prepare(self, connection: Connection) -> None:
         """Make our schema, unless it is there and another's."""
         if connection.execute(text("SHOW server_encoding")).scalar_one() != "UTF8":
-            raise IncompatibleStore(f"{self.what} must have the encoding UTF8")
+            raise errors.IncompatibleStore(f"{self.what} must have the encoding UTF8")
         found = connection.execute(
             text("SELECT count(*) FROM pg_tables WHERE schemaname = :schema"),
             {"schema": SCHEMA},
@@ -138,7 +133,7 @@ class PostgresDatabase(Database):
         ours = text("SELECT to_regclass(:name) IS NOT NULL")
         known = connection.execute(ours, {"name": f"{SCHEMA}.heads"}).scalar_one()
         if found.scalar_one() and not known:
-            raise IncompatibleStore(
+            raise errors.IncompatibleStore(
                 f"the schema {SCHEMA} of {self.what} belongs to another program: "
                 "use another database"
             )
@@ -890,7 +885,7 @@ _KNOWN: Final = {
 }
 
 
-def translated(shown: str, error: Exception) -> RefoldError | None:
+def translated(shown: str, error: Exception) -> errors.RefoldError | None:
     """The error to raise for what the driver raised at ``shown``; None: none of it."""
     cause = _cause(error)
     if not isinstance(cause, psycopg.Error):
@@ -898,14 +893,14 @@ def translated(shown: str, error: Exception) -> RefoldError | None:
     state = cause.sqlstate or ""
     for prefix, (what, remedy) in _KNOWN.items():
         if state.startswith(prefix):
-            return StoreUnavailable(f"{shown} {what}", remedy=remedy)
+            return errors.StoreUnavailable(f"{shown} {what}", remedy=remedy)
     if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError):
         what = "cannot be reached, or broke the connection"
-        return StoreUnavailable(
+        return errors.StoreUnavailable(
             f"{shown} {what}", remedy="check that it runs, and try again"
         )
     name = type(cause).__name__
-    return StoreUnavailable(
+    return errors.StoreUnavailable(
         f"{shown} refused a statement ({name} {state})", remedy="see the server's log"
     )
 

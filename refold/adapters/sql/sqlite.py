@@ -27,17 +27,12 @@ from refold.adapters.rows import (
 )
 from refold.adapters.sql import memory, tables
 from refold.adapters.sql.database import Database, Write
-from refold.domain.errors import (
-    IncompatibleStore,
-    InvalidConfiguration,
-    RefoldError,
-    StoreUnavailable,
-)
+from refold.domain import errors
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate
 
 
-def translated(path: str, said: str) -> RefoldError:
+def translated(path: str, said: str) -> errors.RefoldError:
     """The error for what SQLite said of the file at ``path``."""
     known = {
         "locked": ("is busy with another writer", "try again when it is done"),
@@ -53,13 +48,15 @@ def translated(path: str, said: str) -> RefoldError:
     lowered = said.lower()
     for sign, (what, remedy) in known.items():
         if sign in lowered:
-            return StoreUnavailable(f"{path} {what}", remedy=remedy)
+            return errors.StoreUnavailable(f"{path} {what}", remedy=remedy)
     if "not a database" in lowered or "malformed" in lowered:
-        return IncompatibleStore(
+        return errors.IncompatibleStore(
             f"{path} is not a SQLite database, or is damaged: give another file, or "
             "restore it"
         )
-    return StoreUnavailable(f"{path}: {said}", remedy="see the message of SQLite")
+    return errors.StoreUnavailable(
+        f"{path}: {said}", remedy="see the message of SQLite"
+    )
 
 
 T = TypeVar("T")
@@ -217,13 +214,13 @@ class SqliteDatabase(Database):
 
     def __init__(self, url: URL) -> None:
         if not url.database or url.database == ":memory:":
-            raise InvalidConfiguration(
+            raise errors.InvalidConfiguration(
                 "a SQLite store needs a file: sqlite:///agent.db (memory:// keeps "
                 "nothing, for tests)"
             )
         level = str(url.query.get("synchronous", "full")).upper()
         if level not in ("FULL", "NORMAL") or set(url.query) - {"synchronous"}:
-            raise InvalidConfiguration(
+            raise errors.InvalidConfiguration(
                 "a SQLite URL takes only ?synchronous=full or ?synchronous=normal"
             )
         self.path = Path(url.database).absolute()
@@ -247,7 +244,7 @@ class SqliteDatabase(Database):
             (tables_,) = looker.execute("SELECT count(*) FROM sqlite_master").fetchone()
             (made_by,) = looker.execute("PRAGMA application_id").fetchone()
         if made_by != APPLICATION_ID and tables_:
-            raise IncompatibleStore(
+            raise errors.IncompatibleStore(
                 f"{self.path} is the database of another program: give a new file"
             )
 
@@ -296,7 +293,7 @@ class SqliteDatabase(Database):
     def has_sessions(self) -> bool:
         return bool(self._fetch("", "SELECT 1 FROM heads LIMIT 1", ()))
 
-    def translate(self, error: Exception) -> RefoldError | None:
+    def translate(self, error: Exception) -> errors.RefoldError | None:
         cause = error.orig if isinstance(error, DBAPIError) else error
         if not isinstance(cause, sqlite3.Error):
             return None

@@ -24,15 +24,9 @@ from pydantic import (
     model_validator,
 )
 
-from refold.domain import events
+from refold.domain import errors, events
 from refold.domain.canonical import canonical, digest, text_digest
 from refold.domain.envelope import ACTIVATED, Envelope
-from refold.domain.errors import (
-    InvalidConfiguration,
-    SummarizerFailed,
-    SummaryRefused,
-    UnknownStrategy,
-)
 from refold.domain.events import JsonObject, StateUpdate, StrategyRef, SummarizerRef
 from refold.projections.context.abridged import Abridged, Limits, ledger_beside, made_by
 from refold.projections.context.compaction import (
@@ -314,11 +308,11 @@ class Strategy(BaseModel):
         try:
             super().__init__(**params)
         except ValidationError as error:
-            raise UnknownStrategy(_explain(type(self), error)) from None
+            raise errors.UnknownStrategy(_explain(type(self), error)) from None
         try:
             canonical(self.params)
         except TypeError:
-            raise UnknownStrategy(
+            raise errors.UnknownStrategy(
                 f"strategy {self.name}: a number has more than 64 bits"
             ) from None
 
@@ -537,7 +531,7 @@ def fitting(strategy: Strategy, summarizer: Summarizer) -> Summarizer:
         return summarizer
     prompt, model = strategy.manner.prompt, strategy.manner.model
     if prompt is not None and not prompt.strip():
-        raise InvalidConfiguration(
+        raise errors.InvalidConfiguration(
             f"{strategy.name} has an empty prompt: give it one if a model is to be "
             "asked, or use the summarizer abridged"
         )
@@ -601,7 +595,7 @@ def _notes(
     check_summary(written.text, source)
     wanted, before = layers.notes.lines, len(noted(source))
     if len(lines) > wanted + wanted // 4:
-        raise SummarizerFailed(
+        raise errors.SummarizerFailed(
             f"{before} lines of notes would become {len(lines)}, not about {wanted}"
         )
     return written
@@ -633,9 +627,9 @@ def wrote(strategy: Strategy, summarizer: Summarizer, by: SummarizerRef) -> bool
 def why_failed(error: Exception) -> str:
     """What is said of an error: of one not ours, the message may hold what was sent."""
     match error:
-        case SummaryRefused():
+        case errors.SummaryRefused():
             return str(error)
-        case SummarizerFailed(reason=reason):
+        case errors.SummarizerFailed(reason=reason):
             return reason
         case _:
             return f"the summarizer raised {type(error).__name__}"

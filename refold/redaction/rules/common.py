@@ -4,14 +4,10 @@ import re
 from itertools import groupby
 
 from refold.redaction.checks import Candidate
-from refold.redaction.checks.numbers import (
-    LENGTHS,
-)
+from refold.redaction.checks.numbers import LENGTHS
 from refold.redaction.rules.address import ADDRESS_EN
 from refold.redaction.rules.network import NETWORK_IN_CONTEXT
-from refold.redaction.rules.rule import (
-    load,
-)
+from refold.redaction.rules.rule import load
 
 _EXTENSION = r"(?: ?(?:x|ext\.?|#) ?[0-9]{1,6})?"
 _NUMBER = (

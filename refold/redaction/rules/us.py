@@ -1,8 +1,6 @@
 """Pack ``pii-us``: numbers that the United States and its banks give to people."""
 
-from refold.redaction.rules.rule import (
-    load,
-)
+from refold.redaction.rules.rule import load
 
 _SSN_WORDS = (
     r"(?i:ssns?|(?<![a-z])ss ?#|soc(?:ial)?[ ._-]{0,2}sec(?:urity)?"

@@ -50,12 +50,7 @@ from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.units import spans_of
 from refold.projections.context.view import View
-from refold.redaction.chokepoint import (
-    RedactedEvent,
-    Seen,
-    redact_beside,
-    redact_payload,
-)
+from refold.redaction import chokepoint
 from refold.redaction.guard import Limits, restored
 from refold.redaction.plan import Tagger
 from refold.redaction.redactor import RedactionError
@@ -622,7 +617,7 @@ class Rechecked(NamedTuple):
 
 class _Again(NamedTuple):
     source: Envelope
-    redacted: RedactedEvent
+    redacted: chokepoint.RedactedEvent
     types: Counter[str]
     blobs: int
     rules_before: str
@@ -681,7 +676,7 @@ class Rechecker:
         seq, blobs = (again.source.seq, again.blobs) if again else (None, 0)
         return Exposure(user_id, session_id, name, seq, where, counted, blobs)
 
-    def again(self, envelope: Envelope) -> RedactedEvent | None:
+    def again(self, envelope: Envelope) -> chokepoint.RedactedEvent | None:
         """What stands in the event's place, or None if nothing is found in it.
 
         Each is looked at once, unless it holds something else by now: what others
@@ -709,7 +704,7 @@ class Rechecker:
         types = self._found(beside, (envelope.type, payload))
         if not types:
             return None
-        draft = Seen(
+        draft = chokepoint.Seen(
             event_of(envelope.type, payload),
             envelope.ts,
             envelope.request_id,
@@ -751,9 +746,9 @@ class Rechecker:
     ) -> Counter[str]:
         redactor = self._writer.redactor
         try:
-            types = Counter(redact_beside(redactor, beside)[1].types)
+            types = Counter(chokepoint.redact_beside(redactor, beside)[1].types)
             if payload is not None:
-                types.update(redact_payload(redactor, *payload)[1].types)
+                types.update(chokepoint.redact_payload(redactor, *payload)[1].types)
         except RedactionError as error:
             what = payload[0] if payload else "stored"
             raise RedactionFailed(what, reason=str(error)) from None
@@ -784,7 +779,7 @@ class Rechecker:
         clean: Any = self._writer.redactor.value({"tool_name": name})[0]
         return str(clean["tool_name"])
 
-    def record(self, event: RedactionApplied) -> RedactedEvent:
+    def record(self, event: RedactionApplied) -> chokepoint.RedactedEvent:
         """The event that binds what was replaced, with what the rules say of it."""
         places = [(event.stream, seq) for seq in event.seqs]
         again = [self._again[place] for place in places]
@@ -805,7 +800,7 @@ class Overtaken(Exception):
 
 def with_room(
     writer: Writer, draft: Draft, user_id: str, tag: Tagger | None = None
-) -> RedactedEvent:
+) -> chokepoint.RedactedEvent:
     """What takes an event's place: a placeholder may be longer than its value."""
     limits, now = writer.limits, writer.clock()
     wider = Limits(limits.leaf_bytes, limits.event_bytes * 2)

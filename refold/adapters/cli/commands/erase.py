@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import orjson
 import typer
 
+from refold.adapters.cli import output
 from refold.adapters.cli.options import (
     WHY,
     Call,
@@ -23,15 +24,6 @@ from refold.adapters.cli.options import (
     option,
     session_option,
     user_option,
-)
-from refold.adapters.cli.output import (
-    Result,
-    Screen,
-    mark,
-    moment,
-    number,
-    rfc3339,
-    shown,
 )
 from refold.domain.erasure import RetentionPolicy
 from refold.domain.errors import counted
@@ -65,7 +57,7 @@ def erase(
     listed: bool = flag("List certificates and unfinished erasures.", "--list"),
     out: Path | None = option("Also write the certificate to this file.", of="FILE"),
     yes: bool = flag("Do not ask before erasing."),
-) -> Result:
+) -> output.Result:
     """Erase a user or one session, and sign a certificate.
 
     Destroys the keys and deletes the rows; nothing can be read from the first moment
@@ -80,7 +72,7 @@ def erase(
         for one in store.erasures.complete(vacuum=vacuum):
             done.append(_erased(one))
             call.remark(partial(_report, erased=one))
-        return Result(done, "")
+        return output.Result(done, "")
     if user is None:
         raise typer.BadParameter("give --user, --due or --list")
     if dry_run:
@@ -109,7 +101,7 @@ def erase(
     if out is not None and erased.certificate is not None:
         text = erased.certificate.to_json()
         out.write_bytes(orjson.dumps(text, option=orjson.OPT_INDENT_2) + b"\n")
-    return Result(_erased(erased), lambda screen: _report(screen, erased))
+    return output.Result(_erased(erased), lambda screen: _report(screen, erased))
 
 
 def _tell(table: str, done: int, total: int) -> None:
@@ -133,23 +125,23 @@ def _erased(erased: Erasure) -> dict[str, Any]:
 
 
 def _moment(when: int | None) -> str | None:
-    return None if when is None else rfc3339(when)
+    return None if when is None else output.rfc3339(when)
 
 
-def _report(screen: Screen, erased: Erasure) -> None:
+def _report(screen: output.Screen, erased: Erasure) -> None:
     if erased.due_at is not None:
-        due = moment(erased.due_at)
-        screen.line(mark(True), f"unreadable from now on, destroyed at {due}")
+        due = output.moment(erased.due_at)
+        screen.line(output.mark(True), f"unreadable from now on, destroyed at {due}")
         screen.line("  until then, `refold restore --user …` undoes it")
         return
     if erased.certificate is None:
-        screen.line(mark(True), "erased before; nothing is left to do")
+        screen.line(output.mark(True), "erased before; nothing is left to do")
     else:
         _certificate(screen, erased.certificate.statement, erased.salt)
     rows = sum(erased.left.values())
     tables = counted(len(erased.left), "table")
     left = f"searched {tables} afterwards: {counted(rows, 'row')} left"
-    screen.line(mark(not rows), left)
+    screen.line(output.mark(not rows), left)
     screen.line((f"  in {erased.database}", "dim"))
     _files(screen, erased)
 
@@ -158,13 +150,15 @@ def _report(screen: Screen, erased: Erasure) -> None:
 _ONE: Final = {"accesses": "access", "audit": "audit record", "leaves": "leaf"}
 
 
-def _certificate(screen: Screen, said: dict[str, Any], salt: str) -> None:
+def _certificate(screen: output.Screen, said: dict[str, Any], salt: str) -> None:
     counts = ", ".join(
         counted(count, _ONE.get(table) or table.removesuffix("s"), table)
         for table, count in said.get("counts", {}).items()
         if count
     )
-    screen.line(mark(True), f"erased: {counts or 'nothing, for there was nothing'}")
+    screen.line(
+        output.mark(True), f"erased: {counts or 'nothing, for there was nothing'}"
+    )
     screen.line(f"  {counted(said.get('keys', 0), 'key')} destroyed")
     screen.line(f"  certificate  {said['certificate_id']}")
     if salt:
@@ -173,7 +167,7 @@ def _certificate(screen: Screen, said: dict[str, Any], salt: str) -> None:
         screen.line((f"  {proves}: it is shown only once", "dim"))
 
 
-def _files(screen: Screen, erased: Erasure) -> None:
+def _files(screen: output.Screen, erased: Erasure) -> None:
     files = dict(erased.files.get("files", {}))
     if files and not erased.files["names"]:
         short = "  raw-file search skipped: ids this short match by chance"
@@ -181,50 +175,52 @@ def _files(screen: Screen, erased: Erasure) -> None:
         files = {}
     for file, found in files.items():
         names = counted(erased.files["names"], "name")
-        screen.line(mark(not found), f"searched {file} for {names}: {found} found")
+        screen.line(
+            output.mark(not found), f"searched {file} for {names}: {found} found"
+        )
     if erased.cleaned.get("wal_emptied") is False:
         why = "the write-ahead log could not be emptied because others read"
-        screen.line(mark(None), f"{why}: close them and run this again")
+        screen.line(output.mark(None), f"{why}: close them and run this again")
     if advice := erased.cleaned.get("advice"):
         where = "names may remain in freed space until it is rewritten"
-        screen.line(mark(None), f"{where}: use --vacuum, or")
+        screen.line(output.mark(None), f"{where}: use --vacuum, or")
         screen.line(f"  {advice}")
 
 
-def _plan(plan: ErasurePlan) -> Result:
-    def show(screen: Screen) -> None:
+def _plan(plan: ErasurePlan) -> output.Result:
+    def show(screen: output.Screen) -> None:
         screen.line(f"would erase {counted(len(plan.sessions), 'session')}")
-        rows = [(table, number(count)) for table, count in plan.counts.items()]
+        rows = [(table, output.number(count)) for table, count in plan.counts.items()]
         screen.table(("table", "#rows"), rows)
         for name in plan.holds:
-            screen.line(mark(None), f"the legal hold {name!r} forbids it")
+            screen.line(output.mark(None), f"the legal hold {name!r} forbids it")
 
-    return Result(plan._asdict(), show)
+    return output.Result(plan._asdict(), show)
 
 
-def _list(store: SessionStore, user: str | None) -> Result:
+def _list(store: SessionStore, user: str | None) -> output.Result:
     signed = store.erasures.certificates(user)
     open_ = [
         {"job_id": job.job_id, "stage": job.stage, "due_at": _moment(job.due_at)}
         for job in store.erasures.pending()
     ]
 
-    def show(screen: Screen) -> None:
+    def show(screen: output.Screen) -> None:
         names = ("certificate_id", "completed_at", "act", "scope", "reason")
         facts = ({**one.statement, **(one.said or {})} for one in signed)
         rows = ([str(one.get(name, "")) for name in names] for one in facts)
         screen.table(names, rows)
         for job in open_:
             stage = "held back" if job["stage"] == "held" else "cut off: run --due"
-            screen.line(mark(None), f"{job['job_id']}  {stage}  {job['due_at']}")
+            screen.line(output.mark(None), f"{job['job_id']}  {stage}  {job['due_at']}")
 
     told = {"certificates": [one.to_json() for one in signed], "unfinished": open_}
-    return Result(told, show)
+    return output.Result(told, show)
 
 
 def restore(
     call: Call, user: User, reason: Reason, operator: Operator = None
-) -> Result:
+) -> output.Result:
     """Undo an erasure whose grace is not over.
 
     Signs a certificate that it was undone.
@@ -235,7 +231,7 @@ def restore(
 
 def readmit(
     call: Call, user: User, reason: Reason, operator: Operator = None
-) -> Result:
+) -> output.Result:
     """Let an erased user come back, with a new key.
 
     What was erased stays erased.
@@ -253,7 +249,7 @@ def hold(
     reason: SomeReason = None,
     release: bool = flag("Release the hold."),
     operator: Operator = None,
-) -> Result:
+) -> output.Result:
     """Forbid erasing a user: set or release a legal hold."""
     if name is not None and not reason:
         raise typer.BadParameter("give --reason, for the certificate")
@@ -261,17 +257,17 @@ def hold(
     if name is None or reason is None:
         holds = store.erasures.holds(user)
         lines = "\n".join(f"{held.name}  {held.reason}" for held in holds)
-        return Result([held._asdict() for held in holds], lines)
+        return output.Result([held._asdict() for held in holds], lines)
     change = store.erasures.release if release else store.erasures.hold
     signed = change(user, name, reason, operator=who(operator))
     if signed is None:
-        return Result(None, "there is already a hold of that name")
+        return output.Result(None, "there is already a hold of that name")
     return _signed(signed, "released" if release else "held")
 
 
-def _signed(signed: Signed, done: str) -> Result:
+def _signed(signed: Signed, done: str) -> output.Result:
     name = signed.statement["certificate_id"]
-    return Result(signed.to_json, f"{done}: certificate {name}")
+    return output.Result(signed.to_json, f"{done}: certificate {name}")
 
 
 def freeze(
@@ -282,7 +278,7 @@ def freeze(
     ),
     lift: bool = flag("End the freeze."),
     operator: Operator = None,
-) -> Result:
+) -> output.Result:
     """Refuse new events for a user; --lift ends the freeze.
 
     Everything stays readable.  The database itself refuses appends, and `refold erase`
@@ -296,7 +292,7 @@ def freeze(
         signed = change(user, reason, operator=who(operator))
     frozen = store.erasures.is_frozen(user)
     told = {"frozen": frozen, "certificate": signed and signed.to_json()}
-    return Result(told, "frozen" if frozen else "not frozen")
+    return output.Result(told, "frozen" if frozen else "not frozen")
 
 
 def retain(
@@ -310,7 +306,7 @@ def retain(
     dry_run: bool = flag("Show what would be erased; change nothing."),
     key_backups: KeyBackups = None,
     operator: Operator = None,
-) -> Result:
+) -> output.Result:
     """Erase what was unused for longer than a policy says.
 
     Needs --policy or --preset.  Erases each user's expired sessions with a
@@ -342,12 +338,12 @@ def retain(
             if one.certificate is not None
         ],
     }
-    return Result(told, lambda screen: _went(screen, done))
+    return output.Result(told, lambda screen: _went(screen, done))
 
 
-def _went(screen: Screen, done: Retained) -> None:
+def _went(screen: output.Screen, done: Retained) -> None:
     for user, name in done.sessions:
-        screen.line(shown(f"{user} / {name}"))
+        screen.line(output.shown(f"{user} / {name}"))
     went = "would be erased" if done.dry_run else "erased"
     told = [f"{counted(len(done.sessions), 'session')} {went}"]
     told += [f"{count:,} kept ({why})" for why, count in sorted(done.kept.items())]

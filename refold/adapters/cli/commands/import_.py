@@ -13,24 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, get_args
 
 import typer
 
-from refold.adapters.cli.options import (
-    Call,
-    NewSession,
-    Transcripts,
-    User,
-    argument,
-    flag,
-    option,
-)
-from refold.adapters.cli.output import (
-    Progress,
-    Result,
-    Screen,
-    complain,
-    number,
-    shown,
-    types,
-)
+from refold.adapters.cli import options, output
 from refold.adapters.importers import Named, Outline, named, read
 from refold.domain.errors import (
     Frozen,
@@ -47,25 +30,27 @@ if TYPE_CHECKING:
     from refold.store.sessions import Extended
 
 
-_FORMATS = ", ".join(get_args(Transcripts))
+_FORMATS = ", ".join(get_args(options.Transcripts))
 
 
 def import_(
-    call: Call,
-    paths: Annotated[list[Path], argument("Files with transcripts.", of="PATH")],
-    user: User,
-    session: NewSession = None,
-    form: Transcripts = option(
+    call: options.Call,
+    paths: Annotated[
+        list[Path], options.argument("Files with transcripts.", of="PATH")
+    ],
+    user: options.User,
+    session: options.NewSession = None,
+    form: options.Transcripts = options.option(
         f"Read every file as this format: {_FORMATS}.",
         "--format",
         of="FORMAT",
         default="auto",
     ),
-    keep_going: bool = flag(
+    keep_going: bool = options.flag(
         "Import the other files if one fails; exit with 1 at the end."
     ),
-    progress: bool = flag("Show progress even if stderr is not a terminal."),
-) -> Result:
+    progress: bool = options.flag("Show progress even if stderr is not a terminal."),
+) -> output.Result:
     """Import transcripts, each as a session.
 
     All text is redacted and size-guarded.  All files are read before anything is
@@ -83,7 +68,7 @@ def import_(
         if wanted or not work.failed:
             work.write(call.store(new=True), wanted)
     except KeyboardInterrupt:
-        complain(work.reason("interrupted"))
+        output.complain(work.reason("interrupted"))
         raise
     told = {
         "sessions": [item.session for item, _ in work.sessions],
@@ -93,7 +78,9 @@ def import_(
         "skipped": [{"where": item.where, "why": item.why} for item in work.skipped],
         "failed": [{"where": one.where, "why": one.why} for one in work.failed],
     }
-    return Result(told, lambda screen: _show(screen, work), int(bool(work.failed)))
+    return output.Result(
+        told, lambda screen: _show(screen, work), int(bool(work.failed))
+    )
 
 
 # What is wrong with the store or the user is wrong for every file.
@@ -105,7 +92,7 @@ class _Import:
     """How an import is done, and what came of it so far."""
 
     user: str
-    form: Transcripts
+    form: options.Transcripts
     keep_going: bool
     shows: bool
     sessions: list[tuple[Named, Extended]] = field(default_factory=list)
@@ -134,7 +121,7 @@ class _Import:
         """
         different = list({path.absolute(): path for path in paths}.values())
         found: list[tuple[Path, list[Outline]]] = []
-        with Progress(len(different), of="files", shows=self.shows) as progress:
+        with output.Progress(len(different), of="files", shows=self.shows) as progress:
             for path in different:
                 try:
                     transcripts = read(path, format=self.form)
@@ -150,7 +137,7 @@ class _Import:
         """Say that a file is not imported; raises it, unless the others go on."""
         if self.keep_going:
             self.failed.append(error)
-            complain(str(error))
+            output.complain(str(error))
             return
         then = "--keep-going imports the other files" if others else ""
         raise ImportFailed(error.where, self.reason(error.why, then), seq=error.seq)
@@ -158,7 +145,7 @@ class _Import:
     def write(self, store: SessionStore, wanted: Sequence[Named]) -> None:
         """Write them, one file after the other."""
         total = sum(item.outline.events for item in wanted)
-        with Progress(total, of="events", shows=self.shows) as progress:
+        with output.Progress(total, of="events", shows=self.shows) as progress:
             for path, items in groupby(wanted, key=lambda item: item.path):
                 try:
                     transcripts = read(path, format=self.form)
@@ -178,7 +165,7 @@ class _Import:
         store: SessionStore,
         item: Named,
         transcript: Transcript,
-        progress: Progress,
+        progress: output.Progress,
     ) -> None:
         session = store.session(user_id=self.user, session_id=item.session)
         where, before = str(item.path), _head(session)
@@ -216,10 +203,10 @@ def _head(session: Session) -> int:
 
 def _row(item: Named, result: Extended) -> list[str]:
     counts = (result.events, result.duplicates, result.redactions.total())
-    return [item.session, *map(number, counts)]
+    return [item.session, *map(output.number, counts)]
 
 
-def _show(screen: Screen, done: _Import) -> None:
+def _show(screen: output.Screen, done: _Import) -> None:
     if done.sessions:
         names = ("session", "#new", "#already there", "#redacted")
         screen.table(names, (_row(*one) for one in done.sessions))
@@ -235,7 +222,7 @@ def _show(screen: Screen, done: _Import) -> None:
     if formats:
         screen.line((f"format: {', '.join(formats)}", "dim"))
     if found:
-        screen.line(("redacted: ", "dim"), (types(done.redactions), "red"))
+        screen.line(("redacted: ", "dim"), (output.types(done.redactions), "red"))
     if done.failed:
         failed = counted(len({one.where for one in done.failed}), "file")
         screen.line((f"{failed} not imported; stderr says why", "bold red"))
@@ -246,6 +233,6 @@ def _show(screen: Screen, done: _Import) -> None:
         more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
         screen.line(
             (f"skipped {len(places):,} × ", "yellow"),
-            shown(why),
+            output.shown(why),
             (f"  ({places[0]}{more})", "dim"),
         )

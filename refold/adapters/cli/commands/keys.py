@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from refold.adapters.cli.options import (
-    Call,
-    argument,
-    flag,
-    session_option,
-    user_option,
-)
+from refold.adapters.cli import options
 from refold.adapters.cli.output import Result
 from refold.adapters.keys.master import VARIABLE, MasterKeyFile
 from refold.domain.errors import RefoldError, counted
@@ -28,12 +22,14 @@ Action = Literal["status", "rotate", "reconcile"]
 
 
 def keys(
-    call: Call,
-    action: Action = argument("status, rotate or reconcile.", of="ACTION"),
-    master: bool = flag("Rotate the master key."),
-    drop_older: bool = flag("Remove the previous master key from its file."),
-    user: str | None = user_option("Rotate the key of this user."),
-    session: str | None = session_option("Rotate the key of this session of --user."),
+    call: options.Call,
+    action: Action = options.argument("status, rotate or reconcile.", of="ACTION"),
+    master: bool = options.flag("Rotate the master key."),
+    drop_older: bool = options.flag("Remove the previous master key from its file."),
+    user: str | None = options.user_option("Rotate the key of this user."),
+    session: str | None = options.session_option(
+        "Rotate the key of this session of --user."
+    ),
 ) -> Result:
     """Show the keys, or replace them.
 

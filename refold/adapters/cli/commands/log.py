@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from refold.adapters.cli import options, output
 from refold.adapters.cli.events import (
     OTHER_STYLE,
     STYLES,
@@ -16,27 +17,6 @@ from refold.adapters.cli.events import (
     Rails,
     marks,
     preview,
-)
-from refold.adapters.cli.options import (
-    Call,
-    OneSession,
-    SomeUser,
-    User,
-    Verbosity,
-    argument,
-    option,
-)
-from refold.adapters.cli.output import (
-    Part,
-    Result,
-    Screen,
-    complain,
-    moment,
-    number,
-    rfc3339,
-    shown,
-    types,
-    whose,
 )
 from refold.domain import events
 from refold.domain.errors import Erased, SessionNotFound, counted
@@ -49,20 +29,20 @@ if TYPE_CHECKING:
 
 
 def sessions(
-    call: Call,
-    user: SomeUser = None,
-    label: list[str] | None = option(
+    call: options.Call,
+    user: options.SomeUser = None,
+    label: list[str] | None = options.option(
         "Only sessions with this label; repeat it for several.", of="NAME=VALUE"
     ),
-    after: str | None = option("Only those after this session.", of="S"),
-    limit: int | None = option("Show at most N sessions.", of="N", min=0),
-) -> Result:
+    after: str | None = options.option("Only those after this session.", of="S"),
+    limit: int | None = options.option("Show at most N sessions.", of="N", min=0),
+) -> output.Result:
     """List sessions with their size and age."""
     store = call.store()
     labels = dict(map(_label, label or ()))
     found = store.sessions(user, label=labels, after=after, limit=limit)
 
-    def show(out: Screen) -> None:
+    def show(out: output.Screen) -> None:
         names = ("user", "session", "#events", "#tokens", "last write (UTC)")
         if found:
             out.table(names, map(_row, found))
@@ -73,26 +53,26 @@ def sessions(
 
     told = [
         {
-            **whose(info),
+            **output.whose(info),
             "head_seq": info.head_seq,
-            "created_at": rfc3339(info.created_at),
-            "updated_at": rfc3339(info.updated_at),
+            "created_at": output.rfc3339(info.created_at),
+            "updated_at": output.rfc3339(info.updated_at),
             "tokens": info.tokens,
         }
         for info in found
     ]
-    return Result(told, show)
+    return output.Result(told, show)
 
 
 def label(
-    call: Call,
-    user: User,
-    session: OneSession,
-    labels: list[str] = argument(
+    call: options.Call,
+    user: options.User,
+    session: options.OneSession,
+    labels: list[str] = options.argument(
         "NAME=VALUE, given once or more; nothing behind the = takes it away.",
         of="LABEL",
     ),
-) -> Result:
+) -> output.Result:
     """Give a session labels by which it is found."""
     given = {name: value or None for name, value in map(_label, labels)}
     one = call.store().session(user_id=user, session_id=session)
@@ -100,7 +80,7 @@ def label(
     one.label(**given)
     kept = one.labels()
     told = [f"{name}={value}" for name, value in kept.items()]
-    return Result(kept, lambda out: out.line(", ".join(told) or "no labels"))
+    return output.Result(kept, lambda out: out.line(", ".join(told) or "no labels"))
 
 
 def _label(given: str) -> tuple[str, str]:
@@ -125,25 +105,33 @@ def _none(store: SessionStore, user: str | None) -> str:
 _MINUTE: Final = len("2026-03-16 10:00")
 
 
-def _row(info: SessionInfo) -> list[Part]:
+def _row(info: SessionInfo) -> list[output.Part]:
     ended = "" if info.status == "open" else f" ({info.status})"
-    minute = moment(info.updated_at)[:_MINUTE]
+    minute = output.moment(info.updated_at)[:_MINUTE]
     name = info.session_id + ended
-    return [info.user_id, name, number(info.head_seq), number(info.tokens), minute]
+    return [
+        info.user_id,
+        name,
+        output.number(info.head_seq),
+        output.number(info.tokens),
+        minute,
+    ]
 
 
 def log(
-    call: Call,
-    user: User,
-    session: OneSession,
-    after: int = option("Show events after this seq.", of="N", min=0, default=0),
-    limit: int | None = option("Show at most N entries.", of="N", min=0),
-    verbosity: Verbosity = option(
+    call: options.Call,
+    user: options.User,
+    session: options.OneSession,
+    after: int = options.option(
+        "Show events after this seq.", of="N", min=0, default=0
+    ),
+    limit: int | None = options.option("Show at most N entries.", of="N", min=0),
+    verbosity: options.Verbosity = options.option(
         "default: everything; compact: one line for each event but the user's words "
         "and the answers; quiet: only the last answer.",
         default="default",
     ),
-) -> Result:
+) -> output.Result:
     """Show the timeline of a session.
 
     Responses and tool calls are numbered, and a line joins a call to its result.
@@ -155,7 +143,7 @@ def log(
     last = chosen.head().seq
     entries = chosen.timeline(after=after, limit=limit)
 
-    def show(screen: Screen) -> None:
+    def show(screen: output.Screen) -> None:
         if verbosity == "quiet":
             _answer(screen, entries)
             return
@@ -164,20 +152,20 @@ def log(
             pass  # numbers count from the session's first event on
         timeline = Timeline(screen, verbosity, last_seq=last)
         if not timeline.show(numbering.number(entries)):
-            complain(f"there are no events after seq {after}")
+            output.complain(f"there are no events after seq {after}")
 
-    return Result((envelope.to_json() for envelope in entries), show)
+    return output.Result((envelope.to_json() for envelope in entries), show)
 
 
-def _answer(screen: Screen, entries: Iterable[Envelope]) -> None:
+def _answer(screen: output.Screen, entries: Iterable[Envelope]) -> None:
     answer = ""
     for envelope in entries:
         if isinstance(envelope.payload, AgentResponse | events.Final):
             answer = envelope.payload.text or answer
     if answer:
-        screen.line(shown(answer))
+        screen.line(output.shown(answer))
     else:
-        complain("there is no answer in this part of the session")
+        output.complain("there is no answer in this part of the session")
 
 
 _TALL: Final = 6
@@ -188,7 +176,9 @@ _SHORTEST: Final = 20
 class Timeline:
     """Prints events as they come, in the order of the log."""
 
-    def __init__(self, screen: Screen, verbosity: Verbosity, *, last_seq: int) -> None:
+    def __init__(
+        self, screen: output.Screen, verbosity: options.Verbosity, *, last_seq: int
+    ) -> None:
         self._screen, self._short = screen, verbosity == "compact"
         self._seq = max(3, len(str(last_seq)))
         self._rails = Rails()
@@ -240,7 +230,7 @@ class Timeline:
         derived = envelope.stream != "main"
         nth = item.response if item.call is None else item.call
         seq = f"·{envelope.seq}" if derived else str(envelope.seq)
-        head: list[Part] = [
+        head: list[output.Part] = [
             (f"{seq:>{self._seq}}  {envelope.ts:%H:%M:%S} ", "dim"),
             (self._rail(item), "yellow"),
             " ",
@@ -248,14 +238,14 @@ class Timeline:
             ("" if nth is None else f" #{nth}", style),
         ]
         if envelope.agent:
-            head += [("  agent ", "dim"), shown(envelope.agent)]
+            head += [("  agent ", "dim"), output.shown(envelope.agent)]
         if said.note:
-            head += ["  ", shown(said.note)]
+            head += ["  ", output.shown(said.note)]
         if item.call and item.began == envelope.seq and not self._short:
             head.append((f"  response #{item.response}", "dim"))
         if derived:
             head.append((f"  stream {envelope.stream[:_STREAM]}", "dim"))
-        said_here = shown(f"  {text}") if text else ""
+        said_here = output.shown(f"  {text}") if text else ""
         self._screen.line(*head, cut=said_here, end=_end(envelope))
 
     def _rail(self, item: Numbered) -> str:
@@ -267,10 +257,13 @@ class Timeline:
         return self._rails.passing()
 
 
-def _end(envelope: Envelope) -> list[Part]:
-    hidden, end = marks(envelope), list[Part]()
+def _end(envelope: Envelope) -> list[output.Part]:
+    hidden, end = marks(envelope), list[output.Part]()
     if hidden.redacted:
-        end += [(f" redacted {types(hidden.redacted)} ", "bold white on red"), "  "]
+        end += [
+            (f" redacted {output.types(hidden.redacted)} ", "bold white on red"),
+            "  ",
+        ]
     if hidden.guarded:
         times = f" × {hidden.guarded}" if hidden.guarded > 1 else ""
         end += [(f" guarded{times} ", "black on yellow"), "  "]

@@ -7,15 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from refold.adapters.cli import options
 from refold.adapters.cli.commands.compact import stopped_by_signals
-from refold.adapters.cli.options import (
-    Call,
-    flag,
-    option,
-    session_option,
-    sessions,
-    user_option,
-)
 from refold.adapters.cli.output import Result, moment
 from refold.domain.errors import InvalidConfiguration, RefoldError, counted
 from refold.store.workers import SEALING_EVERY_SEC, Sealer
@@ -25,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def seal(
-    call: Call,
-    sweep: bool = flag("Check every stream, not only those with new events."),
-    accept_loss: bool = flag(
+    call: options.Call,
+    sweep: bool = options.flag("Check every stream, not only those with new events."),
+    accept_loss: bool = options.flag(
         "Forget what a restored backup lacks; move the anchor first."
     ),
-    listed: bool = flag("List the tree heads; seal nothing.", "--list"),
-    watch: bool = flag("Keep running and seal what is new; stop with Ctrl-C."),
-    every: float | None = option(
+    listed: bool = options.flag("List the tree heads; seal nothing.", "--list"),
+    watch: bool = options.flag("Keep running and seal what is new; stop with Ctrl-C."),
+    every: float | None = options.option(
         "With --watch: seconds between two seals; default 60.", of="SEC"
     ),
 ) -> Result | None:
@@ -79,24 +72,28 @@ def _line(head: TreeHead | None) -> str:
 
 
 def prove(
-    call: Call,
-    user: str | None = user_option("User of the event."),
-    session: str | None = session_option("Session of the event."),
-    seq: int | None = option("Seq of the event.", of="N", min=1),
-    stream: str = option(
+    call: options.Call,
+    user: str | None = options.user_option("User of the event."),
+    session: str | None = options.session_option("Session of the event."),
+    seq: int | None = options.option("Seq of the event.", of="N", min=1),
+    stream: str = options.option(
         "Stream of the event: main, or a strategy's fingerprint.",
         of="NAME",
         default="main",
     ),
-    old: int | None = option("Size of the older tree.", "--from", of="SIZE", min=1),
-    new: int | None = option(
+    old: int | None = options.option(
+        "Size of the older tree.", "--from", of="SIZE", min=1
+    ),
+    new: int | None = options.option(
         "Size of the newer tree; for an event, the newest by default.",
         "--to",
         of="SIZE",
         min=1,
     ),
-    out: Path | None = option("Write to this file.  Without it: to stdout.", of="FILE"),
-    public_key: bool = flag("Print the key that checks proofs."),
+    out: Path | None = options.option(
+        "Write to this file.  Without it: to stdout.", of="FILE"
+    ),
+    public_key: bool = options.flag("Print the key that checks proofs."),
 ) -> Result | None:
     """Write a proof of an event, or that a tree only grew.
 
@@ -121,7 +118,7 @@ def prove(
             )
         else:
             of = store.session(user_id=user, session_id=session).stream
-            sessions(store, user, session)
+            options.sessions(store, user, session)
             proof = store.seals.prove(of._replace(stream=stream), seq, size=new)
     except (LookupError, ValueError) as error:
         if isinstance(error, RefoldError):

@@ -1,12 +1,7 @@
 """Rules for values that somebody named: each joins names, a relation and a judge."""
 
 from refold.redaction.checks import names
-from refold.redaction.checks.names import (
-    CHINESE,
-    NO_KEY_OF,
-    PASSWORDS,
-    TOKENS,
-)
+from refold.redaction.checks.names import CHINESE, NO_KEY_OF, PASSWORDS, TOKENS
 from refold.redaction.rules.rule import QUOTE, load, words
 from refold.redaction.rules.secrets import relations
 

@@ -8,10 +8,7 @@ from functools import partial
 from typing import Final
 
 from refold.redaction.checks.names import LEXICON
-from refold.redaction.checks.secrets import (
-    typed,
-    typed_alone,
-)
+from refold.redaction.checks.secrets import typed, typed_alone
 from refold.redaction.rules.rule import START, Rule, load
 from refold.redaction.rules.secrets import relations
 
