@@ -446,7 +446,9 @@ class TestTokenRatio:
         outline = _read(strategy, talk(8))
 
         assert strategy.decide(outline._replace(raw_tokens=102_399), START) is None
-        assert strategy.decide(outline._replace(raw_tokens=102_400), START) is not None
+        made = strategy.decide(outline._replace(raw_tokens=102_400), START)
+        assert made is not None
+        assert (made.first_seq, made.last_seq) == (1, 6)  # five turns of eight stay
 
     def test_the_tokens_of_a_model_are_those_that_count(self) -> None:
         strategy = parse("token_ratio:model='claude-opus-4-7'")
