@@ -7,11 +7,12 @@ redaction and nothing else.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
-from threading import local
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -47,6 +48,7 @@ _DIGEST: Final = "459cfe4ce3e1be435759a7870ff79b10eec55f9c44bcbf79fa12fa217fadc8
 # Of less, nothing is won; in more, the dictionary is a small part of what is alike.
 _WORTH_COMPRESSING: Final = 48
 _LONG: Final = 16_384
+_IDLE: Final = 16  # codecs that wait to be used again
 _MAX_PLAIN: Final = 64 * 1024 * 1024
 _KEPT: Final = ("payload", "meta", "request_id", "agent")
 _MOST_KEPT: Final = 1024 * 1024  # bytes of what is kept of a session
@@ -500,31 +502,20 @@ _PARAMETERS: Final = zstandard.ZstdCompressionParameters.from_level(
 )
 
 
-class _Codecs(local):
-    """What compresses and opens in one thread, each made when it is first needed.
+class _Codecs:
+    """What compresses and opens, in one thread at a time.
 
     ``short`` and ``informed`` are with the dictionary.
     """
 
-    @cached_property
-    def long(self) -> zstandard.ZstdCompressor:
-        return zstandard.ZstdCompressor(level=1)
-
-    @cached_property
-    def short(self) -> zstandard.ZstdCompressor:
-        return zstandard.ZstdCompressor(
-            dict_data=_dictionary(), compression_params=_PARAMETERS
+    def __init__(self) -> None:
+        known, frame = _dictionary(), zstandard.FORMAT_ZSTD1_MAGICLESS
+        self.long = zstandard.ZstdCompressor(level=1)
+        self.short = zstandard.ZstdCompressor(
+            dict_data=known, compression_params=_PARAMETERS
         )
-
-    @cached_property
-    def plain(self) -> zstandard.ZstdDecompressor:
-        return zstandard.ZstdDecompressor()
-
-    @cached_property
-    def informed(self) -> zstandard.ZstdDecompressor:
-        return zstandard.ZstdDecompressor(
-            dict_data=_dictionary(), format=zstandard.FORMAT_ZSTD1_MAGICLESS
-        )
+        self.plain = zstandard.ZstdDecompressor()
+        self.informed = zstandard.ZstdDecompressor(dict_data=known, format=frame)
 
 
 @cache
@@ -546,17 +537,29 @@ def _dictionary() -> zstandard.ZstdCompressionDict:
     return dictionary
 
 
-_codecs: Final = _Codecs()
+# Threads come and go, and these are dear to make.
+_idle: Final = deque[_Codecs](maxlen=_IDLE)
+
+
+@contextmanager
+def _lent() -> Iterator[_Codecs]:
+    try:
+        codecs = _idle.pop()
+    except IndexError:
+        codecs = _Codecs()
+    yield codecs
+    _idle.append(codecs)
 
 
 def pack(data: bytes) -> bytes:
     """``data`` with a mark of its codec, compressed where that makes it smaller."""
     size = len(data)
     if size >= _WORTH_COMPRESSING:
-        if size < _LONG:
-            mark, smaller = _WITH_DICTIONARY, _codecs.short.compress(data)
-        else:
-            mark, smaller = _ZSTD, _codecs.long.compress(data)
+        with _lent() as codecs:
+            if size < _LONG:
+                mark, smaller = _WITH_DICTIONARY, codecs.short.compress(data)
+            else:
+                mark, smaller = _ZSTD, codecs.long.compress(data)
         if len(smaller) < size:
             return mark + smaller
     return _RAW + data
@@ -572,10 +575,11 @@ def unpack(packed: bytes) -> bytes:
     if mark == _RAW:
         return data
     try:
-        if mark == _WITH_DICTIONARY:
-            return _codecs.informed.decompress(data, max_output_size=_MAX_PLAIN)
-        if mark == _ZSTD:
-            return _codecs.plain.decompress(data, max_output_size=_MAX_PLAIN)
+        with _lent() as codecs:
+            if mark == _WITH_DICTIONARY:
+                return codecs.informed.decompress(data, max_output_size=_MAX_PLAIN)
+            if mark == _ZSTD:
+                return codecs.plain.decompress(data, max_output_size=_MAX_PLAIN)
     except zstandard.ZstdError:
         raise ValueError("what was packed is damaged") from None
     raise ValueError(f"it was packed in way {mark.hex() or '?'}, which is not known")

@@ -359,7 +359,8 @@ class EncryptedStreams:
         check_not_erased(stream, row)
         user = self.keys.user(stream.user_id, now=None)
         address = receipt_address(user, stream, idempotency_key)
-        return self.recorder.receipt(stream, address)
+        found = self.recorder.uses(stream, [address])
+        return Duplicate(*found[0][1:]) if found else None
 
     def known(
         self, stream: StreamId, keys: Sequence[str]

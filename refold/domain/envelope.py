@@ -315,12 +315,16 @@ class Format(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Native:
-    """An item of a framework's history, as it is: JSON, and bytes in it."""
+    """An item of a framework's history, as it is: JSON, and bytes in it.
+
+    ``judged`` is what redaction made of it for the session it goes to, if it did.
+    """
 
     format: Format
     kind: str = ""
     id: str | None = field(default=None, repr=False)
     value: Any = field(default=None, repr=False)
+    judged: Any = field(default=None, repr=False, compare=False)
 
 
 LATER: Final = Item(format="")

@@ -117,14 +117,19 @@ def _pointing(
     if not isinstance(value, dict | list) or not value:
         return value
     for part, place in parts:
-        # Equal in Python are 1, 1.0 and True; these must be the same JSON.
-        if len(part) == len(value) and type(part) is type(value) and part == value:
-            data = canonical(value)
-            if len(data) >= _LEAST and canonical(part) == data:
-                return {_REF: place}
+        if _is_same(part, value):
+            return {_REF: place}
     if isinstance(value, list):
         return [_pointing(item, texts, parts) for item in value]
     return {key: _pointing(item, texts, parts) for key, item in value.items()}
+
+
+def _is_same(part: Any, value: Any) -> bool:
+    """Whether these are the same JSON, and long: equal in Python are 1 and True too."""
+    if type(part) is not type(value) or len(part) != len(value) or part != value:
+        return False
+    data = canonical(value)
+    return len(data) >= _LEAST and canonical(part) == data
 
 
 def replaced(value: Any, said: Mapping[str, str]) -> Any:
@@ -181,7 +186,9 @@ def whole(native: Mapping[str, Any], payloads: Payloads, read: Bytes) -> Any:
 
     What has expired, or was dropped when it was redacted again, is None.
     """
-    digests = native.get("bytes") or []
+    digests, left = native.get("bytes") or [], native.get("value")
+    if _is_plain(left):
+        return left
 
     def again(value: Any) -> Any:
         if isinstance(value, list):
@@ -202,7 +209,7 @@ def whole(native: Mapping[str, Any], payloads: Payloads, read: Bytes) -> Any:
         inner = value[_LITERAL] if sign == _LITERAL else value
         return {key: again(item) for key, item in inner.items()}
 
-    return again(native.get("value"))
+    return again(left)
 
 
 def _at(payloads: Payloads, place: str) -> Any:

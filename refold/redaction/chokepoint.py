@@ -6,6 +6,7 @@ import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -14,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast, get_origin
 import orjson
 
 from refold.domain.canonical import repaired
-from refold.domain.envelope import NO_META, Blob, Draft, microseconds
+from refold.domain.envelope import NO_META, Blob, Draft, Native, microseconds
 from refold.domain.errors import (
     Erased,
     EventTooLarge,
@@ -94,7 +95,7 @@ _ITEMS: Final[Mapping[str, str]] = {
     "message/content/*/toolResult/toolUseId:name "
     "message/content/*/reasoningContent/reasoningText/signature:opaque",
     "langgraph": "id:name parent:name task:name blobs/*/1:name blobs/*/2/1/0:name "
-    "blobs/*/2/1/2/*:name writes/*/2/1/2/*:name checkpoint/1/id:name "
+    "blobs/*/2/1/2:name writes/*/2/1/2:name checkpoint/1/id:name "
     "checkpoint/1/channel_versions/*:name checkpoint/1/versions_seen/*/*:name "
     "metadata/1/run_id:name metadata/1/parents/*:name 1/$ext/1/2/id:name "
     "1/$ext/1/2/tool_calls/*/id:name 1/$ext/1/2/tool_call_id:name",
@@ -110,7 +111,8 @@ _ITEMS: Final[Mapping[str, str]] = {
 }
 # What frameworks make up: none of it is judged.
 _MADE: Final = re.compile(
-    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}|[0-9]{32}\.[0-9]\.[0-9]+"
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}(?: [0-9a-f]{64})*"
+    r"|[0-9]{32}\.[0-9]\.[0-9]+"
     r"|(?:call|toolu|msg|req|run|resp|fc|rs|chatcmpl)[_-][A-Za-z0-9]{6,64}"
 )
 # In these, what is found in the call's id is replaced by a name, always the same.
@@ -179,18 +181,13 @@ def _claimed(
                     yield from _claimed(item, below, (*at, name))
 
 
-def _items(
-    value: JsonObject | list[JsonValue], step: str
-) -> Iterable[tuple[str, JsonValue]]:
+def _items(value: Any, step: str) -> Iterable[tuple[str, JsonValue]]:
     """What a step of a path leads to."""
-    if isinstance(value, dict):
-        if step == "*":
-            return value.items()
-        return [(step, value[step])] if step in value else ()
+    if isinstance(value, list):
+        value = {str(index): item for index, item in enumerate(value)}
     if step == "*":
-        return [(str(index), item) for index, item in enumerate(value)]
-    there = step.isdecimal() and int(step) < len(value)
-    return [(step, value[int(step)])] if there else ()
+        return cast("dict[str, JsonValue]", value).items()
+    return [(step, value[step])] if step in value else ()
 
 
 def recorded_id(redactor: Redactor, given: str, tag: Tagger | None) -> str:
@@ -248,20 +245,31 @@ class JudgedItem:
     repaired: whether it held what JSON in UTF-8 cannot, which was replaced.
     """
 
-    __slots__ = ("_parts", "_texts", "found", "record", "repaired", "size")
+    __slots__ = ("_parts", "_texts", "found", "record", "redactor", "repaired", "size")
 
     def __init__(
         self, redactor: Redactor, native: dict[str, Any], tag: Tagger | None
     ) -> None:
         """Raises InvalidEvent for what is not JSON, RedactionFailed."""
         (record, data), self.repaired = _mended(native)
-        self.size = len(data)
+        self.size, self.redactor = len(data), redactor
         try:
             self.record, self.found = redact_native(redactor, record, tag)
         except RedactionError as error:
             raise RedactionFailed("item", reason=str(error)) from None
         said = (str(self.record["format"]), str(self.record["kind"]))
         self._texts, self._parts = set(said), list[Any]()
+
+    def under(self, redactor: Redactor, native: Native) -> JudgedItem | None:
+        """The same, of this kind and id; None if it is to be judged once more."""
+        kind, name = native.kind, native.id or ""
+        made = redactor is self.redactor and (not name or _MADE.fullmatch(name))
+        if not made or (kind != self.record["kind"] and redactor.text(kind)[1]):
+            return None
+        again = copy(self)
+        again.record = {**self.record, "kind": kind, **({"id": name} if name else {})}
+        again._texts, again._parts = {*self._texts, kind}, [*self._parts]
+        return again
 
     def hears(self, name: str) -> None:
         """Take a name that is not its own, of what was judged before."""
@@ -282,13 +290,17 @@ class JudgedItem:
         return not _said(payload) and all(map(self._holds, others))
 
     def _holds(self, value: Any) -> bool:
-        if value == self.record["value"]:
+        heard = isinstance(value, str) and value in self._texts
+        if heard or value == self.record["value"]:
             return True
         if not self._parts:
             self._take(self.record["value"])
         if isinstance(value, str):
-            told = not value or value in self._texts
-            return told or (value[:1] in "[{" and self._holds_json(value))
+            return (
+                not value
+                or value in self._texts
+                or (value[:1] in "[{" and self._holds_json(value))
+            )
         if isinstance(value, dict | list):
             return not value or value in self._parts
         return not isinstance(value, int) or abs(value) < _TELLING

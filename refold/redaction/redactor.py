@@ -225,7 +225,9 @@ class Redactor:
 
         Raises RedactionError, also for what is not JSON or nested too deep.
         """
-        if not said and self._proves_clean(value, data):
+        # Beside what is left alone are other names, of which its bytes tell too much.
+        alone = bool(skip) and data is None
+        if not (said or alone) and self._proves_clean(value, data):
             return value, Tally()
         plan = self._plan
         if plan.skip:

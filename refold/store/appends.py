@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from hashlib import sha256
 from threading import Lock
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from refold.domain.access_log import Access, AccessTrail, Status
@@ -53,7 +53,13 @@ from refold.domain.ports import (
     Outcome,
 )
 from refold.domain.session import SessionState, accepted_next, decide, evolve
-from refold.projections.items import changed_texts, replaced, skeleton, without_bytes
+from refold.projections.items import (
+    changed_texts,
+    replaced,
+    skeleton,
+    whole,
+    without_bytes,
+)
 from refold.redaction.chokepoint import (
     JudgedItem,
     RedactedEvent,
@@ -467,6 +473,10 @@ class Writer:
         Raises InvalidEvent for what is not JSON, RedactionFailed.
         """
         redactor = self.redactor.stubbing if unscanned == "stub" else self.redactor
+        if native.judged is not None and not redactor.numbered:
+            known, opaque = native.judged
+            if again := known.under(redactor, native):
+                return again, opaque
         held: list[bytes] = []
         value = without_bytes(native.value, held)
         opaque = tuple(Blob(sha256(data).hexdigest(), data) for data in held)
@@ -479,6 +489,24 @@ class Writer:
         for _ in opaque:
             item.found.add(UNSCANNED)
         return item, opaque
+
+    def judged(
+        self, stream: StreamId, natives: Iterable[Native]
+    ) -> Iterator[tuple[Native, Any]]:
+        """Each with what redaction makes of it, and what would be read of it.
+
+        A stub is in it for what is too much work to redact.
+        """
+        tag = self.tagger(stream.user_id)
+        if self.redactor.numbered:
+            tag = self.numbering(stream, self.log.head(stream).state.numbers)
+        for native in natives:
+            item, opaque = self.item(native, tag, "stub")
+            clean = item.record
+            if isinstance(tag, Numbering):
+                clean = cast(JsonObject, tag.told(clean, ours=False))
+            held = {blob.sha256: blob.data for blob in opaque}
+            yield replace(native, judged=(item, opaque)), whole(clean, (), held.get)
 
     def _seen(
         self, state: SessionState, order: Order, tag: Tagger | None

@@ -373,7 +373,8 @@ class Session:
         drafts = [
             Draft(LATER, *beside, native=one, key=_key_of(one)) for one in natives
         ]
-        begins = bool(self.begins) and self.writer.log.head(self.stream).seq == 0
+        begins = bool(self.begins) and self.writer.heads.get(self.stream) is None
+        begins = begins and self.writer.log.head(self.stream).seq == 0
         if begins:
             drafts.insert(0, Draft(labelling(self.begins), key="labels"))
         order = appends.Order(
@@ -392,16 +393,8 @@ class Session:
         items: Iterable[Any],
     ) -> list[Any]:
         """What would be read of these items if they were appended now, with stubs."""
-        numbers = self.writer.log.head(self.stream).state.numbers
-        tag, found = self.writer.numbering(self.stream, numbers), []
-        for one in items:
-            item, opaque = self.writer.item(Native(format, value=one), tag, "stub")
-            clean = item.record
-            if isinstance(tag, vault.Numbering):
-                clean = cast(JsonObject, tag.told(clean, ours=False))
-            held = {blob.sha256: blob.data for blob in opaque}
-            found.append(whole(clean, (), held.get))
-        return found
+        natives = (Native(format, value=one) for one in items)
+        return [told for _, told in self.writer.judged(self.stream, natives)]
 
     def put_bytes(
         self, data: bytes, *, opaque: Literal["refuse", "keep"] = "refuse"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from importlib.resources import files
@@ -58,13 +59,22 @@ def test_with_no_dictionary_or_another_nothing_is_packed_or_read(
     monkeypatch.setattr(rows, "files", lambda _: tmp_path)
     rows._dictionary.cache_clear()
 
-    with ThreadPoolExecutor() as fresh:  # a thread that has packed nothing yet
-        for job in (
-            fresh.submit(pack, orjson.dumps(RESULT)),
-            fresh.submit(unpack, packed),
-        ):
-            with pytest.raises(refold.errors.IncompatibleStore, match="install Refold"):
-                job.result()
+    monkeypatch.setattr(rows, "_idle", deque())  # as if nothing was packed yet
+
+    with pytest.raises(refold.errors.IncompatibleStore, match="install Refold"):
+        pack(orjson.dumps(RESULT))
+    with pytest.raises(refold.errors.IncompatibleStore, match="install Refold"):
+        unpack(packed)
+
+
+def test_many_threads_pack_at_once() -> None:
+    texts = [f"{number} is said here. " * 40 for number in range(200)]
+
+    with ThreadPoolExecutor(8) as pool:
+        packed = [*pool.map(lambda text: pack(text.encode()), texts)]
+        assert [one.decode() for one in pool.map(unpack, packed)] == texts
+
+    assert len(rows._idle) <= rows._IDLE
 
 
 def test_what_was_compressed_without_a_dictionary_reads_back() -> None:

@@ -21,6 +21,7 @@ from langgraph.types import Command, interrupt
 import refold
 from refold.adapters.frameworks.langgraph import RefoldSaver
 from refold.domain.errors import InvalidEvent, OnHold
+from refold.redaction.chokepoint import JudgedItem
 from tests.frameworks.contract import (
     ANSWER,
     MAIL,
@@ -273,3 +274,96 @@ def test_what_is_redacted_later_is_not_shown_from_memory(url: str) -> None:
             assert [*other.reredact("ada")]
 
         assert "Quux" not in str(asyncio.run(TestContract().load(saver, "t")))
+
+
+def saved(saver: RefoldSaver, **values: Any) -> Any:
+    """Keep a checkpoint with these values."""
+    before = saver.get_tuple(config("t"))
+    known = before.checkpoint["channel_versions"] if before else {}
+    versions = {name: saver.get_next_version(known.get(name), None) for name in values}
+    checkpoint = empty_checkpoint()
+    checkpoint["channel_values"] = values
+    checkpoint["channel_versions"] = {**known, **versions}
+    saver.put(before.config if before else config("t"), checkpoint, {}, versions)
+
+
+def kept(saver: RefoldSaver) -> Any:
+    found = saver.get_tuple(config("t"))
+    return found.checkpoint["channel_values"]
+
+
+def test_who_changes_what_was_read_changes_nothing_that_is_kept(url: str) -> None:
+    call = {"name": "look", "args": {"at": ["a"]}, "id": "c1"}
+    with refold.open(url) as store:
+        saver = RefoldSaver(store, user_id="ada")
+        said = [
+            message(Said("user", "Look."), 1),
+            AIMessage(content="I look.", id="m-2", tool_calls=[call]),
+        ]
+        saved(saver, messages=said)
+
+        first, last = kept(saver)["messages"]
+        first.additional_kwargs["more"] = 1
+        last.tool_calls[0]["args"]["at"].append("b")
+        last.response_metadata["more"] = [1]
+        last.content = "changed"
+
+        assert kept(saver)["messages"] == said
+        saved(saver, messages=[first, last])
+        assert kept(saver)["messages"] == [first, last]
+        assert kept(RefoldSaver(store, user_id="ada"))["messages"] == [first, last]
+
+
+def test_what_a_list_holds_already_is_judged_no_more(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[Any] = []
+    of = JudgedItem.__init__
+
+    def counted(self: JudgedItem, *given: Any) -> None:
+        judged.append(given)
+        of(self, *given)
+
+    monkeypatch.setattr(JudgedItem, "__init__", counted)
+    with refold.open(url) as store:
+        saver, counts = RefoldSaver(store, user_id="ada"), []
+        said, notes = [], []
+        for number in range(45):
+            said.append(message(Said("user", f"say {number}"), number))
+            notes.append({"note": number})
+            judged.clear()
+            saved(saver, messages=said, notes=notes)
+            counts.append(len(judged))
+
+        assert counts[-1] == counts[5] <= 4
+        assert kept(saver) == {"messages": said, "notes": notes}
+
+
+def test_what_could_not_be_written_is_written_the_next_time(url: str) -> None:
+    said = [message(Said("user", "Hello."), 1)]
+    with refold.open(url) as store:
+        saver = RefoldSaver(store, user_id="ada")
+        with pytest.raises(InvalidEvent, match="opaque"):
+            saved(saver, messages=said, image=b"\0\xff" * 50)
+
+        saved(saver, messages=said)
+
+        assert kept(saver) == {"messages": said}
+        assert kept(RefoldSaver(store, user_id="ada")) == {"messages": said}
+
+
+def test_what_others_write_to_a_thread_is_there(url: str) -> None:
+    said = [message(Said("user", f"say {number}"), number) for number in range(6)]
+    with refold.open(url) as store:
+        savers = [RefoldSaver(store, user_id="ada") for _ in range(2)]
+        for number in range(len(said)):
+            saved(savers[number % 2], messages=said[: number + 1])
+
+        assert kept(savers[0]) == kept(savers[1]) == {"messages": said}
+
+        savers[0].delete_thread("t")
+        checkpoint = empty_checkpoint()
+        checkpoint["channel_values"] = {"messages": said[:1]}
+        checkpoint["channel_versions"] = {"messages": "1"}
+        savers[1].put(config("t"), checkpoint, {}, {"messages": "1"})
+        assert kept(savers[0]) == kept(savers[1]) == {"messages": said[:1]}

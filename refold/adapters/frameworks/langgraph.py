@@ -14,18 +14,21 @@ from collections import OrderedDict
 from collections.abc import (
     AsyncIterator,
     Callable,
-    Collection,
     Iterator,
     Mapping,
     Sequence,
 )
+from contextlib import suppress
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial, wraps
 from hashlib import sha256
+from itertools import takewhile
+from operator import eq
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
-from refold.adapters.frameworks import as_stored, needed
+from refold.adapters.frameworks import needed
 from refold.domain.envelope import Format, Meta, Native
 from refold.domain.errors import Erased
 from refold.domain.events import (
@@ -45,8 +48,10 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig  # by it LangGraph hands it in
 else:
     lg = needed("langgraph.checkpoint.base", "langgraph")
+import orjson
 import ormsgpack  # what the checkpointer's package brings
 
+_Opaque: TypeAlias = Literal["refuse", "keep"]
 _THREAD: Final = "langgraph_thread"
 _FRAMEWORK: Final = {"framework": "langgraph"}
 _KEYS: Final = ormsgpack.OPT_NON_STR_KEYS
@@ -54,6 +59,7 @@ _PYDANTIC: Final = 5  # the extension type of a message
 _THREADS: Final = 1_000  # that stay in memory
 _CHAIN: Final = 32  # so many versions of a list are told by what is new in them
 _CACHED: Final = 10_000
+_NEAR: Final = 64  # items of a thread that stay in memory as they were written
 _AT = 4  # how long the place of a value is that is no list
 
 
@@ -148,9 +154,31 @@ def _view(kind: str, tree: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
 FORMAT = Format("langgraph", _view)
 
 
+_set, _hex = object.__setattr__, bytes.hex
+_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
+
+
+_Kept: TypeAlias = tuple[str, bool]  # a digest, and whether a message has it
+
+
+class _Recent(OrderedDict[Any, Any]):
+    """What came last, so much of it."""
+
+    def __init__(self, most: int = _CACHED) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)
+        if len(self) > self._most:
+            self.popitem(last=False)
+
+
 def _step(state: dict[str, Any], item: NativeItem) -> dict[str, Any]:
     """Where the items of a thread are: by digest, version, checkpoint and task."""
-    span, value = [item.seq, item.events[-1].seq], item.value
+    value = item.value
+    state["seq"] = item.events[-1].seq if item.events else item.seq
+    span = [item.seq, state["seq"]]
     match item.kind:
         case "part" | "message":
             state["parts"].setdefault(item.id, span)
@@ -161,8 +189,11 @@ def _step(state: dict[str, Any], item: NativeItem) -> dict[str, Any]:
             for at, (channel, version, kept) in enumerate(value["blobs"]):
                 name = json.dumps([value["ns"], channel, version])
                 listed = kept and kept[0] == "list"
-                state["blobs"][name] = kept[1] if listed else [*span, at, ""]
+                state["blobs"][name] = [*span, at, ""]
                 if listed:
+                    before, *how = kept[1]
+                    base = json.dumps([value["ns"], channel, before]) if before else ""
+                    state["blobs"][name] = [base, *how]
                     state["last"][json.dumps([value["ns"], channel])] = name
         case "writes":
             name = json.dumps([value["ns"], value["id"]])
@@ -180,38 +211,59 @@ class _Thread:
     def __init__(self, session: Session) -> None:
         self.session = session
         names = ("parts", "said", "blobs", "last", "points", "writes")
-        start: Any = {name: {} for name in names}
+        start: Any = {**{name: {} for name in names}, "seq": 0}
         self.state = session.fold("langgraph", step=_step, start=start)
-        spans = [*self.state["parts"].values()]
-        spans += [
-            one for some in self.state["points"].values() for one in some.values()
-        ]
-        spans += [one for some in self.state["writes"].values() for one in some]
-        self.seq = max((last for _, last in spans), default=0)
-        self.values: OrderedDict[str, Any] = OrderedDict()
-        # By its own id, the message that was seen last, and the digest of its tree.
-        self.seen: OrderedDict[str, tuple[Any, str]] = OrderedDict()
+        # Values by digest; the messages that were seen last, by their ids; what else
+        # was seen, by its bytes; what was judged and written not long ago; and with
+        # what messages the list of a channel begins.
+        self.values, self.seen, self.known = _Recent(), _Recent(), _Recent()
+        self.judged, self.near, self.lists = (_Recent(_NEAR) for _ in range(3))
 
     def read_on(self) -> None:
         """Take what came since; what was redacted again is read anew."""
-        for item in self.session.items(after=self.seq, others=True):
-            self.state, self.seq = _step(self.state, item), item.events[-1].seq
+        if self.session.writer.log.head(self.session.stream).seq <= self.state["seq"]:
+            return
+        for item in self.session.items(after=self.state["seq"], others=True):
+            self._take(item)
             if item.kind == "redaction_applied":
-                self.values.clear()
-                self.seen.clear()
+                for memory in (self.values, self.seen, self.known):
+                    memory.clear()
+                for memory in (self.judged, self.near, self.lists):
+                    memory.clear()
+
+    def _take(self, item: NativeItem) -> None:
+        self.state = _step(self.state, item)
+        if item.kind in ("point", "writes"):
+            self.near[item.seq] = item.value
+
+    def append(self, natives: Sequence[Native], opaque: _Opaque) -> None:
+        """Append what is new, and know of it what need not be read."""
+        session, first = self.session, self.state["seq"] + 1
+        new = [*session.writer.judged(session.stream, natives)]
+        written = [native for native, _ in new]
+        receipt = session.append_items(FORMAT, written, opaque=opaque, unscanned="stub")
+        events = first, first + len(new) - 1
+        if receipt[:2] != events or session.writer.redactor.numbered:
+            self.read_on()  # of one there are several events, or others wrote too
+            return
+        for seq, (native, told) in enumerate(new, first):
+            name = FORMAT.name
+            self._take(NativeItem(seq, name, native.kind, native.id, told, ()))
 
     def at(self, spans: Sequence[Sequence[int]]) -> list[Any]:
         """The values of the items at these places."""
         if not spans:
             return []
-        ordered = sorted({(first, last) for first, last in spans})
-        found = {one.seq: one.value for one in self.session.items(spans=ordered)}
+        away = sorted({(one, last) for one, last in spans if one not in self.near})
+        found = {one: self.near[one] for one, _ in spans if one in self.near}
+        if away:
+            found |= {one.seq: one.value for one in self.session.items(spans=away)}
         return [found[first] for first, _ in spans]
 
     def listed(self, name: str) -> tuple[str, ...]:
         """The digests of a version of a list."""
         base, kept, added = self.state["blobs"][name]
-        return (*(self.listed(base)[:kept] if base else ()), *added)
+        return (*(self.listed(base)[:kept] if base else ()), *added.split())
 
     def length(self, name: str) -> int:
         """How many versions a list is told by."""
@@ -245,11 +297,11 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         *,
         user_id: str,
         serde: Any = None,
-        opaque: Literal["refuse", "keep"] = "refuse",
+        opaque: _Opaque = "refuse",
     ) -> None:
         super().__init__(serde=serde)
         self._store, self._user_id, self._opaque = store, user_id, opaque
-        self._threads: OrderedDict[str, _Thread] = OrderedDict()
+        self._threads = _Recent(_THREADS)
         self._lock = RLock()
 
     def put(
@@ -263,29 +315,25 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         place = config["configurable"]
         ns, kept = place.get("checkpoint_ns", ""), dict(checkpoint)
         values = kept.pop("channel_values")
-        with self._lock:
-            thread, new = self._thread(place["thread_id"]), dict[str, Native]()
+        about = lg.get_checkpoint_metadata(config, metadata)
+        point = {"ns": ns, "id": checkpoint["id"], "parent": place.get("checkpoint_id")}
+        point |= {"checkpoint": self._tree(kept), "metadata": self._tree(about)}
+
+        def made(thread: _Thread) -> Sequence[Native]:
+            new = dict[str, Native]()
             blobs = [
-                [
-                    name,
-                    version,
-                    self._kept(thread, values[name], new, (ns, name))
-                    if name in values
-                    else None,
-                ]
+                [name, version, keep(thread, name, new) if name in values else None]
                 for name, version in new_versions.items()
             ]
-            about = lg.get_checkpoint_metadata(config, metadata)
-            point = {
-                "ns": ns,
-                "id": checkpoint["id"],
-                "parent": place.get("checkpoint_id"),
-                "checkpoint": self._tree(kept),
-                "metadata": self._tree(about),
-                "blobs": blobs,
-            }
-            new["point"] = Native(FORMAT, "point", None, point)
-            self._append(thread, new)
+            return [
+                *new.values(),
+                Native(FORMAT, "point", None, {**point, "blobs": blobs}),
+            ]
+
+        def keep(thread: _Thread, name: str, new: dict[str, Native]) -> Any:
+            return self._kept(thread, values[name], new, (ns, name))
+
+        self._append(place["thread_id"], made)
         return _config(place["thread_id"], ns, checkpoint["id"])
 
     def put_writes(
@@ -297,25 +345,26 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
     ) -> None:
         """Keep what a task wrote before its checkpoint."""
         place = config["configurable"]
-        with self._lock:
-            thread, new = self._thread(place["thread_id"]), dict[str, Native]()
+        value = {"ns": place.get("checkpoint_ns", ""), "id": place["checkpoint_id"]}
+        value |= {"task": task_id, "path": task_path}
+
+        def made(thread: _Thread) -> Sequence[Native]:
+            new = dict[str, Native]()
             rows = [
                 [lg.WRITES_IDX_MAP.get(name, at), name, self._kept(thread, one, new)]
                 for at, (name, one) in enumerate(writes)
             ]
-            value = {"ns": place.get("checkpoint_ns", ""), "id": place["checkpoint_id"]}
-            value |= {"task": task_id, "path": task_path, "writes": rows}
-            new["writes"] = Native(FORMAT, "writes", None, value)
-            self._append(thread, new)
+            told = {**value, "writes": rows}
+            return [*new.values(), Native(FORMAT, "writes", None, told)]
+
+        self._append(place["thread_id"], made)
 
     def get_tuple(self, config: Any) -> Any:
         """The checkpoint that is named, or the newest; None if there is none."""
         place = config["configurable"]
         with self._lock:
-            thread, ns = (
-                self._thread(place["thread_id"]),
-                place.get("checkpoint_ns", ""),
-            )
+            thread = self._thread(place["thread_id"])
+            ns = place.get("checkpoint_ns", "")
             points = thread.state["points"].get(ns, {})
             found: Any = lg.get_checkpoint_id(config) or max(points, default=None)
             if found not in points:
@@ -335,7 +384,7 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         wanted = lg.get_checkpoint_id(config) if config else None
         stop = lg.get_checkpoint_id(before) if before else None
         names = [place["thread_id"]] if config else self.threads()
-        left = limit
+        left = -1 if limit is None else max(limit, 0)
         for name in names:
             for ns, checkpoint in self._points(name, place.get("checkpoint_ns")):
                 if wanted not in (None, checkpoint) or (stop and checkpoint >= stop):
@@ -345,19 +394,16 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
                 about = filter.items() if filter else ()
                 if any(found.metadata.get(key) != value for key, value in about):
                     continue
-                if left is not None and left <= 0:
+                if left == 0:
                     return
-                left = None if left is None else left - 1
+                left -= 1
                 yield found
 
     def threads(self) -> Sequence[str]:
         """The ids of the user's threads, redacted as all that is kept."""
         found = self._store.sessions(self._user_id, label=_FRAMEWORK)
-        sessions = [
-            self._store.session(user_id=self._user_id, session_id=one.session_id)
-            for one in found
-        ]
-        return [session.labels()[_THREAD] for session in sessions]
+        of = partial(self._store.session, user_id=self._user_id)
+        return [of(session_id=one.session_id).labels()[_THREAD] for one in found]
 
     def delete_thread(self, thread_id: str) -> None:
         """Erase a thread; it may begin again.  Raises OnHold under a legal hold."""
@@ -386,7 +432,7 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
                 continue
             points = self._thread(name).state["points"]
             newest = {(ns, max(some)) for ns, some in points.items() if some}
-            self._drop(name, partial(_is_old, newest))
+            self._drop(name, lambda _, *one, new=newest: one not in new)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Append what is kept of a thread to another."""
@@ -402,14 +448,12 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         """For ``create_react_agent``: the model is sent what the log may keep."""
         with self._lock:
             thread = self._thread(config["configurable"]["thread_id"])
-            trees = [self._tree(one) for one in state["messages"]]
-
-            def known() -> Iterator[Any]:
-                items = thread.session.items()
-                return (one.value for one in items if one.kind in ("part", "message"))
-
-            told = as_stored(thread.session, FORMAT, trees, known=known)
-        return {"llm_input_messages": [self._value(tree) for tree in told]}
+            found = [
+                _seen_as(thread, one) or self._judged(thread, one)
+                for one in state["messages"]
+            ]
+            (told,) = self._loaded(thread, [tuple(digest for _, (digest, _) in found)])
+        return {"llm_input_messages": told}
 
     aput = _threaded(put)
     aput_writes = _threaded(put_writes)
@@ -435,23 +479,27 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         return self._store.named(name, user_id=self._user_id, labels=labels)
 
     def _thread(self, thread_id: str) -> _Thread:
-        found = self._threads.get(thread_id)
-        try:
+        found: _Thread | None = self._threads.get(thread_id)
+        with suppress(Erased):  # it was deleted, and may have begun again
             if found is not None:
                 found.read_on()
                 return found
-        except Erased:
-            pass  # it was deleted, and may have begun again
-        found = self._threads[thread_id] = _Thread(self._named(thread_id))
-        while len(self._threads) > _THREADS:
-            self._threads.popitem(last=False)
-        found.read_on()
-        return found
+        made = self._threads[thread_id] = _Thread(self._named(thread_id))
+        made.read_on()
+        return made
 
-    def _append(self, thread: _Thread, new: Mapping[str, Native]) -> None:
-        thread.session.append_items(
-            FORMAT, new.values(), opaque=self._opaque, unscanned="stub"
-        )
+    def _append(
+        self, thread_id: str, made: Callable[[_Thread], Sequence[Native]]
+    ) -> None:
+        """Append what is made of a thread, which need not be known to its end."""
+        with self._lock:
+            known = self._threads.get(thread_id)
+            with suppress(Erased):
+                if known is not None:
+                    known.append(made(known), self._opaque)
+                    return
+            thread = self._thread(thread_id)
+            thread.append(made(thread), self._opaque)
 
     def _tree(self, value: Any) -> Any:
         kind, data = self.serde.dumps_typed(value)
@@ -478,76 +526,92 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         """
         if not isinstance(value, list) or not value:
             return self._tree(value)
-        digests = self._named_by(thread, value, new, says=channel is not None)
+        digests = self._digests(thread, value, new, channel)
         before = channel and thread.state["last"].get(json.dumps(channel))
         if not before or thread.length(before) >= _CHAIN:
-            return ["list", ["", 0, digests]]
-        known, kept = thread.listed(before), 0
-        while kept < min(len(known), len(digests)) and known[kept] == digests[kept]:
-            kept += 1
-        return ["list", [before, kept, digests[kept:]]]
+            return ["list", ["", 0, " ".join(digests)]]
+        kept = sum(takewhile(bool, map(eq, thread.listed(before), digests)))
+        return ["list", [json.loads(before)[2], kept, " ".join(digests[kept:])]]
 
-    def _named_by(
+    def _digests(
         self,
         thread: _Thread,
         values: Sequence[Any],
         new: dict[str, Native],
-        *,
-        says: bool,
+        channel: tuple[str, str] | None,
     ) -> Sequence[str]:
         """The digests of what redaction leaves of these: the same on its return.
 
         What is not kept yet is put into ``new``, and messages that were not said.
         """
-        found = [_seen_as(thread, one) for one in values]
-        unknown = [at for at, digest in enumerate(found) if not digest]
-        trees = {at: self._tree(values[at]) for at in unknown}
-        told = thread.session.would_store(FORMAT, [*trees.values()])
-        for (at, tree), clean in zip(trees.items(), told, strict=True):
-            digest = found[at] = _digest(clean).hex()
-            if name := _message_id(values[at]):
-                thread.seen[name] = _own(values[at]), digest
-            said = says and _is_message(tree)
-            kind = "message" if said else "part"
-            if said or digest not in thread.state["parts"]:
-                new.setdefault(f"{kind} {digest}", Native(FORMAT, kind, digest, tree))
-        for at, digest in enumerate(found):
-            if at not in trees and says and digest not in thread.state["said"]:
-                tree = self._tree(values[at])
-                if _is_message(tree):
-                    name = f"message {digest}"
-                    new.setdefault(name, Native(FORMAT, "message", digest, tree))
-        while len(thread.seen) > _CACHED:
-            thread.seen.popitem(last=False)
-        return found
+        spoken, parts = thread.state["said"], thread.state["parts"]
+        states, names = thread.lists.get(channel, ([], []))
+        if _states(values[: len(names)]) != states or not all(map(spoken.get, names)):
+            states, names = [], []
+        states, digests = [*states], [*names]
+        for value in values[len(names) :]:
+            found = _seen_as(thread, value) or self._judged(thread, value)
+            seen, (digest, says) = found
+            kind = "message" if channel and says else "part"
+            if digest not in (spoken if kind == "message" else parts):
+                native = thread.judged.get(digest)
+                native = native or Native(FORMAT, "", digest, self._tree(value))
+                new.setdefault(f"{kind} {digest}", replace(native, kind=kind))
+            if says and len(states) == len(digests):
+                states += _states([seen])
+            digests.append(digest)
+        if channel:
+            thread.lists[channel] = states, digests[: len(states)]
+        return digests
+
+    def _judged(self, thread: _Thread, value: Any) -> tuple[Any, _Kept]:
+        """What is kept of a value that was not seen yet, or changed since."""
+        kind, data = self.serde.dumps_typed(value)
+        raw = sha256(kind.encode() + b"\0" + data).digest()
+        kept: _Kept | None = thread.known.get(raw)
+        if kept is None:
+            tree, session = self._tree(value), thread.session
+            native = Native(FORMAT, "part", None, tree)
+            ((native, told),) = session.writer.judged(session.stream, [native])
+            digest = sha256(orjson.dumps(told, _hex, orjson.OPT_SORT_KEYS)).hexdigest()
+            kept = digest, _is_message(tree)
+            thread.judged[digest] = replace(native, id=digest)
+            thread.values[digest] = self._value(told)
+            if not session.writer.redactor.numbered:  # in which it may get others yet
+                thread.known[raw] = kept
+        seen = (_own(value), kept), (thread.values.get(kept[0]), kept)
+        if kept[1]:
+            thread.seen[value.id] = seen
+        return seen[0]
 
     def _loaded(self, thread: _Thread, kept: Sequence[Any]) -> Sequence[Any]:
         """The values of these trees, and of lists, which are digests, read at once."""
         lists = [part for part in kept if isinstance(part, tuple)]
-        digests = [one for part in lists for one in part]
-        missing = [one for one in dict.fromkeys(digests) if one not in thread.values]
+        digests, values = [one for part in lists for one in part], thread.values
+        there = {one: values[one] for one in digests if one in values}
+        missing = [one for one in dict.fromkeys(digests) if one not in there]
         trees = thread.at([thread.state["parts"][one] for one in missing])
-        thread.values.update(zip(missing, map(self._value, trees), strict=True))
-        found = [
-            [_shown(thread, one) for one in part]
+        for digest, tree in zip(missing, trees, strict=True):
+            value = there[digest] = values[digest] = self._value(tree)
+            if _is_message(tree):
+                thread.seen[value.id] = ((value, (digest, True)),)
+        return [
+            [_own(there[one]) for one in part]
             if isinstance(part, tuple)
             else self._value(part)
             for part in kept
         ]
-        while len(thread.values) > _CACHED:
-            thread.values.popitem(last=False)
-        return found
 
     def _tuple(self, thread: _Thread, name: str, ns: str, checkpoint: str) -> Any:
         state = thread.state
         writes = state["writes"].get(json.dumps([ns, checkpoint]), [])
         point, *written = thread.at([state["points"][ns][checkpoint], *writes])
         made = self._value(point["checkpoint"])
-        versions = {
-            channel: json.dumps([ns, channel, version])
+        there = {
+            channel: at
             for channel, version in made["channel_versions"].items()
+            if (at := json.dumps([ns, channel, version])) in state["blobs"]
         }
-        there = {c: at for c, at in versions.items() if at in state["blobs"]}
         single = {at: b for at in there.values() if len(b := state["blobs"][at]) == _AT}
         alone = thread.at([(first, last) for first, last, *_ in single.values()])
         blobs = {
@@ -557,8 +621,8 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         kept = {
             channel: blobs[at] if at in blobs else thread.listed(at)
             for channel, at in there.items()
+            if blobs.get(at, at) is not None
         }
-        kept = {channel: one for channel, one in kept.items() if one is not None}
         loaded = self._loaded(thread, [*kept.values()])
         values: dict[str, Any] = dict(zip(kept, loaded, strict=True))
         parent = point["parent"]
@@ -578,7 +642,8 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
                 if index < 0 or key not in rows:
                     rows[key] = one["path"], channel, value
         order = sorted(rows, key=lambda key: lg.writes_sort_key(rows[key][0], *key))
-        kept = [_plain(rows[key][2]) for key in order]
+        trees = [rows[key][2] for key in order]
+        kept = [tuple(v[1][2].split()) if v[0] == "list" else v for v in trees]
         values = zip(order, self._loaded(thread, kept), strict=True)
         return [(key[0], rows[key][1], value) for key, value in values]
 
@@ -594,16 +659,10 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
 
     def _drop(self, name: str, goes: Callable[[str, str, str], bool]) -> None:
         with self._lock:
-            gone = [
-                [ns, one] for ns, one in self._points(name, None) if goes(name, ns, one)
-            ]
+            gone = [[*at] for at in self._points(name, None) if goes(name, *at)]
             if gone:
                 drop = Native(FORMAT, "drop", None, {"points": gone})
-                self._append(self._thread(name), {"drop": drop})
-
-
-def _is_old(newest: Collection[tuple[str, str]], _: str, ns: str, one: str) -> bool:
-    return (ns, one) not in newest
+                self._thread(name).append([drop], self._opaque)
 
 
 def _config(thread_id: str, ns: str, checkpoint: str) -> Any:
@@ -620,44 +679,40 @@ def _is_message(tree: Any) -> bool:
     )
 
 
-def _plain(kept: Any) -> Any:
-    """A value that a task wrote: of a list, its digests."""
-    return tuple(kept[1][2]) if kept[0] == "list" else kept
-
-
-def _message_id(value: Any) -> str | None:
+def _seen_as(thread: _Thread, value: Any) -> tuple[Any, _Kept] | None:
+    """A message as it was when it was seen, if it is still, and what is kept of it."""
     name = getattr(value, "id", None)
-    return name if isinstance(name, str) and hasattr(value, "model_copy") else None
-
-
-def _seen_as(thread: _Thread, value: Any) -> str:
-    """The digest of a message that is what it was when it was seen; else nothing."""
-    known = thread.seen.get(_message_id(value) or "")
-    if known is None or type(known[0]) is not type(value):
-        return ""
-    return known[1] if known[0].__dict__ == value.__dict__ else ""
-
-
-def _shown(thread: _Thread, digest: str) -> Any:
-    value = thread.values[digest]
-    if name := _message_id(value):
-        thread.seen[name] = value, digest
-    return _own(value)
+    for known in thread.seen.get(name, ()) if isinstance(name, str) else ():
+        if type(known[0]) is type(value) and known[0].__dict__ == value.__dict__:
+            return known  # type: ignore[no-any-return]  # as it was put there
+    return None
 
 
 def _own(value: Any) -> Any:
-    """A message of one's own: who changes it changes nothing that is kept."""
-    if _message_id(value) is None:
+    """A value of one's own: who changes it changes nothing that is kept."""
+    if getattr(value, "__pydantic_private__", value) is not None:
         return deepcopy(value)
-    copy = value.model_copy()
-    copy.__dict__.update(
-        (name, deepcopy(part))
-        for name, part in value.__dict__.items()
-        if part and isinstance(part, list | dict)
-    )
-    return copy
+    # As pydantic copies a model, but quicker: all of a thread's are, with each read.
+    made = object.__new__(type(value))
+    parts = value.__dict__.copy()
+    for name, part in value.__dict__.items():
+        if part.__class__ not in _PLAIN:
+            parts[name] = _copied(part)
+    _set(made, "__dict__", parts)
+    _set(made, "__pydantic_fields_set__", value.__pydantic_fields_set__.copy())
+    _set(made, "__pydantic_extra__", _copied(value.__pydantic_extra__))
+    _set(made, "__pydantic_private__", None)
+    return made
 
 
-def _digest(tree: Any) -> bytes:
-    data = json.dumps(tree, sort_keys=True, default=lambda one: bytes(one).hex())
-    return sha256(data.encode()).digest()
+def _copied(part: Any) -> Any:
+    kind = part.__class__
+    if kind is dict:
+        return {name: _copied(one) for name, one in part.items()} if part else {}
+    if kind is list:
+        return [*map(_copied, part)]
+    return part if kind in _PLAIN else deepcopy(part)
+
+
+def _states(messages: Sequence[Any]) -> list[Any]:
+    return [(type(one), getattr(one, "__dict__", None)) for one in messages]

@@ -56,7 +56,7 @@ from refold.domain.envelope import from_microseconds
 from refold.domain.errors import CorruptEvent, StoreUnavailable
 from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
-from refold.domain.ports import JUNK, Duplicate, Lagging, Place, Scope, SessionInfo
+from refold.domain.ports import JUNK, Lagging, Place, Scope, SessionInfo
 
 _KEYS: Final = 500  # in one statement
 _RANGES: Final = 100  # in one statement: SQLite takes at most 500
@@ -402,14 +402,6 @@ class Recorder(ApplicationRecorder):
         """The row of the stream's head."""
         found = self.database.fetch(stream.user_id, _HEAD, stream)
         return HeadRow(*found[0]) if found else None
-
-    def receipt(self, stream: StreamId, key: bytes) -> Duplicate | None:
-        """The seqs that were written under this key, if it was used."""
-        receipts = self._t.receipts
-        query = select(receipts.c.first_seq, receipts.c.last_seq)
-        query = query.where(of_stream(receipts, stream), receipts.c.address == key)
-        found = self.database.read(stream.user_id, query)
-        return Duplicate(*found[0]) if found else None
 
     def uses(self, stream: StreamId, keys: Sequence[bytes]) -> list[Used]:
         """The receipts of these keys that are there."""
