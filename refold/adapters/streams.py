@@ -360,7 +360,7 @@ class EncryptedStreams:
         user = self.keys.user(stream.user_id, now=None)
         address = receipt_address(user, stream, idempotency_key)
         found = self.recorder.uses(stream, [address])
-        return Duplicate(*found[0][1:]) if found else None
+        return ports.Duplicate(*found[0][1:]) if found else None
 
     def known(
         self, stream: StreamId, keys: Sequence[str]
