@@ -33,13 +33,15 @@ from refold.projections.context.compaction import (
     of_events,
     source_of,
 )
+from refold.projections.context.strategies.spec import parse
 from refold.projections.context.text import (
     count_value_words,
     count_words,
     cut_middle,
     own_words,
 )
-from tests.projections.logs import call, log_of, logs, result
+from tests.projections.logs import call, log_of, logs, result, turns
+from tests.projections.walk import Walk
 
 ASK = UserInput(text="Why?")
 ANSWER = AgentResponse(text="Because.")
@@ -227,12 +229,28 @@ def test_evidence_is_told_of_each_turn() -> None:
 
 
 def test_a_summary_of_a_batch_is_at_most_a_third_of_it() -> None:
-    turns = [UserInput(text="why? " * 60), AgentResponse(text="for " * 60)] * 4
-    source = of_events(log_of(*turns))
+    said = [UserInput(text="why? " * 60), AgentResponse(text="for " * 60)] * 4
+    source = of_events(log_of(*said))
 
     written = Abridged().summarise(source, target_tokens=WIDE)
 
     assert estimate_text(written.text) <= estimate_text(source.text) / 3
+
+
+def test_a_summary_grows_by_a_third_of_what_is_new_behind_the_one_before() -> None:
+    spec = (
+        "history_summary:trigger_on_history_size_chars=4000,"
+        "history_tail_size_chars_to_exclude=1000"
+    )
+    walk = Walk(parse(spec)).go(turns(40, "word " * 50))
+
+    assert len(walk.done) > 4
+    before = 0
+    for done in walk.done:
+        tokens = estimate_text(f"{done.written.text}{done.written.abridged}")
+        source = estimate_text(done.source.text)
+        assert tokens <= before + max(80, (source - before) // 3) + 1
+        before = tokens
 
 
 def test_what_failed_was_not_done() -> None:

@@ -225,9 +225,9 @@ class Abridged:
             lines = shortened(noted(source), source.notes.lines)
             return Written("\n".join(lines), made_by(self.limits))
         turns = told(source.envelopes, self.tools, goes_on=source.goes_on)
-        if not source.summaries:
-            share = estimate_text(source.text) // _SHARE
-            target_tokens = min(target_tokens, max(share, _FEW))
+        known = sum(map(estimate_text, source.summaries))
+        share = known + max(0, estimate_text(source.text) - known) // _SHARE
+        target_tokens = min(target_tokens, max(share, _FEW))
         ledger = Ledger.of(source.summaries, turns, source.envelopes)
         text = self._fitted(source, turns, target_tokens, self.limits)
         if ledger.missing(text):
