@@ -268,10 +268,8 @@ class RetentionContract:
     def test_accesses_add_up_where_the_session_is(self, log: EventLog) -> None:
         fill(log)
         nobody = erasure.Accesses("ada", "none", 1, NOW)
-        first, second = (
-            erasure.Accesses("ada", "s-1", 2, 9),
-            erasure.Accesses("ada", "s-1", 3, 7),
-        )
+        first = erasure.Accesses("ada", "s-1", 2, 9)
+        second = erasure.Accesses("ada", "s-1", 3, 7)
 
         log.retention.add_accesses("ada", [first, nobody])
         log.retention.add_accesses("ada", [second])

@@ -90,11 +90,8 @@ def found(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.Found
 
 def origin_of(message: messages.Message, shared: base.Origin) -> base.Origin:
     """What the events of one message share."""
-    value, source, name = (
-        message.value,
-        message.source,
-        base.text(message.value.get("name")),
-    )
+    value, source = message.value, message.source
+    name = base.text(value.get("name"))
     ts = base.moment(value.get("timestamp", value.get("created_at")))
     if not message.of_model:
         if name and value.get("role") == "user":
@@ -218,10 +215,8 @@ def _file(part: dict[str, Any]) -> JsonObject | None:
             return {"kind": "file", "media_type": media, "data": data} if data else None
         case "file":
             file = base.mapping(part.get("file"))
-            data, held = (
-                base.text(file.get("file_data")),
-                base.text(file.get("file_id")),
-            )
+            data = base.text(file.get("file_data"))
+            held = base.text(file.get("file_id"))
             if not data and not held:
                 return None
             made = located("file", data or f"file:{held}")

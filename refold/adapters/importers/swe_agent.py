@@ -131,10 +131,8 @@ class _History:
 def _final(info: dict[str, Any]) -> Iterator[base.Piece]:
     """How the run ended, if it has; whether what it submitted is right is not told."""
     result = {key: info[key] for key in _RESULT if info.get(key) is not None}
-    status, submission = (
-        base.text(info.get("exit_status")),
-        base.text(info.get("submission")),
-    )
+    status = base.text(info.get("exit_status"))
+    submission = base.text(info.get("submission"))
     if status is None and submission is None:
         return
     submitted = submission is not None or str(status).startswith("submitted")
