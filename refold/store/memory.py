@@ -28,6 +28,7 @@ from refold.domain.tokens import estimate_text
 from refold.projections.context.budget import NO_ADVICE, Advice, Elsewhere
 from refold.projections.context.compaction import note_lines
 from refold.projections.context.strategy import Layers, Strategy, user_names
+from refold.projections.memory import verdicts
 from refold.projections.memory.advice import (
     Candidate,
     Choice,
@@ -61,11 +62,6 @@ from refold.projections.memory.sessions import (
     watch,
 )
 from refold.projections.memory.tool import Answer, Known, Query, answer
-from refold.projections.memory.verdicts import (
-    EXTRACTOR as DECLARED_EXTRACTOR,
-    Judge,
-    Judged,
-)
 from refold.store.appends import Order, Receipt, Writer
 from refold.store.history import digest_of, handed_in, layer_texts, read_on, uncut
 
@@ -80,7 +76,7 @@ MEMORY_OPT_OUT: Final = "memory_opt_out"
 # A scope is looked up by its name, so it must be none that redaction would change.
 _SCOPE: Final = re.compile(r"[a-z][a-z_]{0,63}(\.[a-z][a-z_]{0,63}){0,3}")
 NAME: Final = f"{SHOWN}{EXTRACTOR}"
-DECLARED_NAME: Final = f"{JUDGED}{DECLARED_EXTRACTOR}"
+DECLARED_NAME: Final = f"{JUDGED}{verdicts.EXTRACTOR}"
 MADE_BY: Final = "memory.extractor"
 _HOUR: Final = timedelta(hours=1)
 _SURE: Final = 0.5  # as sure as advice is by default
@@ -431,7 +427,7 @@ class Extract(NamedTuple):
 
 
 _KINDS: Final = {"tools": OF_TOOLS, "user": OF_USER}
-_MADE_BY: Final = {"tools": EXTRACTOR, "user": DECLARED_EXTRACTOR}
+_MADE_BY: Final = {"tools": EXTRACTOR, "user": verdicts.EXTRACTOR}
 _EXTRACT: Final = "extract"
 
 
@@ -580,9 +576,9 @@ def profile_of(
     )
 
 
-def _judged(extract: Extract) -> Judged:
+def _judged(extract: Extract) -> verdicts.Judged:
     """What a session that is gone says still."""
-    told = Judged.load(extract.told)
+    told = verdicts.Judged.load(extract.told)
     if {"error", "topic", "progress"} <= set(extract.gone):
         told = replace(told, tallies=())
     return replace(told, mistakes=()) if "mistake" in extract.gone else told
@@ -604,15 +600,15 @@ def _preferences(log: EventLog, user_id: str) -> dict[str, Stated]:
     return found
 
 
-def _declared_of_session(log: EventLog, info: SessionInfo) -> Judged:
+def _declared_of_session(log: EventLog, info: SessionInfo) -> verdicts.Judged:
     """What one session's verdicts show; nothing is kept of one that is frozen."""
     stream = StreamId(info.user_id, info.session_id, MAIN)
     stored = log.load_view(stream, DECLARED_NAME)
     known = stored.through_seq if stored else 0
     # The taints are of what watches tools: when that becomes another, so do they.
     if stored and (known, stored.body.get("watched")) == (info.head_seq, WATCHED):
-        return Judged.load(stored.body["judged"])  # type: ignore[arg-type]  # as saved below
-    watching, judging = Watch(stream.session_id), Judge(stream.session_id)
+        return verdicts.Judged.load(stored.body["judged"])  # type: ignore[arg-type]  # as saved below
+    watching, judging = Watch(stream.session_id), verdicts.Judge(stream.session_id)
     for envelope in read_on(log, stream):
         watching.take(envelope)
         judging.take(envelope)

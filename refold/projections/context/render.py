@@ -17,13 +17,7 @@ from refold.domain import events
 from refold.domain.canonical import text_digest
 from refold.domain.envelope import Envelope
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
-from refold.projections.context.budget import (
-    NO_EXTRAS,
-    Budgets,
-    Extras,
-    framed,
-    shorten,
-)
+from refold.projections.context import budget, units
 from refold.projections.context.compaction import note_lines, summary_text
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import (
@@ -48,16 +42,6 @@ from refold.projections.context.text import (
     thinking_blocks,
     user_blocks,
     value_text,
-)
-from refold.projections.context.units import (
-    Exchange,
-    LiveSummary,
-    Spans,
-    arrange,
-    holds,
-    joined,
-    upto,
-    without,
 )
 from refold.projections.context.view import (
     COMPRESS,
@@ -92,8 +76,8 @@ def render(
     events: Iterable[Envelope],
     *,
     summaries: Iterable[Envelope] = (),
-    extras: Extras = NO_EXTRAS,
-    budgets: Budgets | None = None,
+    extras: budget.Extras = budget.NO_EXTRAS,
+    budgets: budget.Budgets | None = None,
 ) -> View:
     """The view of a session under ``strategy``, valid for the Messages API.
 
@@ -129,7 +113,7 @@ def _rendered(
     outline: Outline,
     events: Iterable[Envelope],
     summaries: Iterable[Envelope],
-    extras: Extras,
+    extras: budget.Extras,
 ) -> View:
     outline = strategy.judged(outline)
     shown, manner = strategy.show(outline), strategy.manner
@@ -152,7 +136,7 @@ def _rendered(
         list(_left_out(shown.left)),
         [
             piece
-            for exchange in arrange(_within(rows, shown.raw))
+            for exchange in units.arrange(_within(rows, shown.raw))
             for piece in press.pieces(exchange)
         ],
     ]
@@ -195,18 +179,18 @@ def _rows(
     sees: Callable[[Envelope], Envelope | None],
 ) -> list[Envelope]:
     spans = outline.reads(shown.raw)
-    named = (event for event in events if holds(spans, event.seq))
+    named = (event for event in events if units.holds(spans, event.seq))
     rows = [event for event in map(sees, named) if event is not None]
     if outline.events and not (rows and rows[-1].seq == outline.through_seq):
         raise ValueError(f"the event at seq {outline.through_seq} was not handed in")
     return rows
 
 
-def _within(rows: Sequence[Envelope], spans: Spans) -> list[Envelope]:
-    return [row for row in rows if holds(spans, row.seq)]
+def _within(rows: Sequence[Envelope], spans: units.Spans) -> list[Envelope]:
+    return [row for row in rows if units.holds(spans, row.seq)]
 
 
-def _examples(extras: Extras, press: Press) -> Iterator[Piece]:
+def _examples(extras: budget.Extras, press: Press) -> Iterator[Piece]:
     for message in extras.examples:
         content = message["content"]
         blocks = [text_block(content)] if isinstance(content, str) else list(content)
@@ -222,7 +206,7 @@ def _memory(
     outline: Outline,
     rows: Sequence[Envelope],
     summaries: Mapping[int, events.Event],
-    extras: Extras,
+    extras: budget.Extras,
 ) -> Iterator[Piece]:
     """The user's profile, what was handed in, the scope's digest, the agent's notes."""
     layers = outline.layers
@@ -230,7 +214,7 @@ def _memory(
     if known := told_of_user(_within(rows, layers.facts_shown)):
         yield _layer("user", known, layers.facts_shown)
     if extras.advice_text.strip():
-        yield _note(framed(extras.advice_text), ViewSpan("memory"))
+        yield _note(budget.framed(extras.advice_text), ViewSpan("memory"))
     for text in extras.memory:
         if text.strip():
             block = text_block(tagged("memory", text))
@@ -247,18 +231,18 @@ def _memory(
         yield _layer("notes", "\n".join(new), layers.notes_shown)
 
 
-def _elsewhere(extras: Extras, layer: str) -> Iterator[Piece]:
+def _elsewhere(extras: budget.Extras, layer: str) -> Iterator[Piece]:
     """What the user's other sessions say in it; the session's own comes behind."""
     for text in extras.layers.of(layer) if extras.layers else ():
         yield _note(text, ViewSpan("memory"))
 
 
-def _layer(about: str, body: str, spans: Spans) -> Piece:
+def _layer(about: str, body: str, spans: units.Spans) -> Piece:
     span = ViewSpan("memory", spans[0][0], spans[-1][1])
     return _note(tagged("memory", body, of=about), span)
 
 
-def _summary_span(live: LiveSummary, kind: SpanKind = "summary") -> ViewSpan:
+def _summary_span(live: units.LiveSummary, kind: SpanKind = "summary") -> ViewSpan:
     return ViewSpan(kind, live.first, live.last, live.seq)
 
 
@@ -286,14 +270,16 @@ def _summaries(
         yield _note(manner.acknowledgement, span, role="assistant")
 
 
-def _found(summaries: Mapping[int, events.Event], live: LiveSummary) -> events.Summary:
+def _found(
+    summaries: Mapping[int, events.Event], live: units.LiveSummary
+) -> events.Summary:
     summary = summaries.get(live.seq)
     if not isinstance(summary, events.Summary):
         raise ValueError(f"summary {live.seq} of the derived stream is missing")
     return summary
 
 
-def _as_told(live: LiveSummary, summary: events.Summary, template: str) -> Piece:
+def _as_told(live: units.LiveSummary, summary: events.Summary, template: str) -> Piece:
     """The summary in the words of who configured it."""
     apart = "{abridged_history}" in template
     words = summary.text or ("" if apart else summary.abridged)
@@ -304,7 +290,7 @@ def _as_told(live: LiveSummary, summary: events.Summary, template: str) -> Piece
     return Piece("user", [(None, text_block(text))], tokens, _summary_span(live))
 
 
-def _as_text(live: LiveSummary, summary: events.Summary, before: str) -> Piece:
+def _as_text(live: units.LiveSummary, summary: events.Summary, before: str) -> Piece:
     body = summary_text(summary)
     if summary.abridged and summary.text:
         parts = tagged("abridged", summary.abridged), tagged("text", summary.text)
@@ -315,7 +301,7 @@ def _as_text(live: LiveSummary, summary: events.Summary, before: str) -> Piece:
     return Piece("user", [(None, text_block(before + text))], tokens, span)
 
 
-def _as_tool(live: LiveSummary, summary: events.Summary) -> list[Piece]:
+def _as_tool(live: units.LiveSummary, summary: events.Summary) -> list[Piece]:
     """The summary as what a call of ``memory_compress`` returned."""
     id_ = f"toolu_refold_{live.seq}"
     use = {"type": "tool_use", "id": id_, "name": COMPRESS, "input": {}}
@@ -335,15 +321,15 @@ def _behind(
     if outline.compacted_through is None:
         return []
     raw = outline.kept
-    kept = joined(chain(*raw))
-    if outline.kept_input is not None and not holds(kept, outline.kept_input):
+    kept = units.joined(chain(*raw))
+    if outline.kept_input is not None and not units.holds(kept, outline.kept_input):
         raw = (*raw, ((outline.kept_input,) * 2,))
-        kept = joined(chain(*raw))
-    pinned = without(upto(outline.pinned, outline.compacted_through), kept)
+        kept = units.joined(chain(*raw))
+    pinned = units.without(units.upto(outline.pinned, outline.compacted_through), kept)
     groups = [
         press.pieces(exchange)
         for spans in raw
-        for exchange in arrange(_within(rows, spans))
+        for exchange in units.arrange(_within(rows, spans))
     ]
     groups += _pinned(_within(rows, pinned), press, pin_tokens)
     groups = [group for group in groups if group]
@@ -352,7 +338,7 @@ def _behind(
 
 def _pinned(rows: Sequence[Envelope], press: Press, left: int) -> Iterator[list[Piece]]:
     """Pinned exchanges, oldest first, as far as their budget goes; else a stub."""
-    for exchange in arrange(rows):
+    for exchange in units.arrange(rows):
         pieces = press.pieces(exchange, partial=True)
         tokens = sum(piece.tokens for piece in pieces)
         if tokens > left:
@@ -374,7 +360,7 @@ def _left_out(left: Left | None) -> Iterator[Piece]:
 
 
 def _system(
-    outline: Outline, rows: Iterable[Envelope], extras: Extras
+    outline: Outline, rows: Iterable[Envelope], extras: budget.Extras
 ) -> tuple[str | None, int, list[ViewSpan]]:
     seq, text, tokens = None, extras.system, estimate_text(extras.system or "")
     if text is None and outline.system_seq is not None:
@@ -386,7 +372,7 @@ def _system(
     return text, tokens, [ViewSpan("system", seq, seq)]
 
 
-def _added(extras: Extras) -> list[Piece]:
+def _added(extras: budget.Extras) -> list[Piece]:
     """Evidence and working memory, which stand inside the last user message."""
     texts = [tagged("evidence", text) for text in extras.evidence if text.strip()]
     added = [_note(text, ViewSpan("evidence"), more=0) for text in texts]
@@ -439,7 +425,7 @@ class Press:
     back: Mapping[int, Numbered] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
 
-    def pieces(self, exchange: Exchange, *, partial: bool = False) -> list[Piece]:
+    def pieces(self, exchange: units.Exchange, *, partial: bool = False) -> list[Piece]:
         """The pieces of an exchange; none if it holds nothing to show.
 
         partial: the exchange may lack events that the log has, so a call without a
@@ -459,7 +445,7 @@ class Press:
         blocks = [(envelope.seq, text_block(entry.text(seq=envelope.seq)))]
         return self._piece(entry.role, blocks, exchange)
 
-    def _response(self, exchange: Exchange, *, partial: bool) -> list[Piece]:
+    def _response(self, exchange: units.Exchange, *, partial: bool) -> list[Piece]:
         first, calls = exchange[0], _calls(exchange)
         told = [called for called in calls if partial and called.result is None]
         made = [called for called in calls if called not in told]
@@ -531,7 +517,7 @@ class Press:
         tokens = sum(event.token_estimate for event in events)
         span = ViewSpan("raw", events[0].seq, events[-1].seq)
         if tokens > self.limit:
-            shown = shorten(blocks, self.limit)
+            shown = budget.shorten(blocks, self.limit)
             if shown is not blocks:
                 # Of an image that is what its text costs.
                 tokens = sum(estimate(block) for _, block in shown)
@@ -557,7 +543,7 @@ class Called(NamedTuple):
     result: tuple[Envelope, events.ToolResult] | None = None
 
 
-def _calls(exchange: Exchange) -> list[Called]:
+def _calls(exchange: units.Exchange) -> list[Called]:
     calls: list[Called] = []
     waiting: dict[str, int] = {}
     for envelope in exchange:

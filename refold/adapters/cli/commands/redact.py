@@ -13,27 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from refold.adapters import config
-from refold.adapters.cli.options import (
-    Call,
-    Engines,
-    SomeSession,
-    SomeUser,
-    Values,
-    argument,
-    flag,
-    option,
-    sessions,
-)
-from refold.adapters.cli.output import (
-    Result,
-    Screen,
-    complain,
-    mark,
-    shown,
-    types,
-    whose,
-    write_line,
-)
+from refold.adapters.cli import options, output
 from refold.domain.errors import InvalidConfiguration, RefoldError, counted
 from refold.opener import make_redactor
 from refold.redaction.documents import compact_json
@@ -50,23 +30,25 @@ if TYPE_CHECKING:
 
 
 def redact(
-    call: Call,
-    file: str = argument("File to read; - is stdin.", of="FILE", default="-"),
-    form: Values = option(
+    call: options.Call,
+    file: str = options.argument("File to read; - is stdin.", of="FILE", default="-"),
+    form: options.Values = options.option(
         "text; json: one value; jsonl: one value a line, answered line by line.",
         "--format",
         default="text",
     ),
-    policy: str | None = option(
+    policy: str | None = options.option(
         "Policy in TOML.  Without it: REFOLD_POLICY, else the default.", of="FILE"
     ),
-    packs: str | None = option("Packs of rules, instead of the policy's.", of="A,B"),
-    engine: Engines | None = option("Engine, instead of the policy's."),
-    recheck: bool = flag("Scan what is stored with the rules of today."),
-    apply: bool = flag("With --recheck: replace what is found, for good."),
-    user: SomeUser = None,
-    session: SomeSession = None,
-) -> Result | None:
+    packs: str | None = options.option(
+        "Packs of rules, instead of the policy's.", of="A,B"
+    ),
+    engine: options.Engines | None = options.option("Engine, instead of the policy's."),
+    recheck: bool = options.flag("Scan what is stored with the rules of today."),
+    apply: bool = options.flag("With --recheck: replace what is found, for good."),
+    user: options.SomeUser = None,
+    session: options.SomeSession = None,
+) -> output.Result | None:
     """Replace secrets and personal data in a text.
 
     Stores nothing.  With --json each value has a receipt: the rules, the engine and
@@ -85,7 +67,7 @@ def redact(
         return None
     limits = chosen.limits() if chosen else None
     store = call.store(redactor=redactor, limits=limits)
-    sessions(store, user, session)
+    options.sessions(store, user, session)
     found: list[Rechecked] = []
     look = store.reredact if apply else store.recheck
     for rechecked in look(user, session_id=session):
@@ -93,7 +75,7 @@ def redact(
         call.remark(partial(_session, one=rechecked))
     told = _told(found, apply=apply)
     show = partial(_total, found=found, apply=apply)
-    return Result(told, show, int(bool(told["problems"])))
+    return output.Result(told, show, int(bool(told["problems"])))
 
 
 def _told(found: list[Rechecked], *, apply: bool) -> dict[str, Any]:
@@ -107,9 +89,9 @@ def _told(found: list[Rechecked], *, apply: bool) -> dict[str, Any]:
         "exposures": [exposure.to_json() for exposure in exposures],
         "superseded": sum(done.events for done in applied),
         "blobs": sum(done.blobs for done in applied),
-        "unfinished": [whose(one.session) for one in found if one.unfinished],
+        "unfinished": [output.whose(one.session) for one in found if one.unfinished],
         "problems": [
-            {**whose(one.session), "detail": one.problem}
+            {**output.whose(one.session), "detail": one.problem}
             for one in found
             if one.problem
         ],
@@ -120,30 +102,30 @@ def _types(exposures: list[Exposure]) -> Counter[str]:
     return sum((Counter(exposure.types) for exposure in exposures), Counter())
 
 
-def _session(screen: Screen, one: Rechecked) -> None:
-    name = shown(f"{one.session.user_id} / {one.session.session_id}")
+def _session(screen: output.Screen, one: Rechecked) -> None:
+    name = output.shown(f"{one.session.user_id} / {one.session.session_id}")
     if one.problem:
-        screen.line(mark(False), name, "  ", shown(one.problem))
+        screen.line(output.mark(False), name, "  ", output.shown(one.problem))
         return
     if one.applied:
         done = f"{counted(one.applied.events, 'event')} replaced, under a new key"
-        screen.line(mark(True), name, f"  {done}")
+        screen.line(output.mark(True), name, f"  {done}")
     elif one.exposures or one.unfinished:
         what = counted(_types(one.exposures).total(), "finding")
         rest = "; the previous key is not destroyed yet" if one.unfinished else ""
-        screen.line(mark(None), name, f"  {what}{rest}")
+        screen.line(output.mark(None), name, f"  {what}{rest}")
     else:
-        screen.line(mark(True), name, ("  nothing found", "dim"))
+        screen.line(output.mark(True), name, ("  nothing found", "dim"))
     for exposure in one.exposures:
         stream = "" if exposure.stream == "main" else f"{exposure.stream[:12]} "
         seq = exposure.where if exposure.seq is None else f"seq {exposure.seq}"
         blobs = counted(exposure.blobs, "blob")
         also = f", also in {blobs}" if exposure.blobs else ""
-        kinds = (types(exposure.types), "red")
+        kinds = (output.types(exposure.types), "red")
         screen.line("    ", f"{stream}{seq}  ", kinds, (also, "dim"))
 
 
-def _total(screen: Screen, found: list[Rechecked], *, apply: bool) -> None:
+def _total(screen: output.Screen, found: list[Rechecked], *, apply: bool) -> None:
     findings = _types([exposure for one in found for exposure in one.exposures])
     looked = f"{counted(sum(one.events for one in found), 'event')} of "
     looked += counted(len(found), "session")
@@ -157,7 +139,7 @@ _OF_FILTER: Final = {"file": "FILE", "form": "--format"}
 _OF_RECHECK: Final = {"apply": "--apply", "user": "--user", "session": "--session"}
 
 
-def _check(call: Call, *, recheck: bool) -> None:
+def _check(call: options.Call, *, recheck: bool) -> None:
     """Refuse what does not go with ``--recheck``, or does not go without it."""
     wrong = _OF_FILTER if recheck else _OF_RECHECK
     for name, written in wrong.items():
@@ -170,7 +152,7 @@ def _check(call: Call, *, recheck: bool) -> None:
 
 
 def _policy(
-    path: str | None, packs: str | None, engine: Engines | None
+    path: str | None, packs: str | None, engine: options.Engines | None
 ) -> Policy | None:
     """The policy of a file, with other packs and another engine if given."""
     chosen = config.policy(path)
@@ -190,7 +172,9 @@ def _policy(
 _CLEAN: Final = "scanned: nothing found that the policy redacts"
 
 
-def _filter(redactor: Redactor, file: str, form: Values, *, as_json: bool) -> None:
+def _filter(
+    redactor: Redactor, file: str, form: options.Values, *, as_json: bool
+) -> None:
     name, found = "stdin" if file == "-" else file, Counter[str]()
     with nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as source:
         try:
@@ -198,12 +182,12 @@ def _filter(redactor: Redactor, file: str, form: Values, *, as_json: bool) -> No
                 found.update(counts.types)
                 if as_json:
                     told = {"value": clean, "redaction": redactor.receipt(counts)}
-                    write_line(compact_json(told).encode())
+                    output.write_line(compact_json(told).encode())
                 elif form == "text":
                     sys.stdout.flush()
                     sys.stdout.buffer.write(clean.encode())
                 else:
-                    write_line(compact_json(clean).encode())
+                    output.write_line(compact_json(clean).encode())
                 sys.stdout.buffer.flush()
         except RedactionError as error:
             raise RefoldError(
@@ -211,12 +195,12 @@ def _filter(redactor: Redactor, file: str, form: Values, *, as_json: bool) -> No
                 "in [scan] of a policy"
             ) from None
     if not as_json and sys.stderr.isatty():
-        said = f"redacted {types(found)}" if found else _CLEAN
-        complain(said)
+        said = f"redacted {output.types(found)}" if found else _CLEAN
+        output.complain(said)
 
 
 def _cleaned(
-    redactor: Redactor, form: Values, name: str, source: BinaryIO
+    redactor: Redactor, form: options.Values, name: str, source: BinaryIO
 ) -> Iterator[tuple[Any, Tally]]:
     if form == "text":
         yield redactor.text(_decoded(source.read(), name))

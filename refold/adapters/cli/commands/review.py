@@ -9,17 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import orjson
 import typer
 
+from refold.adapters.cli import options
 from refold.adapters.cli.events import DIGEST, OTHER_STYLE, STYLES, preview, readable
-from refold.adapters.cli.options import (
-    Call,
-    SomeSession,
-    argument,
-    flag,
-    operator,
-    option,
-    sessions,
-    user_option,
-)
 from refold.adapters.cli.output import Result, Screen, complain, shown_in_line, whose
 from refold.domain.errors import InvalidEvent, RefoldError, counted
 from refold.projections.review.bundle import FORMAT, fires_again, read_bundle
@@ -41,23 +32,27 @@ Decision = Literal["accept", "reject", "corrected", "dismissed"]
 
 
 def review(
-    call: Call,
-    action: Action = argument("scan, list, show or decide.", of="ACTION"),
-    name: str | None = argument(
+    call: options.Call,
+    action: Action = options.argument("scan, list, show or decide.", of="ACTION"),
+    name: str | None = options.argument(
         "show, decide: session of the question.", of="SESSION", default=None
     ),
-    seq: int | None = argument(
+    seq: int | None = options.argument(
         "show, decide: seq of the question.", of="SEQ", default=None
     ),
-    user: str | None = user_option(
+    user: str | None = options.user_option(
         "show, decide: user of the session; list, scan: only this user."
     ),
-    session: SomeSession = None,
-    every: bool = flag("list: include decided questions.", "--all"),
-    decision: Decision | None = option("decide: the decision."),
-    by: str | None = option("decide: who decided.  Without it: your login.", of="NAME"),
-    note: str = option("decide: the reason; it is redacted.", of="TEXT", default=""),
-    rules: Path | None = option(
+    session: options.SomeSession = None,
+    every: bool = options.flag("list: include decided questions.", "--all"),
+    decision: Decision | None = options.option("decide: the decision."),
+    by: str | None = options.option(
+        "decide: who decided.  Without it: your login.", of="NAME"
+    ),
+    note: str = options.option(
+        "decide: the reason; it is redacted.", of="TEXT", default=""
+    ),
+    rules: Path | None = options.option(
         "scan: your own rules in TOML, instead of the shipped ones.", of="FILE"
     ),
 ) -> Result:
@@ -78,7 +73,7 @@ def review(
     store = call.store()
     if given is not None and decision is not None:
         one, at = store.session(user_id=given[0], session_id=given[1]), given[2]
-        seq = one.decide(at, decision, by=operator(by), note=note).last_seq
+        seq = one.decide(at, decision, by=options.operator(by), note=note).last_seq
         told = {"seq": seq, "decision": decision}
         return Result(told, f"recorded at seq {seq}: {decision}")
     if given is not None:
@@ -86,7 +81,7 @@ def review(
     if action == "scan":
         return _scan(store, rules, user, session)
     if user is not None or session is not None:
-        sessions(store, user, session)
+        options.sessions(store, user, session)
     return _list(store, user, session, every=every)
 
 
@@ -181,7 +176,7 @@ def _scan(
     chosen = ReviewRules.read(rules.read_bytes()) if rules else ReviewRules.default()
     done: list[tuple[SessionInfo, Reviewed]] = []
     skipped = failed = 0
-    for info in sessions(store, user, session):
+    for info in options.sessions(store, user, session):
         if info.status != "open" or info.session_id.startswith("_"):
             skipped += info.status != "open"
             continue
@@ -224,7 +219,9 @@ _MOST: Final = 4 << 20
 
 
 def replay(
-    bundle: str = argument("File with a review bundle; - is stdin.", of="BUNDLE"),
+    bundle: str = options.argument(
+        "File with a review bundle; - is stdin.", of="BUNDLE"
+    ),
 ) -> Result:
     """Show a review bundle and apply its rule again.
 
