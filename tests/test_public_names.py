@@ -11,7 +11,7 @@ import pytest
 
 import refold
 from refold.store import SessionStore, store
-from refold.store.access_log import CALLS
+from refold.store.proofs.access_log import CALLS
 from tests.support.stores import ROOT
 
 ROOMS = ("errors", "events", "memory", "redaction", "review", "strategies")

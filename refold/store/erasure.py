@@ -37,9 +37,9 @@ from refold.domain.events import RedactionApplied
 from refold.domain.model import quiet
 from refold.domain.ports import Problem, Rewritten, SessionInfo, scope
 from refold.domain.session import SessionState
-from refold.store.access_log import AccessLog
 from refold.store.appends import Writer
 from refold.store.memory import expired_extracts, extract_names, keep_extracts
+from refold.store.proofs.access_log import AccessLog
 from refold.store.proofs.verification import Verified, with_forks, with_room
 from refold.store.vault import unexpired
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, timedelta
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, Self
 
@@ -18,7 +18,12 @@ from refold.domain import ids, ports
 from refold.domain.access_log import AccessTrail
 from refold.domain.canonical import encodable
 from refold.domain.envelope import Envelope
-from refold.domain.errors import Erased, InvalidConfiguration, InvalidEvent
+from refold.domain.errors import (
+    Erased,
+    InvalidConfiguration,
+    InvalidEvent,
+    SessionNotFound,
+)
 from refold.domain.model import quiet
 from refold.domain.seals import Seals, SealsVerified, TreeHead
 from refold.domain.session import labelling
@@ -28,7 +33,6 @@ from refold.projections.context.strategy import Strategy, fitting
 from refold.projections.models import Spending, answers
 from refold.redaction.guard import Limits
 from refold.redaction.redactor import Redactor
-from refold.store.access_log import AccessLog, Reads, RecordedWriter, record
 from refold.store.appends import Heads, Writer, uncounted
 from refold.store.compactions import Upkeep
 from refold.store.contexts import Settings, bring_up, lagging
@@ -44,6 +48,7 @@ from refold.store.erasure import (
 from refold.store.exports import Exported, export_user
 from refold.store.history import read_on
 from refold.store.memory import Memories, User
+from refold.store.proofs.access_log import AccessLog, Reads, RecordedWriter, record
 from refold.store.proofs.verification import (
     Rechecked,
     Verified,
@@ -54,6 +59,7 @@ from refold.store.proofs.verification import (
 )
 from refold.store.rebuilds import Rebuilder, Rebuilt, rebuild_all
 from refold.store.reviews import Reviews
+from refold.store.search import Found, search
 from refold.store.sessions import Session, take_in
 from refold.store.vault import Vault
 
@@ -256,6 +262,31 @@ class SessionStore:
             skipped = (*one.skipped, *done.skipped)
             found.append(Imported(name, one.format, *done[:3], skipped))
         return found
+
+    def search(
+        self,
+        user_id: str,
+        text: str,
+        *,
+        session_id: str | None = None,
+        limit: int = 20,
+    ) -> list[Found]:
+        """The events of a user that have all words of ``text``, newest session first.
+
+        Words are whole ones, in any case; of Chinese, Japanese and Korean any two
+        characters are. The first search of a session makes its index, which has keyed
+        hashes of words, is encrypted under the session's key, and goes with it.
+
+        Raises InvalidEvent for a text without words, SessionNotFound, Erased.
+        """
+        ids.check_id("user_id", user_id)
+        self.log.erasures.refuse_erased(user_id)
+        infos = self.sessions(user_id)
+        if session_id is not None:
+            infos = [info for info in infos if info.session_id == session_id]
+            if not infos:
+                raise SessionNotFound(user_id, session_id)
+        return [*islice(search(self.log, infos, text), ids.bounded("limit", limit))]
 
     def user(self, user_id: str) -> User:
         """The user as a whole: what they allow.  Raises InvalidEvent for no name."""

@@ -30,6 +30,7 @@ ASKS: Final[dict[str, list[str]]] = {
     "repair": [],
     "rerun": [],
     "review": ["scan"],
+    "search": ["the"],
     "stats": [],
     "verify": [],
     "why": ["--strategy", WINDOW],

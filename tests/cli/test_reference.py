@@ -123,7 +123,7 @@ def test_completion_can_be_shown_and_completes(
     completed = refold()
 
     assert "_REFOLD_COMPLETE" in script.out
-    assert sorted(completed.out.split()) == ["seal", "sessions"]
+    assert sorted(completed.out.split()) == ["seal", "search", "sessions"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -98,3 +98,16 @@ def test_a_misspelt_file_is_no_empty_store(refold: Refold, tmp_path: Path) -> No
     assert ran.code == 1
     assert "there is no database misspelt.db" in ran.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_words_are_found_in_events(refold: Refold, sample: Path) -> None:
+    ran = refold("search", "--user", "lin", "the", "--limit", "2", "--json")
+
+    assert [list(one) for one in ran.json()] == [
+        ["session_id", "seq", "type", "ts", "snippet"]
+    ] * 2
+    assert ran.json()[0]["session_id"] == "run"
+    assert refold("search", "the", "--user", "lin").out.count("run ") >= 5
+    none = refold("search", "--user", "lin", "no such words anywhere")
+    assert none.out == "no event has all of these words\n"
+    assert refold("search", "--user", "lin", "??").code == 1

@@ -15,7 +15,7 @@ from refold.domain.erasure import Accesses
 from refold.domain.errors import StoreUnavailable
 from refold.domain.ids import StreamId
 from refold.store import SessionStore
-from refold.store.access_log import MOST, Reads
+from refold.store.proofs.access_log import MOST, Reads
 from tests.support.operations import log_of
 from tests.support.stores import open_at
 from tests.support.talking import talk

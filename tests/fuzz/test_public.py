@@ -16,9 +16,9 @@ from refold.domain.canonical import encodable
 from refold.domain.envelope import Format
 from refold.domain.errors import RefoldError
 from refold.store import Session, SessionStore
-from refold.store.access_log import AccessLog
 from refold.store.erasure import Erasures, Keys
 from refold.store.memory import Memories
+from refold.store.proofs.access_log import AccessLog
 from refold.store.reviews import Reviews
 from tests.fuzz.targets import SECRET, Fault
 from tests.support.stores import open_at
@@ -63,6 +63,7 @@ GIVEN: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("ts", "since", "until"), TIMES),
     **dict.fromkeys(("grace", "key_backups", "older_than", "fresh"), SPANS),
     "strategy": SPECS,
+    "text": TEXTS,
     "path": st.sampled_from(["nowhere.jsonl", "", "a\0b"]),
     "format": IDS,
     "label": st.dictionaries(TEXTS.filter(_is_something), TEXTS.filter(_is_something)),

@@ -22,9 +22,9 @@ import pytest
 import refold
 from refold.events import Format
 from refold.store import Session, SessionStore
-from refold.store.access_log import AccessLog
 from refold.store.erasure import Erasures, Keys
 from refold.store.memory import Memories
+from refold.store.proofs.access_log import AccessLog
 from refold.store.reviews import Reviews
 from tests.support.operations import LONG
 from tests.support.postgres import Postgres
@@ -151,6 +151,7 @@ OF_A_USER: Final[dict[str, Callable[[SessionStore], Any]]] = {
     "keys.rotate_user": lambda store: store.keys.rotate_user("bob"),
     "costs": lambda store: store.costs("bob"),
     "sessions": lambda store: store.sessions("bob"),
+    "search": lambda store: store.search("bob", "secret his it"),
     "stats": lambda store: store.stats("bob"),
     "user": lambda store: store.user("bob").status(),
     "erasures.unfreeze": lambda store: store.erasures.unfreeze("bob", "asked for"),

@@ -14,9 +14,9 @@ import pytest
 
 import refold
 from refold.store import Session, SessionStore
-from refold.store.access_log import CALLS, AccessLog
 from refold.store.erasure import Erasures, Keys
 from refold.store.memory import Memories, User
+from refold.store.proofs.access_log import CALLS, AccessLog
 from refold.store.reviews import Reviews
 from tests.support.auditing import APPENDED, WINDOW, of, records, talk
 from tests.support.stores import open_at, prepare
@@ -149,6 +149,7 @@ WORK: dict[str, tuple[Work, list[str]]] = {
     "verify all": (lambda store: list(store.verify()), ["session_verify"]),
     "stats": (lambda store: of(store).stats(), ["session_stats"]),
     "sessions": (lambda store: store.sessions("ada"), ["session_list"]),
+    "search": (lambda store: store.search("ada", "why"), ["search"]),
     "end": (lambda store: of(store).end(), [APPENDED]),
     "append of asyncio": (
         lambda store: asyncio.run(of(store).append_async(refold.UserInput(text="x"))),

@@ -1,1 +1,1 @@
-"""What the log proves: of itself, of a context, of a run that is made again."""
+"""What proves: the log of itself, of contexts and runs, and the record of its uses."""

@@ -9,6 +9,7 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     "Look": {
         "sessions": ("log", "List sessions with their size and age."),
         "log": ("log", "Show the timeline of a session."),
+        "search": ("log", "Find the events that have all of some words."),
         "context": ("context", "Show what the model is sent, or was sent earlier."),
         "why": ("why", "Explain why a context is as it is, with proof."),
         "compare": ("compare", "Compare what strategies would have sent."),

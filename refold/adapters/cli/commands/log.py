@@ -83,6 +83,27 @@ def label(
     return output.Result(kept, lambda out: out.line(", ".join(told) or "no labels"))
 
 
+def search(
+    call: options.Call,
+    user: options.User,
+    words: list[str] = options.argument("The words; each must be there.", of="WORDS"),
+    session: str | None = options.option("Search only in this session.", of="S"),
+    limit: int = options.option("Show at most N events.", of="N", min=0, default=20),
+) -> output.Result:
+    """Find the events that have all of some words."""
+    store, said = call.store(), " ".join(words)
+    found = store.search(user, said, session_id=session, limit=limit)
+
+    def show(out: output.Screen) -> None:
+        for one in found:
+            where = f"{one.session_id} {one.seq}  "
+            out.line(where, (one.type, "bold"), "  ", output.shown(one.snippet))
+        if not found:
+            out.line("no event has all of these words")
+
+    return output.Result([one.to_json() for one in found], show)
+
+
 def _label(given: str) -> tuple[str, str]:
     name, found, value = given.partition("=")
     if not found:

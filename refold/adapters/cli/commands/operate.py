@@ -259,7 +259,7 @@ def _of_user(call: Call, user: str | None, session: str | None, out: Path) -> Re
 
 
 def _lines(store: SessionStore, names: list[tuple[str, str]]) -> Iterator[bytes]:
-    from refold.store.access_log import called
+    from refold.store.proofs.access_log import called
 
     for user, session in names:
         with called("export"):

@@ -446,6 +446,7 @@ CALLS: Final[Mapping[str, Mapping[str, Call]]] = {
     },
     "SessionStore": {
         "sessions": Call("session_list", "sessions"),
+        "search": Call("search", "events"),
         "stats": Call("stats", "figures"),
         "costs": Call("stats", "figures"),
         "catch_up": Call("catch_up", "views"),
