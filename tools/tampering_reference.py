@@ -29,7 +29,7 @@ size of a tree head.
 | `replaced` | its ciphertext is not the one that a redaction put there |
 | `rule` | it breaks a rule of its session |
 | `head` | the head row is not the end of the events, has a wrong status, or is gone |
-| `blob`, `view`, `receipt` | one of these is not what was written |
+| `blob`, `view`, `receipt`, `label` | one of these is not what was written |
 | `source`, `request` | a summary's source or a recorded request cannot be derived |
 | `seal` | the stream is not what was sealed of it |
 | `leaf` | a leaf is missing, or of nobody |

@@ -75,6 +75,17 @@ class EncryptedLog(EncryptedStreams):
     def label_like(self, stream: StreamId, other: StreamId) -> None:
         self.recorder.label(stream, self.recorder.labels_of(other))
 
+    def labelled(self, stream: StreamId, labels: Mapping[str, str]) -> bool:
+        found = self.recorder.labels_of(stream)
+        if not labels:
+            return not found
+        places = _places(self.keys, stream.user_id, labels)
+        return len(found) == len(labels) and all(
+            # Hashes are of what was given, and a placeholder may stand for any of it.
+            "[" in name or (key in found and ("[" in value or found[key] == at))
+            for (key, at), (name, value) in zip(places, labels.items(), strict=True)
+        )
+
     def orphans(self, scope: ports.Scope = ports.EVERYTHING) -> list[ports.Problem]:
         return [
             ports.Problem(*stream, None, "head", "the stream has no head row")

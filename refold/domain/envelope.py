@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,16 @@ from refold.domain.model import Model, built, explain
 
 # The status of a request that was recorded to switch strategies: no model was called.
 ACTIVATED = "activated"
+_TYPE: Final = "[A-Z][A-Z0-9_]{1,39}"
+REDACTED: Final = rf"REDACTED:{_TYPE}(?:(?<=:UNSCANNED) [0-9]{{1,12}} bytes)?"
+# The labels that come with Refold end like this, whatever the policy of a text was.
+LABELLED: Final = "_已脱敏"
+LABEL: Final = rf"[^\s\[\]#:]{{1,32}}{LABELLED}"
+TAG: Final = "(?:#[a-z2-7]{8})?"
+PLACEHOLDER: Final = re.compile(rf"\[(?:{REDACTED}|{LABEL}){TAG}\]")
+# The number in it says which value of a session it stands for.
+NUMBERED: Final = re.compile(rf"\[({_TYPE})_[1-9][0-9]{{0,5}}\]")
+STANDS_FOR: Final = re.compile(rf"{PLACEHOLDER.pattern}|\[~?{NUMBERED.pattern[2:]}")
 
 
 class Warn(Model):

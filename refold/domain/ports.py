@@ -441,6 +441,9 @@ class EventLog(Protocol):
     def label_like(self, stream: StreamId, other: StreamId) -> None:
         """Have the session found by the labels that another of the user is found by."""
 
+    def labelled(self, stream: StreamId, labels: Mapping[str, str]) -> bool:
+        """Whether it is found by these labels alone; a redacted text may be any."""
+
     def streams(self, user_id: str, session_id: str) -> list[str]:
         """The names of the session's streams, the main one first."""
 

@@ -20,7 +20,7 @@ _TELLING: Final = 4  # characters that are looked for inside of other texts
 _LEAST: Final = 24  # bytes of JSON that a place is worth naming for
 # Redaction drops blocks from these, and what is behind has another place then.
 _MOVING: Final = frozenset({"thinking", "blocks", "edits"})
-_MARK: Final = re.compile(r"\[[A-Z][^\[\]\n]{1,60}\]")
+_MARK: Final = re.compile(r"\[[^\[\]\n]{1,60}\]")
 Payloads = Sequence[Mapping[str, Any]]
 
 
@@ -171,11 +171,19 @@ def _stood_for(before: str, after: str) -> Iterator[tuple[str, str]]:
     """Each placeholder of ``after`` with what stood in its place."""
     marks = [*_MARK.finditer(after)]
     ends = [0, *(mark.end() for mark in marks)]
-    kept = [after[end : mark.start()] for end, mark in zip(ends, marks, strict=False)]
-    pattern = "(.*?)".join(map(re.escape, [*kept, after[ends[-1] :]]))
-    if marks and (found := re.fullmatch(pattern, before, re.DOTALL)):
-        pairs = zip(found.groups(), (mark[0] for mark in marks), strict=True)
-        yield from ((value, mark) for value, mark in pairs if value and value != mark)
+    starts = [*(mark.start() for mark in marks), len(after)]
+    first, *kept = [after[at:to] for at, to in zip(ends, starts, strict=True)]
+    if not (kept and before.startswith(first) and before.endswith(kept[-1])):
+        return
+    at, found = len(first), list[tuple[str, str]]()
+    for mark, text in zip(marks, kept, strict=True):
+        # The first place is as good as any: a search for all would take for ever.
+        last = len(before) - len(text) if mark is marks[-1] else before.find(text, at)
+        if last < at:
+            return
+        found.append((before[at:last], mark[0]))
+        at = last + len(text)
+    yield from ((value, mark) for value, mark in found if value and value != mark)
 
 
 Bytes = Callable[[str], bytes | None]

@@ -17,8 +17,8 @@ from typing import Final, TypeAlias, cast
 
 import orjson
 
-from refold.domain.envelope import Blob
-from refold.redaction.types import LONGEST, NUMBERED, PLACEHOLDER
+from refold.domain.envelope import STANDS_FOR, Blob
+from refold.redaction.types import LONGEST
 from refold.redaction.values import NO_SKIP, JsonObject, JsonValue, Skip, below
 
 # A stub and the row of a blob take some hundred bytes: below this little is won, and
@@ -106,9 +106,7 @@ _ENDS = tuple(
 )
 
 # A placeholder, or a character as an escape of it.
-_WHOLE = re.compile(
-    rf"{PLACEHOLDER.pattern}|{NUMBERED.pattern}|\\\\+(?:u[0-9a-fA-F]{{0,4}}|[^u\s])"
-)
+_WHOLE = re.compile(rf"{STANDS_FOR.pattern}|\\\\+(?:u[0-9a-fA-F]{{0,4}}|[^u\s])")
 _STUB_SIGN = "\n[refold: "
 # Also in JSON, where the line break is escaped.
 STUB_MARK = _STUB_SIGN.strip()

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple, NoReturn, TypeAlias
 from urllib.parse import quote, quote_plus, unquote
 
 from refold.domain.canonical import encodable
+from refold.domain.envelope import PLACEHOLDER
 from refold.redaction.engines import EngineName, Literals, best, literals
 from refold.redaction.engines.fold import fold
-from refold.redaction.types import PLACEHOLDER
 
 _LETTERS = ascii_uppercase + ascii_lowercase + digits
 _ALPHABETS = (_LETTERS + "+/", _LETTERS + "-_")

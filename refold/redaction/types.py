@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
 from typing import Final, NamedTuple
 
+from refold.domain import envelope
+
 NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{1,39}")
 # What a policy may put between the brackets of a placeholder.
 LABEL: Final = re.compile(r"[^\W\d_][\w\-]{1,39}")
@@ -75,16 +77,8 @@ def labels(locale: str, kinds: Iterable[str]) -> dict[str, str]:
 
 
 UNSCANNED: Final = "UNSCANNED"
-_TAG = r"(?:#[a-z2-7]{8})?"
-# The labels that come with Refold end like this, whatever the policy of a text was.
-_LABELLED = "_已脱敏"
-_REDACTED = r"REDACTED:[A-Z][A-Z0-9_]{1,39}(?:(?<=:UNSCANNED) [0-9]{1,12} bytes)?"
-_LABEL = rf"[^\s\[\]#:]{{1,32}}{_LABELLED}"
-PLACEHOLDER: Final = re.compile(rf"\[(?:{_REDACTED}|{_LABEL}){_TAG}\]")
 LONGEST: Final = 64
-_MARKS = ("[REDACTED:", _LABELLED)
-# The number in it says which value of a session it stands for.
-NUMBERED: Final = re.compile(r"\[([A-Z][A-Z0-9_]{1,39})_[1-9][0-9]{0,5}\]")
+_MARKS = ("[REDACTED:", envelope.LABELLED)
 _RENAMED = re.compile(r"~[0-9]+$")
 
 
@@ -101,7 +95,9 @@ class Placeholders:
         self, labels: Mapping[str, str] | None = None, kinds: Iterable[str] = ()
     ) -> None:
         self._labels, kinds = dict(labels or {}), tuple(kinds)
-        own = [label for label in self._labels.values() if _LABELLED not in label]
+        own = [
+            label for label in self._labels.values() if envelope.LABELLED not in label
+        ]
         numbered = [*(f"[{kind}_" for kind in kinds), *(["[~"] if kinds else [])]
         self._marks = (*_MARKS, *(f"[{label}" for label in own), *numbered)
         self._pattern = _pattern(own, kinds)
@@ -156,8 +152,9 @@ def _pattern(labels: Iterable[str], kinds: Iterable[str]) -> re.Pattern[str]:
     if numbered := "|".join(sorted(kinds, key=len, reverse=True)):
         own.append(rf"~?(?:{numbered})_[1-9][0-9]{{0,5}}")
     if not own:
-        return PLACEHOLDER
-    return re.compile(rf"\[(?:{_REDACTED}|{_LABEL}|{'|'.join(own)}){_TAG}\]")
+        return envelope.PLACEHOLDER
+    own = [envelope.REDACTED, envelope.LABEL, *own]
+    return re.compile(rf"\[(?:{'|'.join(own)}){envelope.TAG}\]")
 
 
 def renamed(key: str, taken: set[str], copies: dict[str, int]) -> str:

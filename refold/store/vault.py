@@ -11,12 +11,13 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from refold.domain.canonical import canonical
+from refold.domain.envelope import NUMBERED
 from refold.domain.ids import StreamId
 from refold.projections.context.text import Message
 from refold.projections.context.view import View
 from refold.redaction.plan import Plan, tag
 from refold.redaction.rules import PACKS
-from refold.redaction.types import NUMBERED, TYPES, UNSCANNED
+from refold.redaction.types import TYPES, UNSCANNED
 from refold.redaction.values import JsonValue, RedactionError
 
 _SECRET: Final = {

@@ -606,6 +606,9 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert found("ada", topic="tea") == found("ada", mood="good") == []
         assert found("ada", mood="refold") == found("eve", project="refold") == []
         assert found("bob", project="refold") == ["s-1"]
+        assert log.labelled(ADA, {"project": "refold", "topic": "[REDACTED:NAME]"})
+        for wrong in ({}, {"project": "refold", "topic": "tea"}, {"project": "refold"}):
+            assert not log.labelled(ADA, wrong)
 
     def test_a_session_that_is_not_there_has_no_label(self, log: EventLog) -> None:
         write(log, ADA, *said("x"))

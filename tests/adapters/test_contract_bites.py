@@ -125,6 +125,9 @@ class NoopLog:
     def label_like(self, stream: StreamId, other: StreamId) -> None:
         pass
 
+    def labelled(self, stream: StreamId, labels: Mapping[str, str]) -> bool:
+        return False
+
     def streams(self, user_id: str, session_id: str) -> list[str]:
         return []
 

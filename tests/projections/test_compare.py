@@ -88,6 +88,7 @@ def later(events: Sequence[Envelope], *seconds: float) -> list[Envelope]:
         ("run `make demo` or 'off'", {"make demo"}),
         ("共1234元，文件「报告 一」", {"1234", "报告 一"}),
         ("write to [REDACTED:EMAIL_ADDRESS]", set()),
+        ("write to [EMAIL_2] or [~EMAIL_1], [邮箱_已脱敏]", set()),
         ("don't ask, it isn't so. That's all", set()),
         ("", set()),
     ],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from refold.domain.envelope import Draft
+from refold.domain.envelope import PLACEHOLDER, Draft
 from refold.domain.errors import EventTooLarge, RedactionFailed
 from refold.domain.events import ToolResult
 from refold.redaction.checks import Candidate, extents
@@ -20,7 +20,6 @@ from refold.redaction.redactor import Redactor
 from refold.redaction.rules import DEFAULT_RULES
 from refold.redaction.rules.rule import Rule
 from refold.redaction.scanner import Compiled, Runs, Scanner
-from refold.redaction.types import PLACEHOLDER
 from refold.redaction.values import Meter, OverBudget
 
 ENGINES: tuple[EngineName, ...] = ("stdlib", "vectorscan")

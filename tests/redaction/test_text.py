@@ -6,11 +6,11 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from refold.domain.envelope import PLACEHOLDER
 from refold.redaction.engines.fold import fold
 from refold.redaction.plan import Plan
 from refold.redaction.redactor import Redactor
 from refold.redaction.rules.rule import Rule
-from refold.redaction.types import PLACEHOLDER
 from refold.redaction.values import Tally
 from tests.redaction.samples import (
     NOISE,

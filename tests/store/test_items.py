@@ -19,7 +19,7 @@ from refold.domain.errors import Erased, OnHold
 from refold.domain.ids import StreamId
 from refold.domain.ports import Duplicate
 from refold.events import Format, Native
-from refold.projections.items import skeleton, whole, without_bytes
+from refold.projections.items import changed_texts, skeleton, whole, without_bytes
 from tests.support.stores import prepare
 
 SECRET = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
@@ -74,6 +74,19 @@ def store(url: str) -> Iterator[refold.SessionStore]:
 @pytest.fixture
 def session(store: refold.SessionStore) -> refold.Session:
     return store.session(user_id="ada", session_id="s")
+
+
+def test_what_a_placeholder_stands_for_is_found_beside_any_other_bracket() -> None:
+    many = [f"[EMAIL_{number}]" for number in range(2, 60)]
+    before = "a@b.org, " * 58 + "[EMAIL_1] or bo [x]"
+    after = ", ".join(many) + ", [~EMAIL_1] or [姓名_已脱敏] [x]"
+
+    found = dict(changed_texts(before, after))
+    nowhere = dict(changed_texts("a, " * 300, "[A], " * 60 + "[~B] end"))
+
+    assert found["bo"] == "[姓名_已脱敏]"
+    assert found["a@b.org"] in many
+    assert len(nowhere) == 1
 
 
 def text_of(event: Any) -> str:

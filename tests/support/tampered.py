@@ -142,6 +142,7 @@ def fill(case: Tampered) -> None:
         session.append(said("once"), idempotency_key="k-1")
         for name in ("s-2", "s-3"):
             _talk(store.session(user_id="ada", session_id=name), 1)
+        store.session(user_id="ada", session_id="s-3").label(project="tea")
         _talk(store.session(user_id="eve", session_id="gone"), 1)
         store.erasures.hold("ada", "a hold", "made up")
         _talk(store.session(user_id="fay", session_id="cold"), 1)

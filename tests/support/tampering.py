@@ -86,6 +86,10 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "leases.owner": ("", "a lease saves work, and decides nothing"),
     "leases.expires_at": ("", "a lease saves work, and decides nothing"),
     "leases.pending": ("", "a lease saves work, and decides nothing"),
+    "labels.user_id": ("label", ""),
+    "labels.session_id": ("label", ""),
+    "labels.name": ("label", ""),
+    "labels.address": ("label", "a part of it that was redacted is not compared"),
     "leaves.leaf": ("leaf", ""),
     "leaves.hash": ("root", ""),
     "leaves.erasure": ("erasure", ""),
@@ -127,10 +131,6 @@ NOT_PROVED: Final[dict[str, tuple[str, str]]] = {
         _KEPT_A_WHILE,
     ),
     "accesses": ("user_id session_id reads last_at", _KEPT_A_WHILE),
-    "labels": (
-        "user_id session_id name address",
-        "a session tells its labels",
-    ),
 }
 
 
@@ -182,6 +182,8 @@ OTHERS: Final = (
     Tampering("a session marked as erased", acts.mark_erased, "head", session="s-2"),
     Tampering("a stream's seals deleted", acts.delete_seals, "leaf"),
     Tampering("a receipt deleted", acts.delete_receipt, "receipt", session="s-1"),
+    Tampering("a label deleted", acts.delete_label, "label", session="s-3"),
+    Tampering("a label inserted", acts.insert_label, "label", session="s-2"),
     Tampering("a receipt inserted", acts.insert_receipt, "receipt", session="s-1"),
     Tampering("a blob deleted", acts.delete_blob, "blob", session="s-1"),
     Tampering(

@@ -198,6 +198,19 @@ def delete_seals(case: Tampered) -> None:
     case.do("DELETE FROM seals WHERE session_id='s-2'")
 
 
+def delete_label(case: Tampered) -> None:
+    case.do("DELETE FROM labels")
+
+
+def insert_label(case: Tampered) -> None:
+    row = case.row("SELECT * FROM labels")
+    case.do(
+        "INSERT INTO labels (user_id, session_id, name, address)"
+        " VALUES (:user_id, 's-2', :name, :address)",
+        **{key: row[key] for key in ("user_id", "name", "address")},
+    )
+
+
 def delete_receipt(case: Tampered) -> None:
     case.do(f"DELETE FROM receipts WHERE {_S1} AND last_seq={OLD_SEQ}")
 

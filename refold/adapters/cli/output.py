@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from refold.domain.envelope import STANDS_FOR
 from refold.domain.errors import counted
-from refold.redaction.types import NUMBERED, PLACEHOLDER
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -93,7 +93,6 @@ def shown(value: object) -> Shown:
     return Shown(visible(str(value)))
 
 
-_HIDDEN: Final = re.compile(rf"{PLACEHOLDER.pattern}|{NUMBERED.pattern}")
 _LINE_END: Final = re.compile("\r\n|[\n\r\u2028\u2029]")
 
 
@@ -454,7 +453,7 @@ def _styled(*parts: Part) -> Text:
         said, style = (part, "") if isinstance(part, str) else part
         text = Text(visible(said), style)
         if isinstance(said, Shown):
-            text.highlight_regex(_HIDDEN, "red")
+            text.highlight_regex(STANDS_FOR, "red")
             text.highlight_regex(STUB, "yellow")
         whole.append_text(text)
     return whole

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from refold.domain.envelope import STANDS_FOR
 from refold.projections.context.text import leaves
 
 _LONGEST: Final = 200
@@ -16,7 +17,6 @@ _QUOTED: Final = re.compile(
     r"|(?<!\w)'(\w[^'\n]{1,78})'(?!\w)"
     r"|“(\w[^”\n]{1,78})”|「([^」\n]{2,78})」|《([^》\n]{2,78})》"
 )
-_PLACEHOLDER: Final = re.compile(r"\[REDACTED:[^\]\n]{1,80}\]")
 _DOTTED: Final = re.compile(r"\w[\w-]+(?:\.[\w-]+)*\.[a-z]\w{0,11}", re.ASCII | re.I)
 _SNAKE: Final = re.compile(r"[A-Za-z]+(?:_[A-Za-z]+)+")
 _NUMERIC: Final = re.compile(r"[\d./+-]+", re.ASCII)
@@ -28,7 +28,7 @@ def in_text(text: str) -> set[str]:
     A quoted word in lower case alone is an option rather than a name: it is none.
     Nor is what stands for a value that was redacted.
     """
-    text = _PLACEHOLDER.sub(" ", text)
+    text = STANDS_FOR.sub(" ", text)
     found = {name for match in _WORD.finditer(text) if (name := _word(match[0]))}
     for match in _QUOTED.finditer(text):
         name = next(group for group in match.groups() if group).rstrip(" /")
@@ -87,6 +87,6 @@ def _word(word: str) -> str | None:
 
 
 def _is_name(text: str) -> bool:
-    if len(text) < 2 or text.isdigit() or _PLACEHOLDER.search(text):
+    if len(text) < 2 or text.isdigit() or STANDS_FOR.search(text):
         return False
     return not (text.isascii() and text.isalpha() and text.islower())

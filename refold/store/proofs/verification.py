@@ -44,7 +44,13 @@ from refold.domain.ports import (
     SessionInfo,
     StoredView,
 )
-from refold.domain.session import SessionState, accepted_next, evolve, unruled
+from refold.domain.session import (
+    SessionState,
+    accepted_next,
+    evolve,
+    labels_in,
+    unruled,
+)
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
@@ -245,6 +251,7 @@ class Verifier:
                 lambda main: self._problems.extend(wrong_views(self._log, main)),
                 self._stream,
             )
+            self._guarded(self._prove_labels, self._stream)
         return Verified(
             self._events,
             sum(len(seqs) for seqs in self._summaries.values()),
@@ -326,6 +333,15 @@ class Verifier:
         if unnamed(head.state) != unnamed(state):
             detail = "the head does not hold what follows from the events"
             self._problems.append(Problem(*stream, head.seq, "head", detail))
+
+    def _prove_labels(self, main: StreamId) -> None:
+        said: dict[str, str | None] = {}
+        for envelope in self._log.read(main, types=("state",)):
+            said |= labels_in(envelope.payload)
+        known = {name: value for name, value in said.items() if value is not None}
+        if not self._log.labelled(main, known):
+            detail = "it is found by other labels than the log tells"
+            self._problems.append(Problem(*main, None, "label", detail))
 
     def _derive_again(self, main: StreamId) -> None:
         if not self._summaries and not self._requests:
