@@ -41,7 +41,7 @@ from refold.projections.context.render import OPENING, render
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategy import Shown, Strategy, write
 from refold.projections.context.text import Message, entry_of, leaves, text_block
-from refold.projections.context.units import Spans, Thread, joined, place
+from refold.projections.context.units import Spans, Thread, goes_on, joined, place
 from refold.projections.context.view import View
 from refold.projections.models import ModelInfo
 
@@ -324,7 +324,7 @@ class RawRequests:
         """Whether what is new stands behind the rest as it is, which it then does."""
         if not self._role or any(isinstance(one.payload, _DEPENDENT) for one in new):
             return False
-        if _answered(new) - _made(new):
+        if _ids_of(new, ToolResult) - _ids_of(new, ToolCall):
             return False  # of a call before, which is shown with its result now
         messages = self._view(new).messages
         if messages and messages[0]["content"] == [text_block(OPENING)]:
@@ -348,14 +348,9 @@ class RawRequests:
         return render(_ALL, _ALL.read(_ALL.begin(), events), events, extras=self.extras)
 
 
-def _answered(events: Iterable[Envelope]) -> set[str]:
+def _ids_of(events: Iterable[Envelope], kind: type[ToolCall | ToolResult]) -> set[str]:
     payloads = (event.payload for event in events)
-    return {one.call_id for one in payloads if isinstance(one, ToolResult)}
-
-
-def _made(events: Iterable[Envelope]) -> set[str]:
-    payloads = (event.payload for event in events)
-    return {one.call_id for one in payloads if isinstance(one, ToolCall)}
+    return {one.call_id for one in payloads if isinstance(one, kind)}
 
 
 def _call_ids(messages: Iterable[Message]) -> set[str]:
@@ -449,7 +444,10 @@ class Walk:
         for index, event in enumerate(self.events[: max(calls, default=-1) + 1]):
             clock = newest.ts if newest else event.ts
             moment = calls.get(index)
-            judged = moment or (ended and not self._goes_on(newest, event))
+            if newest and ended:
+                _, at = place(self._outline.thread, event)
+                ended = not goes_on(newest, event, at)
+            judged = moment or ended
             if judged:
                 self._check(clock)
             if moment:
@@ -464,13 +462,6 @@ class Walk:
     def view(self, extras: Extras) -> View:
         """The request at which the walk stands, with this handed in."""
         return self._requests.view(self._outline, self.derived, extras)
-
-    def _goes_on(self, newest: Envelope | None, event: Envelope) -> bool:
-        """Whether an answer that seemed to end its turn has a call in it."""
-        if newest is None or not isinstance(newest.payload, AgentResponse):
-            return False
-        _, at = place(self._outline.thread, event)
-        return at is not None and at.kind == "call" and at.exchange != event.seq
 
     def _wait(self, now: datetime, end: datetime, *, judged: datetime | None) -> None:
         """Let time pass, and judge at each time at which something may become due."""

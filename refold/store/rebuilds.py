@@ -53,7 +53,7 @@ from refold.projections.context.outline import (
     standing,
 )
 from refold.projections.context.strategy import Strategy, why_failed, write
-from refold.projections.context.units import Place
+from refold.projections.context.units import Place, goes_on
 from refold.store.appends import Order, Writer
 from refold.store.compactions import LEASE_SEC, Compactor, Hold, note_of
 from refold.store.contexts import Viewer
@@ -213,7 +213,7 @@ class _Walk:
             if newest is not None:
                 placed = self._builder.place(envelope)
                 called = self._is_called(envelope, placed)
-                ended = ended and not _goes_on(newest, envelope, placed)
+                ended = ended and not goes_on(newest, envelope, placed)
                 self._pass(newest.ts, envelope.ts, check=called or ended)
             ended = self._fold(envelope)
             newest = envelope
@@ -364,13 +364,6 @@ class _Walk:
         return Envelope.imagined(
             event, self._outline.derived_seq + 1, now, self._stream
         )
-
-
-def _goes_on(newest: Envelope, envelope: Envelope, placed: Place | None) -> bool:
-    """Whether an answer that seemed to end its turn has a call in it."""
-    if placed is None or not isinstance(newest.payload, AgentResponse):
-        return False
-    return placed.kind == "call" and placed.exchange != envelope.seq
 
 
 def _left_off(derived: list[Envelope]) -> tuple[tuple[int, int], bool]:

@@ -110,6 +110,13 @@ def key_of(text: str) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+def goes_on(newest: Envelope, envelope: Envelope, placed: Place | None) -> bool:
+    """Whether an answer that seemed to end its turn has a call in it."""
+    if placed is None or not isinstance(newest.payload, events.AgentResponse):
+        return False
+    return placed.kind == "call" and placed.exchange != envelope.seq
+
+
 def place(
     thread: Thread, envelope: Envelope, key_of: Callable[[str], str] = key_of
 ) -> tuple[Thread, Place | None]:
