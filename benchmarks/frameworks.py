@@ -1,25 +1,37 @@
 """What a framework's items and LangGraph's steps cost in CPU, beside what they replace.
 
 ``make bench-frameworks``: pairs that take turns in one run, and the median of each.
+The CPU is this process's: what a server of PostgreSQL spends is not in it.
 Targets: an item at most 1.5 times its events; a step of a graph at 200 turns at most
-1.2 times one at 10, at most twice SqliteSaver's at 10, and below it at 200.
+1.2 times one at 10, at most twice SqliteSaver's or PostgresSaver's at 10, and below it
+at 200.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from statistics import median
 from time import process_time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import refold
 from refold.events import Format
+from refold.redaction.engines import EngineName
+from tests.support.postgres import Postgres
+
+if TYPE_CHECKING:
+    from langgraph.checkpoint.base import BaseCheckpointSaver
 
 TEXT = "The quick fox reads the budget of the third quarter and finds nothing in it. "
 TURNS, PAIRS = 205, 7
+# What ``auto`` begins with, and comes to: nothing is compiled while it is measured.
+ENGINES: tuple[EngineName, EngineName] = ("stdlib", "vectorscan")
+POLICY = refold.Policy.parse("version = 1\n").with_engine(ENGINES[1])
 
 
 def view(_: str, item: Any, __: Mapping[str, Any]) -> Iterator[refold.events.Event]:
@@ -55,11 +67,11 @@ def spent(work: Callable[[], object]) -> float:
     return (process_time() - begun) * 1_000
 
 
-def items() -> tuple[float, float]:
+def items(policy: refold.Policy) -> tuple[float, float]:
     """An append of an item, and of its events, in milliseconds."""
     found: tuple[list[float], list[float]] = ([], [])
     url = f"sqlite:///{tempfile.mkdtemp()}/items.db?synchronous=normal"
-    with refold.open(url) as store:
+    with refold.open(url, policy=policy) as store:
         for pair in range(PAIRS):
             for kind in range(2):
                 name = f"s-{pair}-{kind}"
@@ -78,10 +90,11 @@ def items() -> tuple[float, float]:
     return median(found[0]), median(found[1])
 
 
-def steps() -> dict[str, list[float]]:
-    """The CPU of each turn of a graph, with Refold and with SqliteSaver."""
+def steps(
+    store: refold.SessionStore, peer: BaseCheckpointSaver[str]
+) -> dict[str, list[float]]:
+    """The CPU of each turn of a graph, with Refold and with a peer."""
     from langchain_core.messages import AIMessage, HumanMessage
-    from langgraph.checkpoint.sqlite import SqliteSaver
     from langgraph.graph import END, START, MessagesState, StateGraph
 
     from refold.adapters.frameworks.langgraph import RefoldSaver
@@ -90,10 +103,7 @@ def steps() -> dict[str, list[float]]:
     made.add_node("answer", lambda _: {"messages": [AIMessage(content=TEXT * 4)]})
     made.add_edge(START, "answer")
     made.add_edge("answer", END)
-    folder = tempfile.mkdtemp()
-    store = refold.open(f"sqlite:///{folder}/refold.db?synchronous=normal")
-    peer = sqlite3.connect(f"{folder}/peer.db", check_same_thread=False)
-    savers = {"refold": RefoldSaver(store, user_id="ada"), "peer": SqliteSaver(peer)}
+    savers = {"refold": RefoldSaver(store, user_id="ada"), "peer": peer}
     graphs = {name: made.compile(checkpointer=one) for name, one in savers.items()}
     took: dict[str, list[float]] = {name: [] for name in graphs}
     place: Any = {"configurable": {"thread_id": "t"}}
@@ -101,22 +111,61 @@ def steps() -> dict[str, list[float]]:
         for name, graph in graphs.items():
             asked: Any = {"messages": [HumanMessage(content=f"{turn} {TEXT * 4}")]}
             took[name].append(spent(lambda g=graph, a=asked: g.invoke(a, place)))  # type: ignore[misc]
-    store.close()
-    peer.close()
     return took
+
+
+@contextmanager
+def sqlite() -> Iterator[dict[str, list[float]]]:
+    """Steps with files of SQLite."""
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
+    folder = tempfile.mkdtemp()
+    url = f"sqlite:///{folder}/refold.db?synchronous=normal"
+    with (
+        refold.open(url, policy=POLICY) as store,
+        closing(sqlite3.connect(f"{folder}/peer.db", check_same_thread=False)) as peer,
+    ):
+        yield steps(store, SqliteSaver(peer))
+
+
+@contextmanager
+def postgres() -> Iterator[dict[str, list[float]]]:
+    """Steps with a server of PostgreSQL."""
+    from langgraph.checkpoint.postgres import PostgresSaver
+
+    with Postgres.given() or Postgres.start() as server:
+        os.environ["REFOLD_KEYS"] = f"sqlite:///{tempfile.mkdtemp()}/keys.db"
+        names = [f"frameworks_{os.getpid()}_{name}" for name in ("ours", "theirs")]
+        urls = [server.create_database(name) for name in names]
+        try:
+            with (
+                refold.open(urls[0], policy=POLICY) as store,
+                PostgresSaver.from_conn_string(urls[1]) as peer,
+            ):
+                peer.setup()
+                yield steps(store, peer)
+        finally:
+            for name in names:
+                server.drop_database(name)
 
 
 def main() -> None:
     """Print the ratios."""
     logging.disable(logging.WARNING)
-    item, events = items()
-    print(f"an item: {item / events:.2f} times its events ({events:.2f} ms)")
-    took = steps()
-    at = {n: (median(ms[5:16]), median(ms[-11:])) for n, ms in took.items()}
-    early, late = at["refold"]
-    print(f"a step at 200 turns: {late / early:.2f} times one at 10 ({early:.1f} ms)")
-    print(f"beside SqliteSaver: {early / at['peer'][0]:.2f} times at 10 turns")
-    print(f"beside SqliteSaver: {late / at['peer'][1]:.2f} times at 200 turns")
+    for engine in ENGINES:
+        item, events = items(POLICY.with_engine(engine))
+        print(
+            f"an item: {item / events:.2f} times its events ({events:.2f} ms, {engine})"
+        )
+    for name, measured in (("SqliteSaver", sqlite), ("PostgresSaver", postgres)):
+        with measured() as took:
+            at = {n: (median(ms[5:16]), median(ms[-11:])) for n, ms in took.items()}
+        early, late = at["refold"]
+        print(
+            f"a step at 200 turns: {late / early:.2f} times one at 10 ({early:.1f} ms)"
+        )
+        print(f"beside {name}: {early / at['peer'][0]:.2f} times at 10 turns")
+        print(f"beside {name}: {late / at['peer'][1]:.2f} times at 200 turns")
 
 
 if __name__ == "__main__":

@@ -576,10 +576,11 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             digest = sha256(orjson.dumps(told, _hex, orjson.OPT_SORT_KEYS)).hexdigest()
             kept = digest, _is_message(tree)
             thread.judged[digest] = replace(native, id=digest)
-            thread.values[digest] = self._value(told)
+            thread.values[digest] = _copies(self._value(told))
             if not session.writer.redactor.numbered:  # in which it may get others yet
                 thread.known[raw] = kept
-        seen = (_own(value), kept), (thread.values.get(kept[0]), kept)
+        clean = thread.values.get(kept[0], str)
+        seen = (_copies(value)(), kept), (clean(), kept)
         if kept[1]:
             thread.seen[value.id] = seen
         return seen[0]
@@ -592,11 +593,12 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         missing = [one for one in dict.fromkeys(digests) if one not in there]
         trees = thread.at([thread.state["parts"][one] for one in missing])
         for digest, tree in zip(missing, trees, strict=True):
-            value = there[digest] = values[digest] = self._value(tree)
+            value = self._value(tree)
+            there[digest] = values[digest] = _copies(value)
             if _is_message(tree):
                 thread.seen[value.id] = ((value, (digest, True)),)
         return [
-            [_own(there[one]) for one in part]
+            [there[one]() for one in part]
             if isinstance(part, tuple)
             else self._value(part)
             for part in kept
@@ -688,20 +690,24 @@ def _seen_as(thread: _Thread, value: Any) -> tuple[Any, _Kept] | None:
     return None
 
 
-def _own(value: Any) -> Any:
-    """A value of one's own: who changes it changes nothing that is kept."""
+def _copies(value: Any) -> Callable[[], Any]:
+    """What makes copies of a value: who changes one changes nothing that is kept."""
     if getattr(value, "__pydantic_private__", value) is not None:
-        return deepcopy(value)
+        return partial(deepcopy, value)
     # As pydantic copies a model, but quicker: all of a thread's are, with each read.
-    made = object.__new__(type(value))
-    parts = value.__dict__.copy()
-    for name, part in value.__dict__.items():
-        if part.__class__ not in _PLAIN:
-            parts[name] = _copied(part)
-    _set(made, "__dict__", parts)
-    _set(made, "__pydantic_fields_set__", value.__pydantic_fields_set__.copy())
-    _set(made, "__pydantic_extra__", _copied(value.__pydantic_extra__))
-    _set(made, "__pydantic_private__", None)
+    kind, state, given = type(value), value.__dict__, value.__pydantic_fields_set__
+    deep = [name for name, one in state.items() if one.__class__ not in _PLAIN]
+
+    def made() -> Any:
+        copy, parts = object.__new__(kind), state.copy()
+        for name in deep:
+            parts[name] = _copied(parts[name])
+        _set(copy, "__dict__", parts)
+        _set(copy, "__pydantic_fields_set__", given.copy())
+        _set(copy, "__pydantic_extra__", _copied(value.__pydantic_extra__))
+        _set(copy, "__pydantic_private__", None)
+        return copy
+
     return made
 
 
@@ -710,7 +716,7 @@ def _copied(part: Any) -> Any:
     if kind is dict:
         return {name: _copied(one) for name, one in part.items()} if part else {}
     if kind is list:
-        return [*map(_copied, part)]
+        return [*map(_copied, part)] if part else []
     return part if kind in _PLAIN else deepcopy(part)
 
 
