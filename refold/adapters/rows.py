@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
@@ -541,25 +540,19 @@ def _dictionary() -> zstandard.ZstdCompressionDict:
 _idle: Final = deque[_Codecs](maxlen=_IDLE)
 
 
-@contextmanager
-def _lent() -> Iterator[_Codecs]:
-    try:
-        codecs = _idle.pop()
-    except IndexError:
-        codecs = _Codecs()
-    yield codecs
-    _idle.append(codecs)
-
-
 def pack(data: bytes) -> bytes:
     """``data`` with a mark of its codec, compressed where that makes it smaller."""
     size = len(data)
     if size >= _WORTH_COMPRESSING:
-        with _lent() as codecs:
-            if size < _LONG:
-                mark, smaller = _WITH_DICTIONARY, codecs.short.compress(data)
-            else:
-                mark, smaller = _ZSTD, codecs.long.compress(data)
+        try:  # in place: it is done for each event
+            codecs = _idle.pop()
+        except IndexError:
+            codecs = _Codecs()
+        if size < _LONG:
+            mark, smaller = _WITH_DICTIONARY, codecs.short.compress(data)
+        else:
+            mark, smaller = _ZSTD, codecs.long.compress(data)
+        _idle.append(codecs)
         if len(smaller) < size:
             return mark + smaller
     return _RAW + data
@@ -574,12 +567,18 @@ def unpack(packed: bytes) -> bytes:
     mark, data = packed[:1], packed[1:]
     if mark == _RAW:
         return data
+    if mark not in (_WITH_DICTIONARY, _ZSTD):
+        raise ValueError(
+            f"it was packed in way {mark.hex() or '?'}, which is not known"
+        )
     try:
-        with _lent() as codecs:
-            if mark == _WITH_DICTIONARY:
-                return codecs.informed.decompress(data, max_output_size=_MAX_PLAIN)
-            if mark == _ZSTD:
-                return codecs.plain.decompress(data, max_output_size=_MAX_PLAIN)
+        codecs = _idle.pop()
+    except IndexError:
+        codecs = _Codecs()
+    known = codecs.informed if mark == _WITH_DICTIONARY else codecs.plain
+    try:
+        plain = known.decompress(data, max_output_size=_MAX_PLAIN)
     except zstandard.ZstdError:
         raise ValueError("what was packed is damaged") from None
-    raise ValueError(f"it was packed in way {mark.hex() or '?'}, which is not known")
+    _idle.append(codecs)
+    return plain
