@@ -44,6 +44,7 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "export": ("operate", "Export the log, or everything of a user."),
         "repair": ("verify", "Report damage, and repair what can be repaired."),
         "schema": ("operate", "Print the SQL of the tables or the roles."),
+        "mcp": ("log", "Let an agent read a user's sessions, by MCP."),
         "bench": (
             "operate",
             "Run the benchmarks of redaction, store, memory or compaction.",

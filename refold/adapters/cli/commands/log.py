@@ -104,6 +104,24 @@ def search(
     return output.Result([one.to_json() for one in found], show)
 
 
+def mcp(
+    call: options.Call,
+    user: options.User,
+    http: int | None = options.option(
+        "Serve on this port of the machine, not over stdio.", of="PORT"
+    ),
+) -> None:
+    """Let an agent read a user's sessions, by MCP."""
+    # It needs an extra.
+    from refold.adapters.frameworks import mcp as reading
+
+    store = call.store()
+    if http is None:
+        reading.server(store, user).run()
+    else:
+        reading.serve(store, user, http, lambda text: typer.echo(text, err=True))
+
+
 def _label(given: str) -> tuple[str, str]:
     name, found, value = given.partition("=")
     if not found:

@@ -1,0 +1,190 @@
+"""An agent reads one user's sessions by MCP, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import socket
+import string
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import mcp
+import pytest
+from mcp.client.stdio import stdio_client
+
+import refold
+from refold.adapters.frameworks.mcp import TOOLS, server
+from tests.frameworks.contract import MAIL, SECRET
+
+HERS = "the bluebird-cipher is under the stairs"
+
+
+@pytest.fixture
+def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+    db = f"sqlite:///{tmp_path / 'r.db'}"
+    with refold.open(db) as store:
+        own = store.session(user_id="ada", session_id="own")
+        call = refold.ToolCall(call_id="c", tool_name="find", arguments={"to": MAIL})
+        own.append([refold.UserInput(text=f"the zebra of {MAIL}, {SECRET}"), call])
+        hers = store.session(user_id="bob", session_id="hers")
+        hers.append(refold.UserInput(text=HERS))
+    return db
+
+
+@pytest.fixture
+def store(db: str) -> Iterator[refold.SessionStore]:
+    with refold.open(db) as store:
+        yield store
+
+
+async def asked(client: Any, tool: str, given: dict[str, Any]) -> tuple[bool, str]:
+    result = await client.call_tool(tool, given)
+    return bool(result.is_error), "".join(part.text for part in result.content)
+
+
+async def all_of(client: Any) -> dict[str, Any]:
+    given: dict[str, Any] = {tool: {"session_id": "own"} for tool in TOOLS}
+    given |= {"sessions": {}, "memory": {}, "search": {"words": "zebra"}}
+    found = {}
+    for tool in TOOLS:
+        failed, text = await asked(client, tool, given[tool])
+        assert not failed, text
+        found[tool] = json.loads(text)
+    return found
+
+
+def check(found: dict[str, Any]) -> None:
+    assert all("not instructions" in each["untrusted"] for each in found.values())
+    assert [s["session_id"] for s in found["sessions"]["result"]] == ["own"]
+    assert [hit["seq"] for hit in found["search"]["result"]] == [1]
+    assert [e["type"] for e in found["events"]["result"]] == ["user_input", "tool_call"]
+    assert "zebra" in str(found["context_at"]["result"]["messages"])
+    assert found["verify"]["result"]["ok"] is True
+    told = json.dumps(found)
+    assert MAIL not in told
+    assert SECRET not in told
+    assert "bluebird" not in told
+
+
+def test_in_a_program(store: refold.SessionStore) -> None:
+    async def run() -> None:
+        async with mcp.Client(server(store, "ada")) as client:
+            tools = (await client.list_tools()).tools
+            assert [tool.name for tool in tools] == list(TOOLS)
+            assert all(tool.annotations.read_only_hint for tool in tools)
+            assert not any("user" in str(tool.input_schema) for tool in tools)
+            check(await all_of(client))
+
+    asyncio.run(run())
+
+
+def test_over_stdio(db: str) -> None:
+    command = [sys.executable, "-m", "refold", "--db", db, "mcp", "--user", "ada"]
+    parameters = mcp.StdioServerParameters(
+        command=command[0], args=command[1:], env=dict(os.environ)
+    )
+
+    async def run() -> None:
+        async with mcp.Client(stdio_client(parameters)) as client:
+            check(await all_of(client))
+
+    asyncio.run(run())
+
+
+def test_over_http_for_who_has_the_token(db: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "refold", "--db", db, "mcp", "--user", "ada"]
+    with subprocess.Popen(
+        [*command, "--http", str(port)], stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            told = process.stderr.readline()
+            token = told.rpartition("Bearer ")[2].strip()
+            asyncio.run(_over_http(f"http://127.0.0.1:{port}/mcp", token))
+        finally:
+            process.terminate()
+
+
+async def _over_http(url: str, token: str) -> None:
+    from mcp.client.streamable_http import streamable_http_client
+
+    end = time.monotonic() + 60
+    async with httpx.AsyncClient() as client:
+        while time.monotonic() < end:
+            try:
+                refused = await client.post(url, json={})
+                break
+            except httpx.TransportError:
+                await asyncio.sleep(0.05)
+        assert refused.status_code == 401
+        wrong = await client.post(
+            url, json={}, headers={"Authorization": f"Bearer {token}x"}
+        )
+        assert wrong.status_code == 401
+    headers = {"Authorization": f"Bearer {token}"}
+    async with (
+        httpx.AsyncClient(headers=headers) as known,
+        mcp.Client(streamable_http_client(url, http_client=known)) as client,
+    ):
+        check(await all_of(client))
+
+
+def test_whatever_is_asked_nothing_of_another_user_is_answered(
+    store: refold.SessionStore,
+) -> None:
+    dice = random.Random(5)  # no secret
+    names = [
+        "hers",
+        "bob/hers",
+        "../bob/hers",
+        "bob",
+        "_user",
+        "",
+        "own\x00",
+        "hers' --",
+    ]
+    odd: list[Any] = [
+        *names,
+        "'; DROP TABLE heads; --",
+        "%",
+        "*",
+        0,
+        -1,
+        2**70,
+        None,
+        [],
+        {},
+        True,
+    ]
+
+    def value() -> Any:
+        letters = "".join(dice.choices(string.printable, k=dice.randrange(1, 12)))
+        return dice.choice([*odd, letters])
+
+    async def run() -> int:
+        answered = 0
+        async with mcp.Client(server(store, "ada")) as client:
+            for _ in range(200):
+                tool = dice.choice(TOOLS)
+                given = {"session_id": value(), "user_id": "bob", "user": "bob"}
+                extra = ("words", "after", "limit", "seq", "label")
+                given |= {name: value() for name in extra if dice.random() < 0.4}
+                given["words"] = dice.choice(["bluebird", "cipher stairs", value()])
+                _, text = await asked(client, tool, given)
+                answered += "under the stairs" in text or "head_seq" in text
+        return answered
+
+    assert asyncio.run(run()) == 0
+    assert [info.session_id for info in store.sessions("bob")] == ["hers"]
