@@ -38,6 +38,40 @@ was refused may be what had to be redacted.
 
 from __future__ import annotations
 
+__all__ = [
+    "AlreadyDecided",
+    "AnswerFailed",
+    "ContextTooLarge",
+    "CorruptEvent",
+    "CountingFailed",
+    "Erased",
+    "EventTooLarge",
+    "Expired",
+    "ExportFailed",
+    "Frozen",
+    "IdempotencyConflict",
+    "ImportFailed",
+    "IncompatibleStore",
+    "InvalidConfiguration",
+    "InvalidEvent",
+    "KeyUnavailable",
+    "NotErased",
+    "OnHold",
+    "RecordingFailed",
+    "RedactionFailed",
+    "RefoldError",
+    "SealBroken",
+    "SessionClosed",
+    "SessionNotFound",
+    "StaleSession",
+    "StoreUnavailable",
+    "SummarizerFailed",
+    "SummaryRefused",
+    "UnknownModel",
+    "UnknownStrategy",
+    "UserNotFound",
+]
+
 
 def counted(count: int, what: str, many: str | None = None) -> str:
     """``count`` with its noun, as every message says it: 1 event, 2,000 events."""
