@@ -25,14 +25,7 @@ from refold.domain.errors import (
 )
 from refold.domain.events import EVENT_CLASSES, JsonObject, SessionEvent, event_of
 from refold.domain.tokens import estimate
-from refold.redaction.guard import (
-    FROM_BYTES,
-    Limits,
-    TooLarge,
-    apart,
-    filled,
-    guard,
-)
+from refold.redaction.guard import FROM_BYTES, Limits, TooLarge, apart, filled, guard
 from refold.redaction.plan import Numbers, Tagger
 from refold.redaction.redactor import RedactionError, Redactor
 from refold.redaction.values import (

@@ -577,11 +577,7 @@ class Scanner:
                 return
 
     def _accepted(
-        self,
-        ready: Compiled,
-        candidate: Candidate,
-        *,
-        concerned: bool,
+        self, ready: Compiled, candidate: Candidate, *, concerned: bool
     ) -> bool:
         """Whether the score of ``candidate``, with its context, is enough."""
         rule = ready.rule

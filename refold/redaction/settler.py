@@ -335,12 +335,7 @@ class Settler:
         return Text(text, prepared, given.concern, False, given.number)
 
     def _findings(
-        self,
-        given: Text,
-        until: float,
-        meter: Meter,
-        *,
-        first: bool,
+        self, given: Text, until: float, meter: Meter, *, first: bool
     ) -> list[Finding]:
         if until and perf_counter() > until:
             raise RedactionError("it took longer than the policy's budget_ms")
@@ -376,11 +371,7 @@ class Settler:
         if prepared.found is not None and not (given.concern.rules or given.number):
             return [*prepared.found]
         return self.scanner.findings(
-            prepared,
-            given.concern,
-            meter=meter,
-            whole=given.whole,
-            number=given.number,
+            prepared, given.concern, meter=meter, whole=given.whole, number=given.number
         )
 
     def _let(self, text: str, found: Finding) -> bool:

@@ -16,15 +16,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from refold.domain.access_log import Access, AccessTrail, Status
 from refold.domain.canonical import canonical, encodable
-from refold.domain.envelope import (
-    LATER,
-    NO_META,
-    Blob,
-    Draft,
-    Envelope,
-    Meta,
-    Native,
-)
+from refold.domain.envelope import LATER, NO_META, Blob, Draft, Envelope, Meta, Native
 from refold.domain.errors import (
     IdempotencyConflict,
     InvalidEvent,

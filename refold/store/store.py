@@ -264,12 +264,7 @@ class SessionStore:
         return found
 
     def search(
-        self,
-        user_id: str,
-        text: str,
-        *,
-        session_id: str | None = None,
-        limit: int = 20,
+        self, user_id: str, text: str, *, session_id: str | None = None, limit: int = 20
     ) -> list[Found]:
         """The events of a user that have all words of ``text``, newest session first.
 

@@ -41,10 +41,7 @@ def _found(item: dict[str, Any], calls: Mapping[str, Any]) -> Iterator[base.Foun
 
 
 FORMAT = Format(
-    "agent-framework",
-    _view,
-    lambda _: "message",
-    lambda item: item.get("message_id"),
+    "agent-framework", _view, lambda _: "message", lambda item: item.get("message_id")
 )
 
 
