@@ -25,6 +25,7 @@ from refold.domain.errors import (
 )
 from refold.domain.events import EVENT_CLASSES, JsonObject, SessionEvent, event_of
 from refold.domain.tokens import estimate
+from refold.redaction.checks.names import LEXICON
 from refold.redaction.guard import FROM_BYTES, Limits, TooLarge, apart, filled, guard
 from refold.redaction.plan import Numbers, Tagger
 from refold.redaction.redactor import RedactionError, Redactor
@@ -60,48 +61,8 @@ _SHAPES: Final[Mapping[str, _Shape]] = {
     "opaque": _is_opaque,
     "name": bool,
 }
-# What passes byte for byte if it looks like what it claims to be: digests, what a
-# provider signed or encrypted, and names that only Refold writes there.
-_CLAIMS: Final[Mapping[str, str]] = {
-    "user_input": "attachments/*/sha256:digest",
-    "agent_response": "thinking/*/signature:opaque thinking/*/data:opaque",
-    "provider_edit": "blocks/*/encrypted_content:opaque "
-    "blocks/*/signature:opaque blocks/*/data:opaque "
-    "blocks/*/content/*/encrypted_content:opaque",
-    "summary": "source_digest:digest prompt_digest:digest "
-    "strategy/fingerprint:digest adopted/stream:digest",
-    "request": "digest:digest system_digest:digest tools_digest:digest "
-    "strategy/fingerprint:digest revealed_mac:digest",
-    "fork": "session_id:name",
-    "redaction_applied": "stream:name hashes/*:digest first_hashes/*:digest "
-    "digest:digest",
-}
-# In items of frameworks, by format; the id of one is judged by itself, as of a call.
-_ITEMS: Final[Mapping[str, str]] = {
-    "claude-code": "uuid:name parentUuid:name logicalParentUuid:name leafUuid:name "
-    "sessionId:name requestId:name agentId:name message/id:name "
-    "message/content/*/id:name message/content/*/tool_use_id:name "
-    "message/content/*/signature:opaque message/content/*/data:opaque",
-    "agent-framework": "message_id:name contents/*/call_id:name contents/*/id:name",
-    "strands": "session_id:name agent_id:name message/tracking_id:name "
-    "message/content/*/toolUse/toolUseId:name "
-    "message/content/*/toolResult/toolUseId:name "
-    "message/content/*/reasoningContent/reasoningText/signature:opaque",
-    "langgraph": "id:name parent:name task:name blobs/*/1:name blobs/*/2/1/0:name "
-    "blobs/*/2/1/2:name writes/*/2/1/2:name checkpoint/1/id:name "
-    "checkpoint/1/channel_versions/*:name checkpoint/1/versions_seen/*/*:name "
-    "metadata/1/run_id:name metadata/1/parents/*:name 1/$ext/1/2/id:name "
-    "1/$ext/1/2/tool_calls/*/id:name 1/$ext/1/2/tool_call_id:name",
-    "openai-agents": "id:name call_id:name encrypted_content:opaque",
-    "google-adk": "id:name invocation_id:name content/parts/*/function_call/id:name "
-    "content/parts/*/function_response/id:name long_running_tool_ids/*:name "
-    "content/parts/*/thought_signature:opaque",
-    "pydantic-ai": "parent_id:name conversation_id:name head_id:name revision:name "
-    "forked_from:name forked_at:name branches/*:name message/run_id:name "
-    "message/conversation_id:name message/provider_response_id:name "
-    "message/parts/*/tool_call_id:name message/parts/*/id:name "
-    "message/parts/*/signature:opaque",
-}
+_CLAIMS: Final[Mapping[str, str]] = LEXICON["claims"]["events"]
+_ITEMS: Final[Mapping[str, str]] = LEXICON["claims"]["items"]
 # What frameworks make up: none of it is judged.
 _MADE: Final = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}(?: [0-9a-f]{64})*"

@@ -229,15 +229,8 @@ class Policy(Part):
         """``recognizer`` behind this policy's limits; None where there is none."""
         if recognizer is None:
             return None
-        part = self.recognizer
-        return Guard(
-            recognizer,
-            budget_ms=part.budget_ms,
-            on_failure=part.on_failure,
-            max_bytes=part.max_bytes,
-            language=part.language,
-            min_score=self.min_score,
-        )
+        limits = self.recognizer.model_dump()
+        return Guard(recognizer, min_score=self.min_score, **limits)
 
     def _made(self) -> Plan:
         rules = (*_pack_rules(self.packs), *self._own_rules())
@@ -252,20 +245,14 @@ class Policy(Part):
             allow_patterns=tuple(_allowed(self.allow.regex)),
             skip=frozenset(_skips(self.skip.pointers)),
             skip_keys=frozenset(self.skip.keys),
-            keys=self.scan.keys,
-            numbers=self.scan.numbers,
-            nested_json=self.scan.nested_json,
             labels=_labels(self.labels, kinds),
             audit=self.audit,
             on_error=self.on_error,
-            max_leaf_bytes=self.scan.max_leaf_bytes,
-            budget_ms=self.scan.budget_ms,
-            work_per_kb=self.scan.work_per_kb,
-            over_budget=self.scan.over_budget,
             pseudonyms=self.pseudonyms,
             numbered=self.numbered,
             kept=frozenset(self.vault.types),
             kept_sec=self.vault.days * 86_400,
+            **self.scan.model_dump(),
         )
         if plan.numbered and (plan.pseudonyms or plan.labels):
             raise Wrong(
@@ -682,7 +669,7 @@ _HEADER = re.compile(r"\s*\[")
 _ARRAY_HEADER = re.compile(r"\s*\[\[")
 
 
-class Lines(Mapping[Place, int]):
+class Lines:
     """The line of each table, key and element, by its place: ``("rules", 0, "id")``."""
 
     def __init__(self, text: str) -> None:
@@ -691,15 +678,6 @@ class Lines(Mapping[Place, int]):
         self._table: Place = ()
         for number, statement in _statements(text):
             self._read(number, statement)
-
-    def __getitem__(self, place: Place) -> int:
-        return self._found[place]
-
-    def __iter__(self) -> Iterator[Place]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
 
     def nearest(self, place: Place) -> int:
         """The line of ``place``, or of the closest thing around it that is written."""

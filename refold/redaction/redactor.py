@@ -232,11 +232,7 @@ class Redactor:
         plan = self._plan
         if plan.skip:
             skip |= plan.skip
-        tag = (
-            tag if plan.pseudonyms or (plan.numbered and hasattr(tag, "told")) else None
-        )
-        until = self._until() if plan.budget_ms else 0.0
-        work = Work(self._made or self._settler, tag, until)
+        work = Work(self._made or self._settler, self._tag(tag), self._until())
         return redacted(value, work, _around(skip, said))
 
     def _proves_clean(self, value: JsonValue, data: bytes | None) -> bool:

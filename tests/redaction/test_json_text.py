@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from string import ascii_letters
 from typing import Any
 
 import pytest
@@ -54,7 +55,15 @@ def test_bytes_outside_of_a_finding_stay(text: str, clean: str) -> None:
     assert redacted(clean) == clean
 
 
-texts = st.text(st.characters(codec="utf-8", exclude_characters="[]@"), max_size=12)
+# No words: one, such as pass, may say what stands under it.
+texts = st.text(
+    st.characters(
+        codec="utf-8",
+        exclude_characters="[]@" + ascii_letters,
+        exclude_categories=["Lo"],
+    ),
+    max_size=12,
+)
 numbers = st.sampled_from(["1.10", "-0", "0", "1e5", "2.00", "1E-3", "-7.50"])
 spaces = st.sampled_from(["", " ", "\n", "\t", " \r\n  "])
 

@@ -1,4 +1,4 @@
-"""The lexicon of secrets, as patterns: names, and what they are joined with.
+"""The lexicon, and of it the names of secrets as patterns, and what joins them.
 
 A name may be joined with anything, in any case: ``DB_PASSWORD``, ``newPassword2``.
 """

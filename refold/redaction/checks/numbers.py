@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import date
+from typing import Final
 
 from refold.redaction.checks import Candidate
+from refold.redaction.checks.names import LEXICON
 
 _NOT_DIGIT = re.compile(r"[^0-9]")
 _DATE = re.compile(
@@ -404,34 +407,15 @@ def vat(found: Candidate) -> bool:
     return number[:2] != "DE" or mod_11_10(number[2:])
 
 
-_VAT = {
-    "AT": "U[0-9]{8}", "BE": "[01][0-9]{9}", "BG": "[0-9]{9,10}",
-    "CY": "[0-9]{8}[A-Z]", "CZ": "[0-9]{8,10}", "DE": "[0-9]{9}", "DK": "[0-9]{8}",
-    "EE": "[0-9]{9}", "EL": "[0-9]{9}", "ES": "[0-9A-Z][0-9]{7}[0-9A-Z]",
-    "FI": "[0-9]{8}", "FR": "[0-9A-Z]{2}[0-9]{9}", "GB": "[0-9]{9}(?:[0-9]{3})?",
-    "HR": "[0-9]{11}", "HU": "[0-9]{8}", "IE": "[0-9][0-9A-Z][0-9]{5}[A-Z]{1,2}",
-    "IT": "[0-9]{11}", "LT": "(?:[0-9]{9}|[0-9]{12})", "LU": "[0-9]{8}",
-    "LV": "[0-9]{11}", "MT": "[0-9]{8}", "NL": "[0-9]{9}B[0-9]{2}",
-    "PL": "[0-9]{10}", "PT": "[0-9]{9}", "RO": "[0-9]{2,10}", "SE": "[0-9]{12}",
-    "SI": "[0-9]{8}", "SK": "[0-9]{10}",
-}  # fmt: skip
+def _entries(table: str) -> Iterator[tuple[str, str]]:
+    """Pairs of a country and what is said of it."""
+    for entry in LEXICON["numbers"][table].split():
+        country, _, said = entry.partition(":")
+        yield country, said
 
 
-# ISO 13616: how long an account number of each country is.
-LENGTHS = {
-    "AD": 24, "AE": 23, "AL": 28, "AT": 20, "AZ": 28, "BA": 20, "BE": 16, "BG": 22,
-    "BH": 22, "BI": 27, "BR": 29, "BY": 28, "CH": 21, "CR": 22, "CY": 28, "CZ": 24,
-    "DE": 22, "DJ": 27, "DK": 18, "DO": 28, "EE": 20, "EG": 29, "ES": 24, "FI": 18,
-    "FK": 18, "FO": 18, "FR": 27, "GB": 22, "GE": 22, "GI": 23, "GL": 18, "GR": 27,
-    "GT": 28, "HN": 28, "HR": 21, "HU": 28, "IE": 22, "IL": 23, "IQ": 23, "IS": 26,
-    "IT": 27, "JO": 30, "KW": 30, "KZ": 20, "LB": 28, "LC": 32, "LI": 21, "LT": 20,
-    "LU": 20, "LV": 21, "LY": 25, "MC": 27, "MD": 24, "ME": 22, "MK": 19, "MN": 20,
-    "MR": 27, "MT": 31, "MU": 30, "NI": 28, "NL": 18, "NO": 15, "OM": 23, "PK": 24,
-    "PL": 28, "PS": 29, "PT": 25, "QA": 29, "RO": 24, "RS": 22, "RU": 33, "SA": 24,
-    "SC": 31, "SD": 18, "SE": 24, "SI": 19, "SK": 24, "SM": 27, "SO": 23, "ST": 25,
-    "SV": 28, "TL": 23, "TN": 24, "TR": 26, "UA": 29, "VA": 22, "VG": 24, "XK": 20,
-    "YE": 30,
-}  # fmt: skip
+_VAT = dict(_entries("vat"))
+LENGTHS: Final = {name: int(length) for name, length in _entries("iban")}
 
 _OF_UUID = re.compile(
     r"(?i)[0-9a-f]{8}-[0-9a-f]{4}-|[0-9a-f]{4}-(?:[0-9a-f]{4}-){0,2}[0-9a-f]{12}$"
