@@ -581,7 +581,10 @@ def _clean(
         tally.update(more)
     if redactor.numbered and hasattr(tag, "told"):
         tag, ours = cast(Numbers, tag), event_type not in _OTHERS
+        call_id = kept.get("call_id")
         kept = cast(JsonObject, tag.told(kept, ours=ours))
+        if event_type in _CALLS and kept["call_id"] != call_id:
+            kept = {**kept, "call_id": call_id}  # a call and its result have one
         kept_beside = cast(JsonObject, tag.told(kept_beside, ours=False))
     same = kept is value and kept_beside is told
     size = len(data) + len(told_data) if same else None

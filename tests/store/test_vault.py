@@ -202,6 +202,21 @@ def test_what_looks_like_a_placeholder_in_input_never_resolves(db: str) -> None:
         ]
 
 
+def test_a_call_and_its_result_have_one_id_that_looks_like_a_placeholder(
+    db: str,
+) -> None:
+    with opened(db) as store:
+        session = session_of(store)
+        session.append(said(f"I am {ADA}"))
+        made = refold.ToolCall(call_id="c[EMAIL_1]", tool_name="t", arguments={})
+        session.append([refold.AgentResponse(text=""), made])
+        session.append(refold.ToolResult(call_id="c[EMAIL_1]", content="[EMAIL_1]"))
+
+        assert session.open_calls() == []
+        assert session.verify().problems == []
+        assert "[~EMAIL_1]" in str([*session.events()][-1].payload)
+
+
 @pytest.mark.parametrize("alike", ["[SECRET_1]", "[~SECRET_1]"])
 def test_no_secret_hides_behind_what_looks_like_a_placeholder(
     db: str, alike: str
