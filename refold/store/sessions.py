@@ -1013,7 +1013,7 @@ class Session:
             if pressed:
                 view = viewer.show(chosen, taken)
             if not pressed and _over(view, window, model) >= over:
-                raise _too_large(over, window, chosen, taken, wait=wait)
+                raise _too_large(over, window, chosen, view, taken, wait=wait)
         return self.revealed(view) if reveal else view
 
     aprepare = _awaited(prepare)
@@ -1334,7 +1334,13 @@ def _over(view: View, window: int, model: str | None) -> int:
 
 
 def _too_large(
-    over: int, window: int, strategy: Strategy, handed: contexts.Handed, *, wait: bool
+    over: int,
+    window: int,
+    strategy: Strategy,
+    view: View,
+    handed: contexts.Handed,
+    *,
+    wait: bool,
 ) -> errors.ContextTooLarge:
     """What would help a context that is over its window."""
     given = estimate(handed.extras.dump())
@@ -1343,9 +1349,10 @@ def _too_large(
     elif not wait:
         helps = "a summary is written in the background: wait=True waits for it"
     else:
+        prompt = estimate(view.system or "")
         helps = (
-            f"what is handed in has about {given:,}, and of the session only the "
-            "newest is left"
+            f"its system prompt has about {prompt:,}, what is handed in {given:,}, "
+            "and of the rest nothing more may be summarised"
         )
     return errors.ContextTooLarge(window + over, window, helps=helps)
 
