@@ -359,8 +359,7 @@ class EncryptedStreams:
         check_not_erased(stream, row)
         user = self.keys.user(stream.user_id, now=None)
         address = receipt_address(user, stream, idempotency_key)
-        found = self.recorder.uses(stream, [address])
-        return ports.Duplicate(*found[0][1:]) if found else None
+        return self.recorder.receipt(stream, address)
 
     def known(
         self, stream: StreamId, keys: Sequence[str]

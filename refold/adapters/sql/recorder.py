@@ -51,6 +51,7 @@ from refold.adapters.sql.database import Database, GroupCommit, Write
 from refold.adapters.sql.sizes import Sizes
 from refold.adapters.sql.subjects import Subjects
 from refold.adapters.sql.tables import STREAM, of_stream, stream_of, within
+from refold.domain import ports
 from refold.domain.chain import GENESIS, encoded
 from refold.domain.envelope import from_microseconds
 from refold.domain.errors import CorruptEvent, StoreUnavailable
@@ -402,6 +403,14 @@ class Recorder(ApplicationRecorder):
         """The row of the stream's head."""
         found = self.database.fetch(stream.user_id, _HEAD, stream)
         return HeadRow(*found[0]) if found else None
+
+    def receipt(self, stream: StreamId, key: bytes) -> ports.Duplicate | None:
+        """The seqs that were written under this key, if it was used."""
+        receipts = self._t.receipts
+        query = select(receipts.c.first_seq, receipts.c.last_seq)
+        query = query.where(of_stream(receipts, stream), receipts.c.address == key)
+        found = self.database.read(stream.user_id, query)
+        return ports.Duplicate(*found[0]) if found else None
 
     def uses(self, stream: StreamId, keys: Sequence[bytes]) -> list[Used]:
         """The receipts of these keys that are there."""
