@@ -232,7 +232,10 @@ class Redactor:
         plan = self._plan
         if plan.skip:
             skip |= plan.skip
-        work = Work(self._made or self._settler, self._tag(tag), self._until())
+        # An append comes by here: what need not be called is not.
+        tag = self._tag(tag) if plan.pseudonyms or plan.numbered else None
+        until = self._until() if plan.budget_ms else 0.0
+        work = Work(self._made or self._settler, tag, until)
         return redacted(value, work, _around(skip, said))
 
     def _proves_clean(self, value: JsonValue, data: bytes | None) -> bool:

@@ -25,6 +25,7 @@ from refold.domain.events import (
     JsonObject,
     RedactionApplied,
     Request,
+    StateUpdate,
     Summary,
     ToolCall,
     event_of,
@@ -68,7 +69,7 @@ from refold.store.vault import Renumbering, told_numbers
 _TRIES: Final = 3
 _AGAIN: Final = 20
 _READ: Final = 100
-_NOTED: Final = frozenset({Summary, Request, RedactionApplied})
+_NOTED: Final = frozenset({Summary, Request, RedactionApplied, StateUpdate})
 _UNREADABLE = (CorruptEvent, KeyUnavailable, RedactionFailed, EventTooLarge)
 
 
@@ -219,6 +220,7 @@ class Verifier:
         self._events = 0
         # Their seqs, not what they hold: a long session has many.
         self._summaries: dict[StreamId, list[int]] = {}
+        self._labels: dict[str, str | None] = {}
         self._requests: list[int] = []
         self._superseded: dict[str, set[int]] = {}
         self._underived = 0
@@ -319,6 +321,8 @@ class Verifier:
             self._requests.append(envelope.seq)
         elif isinstance(event, RedactionApplied):
             self._superseded.setdefault(event.stream, set()).update(event.seqs)
+        elif stream.stream == MAIN:
+            self._labels |= labels_in(event)
 
     def _compare(self, stream: StreamId, state: SessionState) -> None:
         try:
@@ -335,12 +339,10 @@ class Verifier:
             self._problems.append(Problem(*stream, head.seq, "head", detail))
 
     def _prove_labels(self, main: StreamId) -> None:
-        said: dict[str, str | None] = {}
-        for envelope in self._log.read(main, types=("state",)):
-            said |= labels_in(envelope.payload)
-        known = {name: value for name, value in said.items() if value is not None}
+        labels = self._labels.items()
+        known = {name: value for name, value in labels if value is not None}
         if not self._log.labelled(main, known):
-            detail = "it is found by other labels than the log tells"
+            detail = "it is found by other labels than the log tells: label it again"
             self._problems.append(Problem(*main, None, "label", detail))
 
     def _derive_again(self, main: StreamId) -> None:
