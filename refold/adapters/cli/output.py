@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from refold.domain.envelope import STANDS_FOR
 from refold.domain.errors import counted
 
 if TYPE_CHECKING:
@@ -447,6 +446,8 @@ def _span(name: str, rows: Sequence[Sequence[Text]], at: int) -> _Span:
 
 def _styled(*parts: Part) -> Text:
     from rich.text import Text
+
+    from refold.domain.envelope import STANDS_FOR  # what loads it is heavy
 
     whole = Text()
     for part in parts:
