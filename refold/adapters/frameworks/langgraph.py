@@ -690,15 +690,20 @@ def _copies(value: Any) -> Callable[[], Any]:
         return partial(deepcopy, value)
     # As pydantic copies a model, but quicker: all of a thread's are, with each read.
     kind, state, given = type(value), value.__dict__, value.__pydantic_fields_set__
-    deep = [name for name, one in state.items() if one.__class__ not in _PLAIN]
+    held = [(name, one) for name, one in state.items() if one.__class__ not in _PLAIN]
+    empty = [(name, one.copy) for name, one in held if one in ([], {})]
+    deep = [name for name, one in held if one not in ([], {})]
+    extra, new = value.__pydantic_extra__, object.__new__
 
     def made() -> Any:
-        copy, parts = object.__new__(kind), state.copy()
+        copy, parts = new(kind), state.copy()
+        for name, begin in empty:
+            parts[name] = begin()
         for name in deep:
             parts[name] = _copied(parts[name])
         _set(copy, "__dict__", parts)
         _set(copy, "__pydantic_fields_set__", given.copy())
-        _set(copy, "__pydantic_extra__", _copied(value.__pydantic_extra__))
+        _set(copy, "__pydantic_extra__", _copied(extra) if extra else extra)
         _set(copy, "__pydantic_private__", None)
         return copy
 
