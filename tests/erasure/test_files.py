@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -174,3 +176,67 @@ def churn(url: str) -> None:
         "SELECT pg_switch_wal()",
         "CHECKPOINT",
     )
+
+
+AFTER_OTHERS = """
+import sys, subprocess
+import refold
+from refold.testing.event_log import said
+url, other = sys.argv[1:]
+with refold.open(url) as store:
+    session = store.session(user_id="ada", session_id="s")
+    session.append(said("before"))
+    store.session(user_id="bob", session_id="t").append(said("gone"))
+    store.erase("bob", "bob asked", operator="ada")
+    subprocess.run([sys.executable, "-c", other, url], check=True)
+    session.append(said("after"))
+    subprocess.run([sys.executable, "-c", other, url], check=True)
+"""
+OTHER_WRITER = """
+import sys
+import refold
+from refold.testing.event_log import said
+with refold.open(sys.argv[1]) as store:
+    store.session(user_id="ada", session_id="s").append(said("other"))
+"""
+
+
+def test_what_is_appended_after_an_erasure_and_another_process_is_kept(
+    sqlite_url: str,
+) -> None:
+    command = [sys.executable, "-c", AFTER_OTHERS, sqlite_url, OTHER_WRITER]
+    subprocess.run(command, check=True)
+
+    with refold.open(sqlite_url) as store:
+        told = store.session(user_id="ada", session_id="s").events()
+        texts = [one.payload.text for one in told if one.type == "user_input"]
+    assert texts == ["before", "other", "after", "other"]
+
+
+CUT_SHORT = """
+import sys, threading
+import refold
+from refold.testing.event_log import said
+from tests.support.operations import log_of
+with refold.open(sys.argv[1]) as store:
+    session = store.session(user_id="ada", session_id="s")
+    session.append(said("x"))
+    database = log_of(store).recorder.database
+    done = threading.Event()
+    def search():
+        while not done.is_set():
+            database.found_in_files(["a name that is not there"])
+    threads = [threading.Thread(target=search) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(100):
+        session.append(said("y" * 2000))
+        database.clean(vacuum=False)
+    done.set()
+    for thread in threads:
+        thread.join()
+"""
+
+
+def test_a_log_may_be_emptied_while_it_is_searched(sqlite_url: str) -> None:
+    subprocess.run([sys.executable, "-c", CUT_SHORT, sqlite_url], check=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from threading import Lock
 from time import monotonic
 from typing import Any, Final, TypeVar, cast
+from weakref import WeakValueDictionary
 
 from sqlalchemy import URL, Connection, Engine, literal_column, text, true
 from sqlalchemy.exc import DBAPIError
@@ -60,20 +60,50 @@ def translated(path: str, said: str) -> errors.RefoldError:
 
 
 T = TypeVar("T")
-_SUFFIXES: Final = ("", "-wal", "-journal")
+# SQLite holds no locks on these.
+_LOGS: Final = ("-wal", "-journal")
 _BUSY: Final = 5.0
 # A shorter name stands by chance in what is encrypted.
 _TELLING: Final = 6
 
 
-def _count(file: Path, names: set[bytes]) -> int:
-    if not file.stat().st_size:
-        return 0
-    with (
-        file.open("rb") as opened,
-        mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-    ):
-        return sum(mapped.find(name) >= 0 for name in names)
+_READ_AT_ONCE: Final = 1 << 20
+
+
+def _count(descriptor: int, names: set[bytes]) -> int:
+    """How many of the names stand in a file that others may cut short meanwhile."""
+    found, offset = set[bytes](), 0
+    overlap = max(map(len, names), default=1) - 1
+    while read := os.pread(descriptor, _READ_AT_ONCE + overlap, offset):
+        found |= {name for name in names - found if name in read}
+        offset += _READ_AT_ONCE
+    return len(found)
+
+
+class _File:
+    """The one descriptor by which all stores of this process read a database's file.
+
+    A process that closes any descriptor of a file loses all its locks on it, SQLite's
+    too: another one then unlinks the log from under it, and what is appended next is
+    lost (sqlite.org/howtocorrupt.html, 2.2).  So this is open as long as any of them.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor: int | None = None
+
+    def count(self, path: Path, names: set[bytes]) -> int:
+        with _files_lock:
+            if self._descriptor is None:
+                self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return _count(self._descriptor, names)
+
+    def __del__(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+
+_files: Final = WeakValueDictionary[str, _File]()
+_files_lock: Final = Lock()
 
 
 # While this row is there, and it is there in no committed state, rows may be replaced.
@@ -230,7 +260,9 @@ class SqliteDatabase(Database):
         self._lock: AbstractContextManager[Any] = Lock()
 
     def _make_pool(self) -> Engine:
-        _create(self.path)
+        with _files_lock:
+            _create(self.path)
+            self._file = _files.setdefault(os.path.realpath(self.path), _File())
         self.readonly = memory.only_read(self.path)
         self._identify()
         return memory.engine_of_file(self._open, self._on_connect)
@@ -448,11 +480,13 @@ class SqliteDatabase(Database):
     def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
         """How often each of the names stands in the file and in its logs."""
         telling = {name.encode() for name in names if len(name.encode()) >= _TELLING}
-        files = (self.path.with_name(self.path.name + end) for end in _SUFFIXES)
+        found = {self.path.name: self._file.count(self.path, telling)}
+        for end in _LOGS:
+            log = self.path.with_name(self.path.name + end)
+            with suppress(FileNotFoundError), log.open("rb") as opened:
+                found[log.name] = _count(opened.fileno(), telling)
         return {
-            "files": {
-                file.name: _count(file, telling) for file in files if file.exists()
-            },
+            "files": found,
             "names": len(telling),
             "too_short": len(names) - len(telling),
         }
