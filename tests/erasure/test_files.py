@@ -209,7 +209,7 @@ def test_what_is_appended_after_an_erasure_and_another_process_is_kept(
 
     with refold.open(sqlite_url) as store:
         told = store.session(user_id="ada", session_id="s").events()
-        texts = [one.payload.text for one in told if one.type == "user_input"]
+        texts = [one.payload.payload()["text"] for one in told]
     assert texts == ["before", "other", "after", "other"]
 
 
