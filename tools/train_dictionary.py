@@ -1,6 +1,6 @@
 """Train the dictionary that rows are compressed with, on texts made for it.
 
-``python -m tools.train_dictionary`` writes ``refold/adapters/sql/events-1.zdict``.  No
+``python -m tools.train_dictionary`` writes ``events-1.zdict`` beside the SQL.  No
 text of anybody's session is in it: what follows are shapes and phrases that agents'
 events often have.  A released dictionary is never trained anew: rows need it to be
 read, so the next one has another number.
@@ -19,7 +19,8 @@ import zstandard
 
 from refold.redaction.redactor import Redactor
 
-PLACE: Final = Path(__file__).parent.parent / "refold/adapters/sql/events-1.zdict"
+_DATA: Final = Path(__file__).parent.parent / "refold/adapters/sql/data"
+PLACE: Final = _DATA / "events-1.zdict"
 SIZE: Final = 16_384
 _SAMPLES: Final = 12_000
 _SEED: Final = 20_261_123

@@ -524,7 +524,7 @@ def _dictionary() -> zstandard.ZstdCompressionDict:
     Raises IncompatibleStore for any but the released one: with another, zstd reads
     rows as something else, without an error.
     """
-    place = files("refold.adapters.sql").joinpath(_DICTIONARY)
+    place = files("refold.adapters.sql").joinpath("data", _DICTIONARY)
     made = place.read_bytes() if place.is_file() else b""
     if hashlib.sha256(made).hexdigest() != _DIGEST:
         raise IncompatibleStore(

@@ -19,7 +19,7 @@ from refold.adapters.log import EncryptedLog
 from refold.adapters.rows import pack, unpack
 from tests.support.stores import open_at
 
-PLACE = files("refold.adapters.sql")
+PLACE = files("refold.adapters.sql").joinpath("data")
 RESULT = {
     "meta": {"source": {"format": "openai", "place": "messages[4]"}},
     "payload": {"call_id": "call_7", "content": "3 passed in 0.1s", "status": "ok"},
@@ -55,7 +55,9 @@ def test_with_no_dictionary_or_another_nothing_is_packed_or_read(
     packed = pack(orjson.dumps(RESULT))
     if there is not None:
         made = PLACE.joinpath("events-1.zdict").read_bytes()
-        (tmp_path / "events-1.zdict").write_bytes(made.replace(b"payload", there))
+        (tmp_path / "data").mkdir()
+        dictionary = tmp_path / "data" / "events-1.zdict"
+        dictionary.write_bytes(made.replace(b"payload", there))
     monkeypatch.setattr(rows, "files", lambda _: tmp_path)
     rows._dictionary.cache_clear()
 

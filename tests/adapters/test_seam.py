@@ -142,13 +142,13 @@ def test_events_are_inserted_in_one_place_for_each_engine() -> None:
     inserts = re.compile(r"INSERT INTO \S*events|insert\(\S*events")
     places = {
         path.relative_to(ROOT).as_posix(): len(inserts.findall(path.read_text()))
-        for path in (ROOT / "refold").rglob("*.py")
-        if inserts.search(path.read_text())
+        for path in (ROOT / "refold").rglob("*.*")
+        if path.suffix in (".py", ".sql") and inserts.search(path.read_text())
     }
 
     assert places == {
-        "refold/adapters/sql/sqlite.py": 1,
-        "refold/adapters/sql/postgres.py": 1,
+        "refold/adapters/sql/data/sqlite.sql": 1,
+        "refold/adapters/sql/data/postgres.sql": 1,
     }
 
 

@@ -152,9 +152,9 @@ class PostgresDatabase(Database):
     def unguarded(self) -> list[str]:
         """Triggers that are switched off, do something else, or are not there."""
         with self.reading(NOBODY) as connection:
-            found = connection.exec_driver_sql(_TRIGGERS).all()
+            found = connection.exec_driver_sql(_SQL["triggers"]).all()
         there = {row[0]: tuple(row[1:]) for row in found}
-        body = _REFUSE.split("$$")[1]
+        body = _SQL["refuse"].split("$$")[1]
         ours = {
             name: (f"{SCHEMA}.events", True, kind, body)
             for name, kind in _TRIGGER_KINDS.items()
@@ -247,7 +247,7 @@ class PostgresDatabase(Database):
 
         def attempt() -> None:
             with self._connected() as driver, driver.transaction():
-                driver.execute(_DURABLE)
+                driver.execute(_SQL["durable"])
                 driver.execute("SELECT pg_current_xact_id()")
 
         self.retrying(attempt)
@@ -432,130 +432,13 @@ class Writer:
         return line
 
 
-_HEAD = f"""
-SELECT {", ".join(HeadRow._fields)} FROM {SCHEMA}.heads
-WHERE user_id=%s AND session_id=%s AND stream=%s
-"""
-_MOVE_HEAD = f"""
-UPDATE {SCHEMA}.heads SET seq=:seq, hash=:hash, status=:status,
-  state=:state, key_check=:key_check, tokens=:tokens,
-  created_at=:created_at, updated_at=:updated_at
-WHERE user_id=:user AND session_id=:session AND stream=:stream
-  AND seq=:expected AND hash=:expected_hash AND key_check=:key_check
-  AND status='open'
-RETURNING 1
-"""
-_NEW_HEAD = f"""
-INSERT INTO {SCHEMA}.heads (user_id, session_id, stream, seq, hash, status, state,
-  key_check, tokens, created_at, updated_at)
-SELECT :user, :session, :stream, :seq, :hash, :status, :state,
-  :key_check, :tokens, :created_at, :updated_at
-{{where}}
-ON CONFLICT DO NOTHING
-RETURNING 1
-"""
-# A main stream begins where its user is live, which is locked so that an erasure waits
-# for it, and where no such session was erased.
-_SUBJECT = f"""
-added AS (INSERT INTO {SCHEMA}.subjects (ref, user_ref, status, epoch)
-  VALUES (:user_ref, :user_ref, 'live', :epoch)
-  ON CONFLICT DO NOTHING RETURNING 1),
-live AS (SELECT 1 FROM {SCHEMA}.subjects WHERE ref=:user_ref AND status='live'
-  AND epoch=:epoch FOR SHARE)
-"""
-_WHERE_LIVE = f"""
-FROM (SELECT 1 AS one FROM added UNION ALL SELECT 1 FROM live) subject {{origin}}
-WHERE NOT EXISTS (SELECT 1 FROM {SCHEMA}.subjects WHERE ref=:session_ref)
-"""
-# A fork, where what it goes on from is not erased, and is not before the fork is there;
-# locked after the subject, as whoever else locks both.
-_ORIGIN = f"""
-CROSS JOIN LATERAL (SELECT 1 FROM {SCHEMA}.heads WHERE user_id=:user
-  AND session_id=:origin AND stream='main' AND status<>'erased' AND subject.one=1
-  FOR SHARE) origin
-"""
-_WHERE_MAIN = f"""
-FROM (SELECT 1 FROM {SCHEMA}.heads WHERE user_id=:user AND session_id=:session
-  AND stream='main' AND status IN ('open', 'closed') AND key_check=:key_check
-  FOR SHARE) main
-"""
-_INTO_EVENTS = f"""
-INSERT INTO {SCHEMA}.events (position, user_id, session_id, stream, seq, type, ts,
-  event_id, token_estimate, schema_version, hash, body)
-SELECT (pg_current_xact_id()::text::bigint << 20) + :base + """
-_EVENT = f"""{_INTO_EVENTS} 1, :user, :session, :stream, :seq, :type,
-  :ts, :event_id, :estimate, :version, :hash, :body
-FROM head
-"""
-_EVENTS = f"""{_INTO_EVENTS} e.n, :user, :session, :stream, e.seq, e.type,
-  e.ts, e.event_id, e.token_estimate, e.schema_version, e.hash, e.body
-FROM head, unnest(:seqs, :types, :times,
-  :ids, :estimates, :versions, :hashes,
-  :bodies) WITH ORDINALITY AS e(seq, type, ts, event_id, token_estimate,
-  schema_version, hash, body, n)
-"""
-_BLOBS = f"""
-blobs AS (INSERT INTO {SCHEMA}.blobs (user_id, address, size, created_at, body,
-  session_id)
-  SELECT :user, b.address, b.size, :updated_at, b.body, :session
-  FROM head, unnest(:addresses, :sizes, :blobs)
-    AS b(address, size, body)
-  ON CONFLICT DO NOTHING)
-"""
-_RECEIPT = f"""
-receipt AS (INSERT INTO {SCHEMA}.receipts (user_id, session_id, stream, address,
-  first_seq, last_seq)
-  SELECT :user, :session, :stream, r.address, r.first, r.last
-  FROM head, unnest(:receipts, :firsts, :lasts) AS r(address, first, last))
-"""
-# The heads of many streams: locked in the order that they are given in, which is one
-# for all writers, so that no two of them deadlock; then found again where they lie.
-_HELD = f"""
-batch AS (SELECT * FROM unnest(:seqs_after, :head_hashes, :statuses, :states, :checks,
-    :token_sums, :begins, :ends, :users, :sessions, :streams, :expecteds,
-    :expected_hashes) WITH ORDINALITY AS b(seq, hash, status, state, key_check, tokens,
-    created_at, updated_at, user_id, session_id, stream, expected, expected_hash, n)),
-held AS (SELECT batch.*, h.place FROM batch CROSS JOIN LATERAL (
-  SELECT h.ctid AS place FROM {SCHEMA}.heads h
-  WHERE h.user_id=batch.user_id AND h.session_id=batch.session_id
-    AND h.stream=batch.stream AND h.seq=batch.expected AND h.hash=batch.expected_hash
-    AND h.key_check=batch.key_check AND h.status='open' FOR NO KEY UPDATE) h),
-head AS (UPDATE {SCHEMA}.heads h SET seq=b.seq, hash=b.hash, status=b.status,
-    state=b.state, key_check=b.key_check, tokens=b.tokens, created_at=b.created_at,
-    updated_at=b.updated_at
-  FROM held b WHERE h.ctid=ANY(ARRAY(SELECT place FROM held)) AND h.ctid=b.place
-  RETURNING b.*),
-"""
-_MANY_RECEIPTS = f"""
-receipt AS (INSERT INTO {SCHEMA}.receipts (user_id, session_id, stream, address,
-  first_seq, last_seq)
-  SELECT user_id, session_id, stream, r.address, r.first, r.last
-  FROM unnest(:receipt_of, :receipts, :firsts, :lasts) AS r(n, address, first, last)
-    JOIN head USING (n)),
-"""
-_MANY = f"""
-written AS ({_INTO_EVENTS.replace(":base + ", "")} e.place, h.user_id, h.session_id,
-    h.stream, e.seq, e.type, e.ts, e.event_id, e.token_estimate, e.schema_version,
-    e.hash, e.body
-  FROM unnest(:batch_of, :seqs, :types, :times, :ids, :estimates, :versions, :hashes,
-    :bodies) WITH ORDINALITY AS e(n, seq, type, ts, event_id, token_estimate,
-    schema_version, hash, body, place) JOIN head h ON h.n=e.n)
-SELECT n FROM head
-"""
+_SQL: Final = tables.statements("postgres")
 _MANY_PLACES: Final = (
     "seqs_after:big[] head_hashes:bytes[] statuses:text[] states:bytes[] "
     "checks:bytes[] token_sums:big[] begins:big[] ends:big[] users:text[] "
     "sessions:text[] streams:text[] expecteds:big[] expected_hashes:bytes[] "
     "batch_of:big[]"
 )
-_FIND_RECEIPT = f"""
-SELECT first_seq, last_seq FROM {SCHEMA}.receipts
-WHERE user_id=%s AND session_id=%s AND stream=%s AND address=%b
-"""
-_LAST_HASH = f"""
-SELECT hash FROM {SCHEMA}.events
-WHERE user_id=%s AND session_id=%s AND stream=%s AND seq=%s
-"""
 
 
 Numbered: TypeAlias = list[tuple[int, Batch]]
@@ -632,7 +515,7 @@ def _what_is_there(driver: Driver, batch: Batch) -> WriteOutcome:
 def is_ours(driver: Driver, batch: Batch) -> bool:
     """Whether the very rows of ``batch`` are there: an acknowledgement was lost."""
     last = batch.events[-1]
-    found = driver.execute(_LAST_HASH, (*batch.stream, last.seq)).fetchone()
+    found = driver.execute(_SQL["last_hash"], (*batch.stream, last.seq)).fetchone()
     return found is not None and bytes(found[0]) == last.hash
 
 
@@ -678,21 +561,21 @@ class _Shape(NamedTuple):
 
 @cache
 def _statement(shape: _Shape) -> Statement:
-    head, parts = _MOVE_HEAD, []
+    head, parts = _SQL["move_head"], []
     places = [_HEAD_PLACES, _ROW_PLACES if shape.one else _ROWS_PLACES]
     if shape.new:
-        live = _WHERE_LIVE.format(origin=_ORIGIN if shape.fork else "")
-        head = _NEW_HEAD.format(where=live if shape.main else _WHERE_MAIN)
-        parts += [_SUBJECT] if shape.main else []
+        live = _SQL["where_live"].format(origin=_SQL["origin"] if shape.fork else "")
+        head = _SQL["new_head"].format(where=live if shape.main else _SQL["where_main"])
+        parts += [_SQL["subject"]] if shape.main else []
         places.append(_NEW_PLACES)
     parts.append(f"head AS ({head})")
     if shape.blobs:
-        parts.append(_BLOBS)
+        parts.append(_SQL["blobs"])
         places.append(_BLOB_PLACES)
     if shape.uses:
-        parts.append(_RECEIPT)
+        parts.append(_SQL["receipt"])
         places.append(_RECEIPT_PLACES)
-    query = f"WITH {', '.join(parts)} {_EVENT if shape.one else _EVENTS}"
+    query = f"WITH {', '.join(parts)} {_SQL['event' if shape.one else 'events']}"
     return Statement.of(query, " ".join(places))
 
 
@@ -719,7 +602,8 @@ def _many(*, receipts: bool) -> Statement:
     places = f"{_MANY_PLACES} {_ROWS_PLACES}"
     if receipts:
         places += f" receipt_of:big[] {_RECEIPT_PLACES}"
-    query = f"WITH {_HELD}{_MANY_RECEIPTS * receipts}{_MANY}"
+    names = ["held", "many_receipts", "many"] if receipts else ["held", "many"]
+    query = "WITH " + " ".join(_SQL[name] for name in names)
     return Statement.of(query, places)
 
 
@@ -746,13 +630,14 @@ def _columns(events: Sequence[EncryptedEvent]) -> Iterator[Sequence[Any]]:
 
 def head_row(driver: Driver, stream: StreamId, *, lock: bool = False) -> HeadRow | None:
     """The row of the stream's head; ``lock`` keeps others from moving it."""
-    row = driver.execute(_HEAD + ("FOR UPDATE" if lock else ""), stream).fetchone()
+    query = _SQL["head"] + (" FOR UPDATE" if lock else "")
+    row = driver.execute(query, stream).fetchone()
     return HeadRow(*row) if row else None
 
 
 def receipt(driver: Driver, stream: StreamId, key: bytes) -> Duplicate | None:
     """The seqs that were written under this key, if it was used."""
-    row = driver.execute(_FIND_RECEIPT, (*stream, key)).fetchone()
+    row = driver.execute(_SQL["find_receipt"], (*stream, key)).fetchone()
     return Duplicate(*row) if row else None
 
 
@@ -760,82 +645,20 @@ _AT_ONCE: Final = 500
 # Local to its transaction: no other connection ever finds the door open.
 _OPEN: Final = "SET LOCAL refold.rewriting = 'on'"
 _CLOSE: Final = "SET LOCAL refold.rewriting = 'off'"
-# Keys are destroyed on the strength of a commit, whatever appends are content with.
-_DURABLE: Final = """
-SELECT set_config('synchronous_commit', 'on', true)
-WHERE current_setting('synchronous_commit') IN ('off', 'local')
-"""
-_KEPT: Final = (
-    *("position", "user_id", "session_id", "stream", "seq", "type", "ts", "event_id"),
-    *("token_estimate", "schema_version", "hash"),
-)
-_REFUSE: Final = f"""
-CREATE OR REPLACE FUNCTION {SCHEMA}.refuse_change() RETURNS trigger LANGUAGE plpgsql AS
-$$ BEGIN
-  IF TG_OP = 'UPDATE' AND current_setting('refold.rewriting', true) = 'on' THEN
-    IF ROW({", ".join(f"NEW.{name}" for name in _KEPT)}) IS NOT DISTINCT FROM
-       ROW({", ".join(f"OLD.{name}" for name in _KEPT)})
-       AND NEW.first_digest = coalesce(OLD.first_digest, sha256(OLD.body))
-    THEN RETURN NEW; END IF;
-  END IF;
-  IF TG_OP = 'DELETE' THEN
-    IF EXISTS (SELECT 1 FROM {SCHEMA}.heads h WHERE h.user_id = OLD.user_id
-      AND h.session_id = OLD.session_id AND h.stream = OLD.stream
-      AND h.status = 'erased')
-    THEN RETURN OLD; END IF;
-  END IF;
-  RAISE EXCEPTION 'refold: events are immutable, % is refused', TG_OP;
-END $$
-"""
 # As in ``pg_trigger.tgtype``: of a row 1, BEFORE 2, DELETE 8, UPDATE 16, TRUNCATE 32.
 _TRIGGER_KINDS: Final = {
     "events_refuse_change": 1 + 2 + 8 + 16,
     "events_refuse_truncate": 2 + 32,
 }
-_TRIGGERS: Final = f"""
-SELECT t.tgname, n.nspname || '.' || c.relname,
-  t.tgenabled IN ('O', 'A') AND t.tgqual IS NULL AND t.tgattr::text = '',
-  t.tgtype::int, p.prosrc
-FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
-JOIN pg_class c ON c.oid = t.tgrelid
-JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = '{SCHEMA}' AND NOT t.tgisinternal
-"""
-GUARDS: Final = (
-    _REFUSE,
-    f"""
-CREATE OR REPLACE TRIGGER events_refuse_change BEFORE UPDATE OR DELETE
-ON {SCHEMA}.events FOR EACH ROW EXECUTE FUNCTION {SCHEMA}.refuse_change()
-""",
-    f"""
-CREATE OR REPLACE TRIGGER events_refuse_truncate BEFORE TRUNCATE
-ON {SCHEMA}.events FOR EACH STATEMENT EXECUTE FUNCTION {SCHEMA}.refuse_change()
-""",
-    # What is encrypted cannot be compressed.
-    f"ALTER TABLE {SCHEMA}.events ALTER COLUMN body SET STORAGE EXTERNAL",
-    f"ALTER TABLE {SCHEMA}.blobs ALTER COLUMN body SET STORAGE EXTERNAL",
+
+
+GUARDS: Final = tuple(
+    _SQL[name]
+    for name in (
+        *("refuse", "refuse_change", "refuse_truncate"),
+        *("events_external", "blobs_external"),
+    )
 )
-_SESSION_HEADS = f"""
-SELECT stream, {", ".join(HeadRow._fields)} FROM {SCHEMA}.heads
-WHERE user_id=%s AND session_id=%s ORDER BY stream COLLATE "C" FOR UPDATE
-"""
-_REPLACE_ROWS = f"""
-UPDATE {SCHEMA}.events e SET body=n.body, first_digest=n.first_digest
-FROM unnest(%(streams)s::text[], %(seqs)s::int8[], %(bodies)s::bytea[],
-  %(firsts)s::bytea[]) AS n(stream, seq, body, first_digest)
-WHERE e.user_id=%(user)s AND e.session_id=%(session)s AND e.stream=n.stream
-  AND e.seq=n.seq
-"""
-_STATE = f"""
-UPDATE {SCHEMA}.heads SET state=%b, key_check=%b
-WHERE user_id=%s AND session_id=%s AND stream=%s
-"""
-_REOPEN = f"""
-UPDATE {SCHEMA}.heads SET status='open', key_check=%b
-WHERE user_id=%s AND session_id=%s AND stream=%s
-"""
-_DROP_BLOBS = f"DELETE FROM {SCHEMA}.blobs WHERE user_id=%s AND address=ANY(%s)"
-_DROP_VIEWS = f"DELETE FROM {SCHEMA}.views WHERE user_id=%s AND session_id=%s"
 
 
 def heads(driver: Driver, stream: StreamId) -> dict[str, HeadRow]:
@@ -845,7 +668,7 @@ def heads(driver: Driver, stream: StreamId) -> dict[str, HeadRow]:
     the second, and with the main head locked no other can begin.
     """
     for _ in range(2):
-        found = driver.execute(_SESSION_HEADS, stream[:2]).fetchall()
+        found = driver.execute(_SQL["session_heads"], stream[:2]).fetchall()
     return {name: HeadRow(*columns) for name, *columns in found}
 
 
@@ -864,13 +687,13 @@ def _replace(driver: Driver, what: Rewrite) -> None:
             "bodies": [row.state for row in rows],
             "firsts": [row.first_digest for row in rows],
         }
-        driver.execute(_REPLACE_ROWS, values)
+        driver.execute(_SQL["replace_rows"], values)
     driver.execute(_CLOSE)
     for name, state in what.states.items():
-        driver.execute(_STATE, (state, check, user_id, session_id, name))
-    driver.execute(_DROP_BLOBS, (user_id, sorted(what.blobs)))
-    driver.execute(_DROP_VIEWS, (user_id, session_id))
-    driver.execute(_REOPEN, (check, user_id, session_id, MAIN))
+        driver.execute(_SQL["state"], (state, check, user_id, session_id, name))
+    driver.execute(_SQL["drop_blobs"], (user_id, sorted(what.blobs)))
+    driver.execute(_SQL["drop_views"], (user_id, session_id))
+    driver.execute(_SQL["reopen"], (check, user_id, session_id, MAIN))
 
 
 _KNOWN: Final = {

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 import psycopg
 from sqlalchemy import MetaData, Table
 
+from refold.adapters.sql import tables
 from refold.adapters.sql.libpq import Line, Statement
 from refold.adapters.sql.tables import SCHEMA
 from refold.domain.errors import StoreUnavailable
@@ -148,37 +149,9 @@ RIGHTS: Final[Mapping[str, Mapping[str, Rights]]] = {
     },
     AUDITOR: {**dict.fromkeys(_EVERY, _READ_ALL), "audit": [*_READ_ALL, *_NOTE]},
 }
-# Whether there is any session: what opens a store must know, whoever it sees.
-_HAS_SESSIONS: Final = f"""
-CREATE OR REPLACE FUNCTION {SCHEMA}.has_sessions() RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$ SELECT EXISTS (SELECT FROM {SCHEMA}.heads) $$
-"""
-# Groups are written for several users in one commit, as another role: whoever has to
-# read becomes it to write, and inherits none of its rights meanwhile.
-_BECOME: Final = f"""
-DO $$ BEGIN
-  IF NOT pg_has_role('{{role}}', '{WRITER}', 'MEMBER') THEN
-    GRANT {WRITER} TO {{role}};
-  END IF;
-END $$
-"""
-_CREATE: Final = """
-DO $$ BEGIN
-  IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN
-    CREATE ROLE {role} NOLOGIN NOINHERIT;
-  END IF;
-END $$
-"""
-_FORGET: Final = f"""
-DO $$ DECLARE old record; BEGIN
-  FOR old IN SELECT policyname, tablename FROM pg_policies
-    WHERE schemaname = '{SCHEMA}' AND policyname LIKE 'refold\\_%'
-  LOOP
-    EXECUTE format('DROP POLICY %I ON {SCHEMA}.%I', old.policyname, old.tablename);
-  END LOOP;
-END $$
-"""
+
+
+_SQL: Final = tables.statements("roles")
 
 
 def statements(metadata: MetaData) -> Iterator[str]:
@@ -187,12 +160,12 @@ def statements(metadata: MetaData) -> Iterator[str]:
     To be run by the owner of the tables, who may create roles, in one transaction.
     """
     roles = ", ".join(ROLES)
-    yield from (_CREATE.format(role=role).strip() for role in ROLES)
-    yield from (_BECOME.format(role=role).strip() for role in (APP, ERASER))
-    yield _FORGET.strip()
+    yield from (_SQL["create"].format(role=role) for role in ROLES)
+    yield from (_SQL["become"].format(role=role) for role in (APP, ERASER))
+    yield _SQL["forget"]
     yield f"REVOKE ALL ON ALL TABLES IN SCHEMA {SCHEMA} FROM PUBLIC, {roles}"
     yield f"GRANT USAGE ON SCHEMA {SCHEMA} TO {roles}"
-    yield _HAS_SESSIONS.strip()
+    yield _SQL["has_sessions"]
     yield f"REVOKE ALL ON FUNCTION {SCHEMA}.has_sessions() FROM PUBLIC"
     yield f"GRANT EXECUTE ON FUNCTION {SCHEMA}.has_sessions() TO {roles}"
     for table in sorted(metadata.tables.values(), key=lambda table: table.name):
@@ -224,17 +197,11 @@ Sight: TypeAlias = Literal["owner", "all", "one"]
 BIND: Final = f"SELECT set_config('{SETTING}', %s, true)"
 _WRITE: Final = f"SET ROLE {WRITER}"
 _WRITE_ONCE: Final = f"SET LOCAL ROLE {WRITER}"
-_SIGHT: Final = f"""
-SELECT row_security_active('{SCHEMA}.heads'), EXISTS (
-  SELECT FROM pg_policy p, unnest(p.polroles) r
-  WHERE p.polrelid = '{SCHEMA}.heads'::regclass AND p.polcmd IN ('r', '*')
-    AND pg_get_expr(p.polqual, p.polrelid) = 'true' AND pg_has_role(r, 'USAGE'))
-"""
 
 
 def sight(driver: psycopg.Connection[Any]) -> Sight:
     """What the role of this connection sees."""
-    found = driver.execute(_SIGHT).fetchone()
+    found = driver.execute(_SQL["sight"]).fetchone()
     walled, everyone = found or (True, False)
     if not walled:
         return "owner"

@@ -109,55 +109,15 @@ _files_lock: Final = Lock()
 # While this row is there, and it is there in no committed state, rows may be replaced.
 _OPEN: Final = "INSERT INTO settings (name, value) VALUES ('rewriting', 'on')"
 _CLOSE: Final = "DELETE FROM settings WHERE name='rewriting'"
-_KEPT: Final = (
-    *("position", "user_id", "session_id", "stream", "seq", "type", "ts", "event_id"),
-    *("token_estimate", "schema_version", "hash"),
-)
-# The highest position of a row that was deleted: none is given out twice.
-_FLOOR: Final = "(SELECT CAST(value AS INTEGER) FROM settings WHERE name='floor')"
+_SQL: Final = tables.statements("sqlite")
 GUARDS: Final = (
     "DROP TRIGGER IF EXISTS events_refuse_update",
     "DROP TRIGGER IF EXISTS events_refuse_delete",
     "DROP TRIGGER IF EXISTS events_raise_floor",
-    f"""
-CREATE TRIGGER events_refuse_update BEFORE UPDATE ON events WHEN NOT (
-  EXISTS (SELECT 1 FROM settings WHERE name='rewriting')
-  AND {" AND ".join(f"NEW.{name} IS OLD.{name}" for name in _KEPT)}
-  AND length(NEW.first_digest) IS 32
-  AND NEW.first_digest IS coalesce(OLD.first_digest, NEW.first_digest))
-BEGIN SELECT RAISE(ABORT, 'refold: events are immutable, UPDATE is refused'); END
-""",
-    """
-CREATE TRIGGER events_refuse_delete BEFORE DELETE ON events WHEN NOT EXISTS (
-  SELECT 1 FROM heads h WHERE h.user_id=OLD.user_id AND h.session_id=OLD.session_id
-    AND h.stream=OLD.stream AND h.status='erased')
-BEGIN SELECT RAISE(ABORT, 'refold: events are immutable, DELETE is refused'); END
-""",
-    f"""
-CREATE TRIGGER events_raise_floor AFTER DELETE ON events
-  WHEN OLD.position > coalesce({_FLOOR}, 0)
-BEGIN INSERT INTO settings (name, value) VALUES ('floor', OLD.position)
-  ON CONFLICT (name) DO UPDATE SET value=excluded.value; END
-""",
+    *(_SQL[name] for name in ("refuse_update", "refuse_delete", "raise_floor")),
 )
 # Changes nothing, and has to be written all the same.
 TOUCH: Final = "UPDATE settings SET value=value WHERE name='schema_version'"
-_HEADS = "SELECT stream, {} FROM heads WHERE user_id=? AND session_id=?".format(
-    ", ".join(HeadRow._fields)
-)
-_ROW = """
-UPDATE events SET body=?, first_digest=?
-WHERE user_id=? AND session_id=? AND stream=? AND seq=?
-"""
-_STATE = """
-UPDATE heads SET state=?, key_check=? WHERE user_id=? AND session_id=? AND stream=?
-"""
-_REOPEN = """
-UPDATE heads SET status='open', key_check=?
-WHERE user_id=? AND session_id=? AND stream=?
-"""
-_DROP_BLOB = "DELETE FROM blobs WHERE user_id=? AND address=?"
-_DROP_VIEWS = "DELETE FROM views WHERE user_id=? AND session_id=?"
 
 
 def _replace(connection: sqlite3.Connection, what: Rewrite) -> None:
@@ -168,67 +128,21 @@ def _replace(connection: sqlite3.Connection, what: Rewrite) -> None:
     values = [
         (row.state, row.first_digest, *row.columns[0], row.seq) for row in what.rows
     ]
-    connection.executemany(_ROW, values)
+    connection.executemany(_SQL["row"], values)
     connection.execute(_CLOSE)
     states = what.states.items()
     connection.executemany(
-        _STATE, [(state, check, user_id, session_id, name) for name, state in states]
+        _SQL["state"],
+        [(state, check, user_id, session_id, name) for name, state in states],
     )
     addresses = [(user_id, address) for address in what.blobs]
-    connection.executemany(_DROP_BLOB, addresses)
-    connection.execute(_DROP_VIEWS, (user_id, session_id))
-    connection.execute(_REOPEN, (check, user_id, session_id, MAIN))
+    connection.executemany(_SQL["drop_blob"], addresses)
+    connection.execute(_SQL["drop_views"], (user_id, session_id))
+    connection.execute(_SQL["reopen"], (check, user_id, session_id, MAIN))
 
 
 APPLICATION_ID: Final = int.from_bytes(b"RFLD", "big")
 _INHERITED: Final[list[object]] = []
-
-_HEAD = "SELECT {} FROM heads WHERE user_id=? AND session_id=? AND stream=?".format(
-    ", ".join(HeadRow._fields)
-)
-_MOVE_HEAD = """
-UPDATE heads SET seq=?, hash=?, status=?, state=?, key_check=?, tokens=?,
-  created_at=?, updated_at=?
-WHERE user_id=? AND session_id=? AND stream=? AND seq=? AND hash=?
-  AND key_check=? AND status='open'
-"""
-_NEW_HEAD = """
-INSERT INTO heads (seq, hash, status, state, key_check, tokens, created_at,
-  updated_at, user_id, session_id, stream)
-SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
-WHERE CASE WHEN ?='main' THEN EXISTS (SELECT 1 FROM subjects
-    WHERE ref=? AND status='live' AND epoch=?)
-  AND NOT EXISTS (SELECT 1 FROM subjects WHERE ref=?)
-  AND (?='' OR EXISTS (SELECT 1 FROM heads
-    WHERE user_id=? AND session_id=? AND stream='main' AND status<>'erased'))
-ELSE EXISTS (SELECT 1 FROM heads
-  WHERE user_id=? AND session_id=? AND stream='main' AND status IN ('open', 'closed')
-    AND key_check=?) END
-ON CONFLICT DO NOTHING
-"""
-_SUBJECT = """
-INSERT INTO subjects (ref, user_ref, status, epoch) VALUES (?, ?, 'live', ?)
-ON CONFLICT DO NOTHING
-"""
-_EVENT = f"""
-INSERT INTO events (position, user_id, session_id, stream, seq, type, ts, event_id,
-  token_estimate, schema_version, hash, body)
-VALUES (max(coalesce((SELECT max(position) FROM events), 0), coalesce({_FLOOR}, 0)) + 1,
-  ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
-_BLOB = """
-INSERT INTO blobs (user_id, address, size, created_at, body, session_id)
-VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT DO NOTHING
-"""
-_FIND_RECEIPT = """
-SELECT first_seq, last_seq FROM receipts
-WHERE user_id=? AND session_id=? AND stream=? AND address=?
-"""
-_RECEIPT = """
-INSERT INTO receipts (user_id, session_id, stream, address, first_seq, last_seq)
-VALUES (?, ?, ?, ?, ?, ?)
-"""
 
 
 class SqliteDatabase(Database):
@@ -389,7 +303,7 @@ class SqliteDatabase(Database):
         """Hold the write lock while ``build`` decides."""
 
         def work(connection: sqlite3.Connection) -> bool:
-            found = connection.execute(_HEADS, stream[:2])
+            found = connection.execute(_SQL["heads"], stream[:2])
             what = build({name: HeadRow(*columns) for name, *columns in found})
             if what is None:
                 return False
@@ -591,7 +505,7 @@ def _in_transaction(
 
 
 def _head(connection: sqlite3.Connection, stream: StreamId) -> HeadRow | None:
-    row = connection.execute(_HEAD, stream).fetchone()
+    row = connection.execute(_SQL["head"], stream).fetchone()
     return HeadRow(*row) if row else None
 
 
@@ -599,23 +513,23 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> WriteOutcome:
     stream = batch.stream
     for used in batch.uses:
         place = *stream, used.address
-        found = connection.execute(_FIND_RECEIPT, place).fetchone()
+        found = connection.execute(_SQL["find_receipt"], place).fetchone()
         if found:
             ours = used.address == batch.receipt
             return Duplicate(*found) if ours else Moved(_head(connection, stream))
     if batch.expected_seq:
         known = (batch.expected_seq, batch.expected_hash, batch.head.key_check)
-        moved = connection.execute(_MOVE_HEAD, (*batch.head, *stream, *known))
+        moved = connection.execute(_SQL["move_head"], (*batch.head, *stream, *known))
     else:
         moved = _begin_stream(connection, batch)
     if not moved.rowcount:
         return Moved(_head(connection, stream))
     first, *more = batch.events
     row = (*stream, *first.columns[1:], first.hash, first.state)
-    connection.execute(_EVENT, row)
+    connection.execute(_SQL["event"], row)
     if more:
         values = [(*stream, *e.columns[1:], e.hash, e.state) for e in more]
-        connection.executemany(_EVENT, values)
+        connection.executemany(_SQL["event"], values)
     if batch.blobs or batch.uses:
         _write_beside(connection, batch)
     return Wrote(batch.head)
@@ -628,12 +542,12 @@ def _begin_stream(connection: sqlite3.Connection, batch: Batch) -> sqlite3.Curso
     """
     stream, refs = batch.stream, batch.refs
     if stream.stream == MAIN:
-        connection.execute(_SUBJECT, (refs.user, refs.user, refs.epoch))
+        connection.execute(_SQL["subject"], (refs.user, refs.user, refs.epoch))
     of_user = (refs.user, refs.epoch, refs.session)
     of_origin = (refs.origin, stream.user_id, refs.origin)
     of_main = (stream.user_id, stream.session_id, batch.head.key_check)
     values = (*batch.head, *stream, stream.stream, *of_user, *of_origin, *of_main)
-    return connection.execute(_NEW_HEAD, values)
+    return connection.execute(_SQL["new_head"], values)
 
 
 def _write_beside(connection: sqlite3.Connection, batch: Batch) -> None:
@@ -643,6 +557,6 @@ def _write_beside(connection: sqlite3.Connection, batch: Batch) -> None:
             (stream.user_id, b.address, b.size, now, b.body, stream.session_id)
             for b in batch.blobs
         ]
-        connection.executemany(_BLOB, rows)
+        connection.executemany(_SQL["blob"], rows)
     if batch.uses:
-        connection.executemany(_RECEIPT, [(*stream, *use) for use in batch.uses])
+        connection.executemany(_SQL["receipt"], [(*stream, *use) for use in batch.uses])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -16,6 +18,24 @@ SCHEMA: Final = "refold"  # where the tables are on PostgreSQL
 # What is left in ``settings``; ``rewriting`` is there within a transaction alone.
 SETTINGS: Final = frozenset({"schema_version", "store_id", "key_generation", "floor"})
 STREAM: Final = "user_id=? AND session_id=? AND stream=?"
+_HOLE: Final = re.compile(r"\{(\w+)\}")
+
+
+def statements(file: str) -> dict[str, str]:
+    """The statements of ``file.sql``, by what ``-- name:`` calls each.
+
+    ``{name}`` in one is another before it, else a hole that is filled where it is used.
+    """
+    text = (
+        files("refold.adapters.sql").joinpath("data", f"{file}.sql").read_text("utf-8")
+    )
+    found: dict[str, str] = {}
+    for part in text.split("-- name: ")[1:]:
+        name, _, body = part.partition("\n")
+        lines = [line for line in body.splitlines() if not line.startswith("--")]
+        whole = "\n".join(lines).strip()
+        found[name] = _HOLE.sub(lambda hole: found.get(hole[1], hole[0]), whole)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
