@@ -8,42 +8,10 @@ from functools import partial
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 from refold.redaction.checks import Candidate
-from refold.redaction.rules.rule import QUOTE, load, told
+from refold.redaction.rules.rule import load, pattern, told
 
-_VERSION = re.compile(
-    r"(?i)(?:(?<![a-z])(?:v|ver|version|release[ds]?|build|chrom(?:e|ium)|firefox|safari"
-    r"|opera|edg[ea]?|oid|python|node|openssl|asn\.?1|section|tag|upgrade[ds]?|pkg)s?"
-    rf"(?:{QUOTE}|[ \t:=/@^~<>(]|is){{0,5}}|[\w)][=@/~^-]|[<>~^]=? ?|[0-9A-Za-z_-])$"
-)
-# Who speaks of an address that is a person's, or of one that came to a machine.
-_FROM = (
-    r"(?i:log(?:ged|ging)?[ _\-]?(?:in|on)|sign(?:ed|ing)?[ _\-]?in"
-    r"|connect(?:ion|ed|s)?|request(?:s|ed)?|access(?:ed)?|session|visit(?:s|or|ed)?|call(?:ed|s)?|query"
-    r"|attempts?|accepted|failed|password|user|packets?|traffic|spam|attack(?:s|ed)?"
-    r"|post(?:s|ed)?"
-    r"|received|banned|blocked|order(?:ed)?)[^\n]{0,40}[ _](?:from|by|via)"
-)
-_WHOSE = (
-    r"(?i:client|remote|peer|src|source|origin|user|visitor|customer|caller|host|sender"
-    r"|login|last|real|public|external|my|your|his|her|their|x-forwarded|forwarded)"
-)
-# After these, what may stand between a name and its value goes on.
-_GAP = r"[^\n0-9A-Za-z]{0,8}(?:%[0-9]{2})?[^\n0-9A-Za-z]{0,4}"
-_WORD = r"(?:(?<![A-Za-z])|(?<=\\[nrtbf]))"
-_IP_WORDS = (
-    rf"{_WORD}(?:{_WHOSE}[ _\-]?(?i:ip(?:[ _\-]?addr(?:ess)?)?)(?![A-Za-z]){_GAP}"
-    rf"|{_WHOSE}[ _\-]?(?i:addr)(?:ess(?= \Z))?|(?i:address)(?= \Z)"
-    r"|(?i:peer|client|visitor|src|source|saddr|attacker)(?=[ =:]{1,2}\Z)"
-    r"|(?i:ip(?:[ _\-]?v[46])?(?:[ _\-]?addr(?:ess(?:es)?)?)?s?|inet6?|rhost|raddr"
-    r"|x-(?:forwarded-for(?:[^A-Za-z\n]{0,40}[, ])?|(?:real|client|originating)-ip)"
-    rf"|forwarded: ?for|cf-connecting-ip)|{_FROM})(?![A-Za-z])"
-    r"|(?<=[a-z])(?<!rivate)(?<!luster)(?<!ateway)(?<!ervice)(?<!pod)"
-    r"(?:Ip|IP)(?:Addr(?:ess)?)?|(?:(?<=emote)|(?<=lient))Addr(?:ess)?"
-    r"|(?i:ip)?(?:地址|来自|来源|登[录陆]|源|属地|客户端|服务器|主机|访[问客]|请求|屏蔽了?|封禁了?)(?i:ip)?"
-)
-_SUFFIX = re.compile(
-    r"[-+~](?:[0-9]|alpha|beta|rc|dev|post|el[0-9]|ubuntu|deb)|\.[0-9A-Za-z]"
-)
+_VERSION = pattern(__name__, "_VERSION")
+_SUFFIX = pattern(__name__, "_SUFFIX")
 
 
 _KNOWN_TO_ALL = (
@@ -103,9 +71,7 @@ def mac(found: Candidate) -> bool:
 NETWORK = load(globals(), "network")
 
 
-_OF_PEOPLE = partial(
-    replace, score=0.45, context=_IP_WORDS, validator=person_ip, priority=46
-)
+_OF_PEOPLE = partial(replace, score=0.45, validator=person_ip, priority=46)
 _SHOWN = told(globals(), "of_people")
 # Of those, what is found where nothing else is asked for.
 NETWORK_IN_CONTEXT = (

@@ -119,27 +119,55 @@ _NAME: Final = re.compile(r"\{([A-Z_][A-Z0-9_]*)\}")
 _LISTS: Final = frozenset(("gate", "examples", "counter_examples"))
 
 
-def load(module: Mapping[str, Any], group: str, *more: ModuleType) -> tuple[Rule, ...]:
+def load(
+    module: Mapping[str, Any], group: str, *more: ModuleType | str
+) -> tuple[Rule, ...]:
     """The rules of a group in the TOML file of a module, whose globals are given.
 
-    In a pattern, which may stand in pieces, ``{NAME}`` is the module's; ``validator``
-    and ``parts`` name its functions.  What it does not have is of ``more`` modules, of
-    this one, or of the checks.  Gates may be one text of several words.
+    In a pattern, which may stand in pieces, ``{NAME}`` is the module's, or one of the
+    file's own ``patterns``; ``validator`` and ``parts`` name functions of the module.
+    What it does not have is of ``more`` modules or files, of this module, or of the
+    checks.  Gates may be one text of several words.
     """
     found = told(module, group, *more).items()
     return tuple(Rule(id=name, **given) for name, given in found)
 
 
 def told(
-    module: Mapping[str, Any], group: str, *more: ModuleType
+    module: Mapping[str, Any], group: str, *more: ModuleType | str
 ) -> dict[str, dict[str, Any]]:
     """What such a file says of rules, by their names."""
-    shared = map(vars, (*more, extents, numbers, secrets))
-    known = ChainMap({**module}, *shared, globals())
+    known = _known(module, *more)
     return {
         name: {key: _field(key, value, known) for key, value in given.items()}
         for name, given in _file(module["__name__"])[group].items()
     }
+
+
+def pattern(module: str, name: str) -> re.Pattern[str]:
+    """One of the ``patterns`` in the TOML file of a module, compiled."""
+    return re.compile(_known({"__name__": module})[name])
+
+
+class _Patterns(dict[str, Any]):
+    """The ``patterns`` of a file, each filled in when it is asked for."""
+
+    def __init__(self, file: str, known: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._told, self._known = _file(file).get("patterns", {}), known
+
+    def __missing__(self, name: str) -> Any:
+        self[name] = _field("", self._told[name], self._known)
+        return self[name]
+
+
+def _known(module: Mapping[str, Any], *more: ModuleType | str) -> Mapping[str, Any]:
+    known: ChainMap[str, Any] = ChainMap({**module})
+    known.maps.append(_Patterns(module["__name__"], known))
+    for one in more:
+        known.maps.append(_Patterns(one, known) if isinstance(one, str) else vars(one))
+    known.maps += [*map(vars, (extents, numbers, secrets)), globals()]
+    return known
 
 
 @cache

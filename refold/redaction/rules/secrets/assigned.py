@@ -2,21 +2,17 @@
 
 from refold.redaction.checks import names
 from refold.redaction.checks.names import CHINESE, NO_KEY_OF, PASSWORDS, TOKENS
-from refold.redaction.rules.rule import QUOTE, load, words
-from refold.redaction.rules.secrets import relations
+from refold.redaction.rules.rule import load, words
 
 _NOT_A_SECRET = "".join(
     rf"(?<!{word})(?<!{word}[\-_ ])"
     for word in ("next", "page", "sync", "eos", "bos", "pad", "unk", "sep", "mask")
 )
 _NO_KEY = "".join(rf"(?<!{word.upper()})" for word in NO_KEY_OF)
-_CHOSEN = r"pass(?:wor[dt]|wrd|wd|phrase|code)|pwd"
-_MADE = "token|secret(?:string)?|credentials?|apikey"
 _PASSWORDS, _TOKENS = PASSWORDS.pattern, TOKENS.pattern
 _HAN = "|".join(CHINESE)
 _PASSWORD_GATES, _TOKEN_GATES = PASSWORDS.gate, TOKENS.gate
 _ANY_NAME = words("pass pwd pw token secret credential key") + PASSWORDS.gate
-_MANY = rf"(?i:{_CHOSEN}|{_MADE}|{_PASSWORDS}|{_TOKENS})"
 _ONE_WORD = tuple(gate for gate in PASSWORDS.gate if " " not in gate)
 _PASSWORD_KEYS = (*words("pass pwd pw 密码 口令"), *_ONE_WORD)
 _TOKEN_KEYS = (
@@ -28,11 +24,5 @@ _SAID = (
     *("secret is", "secret key", "client secret", "api key", "access key"),
     *("access token", "creds ", "login ", *PASSWORDS.gate),
 )
-_JOINED_THEN = r"[a-z0-9_\-.]{0,24}"
-# What says in a pair that the other half is the value.
-_VALUE_OF = (
-    rf"(?:</?[a-z]{{1,16}}>|(?:{QUOTE})?(?i:[a-z_]{{0,16}}value|val|default)(?:{QUOTE})?"
-    r"[ \t]{0,16}[:=>][ \t]{0,4})"
-)
 
-ASSIGNED = load(globals(), "assigned", relations, names)
+ASSIGNED = load(globals(), "assigned", "relations", names)

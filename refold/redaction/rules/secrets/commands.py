@@ -10,12 +10,7 @@ from typing import Final
 from refold.redaction.checks.names import LEXICON
 from refold.redaction.checks.secrets import typed, typed_alone
 from refold.redaction.rules.rule import START, Rule, load
-from refold.redaction.rules.secrets import relations
 
-_FLAG = r"(?<![^\s\"'`(=\[,])--?(?:[A-Za-z0-9]{1,15}[\-_]){0,3}"
-_AFTER = (
-    r"(?:[ \t]{1,4}|=|\\{0,7}[\"'],[ \t]{0,4}(?:\\{1,7}n[ ]{0,16})?(?=\\{0,7}[\"']))"
-)
 _Secret = partial(Rule, type="SECRET", priority=20)
 
 _BETWEEN: Final = (
@@ -76,4 +71,4 @@ def _sample(program: str, form: str, value: str) -> str:
     return f"{program}{form}" if form.startswith(" ") else f"{program} x {form}"
 
 
-COMMANDS = (*load(globals(), "commands", relations), *_commands())
+COMMANDS = (*load(globals(), "commands", "relations"), *_commands())
