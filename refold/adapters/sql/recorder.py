@@ -50,7 +50,7 @@ from refold.adapters.rows import (
 from refold.adapters.sql.database import Database, GroupCommit, Write
 from refold.adapters.sql.sizes import Sizes
 from refold.adapters.sql.subjects import Subjects
-from refold.adapters.sql.tables import STREAM, of_stream, stream_of, within
+from refold.adapters.sql.tables import STREAM, of_stream, statements, stream_of, within
 from refold.domain import ports
 from refold.domain.chain import GENESIS, encoded
 from refold.domain.envelope import from_microseconds
@@ -66,88 +66,13 @@ COLUMNS: Final = (
     *("seq", "type", "ts", "event_id", "token_estimate", "schema_version"),
     *("hash", "body", "first_digest"),
 )
-_COLUMNS: Final = ", ".join(COLUMNS)
 # Of its head, in the order of SessionInfo.
 _SESSION: Final = (
     *("user_id", "session_id", "seq", "status", "tokens"),
     *("created_at", "updated_at"),
 )
-BEFORE: Final = (
-    "(SELECT b.hash FROM {events} b WHERE b.user_id=e.user_id AND "
-    "b.session_id=e.session_id AND b.stream=e.stream AND b.seq=e.seq-1)"
-)
-# In the statement itself: what is read is of a moment before its session was erased.
-_LIVE: Final = (
-    "NOT EXISTS (SELECT 1 FROM {heads} h WHERE h.user_id=? AND h.session_id=? AND "
-    "h.stream='main' AND h.status='erased')"
-)
-_HEAD: Final = f"SELECT {', '.join(HeadRow._fields)} FROM {{heads}} WHERE {STREAM}"
-_USES: Final = (
-    f"SELECT {', '.join(Used._fields)} FROM {{receipts}} WHERE {STREAM} "
-    "AND address IN ({})"
-)
-_VIEW: Final = (
-    f"SELECT {', '.join(ViewRow._fields)} FROM {{views}} "
-    f"WHERE user_id=? AND session_id=? AND name=? AND {_LIVE}"
-)
-# The hash of the row before is asked for where that is not in the page itself.
-_PAGE: Final = (
-    f"SELECT {_COLUMNS}, CASE WHEN seq=? THEN {BEFORE} END FROM {{events}} e "
-    f"WHERE {STREAM} AND {_LIVE} AND seq>?"
-)
-_SCATTERED: Final = (
-    f"SELECT {_COLUMNS}, {BEFORE} FROM {{events}} e "
-    f"WHERE {STREAM} AND {_LIVE} AND seq>?"
-)
-_RANGE: Final = (
-    f"SELECT {_COLUMNS}, CASE WHEN seq=? THEN {BEFORE} END FROM {{events}} e "
-    f"WHERE {STREAM} AND {_LIVE} AND seq BETWEEN ? AND ?"
-)
-
-
-_VIEW_COLUMNS: Final = ", ".join(ViewRow._fields)
-_SET: Final = ", ".join(f"{name}=excluded.{name}" for name in ViewRow._fields)
-# Only under the key that its session has, of nobody who is frozen; and in the place of
-# the one it replaces.
-_SAVE: Final = f"""
-INSERT INTO {{views}} AS v (user_id, session_id, name, {_VIEW_COLUMNS})
-SELECT ?, ?, ?, {", ".join("?" * len(ViewRow._fields))} FROM {{heads}}
-WHERE {STREAM} AND key_check=? AND status IN ('open', 'closed')
-  AND (?=0 OR EXISTS (SELECT 1 FROM {{views}}
-    WHERE user_id=? AND session_id=? AND name=?))
-"""
-_REPLACE: Final = f"""
-ON CONFLICT (user_id, session_id, name) DO UPDATE SET {_SET} WHERE v.through_seq=?
-RETURNING 1
-"""
-
-
+_SQL: Final = statements("recorder")
 _HEAD_ROW, _VIEW_ROW, _NEW, _DERIVED, _SHOWN, _SUMMARIES = range(6)
-_EVENT_ROW: Final = ", ".join(f"e.{name}" for name in COLUMNS)
-_NONE: Final = "CAST(NULL AS bytea)"
-# Every part has the columns of an event; in those of head and view are others.
-_FIRST: Final = f"""
-WITH v AS (SELECT through_seq, derived_seq, body, main_spans, derived_spans
-  FROM {{views}} WHERE user_id=? AND session_id=? AND name=?)
-SELECT {_HEAD_ROW}, seq, status, created_at, key_check, tokens, updated_at, hash, state,
-  {_NONE}, {_NONE} FROM {{heads}} WHERE {STREAM}
-UNION ALL
-SELECT {_VIEW_ROW}, through_seq, '', derived_seq, {_NONE}, 0, 0, {_NONE}, body, {_NONE},
-  {_NONE} FROM v
-"""
-
-
-_FREE: Final = "held.expires_at <= :now OR held.owner = excluded.owner"
-_TAKE: Final = f"""
-INSERT INTO {{table}} AS held
-  (user_id, session_id, stream, owner, expires_at, pending)
-VALUES (:user_id, :session_id, :stream, :owner, :until, 0)
-ON CONFLICT (user_id, session_id, stream) DO UPDATE SET
-  owner = CASE WHEN {_FREE} THEN excluded.owner ELSE held.owner END,
-  expires_at = CASE WHEN {_FREE} THEN excluded.expires_at ELSE held.expires_at END,
-  pending = CASE WHEN {_FREE} THEN 0 ELSE 1 END
-RETURNING owner
-"""
 
 
 class Recorder(ApplicationRecorder):
@@ -280,7 +205,7 @@ class Recorder(ApplicationRecorder):
         if after >= _LAST:
             return []
         scattered = bool(types) or desc
-        query = _SCATTERED if scattered else _PAGE
+        query = _SQL["scattered" if scattered else "page"]
         values: list[Any] = [*stream, *stream[:2], after]
         if not scattered:
             values.insert(0, after + 1)
@@ -305,7 +230,7 @@ class Recorder(ApplicationRecorder):
                 for first, last in chunk
                 for value in (first, *stream, *stream[:2], first, last)
             ]
-            query = f"{' UNION ALL '.join([_RANGE] * len(chunk))} ORDER BY seq"
+            query = f"{' UNION ALL '.join([_SQL['range']] * len(chunk))} ORDER BY seq"
             found += self.database.fetch(stream.user_id, query, values)
         return rows_of(stream, found)
 
@@ -401,7 +326,7 @@ class Recorder(ApplicationRecorder):
 
     def head_row(self, stream: StreamId) -> HeadRow | None:
         """The row of the stream's head."""
-        found = self.database.fetch(stream.user_id, _HEAD, stream)
+        found = self.database.fetch(stream.user_id, _SQL["head"], stream)
         return HeadRow(*found[0]) if found else None
 
     def receipt(self, stream: StreamId, key: bytes) -> ports.Duplicate | None:
@@ -417,7 +342,8 @@ class Recorder(ApplicationRecorder):
         found = list[Used]()
         for at in range(0, len(keys), _KEYS):
             some = keys[at : at + _KEYS]
-            query = _USES.format(", ".join("?" * len(some)), receipts="{receipts}")
+            marks = ", ".join("?" * len(some))
+            query = _SQL["uses"].format(marks, receipts="{receipts}")
             rows = self.database.fetch(stream.user_id, query, (*stream, *some))
             found += [Used(bytes(row[0]), *row[1:]) for row in rows]
         return found
@@ -502,7 +428,7 @@ class Recorder(ApplicationRecorder):
     def view_row(self, stream: StreamId, name: str) -> ViewRow | None:
         """The row of a stored view of the session."""
         values = (*stream[:2], name, *stream[:2])
-        found = self.database.fetch(stream.user_id, _VIEW, values)
+        found = self.database.fetch(stream.user_id, _SQL["view"], values)
         return ViewRow(*found[0]) if found else None
 
     def save_view_row(
@@ -521,7 +447,7 @@ class Recorder(ApplicationRecorder):
         if self.database.readonly:
             return False
         place = (stream.user_id, stream.session_id, name)
-        query = f"{_SAVE}{self.database.shared}{_REPLACE}"
+        query = f"{_SQL['save']} {self.database.shared} {_SQL['replace']}"
         values = (*place, *row, *stream, key_check, replaces, *place, replaces)
         return bool(self.database.fetch(stream.user_id, query, values))
 
@@ -579,7 +505,7 @@ class Recorder(ApplicationRecorder):
     def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
         """Hold the lease if it is free at ``now``, else mark it as asked for."""
         live = self._live(stream)
-        taking = text(_TAKE.format(table=self._t.leases.fullname))
+        taking = text(_SQL["take"].format(table=self._t.leases.fullname))
         values = {**stream._asdict(), "owner": owner, "now": now, "until": until}
 
         def taken(connection: Connection) -> bool:
@@ -670,7 +596,7 @@ def row_of(stream: StreamId, row: Sequence[Any], prev_hash: bytes) -> EncryptedE
 
 def _query(database: Database, *, shown: bool) -> str:
     parts = [
-        _FIRST,
+        _SQL["first"],
         _behind(_NEW, after="through_seq"),
         _behind(_DERIVED, after="derived_seq"),
     ]
@@ -679,21 +605,23 @@ def _query(database: Database, *, shown: bool) -> str:
             _named(database, _SHOWN, spans="main_spans"),
             _named(database, _SUMMARIES, spans="derived_spans"),
         ]
-    return "UNION ALL".join(parts)
+    return " UNION ALL ".join(parts)
 
 
 def _behind(part: int, *, after: str) -> str:
     # Inside: a COALESCE around it would keep row-level security from the index.
     known = f"(SELECT coalesce(max({after}), 0) FROM v)"
     return f"""
-SELECT * FROM (SELECT {part}, {_EVENT_ROW}, CASE WHEN e.seq={known}+1 THEN {BEFORE} END
+SELECT * FROM (SELECT {part}, {_SQL["event_row"]},
+  CASE WHEN e.seq={known}+1 THEN {_SQL["before"]} END
   FROM {{events}} e WHERE {STREAM} AND e.seq>{known} ORDER BY e.seq LIMIT ?) {after}
 """
 
 
 def _named(database: Database, part: int, *, spans: str) -> str:
     first, last = database.ends_of_span
-    columns = f"{part}, {_EVENT_ROW}, CASE WHEN e.seq={first} THEN {BEFORE} END"
+    case = f"CASE WHEN e.seq={first} THEN {_SQL['before']} END"
+    columns = f"{part}, {_SQL['event_row']}, {case}"
     where = f"{STREAM} AND e.seq BETWEEN {first} AND {last}"
     return database.for_each_span(spans, columns, where)
 

@@ -21,6 +21,7 @@ STREAM: Final = "user_id=? AND session_id=? AND stream=?"
 _HOLE: Final = re.compile(r"\{(\w+)\}")
 
 
+@cache
 def statements(file: str) -> dict[str, str]:
     """The statements of ``file.sql``, by what ``-- name:`` calls each.
 

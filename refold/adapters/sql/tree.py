@@ -22,7 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from refold.adapters.sql.database import NOBODY, Database
-from refold.adapters.sql.tables import STREAM, of_stream, stream_of, within
+from refold.adapters.sql.tables import of_stream, statements, stream_of, within
 from refold.domain.chain import Frontier
 from refold.domain.errors import SealBroken
 from refold.domain.ids import StreamId
@@ -30,25 +30,7 @@ from refold.domain.ports import Scope
 from refold.domain.seals import Leaf, Seal, TreeHead, Use
 
 _log = logging.getLogger("refold")
-_SEALS: Final = """
-SELECT s.seq, s.leaf, s.positions, s.receipts, l.hash, e.hash FROM {seals} s
-LEFT JOIN {leaves} l ON l.leaf=s.leaf AND l.erasure IS NULL
-LEFT JOIN {events} e ON e.user_id=s.user_id AND e.session_id=s.session_id
-  AND e.stream=s.stream AND e.seq=s.seq
-WHERE s.user_id=? AND s.session_id=? AND s.stream=? ORDER BY s.seq
-"""
-_END: Final = f"""
-SELECT seq, hash, (SELECT max(seq) FROM {{seals}} WHERE {STREAM}) FROM {{heads}}
-WHERE {STREAM} AND status<>'erased'
-"""
-_MARKS: Final = f"""
-SELECT seq, position, event_id, CASE WHEN seq=? THEN hash END FROM {{events}}
-WHERE {STREAM} AND seq>? AND seq<=? ORDER BY seq LIMIT ?
-"""
-_USES: Final = f"""
-SELECT address, first_seq, last_seq FROM {{receipts}}
-WHERE {STREAM} AND first_seq>? AND first_seq<=?
-"""
+_SQL: Final = statements("recorder")
 STREAMS: Final = 1_000  # of one tree head: so long the write lock of SQLite is held
 _PAGE: Final = 10_000
 _NAMED: Final = 100
@@ -300,7 +282,7 @@ class Tree:
         """What was sealed of the stream, with what is there now."""
         return [
             Seal(number(row[0]), number(row[1]), *map(octets, row[2:]))
-            for row in self._fetch(stream, _SEALS, *stream)
+            for row in self._fetch(stream, _SQL["sealed"], *stream)
         ]
 
     def marks(
@@ -310,17 +292,17 @@ class Tree:
         values = (upto, *stream, after, upto, limit)
         return [
             Mark(row[0], number(row[1]), octets(row[2]), octets(row[3]))
-            for row in self._fetch(stream, _MARKS, *values)
+            for row in self._fetch(stream, _SQL["marks"], *values)
         ]
 
     def uses(self, stream: StreamId, *, after: int, upto: int) -> list[Use]:
         """The receipts of the stream that begin at these seqs."""
-        found = self._fetch(stream, _USES, *stream, after, upto)
+        found = self._fetch(stream, _SQL["first_uses"], *stream, after, upto)
         return [Use(octets(row[0]), *map(number, row[1:])) for row in found]
 
     def ending(self, stream: StreamId) -> Ending | None:
         """The stream's end, if it is whole and not sealed."""
-        found = self._fetch(stream, _END, *stream, *stream)
+        found = self._fetch(stream, _SQL["end"], *stream, *stream)
         if not found:
             return None
         seq, hash_, sealed = found[0]
