@@ -11,9 +11,18 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
-LEXICON: Final[Mapping[str, Any]] = tomllib.loads(
-    (files("refold.redaction.checks") / "lexicon.toml").read_text("utf-8")
-)
+
+def _read(file: str) -> Mapping[str, Any]:
+    return tomllib.loads((files("refold.redaction.checks") / file).read_text("utf-8"))
+
+
+LEXICON: Final = _read("lexicon.toml")
+_PATTERNS: Final = _read("judges.toml")
+
+
+def pattern(judges: str, name: str) -> re.Pattern[str]:
+    """What judges, of numbers or of secrets, look for under that name."""
+    return re.compile("".join(_PATTERNS[judges][name]))
 
 
 def words(name: str) -> tuple[str, ...]:

@@ -8,80 +8,28 @@ from datetime import date
 from typing import Final
 
 from refold.redaction.checks import Candidate
-from refold.redaction.checks.names import LEXICON
+from refold.redaction.checks.names import LEXICON, pattern
 
 _NOT_DIGIT = re.compile(r"[^0-9]")
-_DATE = re.compile(
-    r"(?:(?:19|20)[0-9]{2}([-/. ]?)(?:0?[1-9]|1[0-2])\1(?:0?[1-9]|[12][0-9]|3[01])"
-    r"|(?:0?[1-9]|[12][0-9]|3[01])([-/.])(?:0?[1-9]|1[0-2])\2(?:19|20)?[0-9]{2})"
-    r"(?![0-9])"
-)
+_DATE = pattern("numbers", "_DATE")
 # A fraction; ``.0`` is what a table read as floats writes behind an integer.
 _DECIMAL = re.compile(r"[0-9]+\.(?!00?\Z)[0-9]+")
 _EPOCH_MS = re.compile(r"1[4-9][0-9]{11}")
 
-# Names of counts, times and places in files, whose values may look like a phone.
-_COUNT = re.compile(
-    r"(?i)(?:(?<![a-z])(?:ts|(?-i:t|n)|ns|ms|us|pid|seq|len|pos|max|min|sum|off|rss|vsz|tid"
-    r"|tx|mem|rows?|epoch|allocated|[xyzijk]|(?!wechat)[a-z]{2,8}(?<=id)(?=[\\\"':=])"
-    r"|ppid|fd|lba|ptr|rev|lag|ttl|took|crc|(?<!contact )no|(?<!wechat )(?<!微信)id)"
-    r"|(?<!any)(?<!any )time(?:stamp)?|[a-z]_(?:id|at|ts|ns|ms|us)|count(?:er)?|size"
-    r"|bytes?|offset|total|length|index|hash|seed|sequence|version|order|nanos|ticks"
-    r"|cycles|inode|uuid|memory|alloc|capacity|elapsed|duration|latency|blocks?|sectors?"
-    r"|lines|build|revision|commit|thread|task|cursor|checkpoint|position|invoice"
-    r"|tracking|serial|ticket|transaction|balance|amount|checksum"
-    r")(?:\\{0,7}[\"'])?[ ]?[:=#： ][ ]?(?:\\{0,7}[\"'])?$"
-    r"|(?:编号|单号|流水号|序号|时间戳?|字节数?|大小|数量|总数|总计|金额|耗时|偏移量?)"
-    r"(?:是|为)?[:：= ]{0,2}$|(?:^|\n|\\n)[+\-]$|#$"
-)
-# What stands after a number that counts something.
-_UNIT = re.compile(
-    r"(?i)(?:\.00?)? ?(?:bytes?|[kmgt]i?b|[mun]s|sec(?:ond)?s?|ticks|cycles|rows"
-    r"|records|tokens|lines|blocks|sectors|pages|items|events|packets"
-    r")(?![a-z])| (?:DEBUG|INFO|WARN|ERROR)|%| ?(?:字节|毫秒|纳秒|微秒|条|次|元)"
-)
+_COUNT = pattern("numbers", "_COUNT")
+_UNIT = pattern("numbers", "_UNIT")
 # What stands between the numbers of a row, and around the value of a name.
 _BESIDE, _AROUND = " ,;|/\t", " :=#：\"'\\"
 _NO_MOBILE = re.compile(r"(?:^|[^0-9.+\-])[2-9][0-9]{10}$")
 _NO_MOBILE_AFTER = re.compile(r"[ ,;|/\t]{1,3}[2-9][0-9]{10}(?![0-9])")
-# Before the number of an order, which may look like a card's.
-_ORDER = re.compile(
-    r"(?i)(?:(?<![a-z])(?:order|invoice|tracking|shipment|waybill|trace|ticket|batch"
-    r"|job|build|run|serial|imei|ts|timestamp)(?:[ _-]?(?:id|no|number|num))?)"
-    r"(?:\\{0,7}[\"'])?[ .]?[:=#： ][ ]?(?:\\{0,7}[\"'])?$"
-    r"|(?:订单|编号|单号|流水号|序号|批次)(?:号码?)?(?:是|为)?[:：= ]{0,2}$"
-)
-# What stands before the size of a file in a listing; not after it, for a text may be
-# cut there, and what was no phone must not become one.
-_LISTED = re.compile(
-    r"[\-dlbcps][rwxsStT\-]{9}[.+@]? +[0-9]+ +[^\s]{1,32} +[^\s]{1,32} +$"
-)
+_ORDER = pattern("numbers", "_ORDER")
+_LISTED = pattern("numbers", "_LISTED")
 
-# Leading digits and lengths of the card networks, for numbers without context.
-_CARD = re.compile(
-    r"4[0-9]{15}"
-    r"|5[1-5][0-9]{14}"
-    r"|2(?:22[1-9]|2[3-9][0-9]|[3-6][0-9]{2}|7[01][0-9]|720)[0-9]{12}"
-    r"|3[47][0-9]{13}"
-    r"|3(?:0[0-5]|[68][0-9])[0-9]{11}"
-    r"|35(?:2[89]|[3-8][0-9])[0-9]{12}"
-    r"|6(?:011|4[4-9][0-9]|5[0-9]{2})[0-9]{12}"
-    r"|62[0-9]{14}(?:[0-9]{3})?"
-)
+_CARD = pattern("numbers", "_CARD")
 
-# Beside four groups of digits in a table of code points.
-_IN_HEX = re.compile(
-    r"(?<![^\s.])(?=[0-9]{0,3}[A-F])(?=[A-F]{0,3}[0-9])[0-9A-F]{4}(?![0-9a-z])|\[\."
-)
+_IN_HEX = pattern("numbers", "_IN_HEX")
 
-# Calling codes with the lengths, code included, of the numbers behind them.
-_CALLING = re.compile(
-    r"1[2-9][0-9]{9}"
-    r"|86(?:1[3-9][0-9]{9}|[1-9][0-9]{8,10})"
-    r"|7[3-9][0-9]{9}"
-    r"|(?:2[07]|3[0-469]|4[013-9]|5[1-8]|6[0-6]|8[1246]|9[0-58])[0-9]{8,12}"
-    r"|(?:2(?:1[12368]|[2-689][0-9])|(?:3[578]|42|5[09]|6[789]|8[0357-9]|9[679])[0-9])[0-9]{7,10}"
-)
+_CALLING = pattern("numbers", "_CALLING")
 
 
 def digits_of(text: str) -> str:
@@ -417,9 +365,7 @@ def _entries(table: str) -> Iterator[tuple[str, str]]:
 _VAT = dict(_entries("vat"))
 LENGTHS: Final = {name: int(length) for name, length in _entries("iban")}
 
-_OF_UUID = re.compile(
-    r"(?i)[0-9a-f]{8}-[0-9a-f]{4}-|[0-9a-f]{4}-(?:[0-9a-f]{4}-){0,2}[0-9a-f]{12}$"
-)
+_OF_UUID = pattern("numbers", "_OF_UUID")
 
 
 def iban_checksum(number: str) -> bool:

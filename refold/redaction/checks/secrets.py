@@ -9,7 +9,14 @@ from hashlib import sha256
 from math import log2
 
 from refold.redaction.checks import Candidate
-from refold.redaction.checks.names import ABOUT, KEY_OWNERS, NO_KEY_OF, OF_KIND, words
+from refold.redaction.checks.names import (
+    ABOUT,
+    KEY_OWNERS,
+    NO_KEY_OF,
+    OF_KIND,
+    pattern,
+    words,
+)
 
 _LETTER, _DIGIT = re.compile("[A-Za-z]"), re.compile("[0-9]")
 _TURN = re.compile("(?<=[a-z])[A-Z]|(?<=[A-Z])[^A-Z]|(?<=[0-9])[A-Z]")
@@ -20,68 +27,32 @@ _MASKED = r"x{4,}|\.{3}|\*{3}"
 _STAND_IN = re.compile(
     rf"example|your[-_]|[-_]here|change[-_]?me|placeholder|dummy|{_MASKED}"
 )
-VARIABLE = re.compile(
-    r"\\{0,7}\$[A-Za-z_{(]|…|--|-[a-z_\-]+\Z|\$\$|%[({A-Za-z]|[<{]|#\{|@\{|\[REDACTED|&[a-z]+;"
-    r"|(?i:env|vault|secret|op|ssm|arn|file)[:!]"
-    # What a manual calls it, and an alias or a tag of YAML.
-    r"|[A-Z_]{0,16}(?:PASS(?:WORD|WD|PHRASE)?|PWD|SECRET|TOKEN|KEY|VALUE|STRING|FILE)\Z"
-    r"|\*[A-Za-z_][A-Za-z_\-]*\*?\Z|![A-Za-z][A-Za-z]+(?:::[A-Z][A-Za-z]+)*\Z"
-    r"|[0-9]+/(?:tcp|udp|sctp)\Z|(?:scram|hmac|pbkdf2|rsa|aes)-[a-z0-9\-]+\Z|PKCS#[0-9]"
-)
-_LITERAL = re.compile(
-    r"(?i)(?:none|null|nil|true|false|undefined|nan|yes|no|on|off|string|str|bytes?"
-    r"|u?int(?:eger)?(?:8|16|32|64)?|float(?:32|64)?|number|bool(?:ean)?|object|any|text"
-    r"|password|passwd|required|optional|hidden|default|redacted|masked|empty|unset|n/a"
-    r"|varchar|char|email|bearer|basic|unknown|missing|invalid|disabled|enabled"
-    r"|utf-?8|base(?:32|64)|md5|sha-?(?:1|224|256|384|512)|hs256|rs256|bcrypt|argon2(?:id)?"
-    r"|oauth2?|oidc|v[0-9]+|b64(?:en|de)code)"
-)
+VARIABLE = pattern("secrets", "VARIABLE")
+_LITERAL = pattern("secrets", "_LITERAL")
 _WORDS = re.compile(r"[A-Za-z]+(?:[-_./:\\ ]+[A-Za-z]+)*[-_./:?!=]*")
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 ATTRIBUTE = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|->|::)[A-Za-z_$][\w$]*)+")
 _NUMBERED = re.compile(r"([A-Za-z_$]+?)_?[0-9]{1,2}")
-_PATH = re.compile(
-    r"(?:[A-Za-z]:)?(?:\\+|/|~|\.{1,2}/)[\w.\-/\\~]*|[a-z][a-z0-9+.\-]*://.*"
-)
+_PATH = pattern("secrets", "_PATH")
 # As one company's mail hands them out.
 _APP_PASSWORD = re.compile("[a-z]{4}(?: [a-z]{4}){3}")
 _FORMAT = re.compile(r"%[ds](?![0-9A-Za-z])|\.(?:pem|key|json|txt|crt|cer|ya?ml|env)$")
-# With a digit and a letter: a name, a path or a call has other signs, or no digit.
-_PLAIN_SECRET = re.compile(
-    r"(?=.{0,64}[0-9])(?=.{0,64}[A-Za-z])[A-Za-z0-9!@#$%^&*+=_/\-]{6,1024}"
-)
-_VARIABLE_SET = re.compile(
-    r"(?:[A-Z]{0,4}PASS(?:WORD|WD|PHRASE)?|PWD|PW)[0-9]?=['\"]?[^=]"
-)
+_PLAIN_SECRET = pattern("secrets", "_PLAIN_SECRET")
+_VARIABLE_SET = pattern("secrets", "_VARIABLE_SET")
 _KEYLIKE = re.compile(r"[A-Za-z0-9+/_\-.:]+={0,2}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}|[0-9a-f]{128}|[0-9]+")
 # As files of packages pin them; a password with so few signs is hardly any.
 _VERSION = re.compile(r"v?[0-9]+(?:\.[0-9]+)+(?:[.\-+]?[a-z]{1,5}[0-9.]{0,4})?")
 _UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NO_KEY = re.compile(rf"(?i)(?:{'|'.join(NO_KEY_OF)})$")
-# Names of algorithms, parts and versions, counts with a unit, dates, hosts with a port.
-_NO_ODDITY = re.compile(
-    r"(?i:sha|md|utf|base|aes|rsa|ecdsa|ed|curve|x|ipv|http|oauth|v|ver|version|bcrypt|pbkdf"
-    r"|argon|tls|ssl|win|windows|python|py|user|admin|test|step|option|rfc|iso|ms|part"
-    r"|section|chapter|level|phase|table|fig|figure|line|page|port|server|host|node|db"
-    r"|postgres|postgresql|mysql|ubuntu|debian|s|k|h|p|u|i|f|int|uint|float|str)"
-    r"[-_ ./]?[0-9]{1,5}(?:[-_ ./x:][0-9a-z]{1,8})*"
-    r"|[a-z]{1,14}[-_]?[0-9]{1,2}|[A-Z]{1,6}[-_]?[0-9]{1,6}(?:-[0-9]{1,6})?"
-    r"|[0-9]{1,6}[-_]?(?i:[a-z]{1,12})|[0-9]{1,4}(?:[-_./x:][0-9a-z]{1,6})*"
-    r"|[0-9]{4}-[0-9]{2}-[0-9]{2}.{0,20}|[a-z][a-z0-9.\-]*:[0-9]{1,5}"
-    r"|(?i:(?:[a-z]+[-_/.])+[a-z]*[0-9]{1,3})|0x[0-9A-Fa-f]+|#[0-9A-Fa-f]{6}"
-)
+_NO_ODDITY = pattern("secrets", "_NO_ODDITY")
 # Between a name and its value: the value begins on the next line, as a block or not.
 _SHORT = re.compile(r"p(?:ass|w|in)(?![a-z])")
 _BLOCK = re.compile(r"[|>\\][+\-]?[0-9]?[ \t]{0,4}(?:\r?\n|\\+[rn]|<br|&#)")
 _BROKEN = re.compile(r"\n|\\+n|<br|&#(?:10|x)")
 _ENDS = re.compile(r"[ \t]*(?:[\r\n]|\\+[rn]|<|&#|\Z)")
 _CELL = re.compile(r"[,;](?:\Z)")
-_ROLE = re.compile(
-    r"(?i)(?:pass(?:word|wd|phrase)?|pwd|token|tok|secret|key|cred|value|val|param|arg|var"
-    r"|str|string|text|data|input|output|user|name|node|type|line|item|idx|index|id|num"
-    r"|field|config|expected|actual|result|test|tmp|temp|buf|hash)$"
-)
+_ROLE = pattern("secrets", "_ROLE")
 _COUNTED = (
     "next|prev|page|paging|continuation|cursor|sync|resume|eos|bos|pad|unk|sep|cls|mask"
     "|start|end|stop|first|last|max|min|num|per|of|special|count|cancell?ation"
@@ -465,14 +436,8 @@ _SCHEME = re.compile("[A-Z0-9]+(?:-[A-Z0-9]+)+")
 _FOR_SHOW = re.compile(r"example|x{5,}|\*{3}|\.{3}|your[-_]|placeholder")
 _HEADER = re.compile(rb'"(?:alg|enc)"\s{0,8}:')
 _COOKIE = re.compile(r"[\w.\-]+=([^\s;]+)")
-# Words that stand in a URL of documentation for what belongs there.
-_ANY_LOGIN = re.compile(
-    r"(?i)(?:my|your|some|db|the)?[_-]?(?:pass(?:word|wd)?|pwd|secret|token|pw|p)"
-)
-_ANY_HOST = re.compile(
-    r"(?i)@(?:(?:my|your|some|db|the|proxy)?[_-]?(?:host(?:name)?|server|domain|ip|address)"
-    r"|\.\.\.|x+)(?![\w\-])"
-)
+_ANY_LOGIN = pattern("secrets", "_ANY_LOGIN")
+_ANY_HOST = pattern("secrets", "_ANY_HOST")
 
 
 def issued(found: Candidate) -> bool:
