@@ -34,7 +34,7 @@ from refold.domain.preferences import check_update
 _USER_WIDE = frozenset({"consent", "forget"})
 # What may be in sessions of Refold's own: a user's words and settings, and files.
 _IN_RESERVED = {
-    USER_SESSION: _USER_WIDE | {"state"},
+    USER_SESSION: _USER_WIDE | {"state", "item"},
     FILES_SESSION: frozenset({"state"}),
 }
 

@@ -33,11 +33,12 @@ from refold.domain.erasure import (
     subject,
     timestamp,
 )
-from refold.domain.events import RedactionApplied
+from refold.domain.events import JsonObject, RedactionApplied
 from refold.domain.model import quiet
 from refold.domain.ports import Problem, Rewritten, SessionInfo, scope
 from refold.domain.session import SessionState
 from refold.store.appends import Writer
+from refold.store.exports import datasets
 from refold.store.memory import expired_extracts, extract_names, keep_extracts
 from refold.store.proofs.access_log import AccessLog
 from refold.store.proofs.verification import Verified, with_forks, with_room
@@ -81,11 +82,12 @@ class Erasure(NamedTuple):
 
 @quiet
 class ErasurePlan(NamedTuple):
-    """What an erasure would delete, and what forbids it."""
+    """What an erasure would delete, what forbids it, and which datasets hold rows."""
 
     sessions: list[str]
     counts: dict[str, int]
     holds: list[str]
+    exports: list[JsonObject] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +379,15 @@ class Eraser:
         if whose.sessions is None:
             names = [info.session_id for info in found]
         holds = [hold.name for hold in self.erasures.holds(whose.user_id)]
-        return ErasurePlan(names, self.erasures.left(whose), holds)
+        exports = self._exports(whose)
+        return ErasurePlan(names, self.erasures.left(whose), holds, exports)
+
+    def _exports(self, whose: Whose) -> list[JsonObject] | None:
+        """The datasets with rows of these; None if that cannot be read."""
+        try:
+            return datasets(self.writer.log, whose)
+        except errors.RefoldError:
+            return None
 
     def erase(self, ask: Ask) -> Erasure:
         """Do all of it, or what is left of it."""
@@ -405,6 +415,8 @@ class Eraser:
                 self._refuse_absent(ask)
             whose = self._with_forks(ask.whose)
             job = self.erasures.begin(self.asked(replace(ask, whose=whose)))
+            # From now on a dataset in the making is refused: see check_dataset.
+            job = self._to(job, job.stage, exports=self._exports(job.whose))
         elif job.stage == "held" and ask.grace is None:
             job = job.at("held", due_at=None)
         return job
@@ -600,6 +612,7 @@ class Eraser:
             "reason": job.facts["reason"],
             "operator": job.facts["operator"],
             "counts": job.facts["counts"],
+            "exports": job.facts.get("exports"),
             "keys": job.facts["keys"],
             "leaves": job.facts["leaves"],
             "tree": {

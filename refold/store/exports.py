@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -18,13 +18,14 @@ import orjson
 from refold.domain import errors
 from refold.domain.canonical import digest
 from refold.domain.chain import GENESIS
-from refold.domain.envelope import Envelope, microseconds
-from refold.domain.erasure import timestamp
-from refold.domain.events import JsonObject
-from refold.domain.ids import MAIN, StreamId
+from refold.domain.envelope import Draft, Envelope, microseconds
+from refold.domain.erasure import SALT, Whose, subject, timestamp
+from refold.domain.events import Item, JsonObject
+from refold.domain.ids import MAIN, USER_SESSION, StreamId
 from refold.domain.ports import EventLog, Head, Scope, SessionInfo
 from refold.redaction.guard import restored
-from refold.store.appends import Writer
+from refold.store.appends import Order, Writer
+from refold.store.history import read_on
 from refold.store.memory import User
 
 FORMAT: Final = "refold-export/1"
@@ -283,6 +284,57 @@ class _Export:
         manifest["digest"] = digest(manifest)
         self.files.write(MANIFEST, orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
         return manifest
+
+
+DATASET: Final = "refold-dataset/1"
+
+
+def record_dataset(writer: Writer, user_id: str, export_id: str, scope: str) -> bytes:
+    """Record that rows of a user are about to be exported; gives the salt of their ids.
+
+    It stands in the user's own session, so that an erasure can name the export.
+
+    Raises Erased, Frozen.
+    """
+    salt = os.urandom(SALT)
+    value: JsonObject = {"salt": salt.hex(), "consent": scope, "export": export_id}
+    event = Item(format=DATASET, kind="export", value=value)
+    stream = StreamId(user_id, USER_SESSION, MAIN)
+    writer.append(Order(stream, (Draft(event),)))
+    return salt
+
+
+def check_dataset(writer: Writer, users: Iterable[str]) -> None:
+    """Refuse a dataset if one of its users was erased, or began to be, meanwhile.
+
+    An erasure that begins later finds the export recorded.  Raises ExportFailed.
+    """
+    erasures = writer.log.erasures
+    for user_id in users:
+        with suppress(errors.Erased):
+            erasures.refuse_erased(user_id)
+            if not erasures.jobs(user_id):
+                continue
+        raise errors.ExportFailed("somebody in it is being erased: export again")
+
+
+def datasets(log: EventLog, whose: Whose) -> list[JsonObject]:
+    """The datasets that may hold rows of these: by export, the ids of such rows.
+
+    Raises what reading raises.
+    """
+    user_id, sessions = whose
+    stream = StreamId(user_id, USER_SESSION, MAIN)
+    found: list[JsonObject] = []
+    for envelope in read_on(log, stream, types=("item",)):
+        match envelope.payload:
+            case Item(format=kind, value={"salt": str(salt), "export": export}) if (
+                kind == DATASET
+            ):
+                of = [None] if sessions is None else [[name] for name in sessions]
+                rows = [subject(bytes.fromhex(salt), user_id, one) for one in of]
+                found.append({"export": export, "rows": [*rows]})
+    return found
 
 
 class ExportProblem(NamedTuple):

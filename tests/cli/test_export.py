@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import SAMPLE, Refold
+from tests.importers.samples import ATIF
+
+MAIL = "ada.lovelace@example.com"
 
 
 def test_envelopes_come_out_one_a_line(refold: Refold, sample: Path) -> None:
@@ -74,3 +77,69 @@ def test_a_place_that_takes_no_file_is_an_error(
 
     assert ran.code == 1
     assert ran.err.count("\n") == 1
+
+
+def test_a_trajectory_is_a_session_with_its_sub_agents(
+    refold: Refold, sample: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(ATIF))
+    refold("import", path, "--user", "ada")
+
+    ran = refold("export", "--user", "ada", "--format", "atif")
+
+    (found,) = ran.lines()
+    assert found["notes"] == "a run"
+    assert len(found["steps"]) == 8
+    assert [one["trajectory_id"] for one in found["subagent_trajectories"]] == ["sub"]
+
+
+def test_secrets_in_any_field_of_a_trajectory_are_in_no_export(
+    refold: Refold, tmp_path: Path
+) -> None:
+    document = json.loads(json.dumps(ATIF).replace('"k": 1', f'"k": "{MAIL}"'))
+    document |= {"notes": f"ask {MAIL}", "extra": {"by": MAIL}}
+    document["steps"][4]["observation"]["results"][0]["extra"] = {"by": MAIL}
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(document))
+    refold("import", path, "--user", "ada")
+
+    ran = refold("export", "--format", "atif")
+
+    assert MAIL not in ran.out
+    assert ran.out.count("[REDACTED:EMAIL]") == 4
+
+
+def test_a_dataset_is_of_those_who_consented(refold: Refold, tmp_path: Path) -> None:
+    refold("import", SAMPLE, "--user", "ada", "--session", "one")
+    refold("import", SAMPLE, "--user", "bob", "--session", "two")
+    refold("consent", "--user", "ada", "--grant", "training")
+
+    ran = refold("export", "--format", "dataset", "--out", "rows.jsonl", "--json")
+
+    told = ran.json()
+    assert (told["rows"], told["users"], told["left_out"]) == (1, 1, 1)
+    (row,) = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
+    assert row["messages"][0]["role"] in ("system", "user")
+    plan = refold("erase", "--user", "ada", "--dry-run", "--json").json()
+    rows = [row["lineage"]["user"]]
+    assert plan["exports"] == [{"export": told["export"], "rows": rows}]
+    said = refold("erase", "--user", "ada", "--dry-run").out
+    assert f"drop its rows from dataset {told['export']}" in said
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["--format", "dataset"],
+        ["--format", "dataset", "--out", "a.jsonl", "--session", "one"],
+        ["--consent", "training"],
+    ],
+)
+def test_what_a_dataset_needs_is_said(
+    asked: list[str], refold: Refold, sample: Path
+) -> None:
+    ran = refold("export", *asked)
+
+    assert ran.code == 2
+    assert "dataset" in ran.err

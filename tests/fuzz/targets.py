@@ -42,6 +42,7 @@ _DOCUMENTS: Final[Mapping[str, Any]] = {
     "swe-agent": samples.SWE_AGENT,
     "letta": samples.LETTA,
     "inspect": samples.INSPECT,
+    "atif": samples.ATIF,
 }
 
 

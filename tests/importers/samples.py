@@ -330,5 +330,94 @@ def write_sample(folder: Path, form: str) -> Path:
         "swe-agent": SWE_AGENT,
         "letta": LETTA,
         "inspect": INSPECT,
+        "atif": ATIF,
     }
     return write_document(folder, documents[form])
+
+
+ATIF: Entry = {
+    "schema_version": "ATIF-v1.7",
+    "session_id": "run-1",
+    "trajectory_id": "main",
+    "agent": {"name": "terminus", "version": "2.0", "tool_definitions": [{"a": 1}]},
+    "notes": "a run",
+    "extra": {"task": "t1"},
+    "steps": [
+        {"source": "system", "message": "You are an agent."},
+        {"source": "user", "message": "Fix it.", "extra": {"k": 1}},
+        {
+            "source": "user",
+            "message": [
+                {"type": "text", "text": "Look."},
+                {
+                    "type": "image",
+                    "source": {"media_type": "image/png", "path": "img/a.png"},
+                },
+            ],
+        },
+        {
+            "source": "agent",
+            "message": "I look.",
+            "reasoning_content": "Hmm.",
+            "reasoning_effort": "high",
+            "model_name": "claude-x",
+            "llm_call_count": 1,
+            "tool_calls": [
+                {
+                    "tool_call_id": "c1",
+                    "function_name": "bash",
+                    "arguments": {"cmd": "ls"},
+                    "extra": {"timeout": 3},
+                },
+                {"tool_call_id": "c2", "function_name": "agent", "arguments": {}},
+            ],
+            "observation": {
+                "results": [
+                    {"source_call_id": "c1", "content": "a.py"},
+                    {
+                        "source_call_id": "c2",
+                        "content": [{"type": "text", "text": "done"}],
+                        "subagent_trajectory_ref": [{"trajectory_id": "sub"}],
+                        "extra": {"score": 1},
+                    },
+                ]
+            },
+            "metrics": {
+                "prompt_tokens": 100,
+                "completion_tokens": 10,
+                "cached_tokens": 60,
+                "cost_usd": 0.01,
+                "logprobs": [-0.1],
+            },
+        },
+        {
+            "source": "agent",
+            "message": "",
+            "observation": {"results": [{"content": "output"}]},
+            "llm_call_count": 0,
+        },
+        {
+            "source": "system",
+            "message": "",
+            "extra": {
+                "context_management": {"type": "compaction", "boundary": "replace"}
+            },
+        },
+        {"source": "user", "message": "Files were listed."},
+        {"source": "agent", "message": "Done.", "model_name": "claude-x"},
+    ],
+    "final_metrics": {"total_steps": 8, "extra": {"q": 2}},
+    "subagent_trajectories": [
+        {
+            "schema_version": "ATIF-v1.7",
+            "trajectory_id": "sub",
+            "agent": {"name": "sub", "version": "1"},
+            "steps": [
+                {"step_id": 1, "source": "user", "message": "Do it."},
+                {"step_id": 2, "source": "agent", "message": "Done."},
+            ],
+        }
+    ],
+}
+for _number, _step in enumerate(ATIF["steps"], start=1):
+    _step |= {"step_id": _number, "timestamp": f"2026-01-01T00:00:0{_number}Z"}

@@ -33,6 +33,7 @@ def test_the_formats_are_those_of_the_command_line() -> None:
         "swe-agent",
         "letta",
         "inspect",
+        "atif",
         "refold",
     )
 

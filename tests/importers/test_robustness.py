@@ -50,6 +50,7 @@ DOCUMENTS: dict[str, Any] = {
     "swe-agent": samples.SWE_AGENT,
     "letta": samples.LETTA,
     "inspect": samples.INSPECT,
+    "atif": samples.ATIF,
     "refold": samples.REFOLD,
 }
 

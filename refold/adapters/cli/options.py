@@ -163,6 +163,7 @@ Transcripts = Literal[
     "swe-agent",
     "letta",
     "inspect",
+    "atif",
     "refold",
 ]
 """The formats of transcripts; ``auto`` tells them by what is in a file."""

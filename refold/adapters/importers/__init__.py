@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from refold.adapters.importers.anthropic import Anthropic
+from refold.adapters.importers.atif import ATIF
 from refold.adapters.importers.base import (
     Importer,
     Skipped,
@@ -37,6 +38,7 @@ IMPORTERS: tuple[Importer, ...] = (
     SWEAgent(),
     Letta(),
     Inspect(),
+    ATIF(),
     Refold(),
 )
 AUTO = "auto"

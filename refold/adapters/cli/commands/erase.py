@@ -161,6 +161,7 @@ def _certificate(screen: output.Screen, said: dict[str, Any], salt: str) -> None
     )
     screen.line(f"  {counted(said.get('keys', 0), 'key')} destroyed")
     screen.line(f"  certificate  {said['certificate_id']}")
+    _exports(screen, said.get("exports", []))
     if salt:
         proves = "keep it to prove that the certificate is this user's"
         screen.line(f"  salt         {salt}")
@@ -194,8 +195,20 @@ def _plan(plan: ErasurePlan) -> output.Result:
         screen.table(("table", "#rows"), rows)
         for name in plan.holds:
             screen.line(output.mark(None), f"the legal hold {name!r} forbids it")
+        _exports(screen, plan.exports)
 
     return output.Result(plan._asdict(), show)
+
+
+def _exports(screen: output.Screen, exports: list[dict[str, Any]] | None) -> None:
+    """Name the datasets that hold rows of what is erased: nobody else can drop them."""
+    if exports is None:
+        what = "which datasets hold rows of it cannot be read"
+        screen.line(output.mark(None), what)
+    for one in exports or ():
+        screen.line(output.mark(None), f"drop its rows from dataset {one['export']}:")
+        for row in one["rows"]:
+            screen.line(f"  {row}")
 
 
 def _list(store: SessionStore, user: str | None) -> output.Result:

@@ -48,11 +48,13 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from refold.domain.access_log import AccessRecord
+    from refold.domain.envelope import Envelope
     from refold.projections.models import Spending
     from refold.store import SessionStore
 
 
 By = Literal["session", "user", "day"]
+Exports = Literal["events", "atif", "dataset"]
 
 
 def stats(
@@ -212,6 +214,17 @@ def export(
         "a new folder.  Without --out: to stdout.",
         of="PATH",
     ),
+    form: Exports = option(
+        "Write this format: events, a trajectory a session (atif), or a chat a session "
+        "of those who consented (dataset).",
+        "--format",
+        of="FORMAT",
+        default="events",
+    ),
+    consent: str | None = option(
+        "Consent that users in a dataset must have given.  Without it: training.",
+        of="SCOPE",
+    ),
 ) -> Result | None:
     """Export the log, or everything of a user.
 
@@ -220,23 +233,31 @@ def export(
     their digests in manifest.json: `refold verify --export` checks them.  What was
     redacted is in neither; the rest is plain text that only you can read.
     """
-    if out is not None and out.suffix != ".jsonl":
+    if form == "dataset" and (out is None or session is not None):
+        raise typer.BadParameter("a dataset needs --out, and takes no --session")
+    if consent is not None and form != "dataset":
+        raise typer.BadParameter("--consent is for --format dataset")
+    if form == "dataset" and out is not None:
+        return _dataset(call.store(), user, consent, out)
+    if out is not None and out.suffix != ".jsonl" and form == "events":
         return _of_user(call, user, session, out)
     store = call.store()
     found = sessions(store, user, session)
     names = [(info.user_id, info.session_id) for info in found]
+    lines = _WRITERS[form](store, names)
     if out is None:
-        for line in _lines(store, names):
+        for line in lines:
             write_line(line)
         return None
     count = 0
     with _written(out) as file:
-        for line in _lines(store, names):
+        for line in lines:
             file.write(line + b"\n")
             count += 1
-    of = f"{counted(count, 'event')} of {counted(len(names), 'session')}"
+    unit, units = _UNITS[form]
+    of = f"{counted(count, unit, units)} of {counted(len(names), 'session')}"
     return Result(
-        {"out": repaired(str(out))[0], "sessions": len(names), "events": count},
+        {"out": repaired(str(out))[0], "sessions": len(names), units: count},
         f"wrote {of} to {visible(str(out))}",
     )
 
@@ -258,14 +279,65 @@ def _of_user(call: Call, user: str | None, session: str | None, out: Path) -> Re
     )
 
 
-def _lines(store: SessionStore, names: list[tuple[str, str]]) -> Iterator[bytes]:
+Names = list[tuple[str, str]]
+
+
+def _read(store: SessionStore, user: str, session: str) -> Iterator[Envelope]:
     from refold.store.proofs.access_log import called
 
-    for user, session in names:
-        with called("export"):
-            entries = store.session(user_id=user, session_id=session).timeline()
-        for envelope in entries:
+    with called("export"):
+        return store.session(user_id=user, session_id=session).timeline()
+
+
+def _events(store: SessionStore, names: Names) -> Iterator[bytes]:
+    for name in names:
+        for envelope in _read(store, *name):
             yield orjson.dumps(envelope.to_json())
+
+
+def _trajectories(store: SessionStore, names: Names) -> Iterator[bytes]:
+    """A line for each session; those of its sub-agents stand in it."""
+    from refold.adapters.importers.atif import trajectory
+
+    for user in dict.fromkeys(user for user, _ in names):
+        there = [info.session_id for info in store.sessions(user)]
+        for of, session in names:
+            if of == user and session.rpartition("~")[0] not in there:
+                below = {
+                    name.removeprefix(f"{session}~"): _read(store, user, name)
+                    for name in there
+                    if name.startswith(f"{session}~")
+                }
+                made = trajectory(_read(store, user, session), session, below)
+                yield orjson.dumps(made)
+
+
+def _dataset(
+    store: SessionStore, user: str | None, consent: str | None, out: Path
+) -> Result:
+    from refold.adapters.importers.dataset import TRAINING, Dataset
+
+    made, count = Dataset(store, consent or TRAINING), 0
+    with _written(out) as file:
+        for row in made.rows(user):
+            file.write(orjson.dumps(row) + b"\n")
+            count += 1
+    told = f"{counted(count, 'row')} of {counted(len(made.users), 'user')}"
+    left = f"{counted(made.left, 'user')} without consent to {made.scope} left out"
+    return Result(
+        {
+            "out": repaired(str(out))[0],
+            "export": made.export_id,
+            "rows": count,
+            "users": len(made.users),
+            "left_out": made.left,
+        },
+        f"wrote {told} to {visible(str(out))}, {left}",
+    )
+
+
+_WRITERS: Final = {"events": _events, "atif": _trajectories}
+_UNITS: Final = {"events": ("event", "events"), "atif": ("trajectory", "trajectories")}
 
 
 @contextmanager
