@@ -64,6 +64,7 @@ GIVEN: Final[Mapping[str, Given]] = {
             "CREATE ROLE": SERVER,
         }
     ),
+    "docs/how-to/exchange.md": Given(before=ADA),
     "docs/how-to/retention.md": Given(before=ADA),
     "docs/how-to/summarize-with-claude.md": Given(before=ADA),
     "docs/how-to/tenants.md": Given(without={"CREATE DATABASE": SERVER}),

@@ -295,14 +295,14 @@ def made_by_refold() -> list[Event]:
 
 
 def test_events_of_any_type_come_back(tmp_path: Path) -> None:
-    written = trajectory(recorded(map(Draft, made_by_refold())), "s-1")
+    written: Any = trajectory(recorded(map(Draft, made_by_refold())), "s-1")
     check(written)
 
     assert events(read_one(write_document(tmp_path, written))) == made_by_refold()
 
 
 def test_calls_made_together_are_one_step_and_later_ones_another() -> None:
-    written = trajectory(recorded(map(Draft, made_by_refold())), "s-1")
+    written: Any = trajectory(recorded(map(Draft, made_by_refold())), "s-1")
 
     calling = [step for step in written["steps"] if "tool_calls" in step]
     assert [len(step["tool_calls"]) for step in calling] == [2, 1]

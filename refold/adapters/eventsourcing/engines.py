@@ -25,6 +25,7 @@ from refold.adapters.sql.libpq import Driver
 from refold.adapters.sql.postgres import PostgresDatabase, dropped_if_broken
 from refold.adapters.sql.recorder import Bell, Clock
 from refold.adapters.sql.sqlite import SqliteDatabase
+from refold.adapters.sql.tables import statements
 from refold.domain.errors import InvalidConfiguration, RefoldError, StoreUnavailable
 
 Before: TypeAlias = Callable[[Connection], None] | None
@@ -219,9 +220,7 @@ def _same_kind(cause: Exception) -> type[persistence.PersistenceError]:
 
 
 _BUSY_SECONDS: Final = 10
-_TAKE_PLACES: Final = """
-UPDATE es_positions SET last_id = last_id + ? WHERE name = ? RETURNING last_id
-"""
+_SQL: Final = statements("applications")
 
 
 class SqliteEvents(SqliteDatabase):
@@ -272,7 +271,7 @@ class SqliteEvents(SqliteDatabase):
 def _take_places(driver: sqlite3.Connection, table: Table, count: int) -> list[int]:
     if not count or not is_sequenced(table):
         return []
-    taken = driver.execute(_TAKE_PLACES, (count, table.name)).fetchall()
+    taken = driver.execute(_SQL["take_places"], (count, table.name)).fetchall()
     if not taken:
         raise no_position(table)
     ((last_id,),) = taken
@@ -295,28 +294,6 @@ def _plain(originator_id: UUID | str) -> str:
 
 
 _SCHEMA: Final = "refold_es"
-# The row stays locked until the commit: who takes later places commits later.
-_SEQUENCED: Final = """
-WITH place AS (
-  UPDATE {schema}.es_positions SET last_id = last_id + %(count)s
-  WHERE name = %(name)s
-  RETURNING last_id - %(count)s AS base, pg_notify(%(name)s, '')
-)
-INSERT INTO {table} ({columns})
-SELECT base + n, originator_id, originator_version, topic, state
-FROM place, {rows} WITH ORDINALITY
-  AS new (originator_id, originator_version, topic, state, n)
-RETURNING notification_id
-"""
-_PLAIN: Final = "INSERT INTO {table} ({columns}) SELECT * FROM {rows}"
-_ROWS: Final = (
-    "unnest(%(originators)b::{kind}[], %(versions)b::bigint[], %(topics)b::text[], "
-    "%(states)b::bytea[])"
-)
-_FIND: Final = """
-SELECT {what} FROM {table}
-WHERE originator_id = %s AND originator_version = %s AND state = %b
-"""
 
 
 class PostgresEvents(PostgresDatabase):
@@ -391,10 +368,10 @@ def _insert(driver: Driver, table: Table, rows: Sequence[Row]) -> list[int]:
         "schema": _SCHEMA,
         "table": _quoted(table),
         "columns": columns(table),
-        "rows": _ROWS.format(kind=kind),
+        "rows": _SQL["unnested"].format(kind=kind),
     }
     sequenced = is_sequenced(table)
-    statement = (_SEQUENCED if sequenced else _PLAIN).format(**parts)
+    statement = _SQL["sequenced" if sequenced else "plain"].format(**parts)
     values = {
         "count": len(rows),
         "name": table.name,
@@ -419,7 +396,7 @@ def _written(driver: Driver, table: Table, rows: Sequence[Row]) -> list[int] | N
     """
     first = rows[0]
     sequenced = is_sequenced(table)
-    statement = _FIND.format(
+    statement = _SQL["find"].format(
         what="notification_id" if sequenced else "0", table=_quoted(table)
     )
     values = (first.originator_id, first.originator_version, first.state)

@@ -20,7 +20,7 @@ from refold.adapters.eventsourcing.engines import Before, EventsDatabase, Row
 from refold.adapters.keys.ring import seal, unseal
 from refold.adapters.rows import pack, unpack
 from refold.adapters.sql.recorder import Following
-from refold.adapters.sql.tables import described
+from refold.adapters.sql.tables import described, statements
 from refold.domain.errors import KeyUnavailable
 from refold.opener import master_key
 
@@ -173,14 +173,6 @@ class Vault:
             f"the key of application {self._application!r} is not in es_keys",
             remedy="restore that table from the backup of its events",
         )
-
-
-_TRACK = """
-INSERT INTO {table} (application_name, notification_id) VALUES (:name, :id)
-ON CONFLICT (application_name) DO UPDATE SET notification_id = excluded.notification_id
-WHERE {table}.notification_id < excluded.notification_id
-RETURNING notification_id
-"""
 
 
 class SqlRecorder:
@@ -472,7 +464,8 @@ class SqlTrackingRecorder(SqlRecorder, persistence.TrackingRecorder):
     ) -> None:
         name = connection.dialect.identifier_preparer.format_table(self.tracking)
         values = {"name": tracking.application_name, "id": tracking.notification_id}
-        moved = connection.execute(sa.text(_TRACK.format(table=name)), values)
+        track = statements("applications")["track"].format(table=name)
+        moved = connection.execute(sa.text(track), values)
         if moved.first() is None:
             raise persistence.IntegrityError(
                 f"notification {tracking.notification_id} of "

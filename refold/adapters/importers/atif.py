@@ -31,6 +31,7 @@ from refold.domain.events import (
 from refold.projections.models import Usage
 
 VERSION: Final = "ATIF-v1.7"
+_WITH_SOUND: Final = "ATIF-v1.8"
 _PREFIX: Final = "ATIF-v"
 _HEADER: Final = frozenset(
     {"agent", "notes", "final_metrics", "extra", "trajectory_id", "schema_version"}
@@ -300,7 +301,7 @@ def trajectory(
         for name, run in (below or {}).items()
     ]
     header = {"schema_version": VERSION, "session_id": session_id, **made.header}
-    if not _known(header["schema_version"]):
+    if header["schema_version"] != _WITH_SOUND:
         header["schema_version"] = VERSION
     header.setdefault("agent", made.agent)
     header["steps"] = made.steps or [{"step_id": 1, "source": "system", "message": ""}]
@@ -309,10 +310,6 @@ def trajectory(
 
 
 _UNNAMED: Final = ""  # the id of a response without one
-
-
-def _known(version: Any) -> bool:
-    return isinstance(version, str) and version in (VERSION, "ATIF-v1.8")
 
 
 class _Written:

@@ -124,6 +124,4 @@ def _redaction(events: Iterable[Envelope]) -> JsonObject:
 def _outcome(events: Iterable[Envelope]) -> JsonObject:
     """How the run ended, if the log says."""
     ends = [one.payload for one in events if isinstance(one.payload, Outcome)]
-    if not ends:
-        return {}
-    return {"outcome": ends[-1].outcome, "reward": ends[-1].reward}
+    return {"outcome": ends[-1].outcome, "reward": ends[-1].reward} if ends else {}

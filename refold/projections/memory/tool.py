@@ -6,8 +6,11 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeGuard, get_args
+
+import orjson
 
 from refold.domain.canonical import canonical
 from refold.domain.events import JsonObject
@@ -37,27 +40,9 @@ _ABOUT: Final = (
 )
 
 # What the text of a result holds.
-OUTPUT_SCHEMA: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "memories": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "type": {"enum": ["declarative", "procedural"]},
-                    "content": {"type": "string"},
-                    "confidence": {"type": "number", "minimum": 0, "maximum": 1},
-                    "memory_id": {"type": "string"},
-                    "evidence": {"type": "array", "items": {"type": "string"}},
-                },
-                "required": ["type", "content", "confidence"],
-            },
-        },
-        "left_out": {"type": "integer"},
-    },
-    "required": ["memories"],
-}
+OUTPUT_SCHEMA: Final[JsonObject] = orjson.loads(
+    (files("refold.projections.memory") / "answer.schema.json").read_bytes()
+)
 
 
 def definition(user_id: str | None = None) -> JsonObject:

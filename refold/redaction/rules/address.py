@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 
 from refold.redaction.checks import Candidate
-from refold.redaction.rules.rule import InContext, Rule, load, pattern, words
+from refold.redaction.rules.rule import load, pattern, words
 
 _STREETS = words(
     "street avenue ave road rd boulevard blvd lane ln drive dr court ct place pl"
@@ -52,8 +51,6 @@ _HAN_END = "|".join(
     for n in range(1, 10)
 )
 
-_Address = partial(Rule, type="ADDRESS", priority=30)
-_Leaf = partial(InContext, type="ADDRESS", leaf=True, priority=30)
 
 ADDRESS_EN = load(globals(), "address_en")
 ADDRESS_CN = load(globals(), "address_cn")

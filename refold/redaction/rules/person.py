@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from refold.redaction.checks import Candidate
-from refold.redaction.rules.rule import Rule, load, pattern
+from refold.redaction.rules.rule import load, pattern
 
 _NOBODY = pattern(__name__, "_NOBODY")
 _NOT_A_NAME = pattern(__name__, "_NOT_A_NAME")
@@ -20,7 +18,5 @@ def person_zh(found: Candidate) -> bool:
     """A Chinese name; not what a form says of the field for it."""
     return not _NOT_A_NAME.search(found.value)
 
-
-_Person = partial(Rule, type="PERSON", priority=15)
 
 PERSON = load(globals(), "person")
