@@ -1,13 +1,16 @@
 """Who may do what on PostgreSQL: roles, the rows each of them sees, and their grants.
 
-A role has no right that is not written here, and sees no row of a table that is not.
+A role has no right that `rights.toml` does not give, and sees no row of other tables.
 Rights are grants (which verbs, which columns) and row-level security (which rows); the
 owner of the tables is held by neither, so a store with one role works as it did.
 """
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import psycopg
@@ -47,110 +50,40 @@ class Right(NamedTuple):
     columns: tuple[str, ...] = ()
 
 
-Rights = Sequence[Right]
-
-
-def _lock(rows: str, column: str) -> Right:
-    """Rows can be locked, which takes the right to update, and not be changed."""
-    return Right("UPDATE", rows, becoming=_NONE, columns=(column,))
-
-
-def _all(rows: str, *verbs: str) -> Rights:
-    return [Right(verb, rows) for verb in verbs]
-
-
-_READ_OWN: Final = _all(OWN, "SELECT")
-_READ_OWN_RECORDS: Final = _all(_OWN_RECORD, "SELECT")
-_READ_ALL: Final = _all(_ALL, "SELECT")
-_CHANGE_OWN: Final = _all(OWN, "SELECT", "INSERT", "UPDATE", "DELETE")
-_CHANGE_ALL: Final = _all(_ALL, "SELECT", "INSERT", "UPDATE", "DELETE")
-_STREAM: Final = ("user_id", "session_id", "stream", "seq")
-_MOVES: Final = (
-    *("seq", "hash", "status", "state", "key_check", "tokens"),
-    *("created_at", "updated_at"),
-)
-
 _LIVE: Final = "status IN ('open', 'closed')"  # neither frozen nor erased
-_NOTE: Final = [Right("INSERT")]  # of what was done: whoever does something says so
-_EVERY: Final = (
-    *("events", "heads", "blobs", "receipts", "views", "leases", "settings"),
-    *("subjects", "erasures", "certificates", "holds"),
-    *("leaves", "seals", "tree_heads", "accesses", "labels"),
+_ROWS: Final = {"": _ALL, "own": OWN, "own_record": _OWN_RECORD, "live": _LIVE}
+_RIGHT: Final = re.compile(
+    r"([A-Z]+)(?: ([a-z_]+))?(?: -> ([^()]+?))?(?: \(([a-z_, ]+)\))?"
 )
-RIGHTS: Final[Mapping[str, Mapping[str, Rights]]] = {
-    APP: {
-        "heads": [*_READ_OWN, _lock(OWN, "updated_at")],
-        "events": _READ_OWN,
-        "blobs": _READ_OWN,
-        "receipts": _READ_OWN,
-        "seals": _READ_OWN,
-        "views": _CHANGE_OWN,
-        "leases": _CHANGE_OWN,
-        "accesses": _CHANGE_OWN,
-        "labels": _CHANGE_OWN,
-        "audit": _NOTE,
-        "subjects": _READ_OWN_RECORDS,
-        "erasures": _READ_OWN_RECORDS,
-        "certificates": _READ_OWN_RECORDS,
-        "holds": _READ_OWN_RECORDS,
-        "settings": _READ_ALL,
-        "leaves": _READ_ALL,
-        "tree_heads": _READ_ALL,
-    },
-    WRITER: {
-        "events": [Right("SELECT", columns=(*_STREAM, "hash")), Right("INSERT")],
-        "heads": [
-            Right("SELECT"),
-            Right("INSERT", becoming="status <> 'erased'"),
-            Right("UPDATE", _LIVE, _LIVE, _MOVES),
-        ],
-        "blobs": [Right("INSERT")],
-        "receipts": [Right("SELECT"), Right("INSERT")],
-        "subjects": [
-            Right("SELECT"),
-            Right("INSERT", becoming="status = 'live' AND ref = user_ref"),
-            _lock(_ALL, "epoch"),
-        ],
-    },
-    SEALER: {
-        "events": [Right("SELECT", columns=(*_STREAM, "position", "event_id", "hash"))],
-        "heads": [
-            Right("SELECT", columns=(*_STREAM, "hash", "status")),
-            _lock(_ALL, "updated_at"),
-        ],
-        "audit": _NOTE,
-        "receipts": _READ_ALL,
-        "settings": _READ_ALL,
-        "leaves": _all(_ALL, "SELECT", "INSERT"),
-        "seals": _all(_ALL, "SELECT", "INSERT"),
-        "tree_heads": _all(_ALL, "SELECT", "INSERT"),
-    },
-    ERASER: {
-        "events": [
-            *_all(_ALL, "SELECT", "INSERT", "DELETE"),
-            Right("UPDATE", columns=("body", "first_digest")),
-        ],
-        "heads": _CHANGE_ALL,
-        "blobs": _CHANGE_ALL,
-        "receipts": _CHANGE_ALL,
-        "views": _CHANGE_ALL,
-        "leases": _CHANGE_ALL,
-        "accesses": _CHANGE_ALL,
-        "labels": _CHANGE_ALL,
-        "audit": _CHANGE_ALL,
-        "seals": _CHANGE_ALL,
-        "subjects": _CHANGE_ALL,
-        "erasures": _CHANGE_ALL,
-        "certificates": _all(_ALL, "SELECT", "INSERT"),
-        "holds": _CHANGE_ALL,
-        "leaves": [*_READ_ALL, Right("UPDATE", columns=("erasure",))],
-        "tree_heads": _READ_ALL,
-        "settings": _all(_ALL, "SELECT", "INSERT", "UPDATE"),
-    },
-    AUDITOR: {**dict.fromkeys(_EVERY, _READ_ALL), "audit": [*_READ_ALL, *_NOTE]},
-}
+_CHANGE: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
+def _rights(told: str) -> Iterator[Right]:
+    """The rights that a text in ``rights.toml`` gives."""
+    found = _RIGHT.fullmatch(told)
+    if found is None:
+        raise ValueError(f"rights.toml: {told!r} is no right")
+    verb, rows, becoming, columns = found.groups("")
+    names = tuple(columns.split(", ")) if columns else ()
+    if verb == "LOCK":
+        verb, becoming = "UPDATE", _NONE
+    for one in _CHANGE if verb == "ALL" else (verb,):
+        yield Right(one, _ROWS[rows], becoming, names)
+
+
+def _read() -> Mapping[str, Mapping[str, Sequence[Right]]]:
+    file = files("refold.adapters.sql").joinpath("data", "rights.toml")
+    return {
+        role: {
+            table: [right for one in texts for right in _rights(one)]
+            for table, texts in of.items()
+        }
+        for role, of in tomllib.loads(file.read_text("utf-8")).items()
+    }
+
+
+# What each role may, by table.
+RIGHTS: Final = _read()
 _SQL: Final = tables.statements("roles")
 
 
