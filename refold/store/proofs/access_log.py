@@ -398,26 +398,23 @@ def _whom(method: Callable[..., Any]) -> _Whom:
 
 _LOAD: Final = Call("session_load")
 
+
+def _each(names: str, call: Call) -> dict[str, Call]:
+    return dict.fromkeys(names.split(), call)
+
+
 CALLS: Final[Mapping[str, Mapping[str, Call]]] = {
     "Session": {
         "head": Call("session_load", lambda head: (head.seq, NOTHING)),
-        "events": _LOAD,
-        "pages": _LOAD,
-        "derived": _LOAD,
-        "timeline": _LOAD,
+        **_each("events pages derived timeline items fold follow", _LOAD),
         "streams": Call("session_load", "streams"),
-        "items": _LOAD,
-        "fold": Call("session_load"),
-        "follow": _LOAD,
         "would_store": Call("session_load", "items"),
         "delete": Call("erasure", named=False),
         "state": Call("session_load", "keys"),
         "blob": Call("session_blob"),
         "open_calls": Call("session_load", "calls"),
         "labels": Call("session_load", "labels"),
-        "context": Call("session_context", _of_view),
-        "prepare": Call("session_context", _of_view),
-        "revealed": Call("session_context", _of_view),
+        **_each("context prepare revealed", Call("session_context", _of_view)),
         "reveal": Call("session_load", "arguments"),
         "advice": Call("memory_load"),
         "replay": Call("session_replay", "requests"),
@@ -428,14 +425,11 @@ CALLS: Final[Mapping[str, Mapping[str, Call]]] = {
         "stats": Call("session_stats", "figures"),
         "catch_up": Call("session_catch_up", "views"),
         "review": Call("session_review"),
-        "compact": Call("compaction", if_it_fails=True),
-        "compactor": Call("compaction", if_it_fails=True),
+        **_each("compact compactor", Call("compaction", if_it_fails=True)),
     },
     "User": {"status": Call("memory_load", "scopes")},
     "Memories": {
-        "of": Call("memory_load"),
-        "profile": Call("memory_load"),
-        "advice": Call("memory_load"),
+        **_each("of profile advice", Call("memory_load")),
         "shared": Call("memory_load", named=False),
     },
     "Reviews": {"list": Call("review_list", "questions")},
@@ -447,8 +441,7 @@ CALLS: Final[Mapping[str, Mapping[str, Call]]] = {
     "SessionStore": {
         "sessions": Call("session_list", "sessions"),
         "search": Call("search", "events"),
-        "stats": Call("stats", "figures"),
-        "costs": Call("stats", "figures"),
+        **_each("stats costs", Call("stats", "figures")),
         "catch_up": Call("catch_up", "views"),
         "recheck": Call("recheck", "sessions"),
         "reredact": Call("reredact", "sessions"),
@@ -460,8 +453,7 @@ CALLS: Final[Mapping[str, Mapping[str, Call]]] = {
         "erase": Call("erasure", named=False),
     },
     "Keys": {
-        "rotate_master": Call("key_rotation", "keys"),
-        "rotate_user": Call("key_rotation", "keys"),
+        **_each("rotate_master rotate_user", Call("key_rotation", "keys")),
         "rotate_session": Call("key_rotation"),
         "status": Call("key_status", "figures"),
     },

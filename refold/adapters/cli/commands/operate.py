@@ -10,11 +10,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import orjson
@@ -24,10 +21,8 @@ from refold.adapters.cli.options import (
     Call,
     SomeSession,
     SomeUser,
-    argument,
     duration,
     flag,
-    given,
     option,
     sessions,
 )
@@ -395,70 +390,18 @@ def schema(
     return Result({"engine": name, "statements": statements}, "\n".join(said))
 
 
-Subject = Literal["redaction", "store", "memory", "compaction"]
-"""What can be measured."""
-
-
-# Of these a list is asked for, which typer takes of no Literal.
-Part = StrEnum("Part", ["append", "load", "import", "read", "fold"])
-Engine = StrEnum("Engine", ["postgresql", "sqlite-full", "sqlite-normal"])
-
-
-def bench(
-    subject: Subject = argument("redaction, store, memory, compaction.", of="WHAT"),
-    quick: bool = flag("Take a few minutes: fewer rounds, less data."),
-    data: Path | None = option(
-        "Also use this folder of labelled data or transcripts.", of="DIR"
-    ),
-    laws: int | None = option(
-        "redaction: number of generated cases for the laws.", of="N"
-    ),
-    misses: bool | None = option(
-        "redaction: write what was missed to --json.", "--misses"
-    ),
-    events: int | None = option(
-        "store: number of events in the longest session.", of="N", min=1
-    ),
-    only: list[Part] | None = option("store: only this part; repeat for more."),
-    engines: list[Engine] | None = option(
-        "store: only this engine; repeat for more.", "--engine"
-    ),
-    json: Path | None = option("Write the figures as JSON.", of="FILE"),
-    plot: Path | None = option("Draw the figures as a PNG.", of="FILE"),
-    markdown: Path | None = option(
-        "Replace the results between the marks of a page.", of="FILE"
-    ),
-) -> None:
-    """Run the benchmarks of redaction, store, memory or compaction.
-
-    Measures other tools on the same data.  Needs a checkout of Refold.  Exits with 1
-    if something that must hold does not.
-    """
-    chosen = given(locals())
-    del chosen["subject"]
-    run = _benchmark(subject)
-    known = {field.name for field in fields(run.Options)}
-    for name in chosen:
-        if name not in known:
-            raise typer.BadParameter(
-                f"the benchmark of {subject} does not use it: leave it out",
-                param_hint="--engine" if name == "engines" else f"--{name}",
-            )
-    code: int = run.run(run.Options(**chosen))
-    if code:
-        raise typer.Exit(code)
-
-
-def _benchmark(subject: Subject) -> ModuleType:
-    """The benchmark's module; it is part of a checkout, not of what is installed."""
+def __getattr__(name: str) -> Any:
+    """``bench`` is part of a checkout, not of what is installed."""
     import refold
 
+    if name != "bench":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     checkout = Path(refold.__file__).parents[1]
-    if not (checkout / "benchmarks" / subject / "run.py").exists():
+    if not (checkout / "benchmarks" / "command.py").exists():
         raise RefoldError(
-            f"the benchmark of {subject} is not installed: run it from a checkout of "
-            "Refold, installed there with `pip install -e .`"
+            "the benchmarks are not installed: run them from a checkout of Refold, "
+            "installed there with `pip install -e .`"
         )
     if str(checkout) not in sys.path:
         sys.path.append(str(checkout))
-    return importlib.import_module(f"benchmarks.{subject}.run")
+    return importlib.import_module("benchmarks.command").bench
