@@ -6,57 +6,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from refold.redaction.checks import Candidate
-    from refold.redaction.chokepoint import redact_payload, skipped
-    from refold.redaction.guard import Guarded, Limits, TooLarge, guard
-    from refold.redaction.pieces import (
-        RedactingFilter,
-        RedactingWriter,
-        StreamRedactor,
-        redacted_lines,
+    from refold.redaction.checks import Candidate as Candidate
+    from refold.redaction.chokepoint import (
+        redact_payload as redact_payload,
+        skipped as skipped,
     )
-    from refold.redaction.plan import Plan, Span
-    from refold.redaction.policy import Policy, PolicyError
-    from refold.redaction.redactor import Redactor
-    from refold.redaction.registered import Registered
-    from refold.redaction.rules import DEFAULT_RULES
-    from refold.redaction.rules.rule import Rule
+    from refold.redaction.guard import (
+        Guarded as Guarded,
+        Limits as Limits,
+        TooLarge as TooLarge,
+        guard as guard,
+    )
+    from refold.redaction.pieces import (
+        RedactingFilter as RedactingFilter,
+        RedactingWriter as RedactingWriter,
+        StreamRedactor as StreamRedactor,
+        redacted_lines as redacted_lines,
+    )
+    from refold.redaction.plan import Plan as Plan, Span as Span
+    from refold.redaction.policy import Policy as Policy, PolicyError as PolicyError
+    from refold.redaction.redactor import Redactor as Redactor
+    from refold.redaction.registered import Registered as Registered
+    from refold.redaction.rules import DEFAULT_RULES as DEFAULT_RULES
+    from refold.redaction.rules.rule import Rule as Rule
     from refold.redaction.values import (
-        NO_SKIP,
-        JsonObject,
-        JsonValue,
-        RedactionError,
-        Skip,
-        Tally,
+        NO_SKIP as NO_SKIP,
+        JsonObject as JsonObject,
+        JsonValue as JsonValue,
+        RedactionError as RedactionError,
+        Skip as Skip,
+        Tally as Tally,
     )
 
-__all__ = [
-    "DEFAULT_RULES",
-    "NO_SKIP",
-    "Candidate",
-    "Guarded",
-    "JsonObject",
-    "JsonValue",
-    "Limits",
-    "Plan",
-    "Policy",
-    "PolicyError",
-    "RedactingFilter",
-    "RedactingWriter",
-    "RedactionError",
-    "Redactor",
-    "Registered",
-    "Rule",
-    "Skip",
-    "Span",
-    "StreamRedactor",
-    "Tally",
-    "TooLarge",
-    "guard",
-    "redact_payload",
-    "redacted_lines",
-    "skipped",
-]
 _PLACES: Final = {
     "chokepoint": ("redact_payload", "skipped"),
     "guard": ("Guarded", "Limits", "TooLarge", "guard"),
@@ -76,6 +57,7 @@ _PLACES: Final = {
     "values": ("NO_SKIP", "JsonObject", "JsonValue", "RedactionError", "Skip", "Tally"),
 }
 _PLACE: Final = {name: place for place, names in _PLACES.items() for name in names}
+__all__ = sorted(_PLACE)
 
 
 def __getattr__(name: str) -> Any:

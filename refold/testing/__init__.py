@@ -9,43 +9,26 @@ The suite uses nothing but the port, and fails on a log that does nothing.
 """
 
 from refold.testing.erasure import (
-    ErasuresContract,
-    RepairsContract,
-    RetentionContract,
-    SealsContract,
+    ErasuresContract as ErasuresContract,
+    RepairsContract as RepairsContract,
+    RetentionContract as RetentionContract,
+    SealsContract as SealsContract,
 )
 from refold.testing.event_log import (
-    ADA,
-    BOB,
-    NOW,
-    EventLogContract,
-    append_to,
-    memory_database,
-    memory_log,
-    memory_recorder,
-    said,
-    texts,
-    write,
+    ADA as ADA,
+    BOB as BOB,
+    NOW as NOW,
+    EventLogContract as EventLogContract,
+    append_to as append_to,
+    memory_database as memory_database,
+    memory_log as memory_log,
+    memory_recorder as memory_recorder,
+    said as said,
+    texts as texts,
+    write as write,
 )
-from refold.testing.ports import AccessSinkContract, AnchorContract, MasterKeyContract
-
-__all__ = [
-    "ADA",
-    "BOB",
-    "NOW",
-    "AccessSinkContract",
-    "AnchorContract",
-    "ErasuresContract",
-    "EventLogContract",
-    "MasterKeyContract",
-    "RepairsContract",
-    "RetentionContract",
-    "SealsContract",
-    "append_to",
-    "memory_database",
-    "memory_log",
-    "memory_recorder",
-    "said",
-    "texts",
-    "write",
-]
+from refold.testing.ports import (
+    AccessSinkContract as AccessSinkContract,
+    AnchorContract as AnchorContract,
+    MasterKeyContract as MasterKeyContract,
+)

@@ -36,6 +36,7 @@ _APART: Final = re.compile(rf"(?<![A-Za-z0-9_-]){SECRET}(?![A-Za-z0-9_-])")
 _REDACTOR: Final = Redactor(Plan(engine="stdlib"))
 _DOCUMENTS: Final[Mapping[str, Any]] = {
     "claude-code": samples.CLAUDE_CODE,
+    "codex": samples.CODEX,
     "openai": samples.OPENAI,
     "anthropic": samples.ANTHROPIC,
     "tau-bench": samples.TAU_BENCH,

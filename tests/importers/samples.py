@@ -320,9 +320,9 @@ REFOLD: list[Entry] = [
 
 
 def write_sample(folder: Path, form: str) -> Path:
-    if form in ("claude-code", "refold"):
-        entries: Sequence[Any] = CLAUDE_CODE if form == "claude-code" else REFOLD
-        return write_lines(folder, entries)
+    lines = {"claude-code": CLAUDE_CODE, "codex": CODEX, "refold": REFOLD}
+    if form in lines:
+        return write_lines(folder, lines[form])
     documents: dict[str, Any] = {
         "openai": OPENAI,
         "anthropic": ANTHROPIC,
@@ -421,3 +421,74 @@ ATIF: Entry = {
 }
 for _number, _step in enumerate(ATIF["steps"], start=1):
     _step |= {"step_id": _number, "timestamp": f"2026-01-01T00:00:0{_number}Z"}
+
+
+def _line(kind: str, **payload: Any) -> Entry:
+    return {"timestamp": "2026-01-01T00:00:00Z", "type": kind, "payload": payload}
+
+
+def _spent() -> Entry:
+    last = {"input_tokens": 100, "cached_input_tokens": 60, "output_tokens": 7}
+    info = {"total_token_usage": {"total_tokens": 107}, "last_token_usage": last}
+    return _line("event_msg", type="token_count", info=info)
+
+
+CODEX: list[Entry] = [
+    _line("session_meta", id="019a-run", base_instructions={"text": "You are Codex."}),
+    _line("turn_context", model="gpt-5-codex"),
+    _line(
+        "response_item",
+        type="message",
+        role="developer",
+        content=[
+            {"type": "input_text", "text": "<permissions>on request</permissions>"}
+        ],
+    ),
+    _line(
+        "response_item",
+        type="message",
+        role="user",
+        content=[{"type": "input_text", "text": "Fix it."}],
+    ),
+    _line("event_msg", type="user_message", message="Fix it."),
+    _line(
+        "response_item",
+        type="reasoning",
+        summary=[{"type": "summary_text", "text": "I look first."}],
+        encrypted_content="b3BhcXVl",
+    ),
+    _line(
+        "response_item",
+        type="function_call",
+        call_id="c1",
+        name="shell",
+        arguments='{"command":["ls"]}',
+    ),
+    _line(
+        "response_item",
+        type="function_call_output",
+        call_id="c1",
+        output='{"output":"no","metadata":{"exit_code":1,"duration_seconds":0.5}}',
+    ),
+    _spent(),
+    _spent(),
+    _line(
+        "response_item",
+        type="custom_tool_call",
+        call_id="c2",
+        name="apply_patch",
+        input="*** Begin Patch",
+    ),
+    _line(
+        "response_item", type="custom_tool_call_output", call_id="c2", output="Done!"
+    ),
+    _line("compacted", message="So far: fixed.", replacement_history=[{"a": 1}]),
+    _line(
+        "response_item",
+        type="message",
+        role="assistant",
+        content=[{"type": "output_text", "text": "Fixed."}],
+    ),
+    _line("event_msg", type="agent_message", message="Fixed."),
+    _line("event_msg", type="turn_aborted", reason="interrupted"),
+]

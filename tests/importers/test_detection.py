@@ -27,6 +27,7 @@ def test_the_formats_are_those_of_the_command_line() -> None:
     assert FORMATS == (
         "auto",
         "claude-code",
+        "codex",
         "openai",
         "anthropic",
         "tau-bench",

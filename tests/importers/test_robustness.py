@@ -44,6 +44,7 @@ ODD = st.sampled_from(
 )
 DOCUMENTS: dict[str, Any] = {
     "claude-code": samples.CLAUDE_CODE,
+    "codex": samples.CODEX,
     "openai": samples.OPENAI,
     "anthropic": samples.ANTHROPIC,
     "tau-bench": samples.TAU_BENCH,

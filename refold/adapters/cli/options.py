@@ -157,6 +157,7 @@ SummarizerModel = Annotated[
 Transcripts = Literal[
     "auto",
     "claude-code",
+    "codex",
     "openai",
     "anthropic",
     "tau-bench",

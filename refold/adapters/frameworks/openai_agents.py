@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from refold.adapters.frameworks import as_stored, erased, needed, settled, unstored
-from refold.adapters.importers import base, messages, openai
+from refold.adapters.importers import base, openai
 from refold.domain.envelope import Draft, Format, Native
 from refold.domain.errors import StaleSession
 from refold.projections.context.compaction import Summarizer
@@ -24,24 +24,9 @@ T = TypeVar("T")
 
 
 def _view(kind: str, item: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
-    if kind == "item":
-        yield from base.typed(_found(item, calls), base.Origin(""))
-
-
-def _found(item: dict[str, Any], calls: Mapping[str, Any]) -> Iterator[base.Found]:
-    kind, call_id = str(item.get("type") or "message"), item.get("call_id")
-    if kind == "message":
-        yield from openai.found(messages.Message("", 0, item), openai.UnnamedCalls())
-    elif kind == "reasoning":
-        texts = [part["text"] for part in item.get("summary") or ()]
-        thinking = [{"type": "thinking", "thinking": text} for text in texts]
-        yield from messages.answered([], thinking)
-    elif kind.endswith("_call") and call_id:
-        given = item.get("arguments", item.get("input", item.get("action")))
-        made = {"name": item.get("name") or kind, "arguments": given}
-        yield from openai.call_of(call_id, made, "")
-    elif kind.endswith("_output") and call_id and call_id in calls:
-        yield messages.returned(call_id, item.get("output"))
+    waited = "output" not in item or item.get("call_id") in calls
+    if kind == "item" and waited:
+        yield from base.typed(openai.response_item(item), base.Origin(""))
 
 
 FORMAT = Format("openai-agents", _view, lambda _: "item")

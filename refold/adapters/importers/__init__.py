@@ -19,6 +19,7 @@ from refold.adapters.importers.base import (
     shown,
 )
 from refold.adapters.importers.claude_code import ClaudeCode
+from refold.adapters.importers.codex import Codex
 from refold.adapters.importers.inspect import Inspect
 from refold.adapters.importers.letta import Letta
 from refold.adapters.importers.openai import OpenAI
@@ -32,6 +33,7 @@ __all__ = ["FORMATS", "Named", "Outline", "Skipped", "Transcript", "named", "rea
 
 IMPORTERS: tuple[Importer, ...] = (
     ClaudeCode(),
+    Codex(),
     OpenAI(),
     Anthropic(),
     TauBench(),

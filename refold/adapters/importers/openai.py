@@ -182,6 +182,24 @@ def call_of(call_id: str, made: dict[str, Any], place: str) -> Iterator[base.Fou
     yield base.placed(messages.called(call_id, made.get("name"), arguments), place)
 
 
+def response_item(item: dict[str, Any]) -> Iterator[base.Found]:
+    """The events of an item of the Responses API; none of what has no text."""
+    kind, call_id = str(item.get("type") or "message"), base.text(item.get("call_id"))
+    if kind == "message":
+        yield from found(messages.Message("", 0, item), UnnamedCalls())
+    elif kind == "reasoning":
+        parts = item.get("summary") or item.get("content")
+        told = map(base.text, (part.get("text") for part in base.sequence(parts)))
+        thinking: list[JsonObject] = [{"type": "thinking", "thinking": t} for t in told]
+        yield from messages.answered([], [one for one in thinking if one["thinking"]])
+    elif kind.endswith("_call") and call_id:
+        given = item.get("arguments", item.get("input", item.get("action")))
+        made = {"name": item.get("name") or kind, "arguments": given}
+        yield from call_of(call_id, made, "")
+    elif kind.endswith("_output") and call_id:
+        yield messages.returned(call_id, item.get("output"))
+
+
 def _spoken(value: dict[str, Any]) -> list[str]:
     content = value.get("content")
     if isinstance(content, str):

@@ -1,0 +1,137 @@
+"""Codex's rollouts: what was sent to the model and came back, a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from refold.adapters.importers import base, messages, openai
+
+_AGAIN: Final = frozenset({"user_message", "agent_message", "agent_reasoning"})
+_BROKEN: Final = frozenset({"error", "stream_error", "turn_aborted"})
+_OPAQUE: Final = frozenset({"compaction", "compaction_summary", "web_search_call"})
+_OF_CLIENT: Final = "record of the client, no message"
+
+
+class Codex:
+    """Reads a session's file, also of the time when its lines had no frame."""
+
+    name = "codex"
+
+    def recognises(self, source: base.Source) -> bool:
+        """Whether the first line tells of a session, framed or not."""
+        lines = (base.mapping(line.value) for line in source.lines())
+        first = next(lines, {})
+        if "type" in first:
+            return first["type"] == "session_meta" and "payload" in first
+        framed = {"id", "timestamp"} <= first.keys()
+        return framed and bool(next(lines, {}).keys() & {"type", "record_type"})
+
+    def read(self, source: base.Source) -> Iterator[base.Transcript]:
+        """The session as one transcript, named as Codex names it."""
+        reading = _Rollout(base.Recording(self.name, source.name))
+        for line in source.lines():
+            reading.line(line.number, base.mapping(line.value))
+        yield reading.transcript()
+
+
+class _Rollout:
+    def __init__(self, recording: base.Recording) -> None:
+        self._recording, self._session, self._parent = recording, "", ""
+        self._model: str | None = None
+        self._spent: Any = None
+
+    def transcript(self) -> base.Transcript:
+        name = f"{self._parent}~{self._session}" if self._parent else self._session
+        parent = self._parent or None
+        return self._recording.transcript(base.session_name(name), parent=parent)
+
+    def line(self, number: int, entry: dict[str, Any]) -> None:
+        kind, told = entry.get("type"), entry.get("payload")
+        if not isinstance(told, dict):  # as the first versions wrote it
+            kind, told = "response_item" if kind else "session_meta", entry
+        origin = base.Origin(f"line {number}", ts=base.moment(entry.get("timestamp")))
+        if kind == "turn_context":
+            self._model = base.text(told.get("model")) or self._model
+        elif kind == "response_item":
+            self._item(told, origin)
+        elif kind == "event_msg":
+            self._event(told, origin)
+        else:
+            self._recording.take(self._about(str(kind), told), origin)
+
+    def _about(self, kind: str, told: dict[str, Any]) -> Iterator[base.Found]:
+        """How the session began, and what became of its context."""
+        if kind == "compacted":
+            edit = {"type": kind, "message": told.get("message")}
+            yield base.Piece("provider_edit", {"edits": [edit]})
+            if told.get("replacement_history"):
+                yield base.Skipped("", "history told again after a compaction")
+        elif kind != "session_meta" or "record_type" in told:
+            yield base.Skipped("", _OF_CLIENT)
+        else:
+            if not self._session:  # a fork has the record of its origin, too
+                self._session = base.session_name(told.get("id"))
+                spawned = base.mapping(base.mapping(told.get("source")).get("subagent"))
+                by = base.mapping(spawned.get("thread_spawn")).get("parent_thread_id")
+                self._parent = base.session_name(by)
+            prompt = base.mapping(told.get("base_instructions")).get("text")
+            if prompt := base.text(prompt) or base.text(told.get("instructions")):
+                yield messages.system(prompt)
+
+    def _item(self, item: dict[str, Any], origin: base.Origin) -> None:
+        role = item.get("role")
+        if role in ("developer", "system"):  # of the client, beside its system prompt
+            origin = replace(origin, source={"meta": True, "role": role})
+            item = {**item, "role": "user"}
+        elif role != "user":
+            origin = replace(origin, model=self._model)
+        kind = base.text(item.get("type")) or ""
+        found = [*openai.response_item(item)]
+        if kind.endswith("_output") and found:
+            found = [_returned(item)]
+        elif kind in _OPAQUE:
+            found = [base.Piece("provider_edit", {"blocks": [item]})]
+        why = f"item without a text: {base.shown(kind)}"
+        self._recording.take(found or [base.Skipped("", why)], origin)
+
+    def _event(self, told: dict[str, Any], origin: base.Origin) -> None:
+        """What the client noted: the tokens of an answer, and what broke it off."""
+        kind = base.text(told.get("type")) or ""
+        if kind == "token_count":
+            self._spend(base.mapping(told.get("info")), origin)
+        elif kind in _BROKEN:
+            why = base.text(told.get("message")) or base.text(told.get("reason")) or ""
+            fields = {"code": kind, "message": why, "where": "codex"}
+            self._recording.take([base.Piece("error", fields)], origin)
+        elif kind not in _AGAIN:
+            self._recording.skip(_OF_CLIENT, origin.place)
+
+    def _spend(self, info: dict[str, Any], origin: base.Origin) -> None:
+        """Record an answer's tokens; the same count is told again and again."""
+        total, last = info.get("total_token_usage"), info.get("last_token_usage")
+        if total == self._spent or not isinstance(last, dict):
+            return
+        self._spent = total
+        given, read, made = (
+            int(base.number(last.get(f"{name}_tokens")) or 0)
+            for name in ("input", "cached_input", "output")
+        )
+        usage = {"input_tokens": max(given - read, 0), "output_tokens": made}
+        usage["cache_read_input_tokens"] = read
+        item = {"format": Codex.name, "kind": "token_count", "value": last}
+        counted = replace(origin, model=self._model, usage={**usage})
+        self._recording.take([base.Piece("item", item)], counted)
+
+
+def _returned(item: dict[str, Any]) -> base.Piece:
+    """A result; commands say in JSON how they ended, and after how many seconds."""
+    content = given = item.get("output")
+    if isinstance(given, dict) and "content" in given:
+        content = given["content"]
+    told = base.parsed(content)[0] if isinstance(content, str) else None
+    ended = base.mapping(base.mapping(told).get("metadata"))
+    failed = base.mapping(given).get("success") is False or ended.get("exit_code")
+    took = base.milliseconds(ended.get("duration_seconds"), per_unit=1000.0)
+    return messages.returned(item["call_id"], content, failed=bool(failed), took=took)

@@ -1,0 +1,150 @@
+"""Codex's rollouts become events, from today's lines and those of old versions."""
+
+from pathlib import Path
+from typing import Any
+
+from refold.domain.events import (
+    AgentError,
+    AgentResponse,
+    Item,
+    ProviderEdit,
+    SystemPrompt,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    UserInput,
+)
+from refold.projections.models import answers
+from tests.importers.samples import CODEX, events, kinds, read_one, reasons, write_lines
+from tests.importers.test_atif import recorded
+
+
+def framed(kind: str, **payload: Any) -> dict[str, Any]:
+    return {"timestamp": "2026-01-01T00:00:00Z", "type": kind, "payload": payload}
+
+
+META = framed("session_meta", id="run-1", cwd="/w")
+
+
+def test_a_rollout_is_one_session(tmp_path: Path) -> None:
+    transcript = read_one(write_lines(tmp_path, CODEX, "rollout-1.jsonl"))
+
+    assert (transcript.session_id, transcript.format) == ("019a-run", "codex")
+    assert events(transcript) == [
+        SystemPrompt(text="You are Codex."),
+        UserInput(text="<permissions>on request</permissions>"),
+        UserInput(text="Fix it."),
+        AgentResponse(thinking=(Thinking(thinking="I look first."),)),
+        ToolCall(call_id="c1", tool_name="shell", arguments={"command": ["ls"]}),
+        ToolResult(
+            call_id="c1",
+            tool_name="shell",
+            content='{"output":"no","metadata":{"exit_code":1,"duration_seconds":0.5}}',
+            status="error",
+            duration_ms=500,
+        ),
+        Item(
+            format="codex",
+            kind="token_count",
+            value={"input_tokens": 100, "cached_input_tokens": 60, "output_tokens": 7},
+        ),
+        ToolCall(call_id="c2", tool_name="apply_patch", arguments="*** Begin Patch"),
+        ToolResult(call_id="c2", tool_name="apply_patch", content="Done!"),
+        ProviderEdit(edits=({"type": "compacted", "message": "So far: fixed."},)),
+        AgentResponse(text="Fixed."),
+        AgentError(code="turn_aborted", message="interrupted", where="codex"),
+    ]
+    injected = transcript.drafts[1].meta.source
+    assert injected is not None
+    assert injected["meta"] is True
+    assert transcript.drafts[3].meta.model == "gpt-5-codex"
+
+
+def test_what_is_told_twice_is_imported_once(tmp_path: Path) -> None:
+    transcript = read_one(write_lines(tmp_path, CODEX, "rollout-1.jsonl"))
+
+    assert list(reasons(transcript).values()) == [
+        "history told again after a compaction",
+    ]
+
+
+def test_tokens_of_an_answer_count_once(tmp_path: Path) -> None:
+    (answer,) = answers(recorded(read_one(write_lines(tmp_path, CODEX)).drafts))
+
+    assert (answer.usage.input, answer.usage.read, answer.usage.output) == (40, 60, 7)
+    assert answer.model == "gpt-5-codex"
+
+
+def test_lines_without_a_frame_are_read(tmp_path: Path) -> None:
+    lines = [
+        {
+            "id": "old-1",
+            "timestamp": "2025-05-01T00:00:00Z",
+            "instructions": "Be kind.",
+        },
+        {"record_type": "state"},
+        {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": "Hi."}],
+        },
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {
+            "type": "function_call_output",
+            "call_id": "c",
+            "output": {"content": "no", "success": False},
+        },
+    ]
+
+    transcript = read_one(write_lines(tmp_path, lines))
+
+    assert transcript.session_id == "old-1"
+    assert kinds(transcript) == ["system", "user_input", "tool_call", "tool_result"]
+    result = events(transcript)[-1]
+    assert isinstance(result, ToolResult)
+    assert (result.content, result.status) == ("no", "error")
+
+
+def test_a_sub_agents_rollout_belongs_to_its_session(tmp_path: Path) -> None:
+    spawned = {"thread_spawn": {"parent_thread_id": "main", "depth": 1}}
+    meta = framed("session_meta", id="child", source={"subagent": spawned})
+    said = framed("response_item", type="message", role="user", content="Do it.")
+
+    transcript = read_one(write_lines(tmp_path, [meta, said]))
+
+    assert transcript.session_id == "main~child"
+    assert transcript.parent_session_id == "main"
+
+
+def test_what_only_the_provider_reads_stays_as_it_is(tmp_path: Path) -> None:
+    search = {
+        "type": "web_search_call",
+        "action": {"query": "x"},
+        "status": "completed",
+    }
+    opaque = {"type": "compaction", "encrypted_content": "b3BhcXVl"}
+    lines = [META, framed("response_item", **search), framed("response_item", **opaque)]
+
+    transcript = read_one(write_lines(tmp_path, lines))
+
+    assert events(transcript) == [
+        ProviderEdit(blocks=(search,)),
+        ProviderEdit(blocks=(opaque,)),
+    ]
+
+
+def test_other_records_are_said_to_be_left_out(tmp_path: Path) -> None:
+    lines = [
+        META,
+        framed("event_msg", type="task_started"),
+        framed("response_item", type="ghost_snapshot"),
+        framed("world_state", files=3),
+    ]
+
+    transcript = read_one(write_lines(tmp_path, lines, "r.jsonl"))
+
+    assert reasons(transcript) == {
+        "r.jsonl line 2": "record of the client, no message",
+        "r.jsonl line 3": "item without a text: ghost_snapshot",
+        "r.jsonl line 4": "record of the client, no message",
+    }
