@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
 
+import refold
 from refold.adapters import importers
 from refold.adapters.importers.atif import trajectory
 from refold.domain.envelope import Draft, Envelope
@@ -138,6 +139,23 @@ def test_what_was_read_is_written_as_it_was(tmp_path: Path) -> None:
     for step in below["steps"]:
         del step["timestamp"]
     assert found == samples.ATIF
+
+
+def test_totals_of_a_run_that_has_grown_are_counted_anew(tmp_path: Path) -> None:
+    young = {**samples.ATIF, "steps": samples.ATIF["steps"][:4]}
+    young["final_metrics"] = {"total_steps": 4, "total_prompt_tokens": 1}
+    path = write_document(tmp_path, young, "run.json")
+    with refold.open("memory://") as store:
+        store.import_transcript(path, user_id="ada")
+        write_document(tmp_path, samples.ATIF, "run.json")
+        store.import_transcript(path, user_id="ada")
+        events = [*store.session(user_id="ada", session_id="run-1").timeline()]
+
+    found: Any = trajectory(events, "run-1")
+
+    assert len(found["steps"]) == 8
+    assert found["final_metrics"]["total_steps"] == 8
+    assert found["final_metrics"]["total_prompt_tokens"] == 100
 
 
 def test_a_hand_off_and_copied_steps_are_no_inputs(tmp_path: Path) -> None:

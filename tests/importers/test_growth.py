@@ -11,6 +11,8 @@ from hypothesis import given, settings, strategies as st
 from refold.adapters import importers
 from refold.adapters.importers import Transcript
 from tests.importers.samples import (
+    ATIF,
+    CODEX,
     accepted,
     answered,
     results,
@@ -179,8 +181,26 @@ def test_anthropic_grows_at_its_end(
     check_kept(grown, count_results(blocks_of(messages)))
 
 
+@given(st.integers(1, len(CODEX)))
+def test_codex_grows_at_its_end(cut: int) -> None:
+    grown = read(write_lines, CODEX, "codex")
+
+    check_growth(read(write_lines, CODEX[:cut], "codex"), grown)
+
+
+@given(st.integers(1, len(ATIF["steps"])))
+def test_a_trajectory_grows_at_its_end(cut: int) -> None:
+    young, grown = (
+        read(write_document, {**ATIF, "steps": ATIF["steps"][:n]}, "atif")  # type: ignore[arg-type]  # a document
+        for n in (cut, None)
+    )
+
+    check_growth(young, grown)
+
+
 @pytest.mark.parametrize(
-    "name", ["claude-code", "openai", "anthropic", "tau-bench", "swe-agent"]
+    "name",
+    ["claude-code", "codex", "openai", "anthropic", "tau-bench", "swe-agent", "atif"],
 )
 def test_reading_again_gives_the_same(tmp_path: Path, name: str) -> None:
     path = write_sample(tmp_path, name)

@@ -305,7 +305,9 @@ def trajectory(
         header["schema_version"] = VERSION
     header.setdefault("agent", made.agent)
     header["steps"] = made.steps or [{"step_id": 1, "source": "system", "message": ""}]
-    header.setdefault("final_metrics", made.metrics())
+    told = header.get("final_metrics") or {}
+    if told.get("total_steps", len(made.steps)) != len(made.steps) or not told:
+        header["final_metrics"] = {**told, **made.metrics()}  # of what has grown since
     return header | ({"subagent_trajectories": runs} if runs else {})
 
 
