@@ -32,6 +32,7 @@ from benchmarks.redaction.report import Figures
 from benchmarks.redaction.tools import Span, replaced
 from benchmarks.report import Check
 from refold.adapters.cli import main
+from refold.adapters.cli.run import command
 from refold.redaction.redactor import Redactor
 
 ROOT = Path(__file__).parents[2]
@@ -388,6 +389,7 @@ def test_without_a_checkout_the_command_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(refold, "__file__", str(tmp_path / "refold" / "__init__.py"))
+    command.cache_clear()  # as if nothing was asked of it yet
 
     code = main(["bench", "redaction", "--quick"])
 
