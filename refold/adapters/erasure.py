@@ -307,7 +307,9 @@ class StoredErasures:
         for table in sorted(self._theirs(), key=lambda table: table is self._t.heads):
             place: Any = literal_column(self._database.place)
             some = select(place).select_from(table).where(*_of(table, whose))
-            doomed = delete(table).where(self._database.among(some.limit(_AT_ONCE)))
+            here = self._database.among(some.limit(_AT_ONCE))
+            # In parts of a table rows of others lie at the same places.
+            doomed = delete(table).where(*_of(table, whose), here)
             started = time.monotonic()
             while number := self._database.run(whose.user_id, doomed):
                 yield str(table.name), number

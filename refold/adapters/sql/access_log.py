@@ -470,7 +470,7 @@ class AccessTable:
         """Change what is found, some rows at a time, until there are none."""
         place: Any = literal_column(self._database.place)
         some = select(place).select_from(self._t).where(found).limit(_AT_ONCE)
-        statement = change(self._database.among(some))
+        statement = change(found & self._database.among(some))
         while number := self._database.run(NOBODY, statement):
             yield number
 
