@@ -12,11 +12,7 @@ import pytest
 from eventsourcing.persistence import IntegrityError
 from sqlalchemy import delete, text
 
-from refold.adapters.eventsourcing import (
-    Factory,
-    SqlApplicationRecorder,
-    engines as postgres,
-)
+from refold.adapters.eventsourcing import Factory, SqlApplicationRecorder, engines
 from refold.adapters.eventsourcing.engines import Row
 from tests.support import warm
 from tests.support.eventsourcing import factory, stored
@@ -53,8 +49,8 @@ def test_who_takes_a_place_later_commits_later(postgres_url: str) -> None:
     rival = Thread(target=recorder.insert_events, args=([stored()],))
 
     with recorder.database.transaction() as slow:
-        driver: Any = slow.connection.driver_connection
-        postgres._insert(driver, recorder.events, [Row(uuid4(), 1, "topic", b"x")])
+        row = Row(uuid4(), 1, "topic", b"x")
+        engines._insert(slow, recorder.events, [row], recorder._positions)
         rival.start()
         with psycopg.connect(postgres_url, autocommit=True) as looker:
             while not waits(looker):

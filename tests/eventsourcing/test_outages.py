@@ -15,12 +15,12 @@ from eventsourcing.persistence import (
     Tracking,
 )
 
-from refold.adapters.eventsourcing import Factory, engines as postgres
+from refold.adapters.eventsourcing import Factory, engines
 from refold.adapters.sql import memory
 from tests.support.eventsourcing import factory, stored
 from tests.support.postgres import Postgres
 
-insert = postgres._insert
+insert = engines._insert
 
 
 @pytest.fixture
@@ -33,14 +33,15 @@ def made(postgres_url: str) -> Iterator[Factory]:
 def break_once(monkeypatch: pytest.MonkeyPatch, *, after_writing: bool) -> None:
     """Let the connection break at the next insert, before it or after its commit."""
 
-    def breaking(driver: Any, table: Any, rows: Any) -> Any:
-        monkeypatch.setattr(postgres, "_insert", insert)
+    def breaking(connection: Any, table: Any, rows: Any, positions: Any) -> Any:
+        monkeypatch.setattr(engines, "_insert", insert)
         if after_writing:
-            insert(driver, table, rows)
-        driver.close()
+            insert(connection, table, rows, positions)
+            connection.commit()
+        connection.connection.driver_connection.close()
         raise psycopg.OperationalError("the server closed the connection")
 
-    monkeypatch.setattr(postgres, "_insert", breaking)
+    monkeypatch.setattr(engines, "_insert", breaking)
 
 
 @pytest.mark.parametrize("after_writing", [True, False])

@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 from eventsourcing.persistence import StoredEvent
 
-from refold.adapters.eventsourcing import (
-    Factory,
-    SqlApplicationRecorder,
-    engines as postgres,
-)
+from refold.adapters.eventsourcing import Factory, SqlApplicationRecorder
 from refold.adapters.sql import recorder as subscription
 from tests.support import warm
 from tests.support.eventsourcing import factory, stored
@@ -43,34 +39,8 @@ def test_a_follower_sees_all_that_other_processes_write(
 
 @pytest.fixture
 def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever waits does so until the bell rings, or the test's time is up."""
+    """Whoever waits does so until it is stopped, or the test's time is up."""
     monkeypatch.setattr(subscription, "_SHORTEST", 1000)
-    monkeypatch.setattr(postgres._Listener, "longest", 1000)
-
-
-@pytest.mark.parametrize("empty_url", ["postgresql"], indirect=True)
-def test_one_that_waits_is_woken_by_an_event(
-    make: Make, no_clock: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recorder = make().application_recorder()
-    waits, waiting = postgres._Listener.wait, Event()
-
-    def wait(self: Any, seconds: float) -> None:
-        if self._connection is not None:
-            waiting.set()
-        waits(self, seconds)
-
-    monkeypatch.setattr(postgres._Listener, "wait", wait)
-    seen: list[int] = []
-
-    with recorder.subscribe(gt=0) as following:
-        follower = Thread(target=lambda: seen.append(next(following).id))
-        follower.start()
-        waiting.wait()
-        make().application_recorder().insert_events([stored()])
-        follower.join()
-
-    assert seen == [1]
 
 
 def test_stop_ends_one_that_waits_in_another_thread(make: Make, no_clock: None) -> None:

@@ -14,7 +14,7 @@ from eventsourcing.utils import Environment, EnvType, resolve_topic, strtobool
 
 # As a module: the library looks here for factories, and takes one alone.
 from refold.adapters import config, log as sessions
-from refold.adapters.eventsourcing.engines import EventsDatabase, open_database
+from refold.adapters.eventsourcing.engines import EventsDatabase
 from refold.adapters.eventsourcing.recorders import (
     Originators,
     SqlAggregateRecorder,
@@ -50,11 +50,9 @@ class Factory(persistence.InfrastructureFactory[SqlTrackingRecorder]):
     def __init__(self, env: Environment | EnvType | None) -> None:
         super().__init__(env)
         self._originators = self._originator_id_type()
-        self.database = self._open()
-
-    def _open(self) -> EventsDatabase:
         try:
-            return open_database(self.env.get("REFOLD_DB") or config.database())
+            url = self.env.get("REFOLD_DB") or config.database()
+            self.database = EventsDatabase(url)
         except RefoldError as error:
             raise persistence.InfrastructureFactoryError(str(error)) from None
 

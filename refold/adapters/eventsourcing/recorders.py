@@ -27,7 +27,6 @@ from refold.opener import master_key
 Originators: TypeAlias = Literal["uuid", "text"]
 _PLAIN: Final = re.compile("[a-z0-9_]{1,40}")
 _PURPOSE: Final = re.compile("(?!keys$|positions$)[a-z0-9]{1,16}")
-_WHOLE: Final = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def application_key(application: str) -> str:
@@ -58,39 +57,6 @@ def table_name(application: str, purpose: str) -> str:
             "lower-case letters and digits, but not 'keys' or 'positions'"
         )
     return "_".join(filter(None, ("es", application_key(application), purpose)))
-
-
-def events(
-    metadata: sa.MetaData, name: str, *, originators: Originators, sequenced: bool
-) -> sa.Table:
-    """Events or snapshots; ``sequenced``: each has its place in the application."""
-    place = sa.Column("notification_id", _WHOLE, primary_key=True, autoincrement=False)
-    key = ("originator_id", "originator_version")
-    return sa.Table(
-        name,
-        metadata,
-        *((place,) if sequenced else ()),
-        sa.Column(
-            "originator_id",
-            sa.Uuid() if originators == "uuid" else sa.Text(),
-            nullable=False,
-        ),
-        sa.Column("originator_version", sa.BigInteger, nullable=False),
-        sa.Column("topic", sa.Text, nullable=False),
-        sa.Column("state", sa.LargeBinary, nullable=False),
-        sa.UniqueConstraint(*key) if sequenced else sa.PrimaryKeyConstraint(*key),
-    )
-
-
-def positions(metadata: sa.MetaData) -> sa.Table:
-    """The last notification id that was given out, for each table of events.
-
-    A row is written at every insert; room in its page keeps the table small.
-    """
-    room = {"fillfactor": 10}
-    return described(
-        metadata, "es_positions", "name", "last_id:big", postgresql_with=room
-    )
 
 
 _CONTEXT: Final = b"refold application key"
@@ -226,11 +192,23 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
     def define_tables(self) -> None:
         """Events or snapshots, and the keys and counts of all applications."""
         super().define_tables()
-        name, sequenced = self.table_name(self.purpose), self.purpose == "events"
-        self.events: sa.Table = events(
-            self.metadata, name, originators=self.originators, sequenced=sequenced
-        )
-        self._positions = positions(self.metadata) if sequenced else None
+        name, columns = self.table_name(self.purpose), "topic state:bytes"
+        self._positions: sa.Table | None = None
+        if self.purpose == "events":
+            columns = f"notification_id:big {columns}"
+            # A row is written at every insert: room in its page keeps the table small.
+            self._positions = described(
+                self.metadata,
+                "es_positions",
+                "name",
+                "last_id:big",
+                postgresql_with={"fillfactor": 10},
+            )
+        key = f"originator_id:{self.originators} originator_version:big"
+        self.events: sa.Table = described(self.metadata, name, key, columns)
+        if self._positions is not None:
+            in_order = sa.UniqueConstraint(self.events.c.notification_id)
+            self.events.append_constraint(in_order)
         application = application_key(self.application)
         rows = described(self.metadata, "es_keys", "name", "wrapped:bytes")
         self._vault = Vault(self.database, rows, application, self.purpose)
@@ -294,8 +272,9 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         before = self._before(tracking)
         if not rows and before is None:
             return []
+        taken = self._taken(stored_events)
         return self.database.insert(
-            self.events, rows, taken=self._taken(stored_events), before=before
+            self.events, rows, self._positions, taken=taken, before=before
         )
 
     def _before(self, tracking: persistence.Tracking | None) -> Before:
@@ -365,6 +344,9 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         return self._vault.open(originator_id, version, topic, bytes(state))
 
 
+_LOOK_EVERY: Final = 0.1  # seconds, at the end of the events
+
+
 class SqlApplicationRecorder(SqlAggregateRecorder, persistence.ApplicationRecorder):
     """Events of an application in one order: that in which they were committed.
 
@@ -426,7 +408,7 @@ class SqlApplicationRecorder(SqlAggregateRecorder, persistence.ApplicationRecord
         self, gt: int | None = None, topics: Sequence[str] = ()
     ) -> persistence.Subscription[persistence.ApplicationRecorder]:
         """Follow the events with ids above ``gt``, of these topics or of all."""
-        return Following(self, gt, topics, self.database.bell(self.events))
+        return Following(self, gt, topics, every=_LOOK_EVERY)
 
 
 class SqlTrackingRecorder(SqlRecorder, persistence.TrackingRecorder):

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from threading import Event, Lock
-from typing import Any, Final, Protocol
+from threading import Event
+from typing import Any, Final
 from uuid import UUID
 
 from eventsourcing.persistence import (
@@ -322,7 +322,7 @@ class Recorder(ApplicationRecorder):
         self, gt: int | None = None, topics: Sequence[str] = ()
     ) -> Subscription[ApplicationRecorder]:
         """Follow the log from behind that position, some topics or all."""
-        return Following(self, gt, topics, Clock(0.5))
+        return Following(self, gt, topics, every=0.5)
 
     def head_row(self, stream: StreamId) -> HeadRow | None:
         """The row of the stream's head."""
@@ -641,47 +641,15 @@ def _view(found: Sequence[Sequence[Any]]) -> ViewRow | None:
     return ViewRow(through, derived, bytes(body) if known else b"")
 
 
-class Bell(Protocol):
-    """What a follower waits at until there may be something new."""
-
-    longest: float
-    """The longest time in seconds to wait without looking."""
-
-    def wait(self, seconds: float) -> None:
-        """Return when it rings, when there may be something new, or after that time."""
-
-    def ring(self) -> None:
-        """Wake who waits, from any thread; who comes later does not wait."""
-
-    def close(self) -> None: ...
-
-
-class Clock:
-    """The bell of a table that tells nobody that it was written."""
-
-    def __init__(self, longest: float) -> None:
-        self.longest, self._rung = longest, Event()
-
-    def wait(self, seconds: float) -> None:
-        """Sleep, unless it was rung."""
-        self._rung.wait(seconds)
-
-    def ring(self) -> None:
-        """Wake who sleeps."""
-        self._rung.set()
-
-    def close(self) -> None:
-        """There is nothing to let go of."""
-
-
 _FOLLOWED: Final = 500
 _SHORTEST: Final = 0.01
 
 
 class Following(Subscription[ApplicationRecorder]):
-    """Yields notifications in order, and waits at the end of the log for more.
+    """Yields notifications in order, and looks for more at the end of the log.
 
-    It has no thread of its own.  ``stop`` may be called from any.
+    It looks ``every`` so many seconds, or more often, and has no thread of its own.
+    ``stop`` may be called from any.
     """
 
     def __init__(
@@ -689,30 +657,24 @@ class Following(Subscription[ApplicationRecorder]):
         recorder: ApplicationRecorder,
         gt: int | None,
         topics: Sequence[str],
-        bell: Bell,
+        *,
+        every: float,
     ) -> None:
         super().__init__(recorder, gt, topics)
-        self._after, self._bell = gt or 0, bell
+        self._after, self._every = gt or 0, every
         self._waiting: deque[Notification] = deque()
-        self._in_use = Lock()
+        self._stopped = Event()
 
     def __next__(self) -> Notification:
-        try:
-            with self._in_use:
-                self._fetch()
-                if not self._has_been_stopped:
-                    return self._waiting.popleft()
-        finally:
-            self._close_if_stopped()
-        raise StopIteration
-
-    def _fetch(self) -> None:
         pause = _SHORTEST
         while not self._waiting and not self._has_been_stopped:
             self._look()
             if not self._waiting:
-                self._bell.wait(pause)
-                pause = min(pause * 2, self._bell.longest)
+                self._stopped.wait(pause)
+                pause = min(pause * 2, self._every)
+        if self._has_been_stopped:
+            raise StopIteration
+        return self._waiting.popleft()
 
     def _look(self) -> None:
         """Take a page, and pass for good what other topics are in it."""
@@ -728,17 +690,4 @@ class Following(Subscription[ApplicationRecorder]):
     def stop(self) -> None:
         """End the iteration, also while it waits."""
         super().stop()
-        self._bell.ring()
-        self._close_if_stopped()
-
-    def _close_if_stopped(self) -> None:
-        """Let go of the bell, unless another thread is at it: then that one does."""
-        if self._has_been_stopped and self._in_use.acquire(blocking=False):
-            try:
-                self._bell.close()
-            finally:
-                self._in_use.release()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_in_use"):
-            self.stop()
+        self._stopped.set()

@@ -117,6 +117,7 @@ _TYPES: Final[dict[str, type[TypeEngine[Any]]]] = {
     "small": sa.SmallInteger,
     "big": sa.BigInteger,
     "bytes": sa.LargeBinary,
+    "uuid": sa.Uuid,
 }
 
 
