@@ -1,61 +1,40 @@
 """What decides what a model is sent: strategies, summarizers, and how tokens count."""
 
-from refold.opener import for_agent
-from refold.projections.context.abridged import Abridged
+from refold.opener import for_agent as for_agent
+from refold.projections.context.abridged import Abridged as Abridged
 from refold.projections.context.compaction import (
-    Compaction,
-    Source,
-    Summarizer,
-    Written,
-    batch,
-    held_back,
-    oldest_turns,
-    oldest_units,
-    over_budget,
-    side_by_side,
+    Compaction as Compaction,
+    Source as Source,
+    Summarizer as Summarizer,
+    Written as Written,
+    batch as batch,
+    held_back as held_back,
+    oldest_turns as oldest_turns,
+    oldest_units as oldest_units,
+    over_budget as over_budget,
+    side_by_side as side_by_side,
 )
-from refold.projections.context.outline import Detail, Outline
-from refold.projections.context.strategies.spec import STRATEGIES, parse, register
-from refold.projections.context.strategy import Manner, Shown, Strategy
-from refold.projections.context.view import View
+from refold.projections.context.outline import Detail as Detail, Outline as Outline
+from refold.projections.context.strategies.spec import (
+    STRATEGIES as STRATEGIES,
+    parse as parse,
+    register as register,
+)
+from refold.projections.context.strategy import (
+    Manner as Manner,
+    Shown as Shown,
+    Strategy as Strategy,
+)
+from refold.projections.context.view import View as View
 from refold.projections.models import (
-    ModelInfo,
-    Prices,
-    price_of,
-    register_model,
-    window_of,
+    ModelInfo as ModelInfo,
+    Prices as Prices,
+    price_of as price_of,
+    register_model as register_model,
+    window_of as window_of,
 )
-from refold.projections.tokens import Calibrated, TokenCounter
-from refold.store.vault import Vault
-
-__all__ = [
-    "STRATEGIES",
-    "Abridged",
-    "Calibrated",
-    "Compaction",
-    "Detail",
-    "Manner",
-    "ModelInfo",
-    "Outline",
-    "Prices",
-    "Shown",
-    "Source",
-    "Strategy",
-    "Summarizer",
-    "TokenCounter",
-    "Vault",
-    "View",
-    "Written",
-    "batch",
-    "for_agent",
-    "held_back",
-    "oldest_turns",
-    "oldest_units",
-    "over_budget",
-    "parse",
-    "price_of",
-    "register",
-    "register_model",
-    "side_by_side",
-    "window_of",
-]
+from refold.projections.tokens import (
+    Calibrated as Calibrated,
+    TokenCounter as TokenCounter,
+)
+from refold.store.vault import Vault as Vault

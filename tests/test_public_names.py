@@ -36,7 +36,8 @@ def test_a_first_page_of_code_has_few_names_to_choose_from() -> None:
 @pytest.mark.parametrize("room", ROOMS)
 def test_what_a_room_offers_exists_and_has_a_docstring(room: str) -> None:
     module = import_module(f"refold.{room}")
-    offered = {name: getattr(module, name) for name in module.__all__}
+    names = getattr(module, "__all__", [name for name in vars(module) if name[0] != "_"])
+    offered = {name: getattr(module, name) for name in names}
 
     assert getattr(refold, room) is module
     assert module.__doc__
@@ -67,7 +68,7 @@ def test_a_session_is_named_by_keyword(kind: str) -> None:
 
 def test_what_is_not_public_is_no_attribute() -> None:
     assert set(dir(refold)) == set(refold.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match="attribute nothing"):
         refold.nothing  # noqa: B018  # the look-up is the test
 
 
