@@ -1,6 +1,6 @@
 .POSIX:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-frameworks coverage check fix lock bench bench-redaction bench-frameworks simulate soak \
+.PHONY: help demo test test-frameworks coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-capture bench-capture \
 	fuzz clean
 
 # The first Python that is new enough; PYTHON=... on the command line overrides it.
@@ -29,6 +29,9 @@ help:
 	@echo "             memory; ARGS='--count 20000' or ARGS='--seed 7' for one, told"
 	@echo "make soak    real processes, kills and restarts on a PostgreSQL of its own;"
 	@echo "             SEED=1 EVENTS=2000000 SESSIONS=500 PROCESSES=8"
+	@echo "make soak-capture"
+	@echo "             transcripts torn, moved, rewritten and swept away while what"
+	@echo "             follows them is killed; COUNT=10000 SEED=1"
 	@echo "make fuzz    what reads other people's bytes, guided by what it covers;"
 	@echo "             TARGET=import-letta ARGS='--seconds 600'"
 	@echo "make check   format, lint, types, layers, files and folders, documentation"
@@ -41,6 +44,8 @@ help:
 	@echo "             what redaction costs and finds, beside other tools"
 	@echo "make bench-frameworks"
 	@echo "             what items of frameworks and steps of LangGraph cost"
+	@echo "make bench-capture"
+	@echo "             what following transcripts costs"
 	@echo "make clean   remove what these targets made"
 
 # Two stamps: new dependencies reinstall them, a changed pyproject.toml only refold.
@@ -100,6 +105,10 @@ soak: .venv/.refold
 	@$(BIN)/python -m tests.soak --seed $(SEED) --events $(EVENTS) \
 		--sessions $(SESSIONS) --processes $(PROCESSES)
 
+COUNT = 10000
+soak-capture: .venv/.refold
+	@$(BIN)/python -m tests.support.capturing $(COUNT) $(SEED)
+
 check: .venv/.refold
 	@$(BIN)/ruff format --check --quiet . || { $(BIN)/ruff format --diff --quiet .; exit 1; }
 	@$(BIN)/ruff check --quiet .
@@ -141,6 +150,9 @@ bench-redaction: .venv/bench/.ready
 bench-frameworks: .venv/bench/.ready
 	@$(BIN)/uv pip install --quiet --python .venv/bench/bin/python "langgraph>=1.2"
 	@.venv/bench/bin/python -m benchmarks.frameworks
+
+bench-capture: .venv/.refold
+	@$(BIN)/python -m benchmarks.capture
 
 clean:
 	@rm -rf .venv .coverage .coverage.* .hypothesis .import_linter_cache \

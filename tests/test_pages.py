@@ -64,6 +64,12 @@ GIVEN: Final[Mapping[str, Given]] = {
             "CREATE ROLE": SERVER,
         }
     ),
+    "docs/how-to/capture.md": Given(
+        without={
+            "capture claude-code": ENDLESS,
+            "capture codex": "it sets up a program",
+        }
+    ),
     "docs/how-to/exchange.md": Given(before=ADA),
     "docs/how-to/retention.md": Given(before=ADA),
     "docs/how-to/summarize-with-claude.md": Given(before=ADA),

@@ -36,7 +36,9 @@ def test_a_first_page_of_code_has_few_names_to_choose_from() -> None:
 @pytest.mark.parametrize("room", ROOMS)
 def test_what_a_room_offers_exists_and_has_a_docstring(room: str) -> None:
     module = import_module(f"refold.{room}")
-    names = getattr(module, "__all__", [name for name in vars(module) if name[0] != "_"])
+    names = getattr(
+        module, "__all__", [name for name in vars(module) if name[0] != "_"]
+    )
     offered = {name: getattr(module, name) for name in names}
 
     assert getattr(refold, room) is module

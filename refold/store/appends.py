@@ -470,7 +470,10 @@ class Writer:
             if again := known.under(redactor, native):
                 return again, opaque
         held: list[bytes] = []
-        value = without_bytes(native.value, held)
+        try:
+            value = without_bytes(native.value, held)
+        except RecursionError:
+            raise InvalidEvent("an item is nested too deeply: flatten it") from None
         opaque = tuple(Blob(sha256(data).hexdigest(), data) for data in held)
         record = {"format": native.format.name, "kind": native.kind, "value": value}
         if native.id is not None:

@@ -49,7 +49,7 @@ def test_every_argument_is_documented_and_no_other(command: str) -> None:
     arguments = {
         (param.metavar or "").strip("[]…").partition("|")[0]
         for param in COMMANDS[command].params
-        if param.param_type_name == "argument"
+        if param.param_type_name == "argument" and not getattr(param, "hidden", False)
     }
 
     assert set(_ARGUMENT.findall(section(command))) == arguments

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any, Final
 
 from refold.adapters.importers import base, messages, openai
+from refold.domain.canonical import text_digest
+from refold.domain.envelope import Draft, Format
 
 _AGAIN: Final = frozenset({"user_message", "agent_message", "agent_reasoning"})
 _BROKEN: Final = frozenset({"error", "stream_error", "turn_aborted"})
@@ -30,22 +33,29 @@ class Codex:
 
     def read(self, source: base.Source) -> Iterator[base.Transcript]:
         """The session as one transcript, named as Codex names it."""
-        reading = _Rollout(base.Recording(self.name, source.name))
+        recording = base.Recording(self.name, source.name)
+        reading = _Rollout(recording)
         for line in source.lines():
             reading.line(line.number, base.mapping(line.value))
-        yield reading.transcript()
+        yield recording.transcript(reading.name, parent=reading.parent)
 
 
 class _Rollout:
-    def __init__(self, recording: base.Recording) -> None:
+    def __init__(
+        self, recording: base.Recording | _Drafts, model: str | None = None
+    ) -> None:
         self._recording, self._session, self._parent = recording, "", ""
-        self._model: str | None = None
+        self._model = model
         self._spent: Any = None
 
-    def transcript(self) -> base.Transcript:
+    @property
+    def name(self) -> str:
         name = f"{self._parent}~{self._session}" if self._parent else self._session
-        parent = self._parent or None
-        return self._recording.transcript(base.session_name(name), parent=parent)
+        return base.session_name(name)
+
+    @property
+    def parent(self) -> str | None:
+        return self._parent or None
 
     def line(self, number: int, entry: dict[str, Any]) -> None:
         kind, told = entry.get("type"), entry.get("payload")
@@ -135,3 +145,47 @@ def _returned(item: dict[str, Any]) -> base.Piece:
     failed = base.mapping(given).get("success") is False or ended.get("exit_code")
     took = base.milliseconds(ended.get("duration_seconds"), per_unit=1000.0)
     return messages.returned(item["call_id"], content, failed=bool(failed), took=took)
+
+
+class _Drafts:
+    """Takes what is found in a line as drafts; a session judges them later."""
+
+    def __init__(self) -> None:
+        self.taken: list[Draft] = []
+
+    def take(self, found: Iterable[base.Found], origin: base.Origin) -> None:
+        self.taken += base.typed(found, origin)
+
+    def skip(self, why: str, *places: str) -> None:
+        """What is no event stands in the item."""
+
+
+@cache
+def format_of(model: str | None) -> Format:
+    """A line of a rollout, which ``model`` answers as far as it does not say."""
+    return Format(
+        Codex.name,
+        partial(_view, model),
+        lambda entry: base.text(base.mapping(entry).get("type")) or "",
+        _id,
+    )
+
+
+def _view(model: str | None, _: str, entry: Any, __: object) -> list[Draft]:
+    drafts = _Drafts()
+    _Rollout(drafts, model).line(0, base.mapping(entry))
+    return drafts.taken
+
+
+def _id(entry: Any) -> str | None:
+    """Of a count of tokens, which is told again and again; lines have no ids."""
+    told = base.mapping(base.mapping(entry).get("payload"))
+    total = base.mapping(told.get("info")).get("total_token_usage")
+    return text_digest(str(total)) if total else None
+
+
+def name_of(entry: dict[str, Any]) -> str:
+    """The session that a first line names, a sub-agent's behind its parent's."""
+    rollout = _Rollout(_Drafts())
+    rollout.line(0, entry)
+    return rollout.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -64,48 +65,6 @@ class Tables:
 
 
 _STREAM: Final = "user_id session_id stream"
-# Each column as name:type, with a ? if it may be NULL, and those of the key first; what
-# stands behind = is what a row has that does not say.  Subjects are users, and sessions
-# that were erased: keyed hashes, which outlive the names.  What is being erased is the
-# only place besides its rows where a user's id is.  Leaves hold no name, and outlive
-# who they were of; a seal says which is of which stream, as long as that is there.
-_COLUMNS: Final = {
-    "settings": ("name", "value:text"),
-    "heads": (
-        _STREAM,
-        "seq:big hash:bytes status:text state:bytes key_check:bytes tokens:big "
-        "created_at:big updated_at:big before:text?",
-    ),
-    "blobs": (
-        "user_id address:bytes",
-        "size:big created_at:big body:bytes session_id:text?",
-    ),
-    "receipts": (f"{_STREAM} address:bytes", "first_seq:big last_seq:big"),
-    "views": (
-        "user_id session_id name",
-        "through_seq:big derived_seq:big body:bytes main_spans:text=[] "
-        "derived_spans:text=[]",
-    ),
-    "leases": (_STREAM, "owner:text expires_at:big pending:small"),
-    "subjects": ("ref", "user_ref:text status:text epoch:int"),
-    "erasures": ("job_id", "user_ref:text stage:text due_at:big? body:text"),
-    "certificates": ("certificate_id", "user_ref:text created_at:big body:text"),
-    "holds": ("user_ref name", "reason:text created_at:big"),
-    "leaves": ("leaf:big", "hash:bytes erasure:text?"),
-    "seals": (f"{_STREAM} seq:big", "leaf:big positions:bytes receipts:bytes"),
-    "tree_heads": (
-        "size:big",
-        "root:bytes sealed_at:big key_id:text signature:bytes peaks:bytes position:big",
-    ),
-    "audit": (
-        "record_id:bytes",
-        "ts:big event:text user_hash:text? session_hash:text? request_hash:text? "
-        "state_version:big? event_type:text? duration_us:big status:text "
-        "error_code:text? meta:text",
-    ),
-    "accesses": ("user_id session_id", "reads:big last_at:big"),
-    "labels": ("user_id session_id name:bytes", "address:bytes"),
-}
 _EVENTS: Final = (
     "seq:big type:text ts:big event_id:bytes token_estimate:int schema_version:small "
     "hash:bytes body:bytes first_digest:bytes?"
@@ -128,7 +87,11 @@ def build(schema: str | None, *, rowid: bool) -> Tables:
     Made once, for describing them takes longer than opening a file.
     """
     metadata = sa.MetaData(schema=schema)
-    made = {name: described(metadata, name, *of) for name, of in _COLUMNS.items()}
+    text = files("refold.adapters.sql").joinpath("data", "tables.toml").read_text()
+    made = {
+        name: described(metadata, name, of["key"], of["rest"])
+        for name, of in tomllib.loads(text).items()
+    }
     sa.Index("leaves_erasure", made["leaves"].c.erasure)
     sa.Index("labels_address", made["labels"].c.user_id, made["labels"].c.address)
     sa.Index("audit_user", made["audit"].c.user_hash, made["audit"].c.record_id)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import wraps
+from importlib.resources import files
 from inspect import signature
 from threading import Lock, Thread
 from time import perf_counter_ns
@@ -205,9 +207,8 @@ class Call(NamedTuple):
     event:  what is done.
     counts: what the things are that it gives, or the number it returns; or how its
             result is measured: where the session is by that, and how much it is.
-    named:  False keeps user and session out of the record: a signed certificate says
-            whom it was about, and its time would give away whose hash this is.
-    if_it_fails: only then; what it does otherwise is recorded where it is done.
+    named:  False keeps user and session out of the record.
+    if_it_fails: only then.
     """
 
     event: str
@@ -396,80 +397,26 @@ def _whom(method: Callable[..., Any]) -> _Whom:
     return whom
 
 
-_LOAD: Final = Call("session_load")
+def _of_head(head: Head) -> tuple[int | None, Counts]:
+    return head.seq, NOTHING
 
 
-def _each(names: str, call: Call) -> dict[str, Call]:
-    return dict.fromkeys(names.split(), call)
+_MEASURES: Final[Mapping[str, _Measure]] = {
+    "view": _of_view,
+    "verified": _of_verified,
+    "head": _of_head,
+}
 
 
+def _call(said: str | dict[str, Any]) -> Call:
+    how = {"event": said} if isinstance(said, str) else said
+    if measure := _MEASURES.get(str(how.get("counts"))):
+        how = {**how, "counts": measure}
+    return Call(**how)
+
+
+_TABLE: Final = files("refold.store.proofs") / "calls.toml"
 CALLS: Final[Mapping[str, Mapping[str, Call]]] = {
-    "Session": {
-        "head": Call("session_load", lambda head: (head.seq, NOTHING)),
-        **_each("events pages derived timeline items fold follow", _LOAD),
-        "streams": Call("session_load", "streams"),
-        "would_store": Call("session_load", "items"),
-        "delete": Call("erasure", named=False),
-        "state": Call("session_load", "keys"),
-        "blob": Call("session_blob"),
-        "open_calls": Call("session_load", "calls"),
-        "labels": Call("session_load", "labels"),
-        **_each("context prepare revealed", Call("session_context", _of_view)),
-        "reveal": Call("session_load", "arguments"),
-        "advice": Call("memory_load"),
-        "replay": Call("session_replay", "requests"),
-        "compare": Call("session_compare"),
-        "rerun": Call("session_rerun"),
-        "why": Call("session_why"),
-        "verify": Call("session_verify", _of_verified),
-        "stats": Call("session_stats", "figures"),
-        "catch_up": Call("session_catch_up", "views"),
-        "review": Call("session_review"),
-        **_each("compact compactor", Call("compaction", if_it_fails=True)),
-    },
-    "User": {"status": Call("memory_load", "scopes")},
-    "Memories": {
-        **_each("of profile advice", Call("memory_load")),
-        "shared": Call("memory_load", named=False),
-    },
-    "Reviews": {"list": Call("review_list", "questions")},
-    "AccessLog": {
-        "records": Call("audit_read", "records"),
-        "purge": Call("audit_purge", "records"),
-        "accesses": Call("access_list", "sessions"),
-    },
-    "SessionStore": {
-        "sessions": Call("session_list", "sessions"),
-        "search": Call("search", "events"),
-        **_each("stats costs", Call("stats", "figures")),
-        "catch_up": Call("catch_up", "views"),
-        "recheck": Call("recheck", "sessions"),
-        "reredact": Call("reredact", "sessions"),
-        "rebuild": Call("rebuild", "sessions"),
-        "repair": Call("repair", "streams"),
-        "seal": Call("seal"),
-        "verify_seals": Call("verify_seals"),
-        "export_user": Call("export"),
-        "erase": Call("erasure", named=False),
-    },
-    "Keys": {
-        **_each("rotate_master rotate_user", Call("key_rotation", "keys")),
-        "rotate_session": Call("key_rotation"),
-        "status": Call("key_status", "figures"),
-    },
-    "Erasures": {
-        "complete": Call("erasure", "erasures", named=False),
-        "plan": Call("erasure_plan", named=False),
-        "pending": Call("erasure_list", "erasures"),
-        "restore": Call("restore", named=False),
-        "readmit": Call("readmit", named=False),
-        "hold": Call("hold", named=False),
-        "release": Call("hold_release", named=False),
-        "holds": Call("hold_list", "holds", named=False),
-        "certificates": Call("certificate_list", "certificates", named=False),
-        "freeze": Call("freeze", named=False),
-        "unfreeze": Call("unfreeze", named=False),
-        "is_frozen": Call("hold_list", named=False),
-        "retain": Call("retention", named=False),
-    },
+    kind: {name: _call(said) for name, said in methods.items()}
+    for kind, methods in tomllib.loads(_TABLE.read_text("utf-8")).items()
 }

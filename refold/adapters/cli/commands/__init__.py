@@ -20,6 +20,7 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     },
     "Change": {
         "import": ("import_", "Import transcripts, each as a session."),
+        "capture": ("capture", "Append what a coding agent writes, while it works."),
         "label": ("log", "Give a session labels by which it is found."),
         "compact": ("compact", "Compact a session if a compaction is due."),
         "rebuild": ("compact", "Make the summaries a strategy would have made."),

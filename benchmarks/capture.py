@@ -1,0 +1,82 @@
+"""What following a coding agent's transcripts costs.
+
+``make bench-capture``: CPU of this process.  Targets: at most 2 ms for an entry, 0.5 %
+of a core while nothing happens, and no memory that grows with what was captured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from time import monotonic, process_time
+from uuid import uuid4
+
+import refold
+from refold.adapters.importers.follower import Follower
+
+TEXT = "The quick fox reads the budget of the third quarter and finds nothing in it. "
+ENTRIES, FILES, ROUNDS, IDLE_SEC = 3, 2_000, 400, 20
+ENTRY_MS, IDLE_SHARE, GROWTH_MB = 2.0, 0.005, 8.0
+
+
+def line(number: int) -> bytes:
+    """An answer, a call or a result, of 1.8 KB as the sample's are on average."""
+    content = [{"type": "text", "text": f"{number}: {TEXT * 20}"}]
+    entry = {"type": ("user", "assistant")[number % 2], "uuid": str(uuid4())}
+    message = {"role": entry["type"], "content": content}
+    about = {"sessionId": "s", "timestamp": "2026-03-01T10:00:00.000Z"}
+    return json.dumps({**entry, **about, "message": message}).encode() + b"\n"
+
+
+def measured(folder: Path) -> dict[str, float]:
+    """The costs, by what they are of."""
+    kept = folder / "projects"
+    for number in range(FILES):  # what a month has left
+        path = kept / f"p-{number % 20}" / f"{uuid4()}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    store = refold.open(f"sqlite:///{folder}/captured.db")
+    follower = Follower(store, "claude-code", user_id="ada", folder=kept)
+    costs: list[float] = []
+    with store, follower.alone(wait=False):
+        for turn in range(ROUNDS):
+            if turn == ROUNDS // 2:
+                before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            with (kept / "p-0" / f"s-{turn // 50}.jsonl").open("ab") as file:
+                file.writelines(line(turn * ENTRIES + part) for part in range(ENTRIES))
+            began = process_time()
+            follower.look(whole=turn % 20 == 0)  # as often as for so many files
+            costs.append((process_time() - began) / ENTRIES)
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        stop = threading.Event()
+        threading.Timer(IDLE_SEC, stop.set).start()
+        began, since = process_time(), monotonic()
+        follower.run(stop)
+        idle = (process_time() - began) / (monotonic() - since)
+    return {
+        "ms an entry": sum(costs[ROUNDS // 4 :]) / (ROUNDS * 0.75) * 1000,
+        "share while idle": idle,
+        "MB grown": grown / 1024,
+    }
+
+
+def main() -> int:
+    """Measure, say what each costs, and exit with 1 if a target is missed."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["REFOLD_HOME"] = f"{folder}/home"
+        found = measured(Path(folder))
+    missed = 0
+    limits = (ENTRY_MS, IDLE_SHARE, GROWTH_MB)
+    for (what, value), limit in zip(found.items(), limits, strict=True):
+        missed += value > limit
+        sys.stdout.write(f"{what}: {value:.4g} (at most {limit:g})\n")
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

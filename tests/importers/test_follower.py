@@ -1,0 +1,193 @@
+"""Live capture: each entry that was ever whole is in the log once, redacted."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold
+from refold.adapters.importers.follower import Follower, status
+from refold.domain.errors import InvalidConfiguration
+from refold.store import Session, SessionStore
+from tests.importers.samples import CLAUDE_CODE, CODEX, write_lines
+from tests.support import capturing
+from tests.support.capturing import USER
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+    made = tmp_path / "projects" / "-work"
+    made.mkdir(parents=True)
+    return made
+
+
+@pytest.fixture
+def store() -> SessionStore:
+    return refold.open("memory://")
+
+
+def captured(store: SessionStore, folder: Path, client: str = "claude-code") -> int:
+    follower = Follower(store, client, user_id=USER, folder=folder.parent)
+    with follower.alone(wait=False):
+        return follower.look()
+
+
+def entry(number: int, **more: Any) -> dict[str, Any]:
+    message = {"role": "user", "content": f"text {number}"}
+    about = {"type": "user", "uuid": f"u-{number}", "sessionId": "s", **more}
+    return {**about, "timestamp": "2026-03-01T10:00:00Z", "message": message}
+
+
+def line(number: int, **more: Any) -> bytes:
+    return json.dumps(entry(number, **more)).encode() + b"\n"
+
+
+def session(store: SessionStore, name: str = "s") -> Session:
+    return store.session(user_id=USER, session_id=name)
+
+
+def ids(store: SessionStore, name: str = "s") -> list[str]:
+    return [item.value["uuid"] for item in session(store, name).items()]
+
+
+def test_entries_survive_kills_sweeps_rotations_and_rewrites(
+    folder: Path, tmp_path: Path
+) -> None:
+    client = capturing.Client(tmp_path / "soaked", seed=1)
+    client.home.joinpath("home").symlink_to(os.environ["REFOLD_HOME"])
+
+    done = client.run(200)
+
+    assert len(done) == 7, "each kind of disturbance was there"
+    assert [*capturing.wrong(client)] == []
+
+
+def test_a_line_is_captured_when_it_is_whole(store: SessionStore, folder: Path) -> None:
+    path = folder / "s.jsonl"
+    path.write_bytes(line(1) + line(2)[:40])
+
+    assert captured(store, folder) == 1
+    path.write_bytes(line(1) + line(2)[:-1])  # no end of line, and nothing is missing
+    assert captured(store, folder) == 1
+    path.write_bytes(line(1) + line(2) + line(3))
+    assert captured(store, folder) == 1
+
+    assert ids(store) == ["u-1", "u-2", "u-3"]
+
+
+def test_an_entry_behind_a_line_that_was_never_finished_is_found(
+    store: SessionStore, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    torn = line(1)[:-20]
+    (folder / "s.jsonl").write_bytes(torn + line(2) + b"not JSON\n[1]\n" + line(3))
+
+    with caplog.at_level(logging.WARNING):
+        assert captured(store, folder) == 2
+
+    assert ids(store) == ["u-2", "u-3"]
+    assert len([said for said in caplog.messages if "no JSON object" in said]) == 2
+    assert [one["refused"] for one in status()] == [2]
+
+
+def test_a_session_is_as_it_was_imported(store: SessionStore, folder: Path) -> None:
+    path = write_lines(folder, CLAUDE_CODE, "s.jsonl")
+    captured(store, folder)
+    store.import_transcript(path, user_id="bob", session_id="s")
+
+    ours, theirs = (
+        [one.payload for one in store.session(user_id=user, session_id="s").events()]
+        for user in (USER, "bob")
+    )
+    assert [one for one in ours if one.type not in ("state", "item")] == theirs
+    assert session(store).labels() == {"client": "claude-code", "folder": "-work"}
+
+
+def test_agents_below_have_sessions_of_their_own(
+    store: SessionStore, folder: Path
+) -> None:
+    below = entry(2, isSidechain=True, agentId="abc")
+    write_lines(folder, [entry(1), below, entry(3)], "s.jsonl")
+    write_lines(folder, [entry(4, isSidechain=True, agentId="abc")], "agent-abc.jsonl")
+
+    assert captured(store, folder) == 4
+
+    assert ids(store) == ["u-1", "u-3"]
+    assert sorted(ids(store, "s~abc")) == ["u-2", "u-4"]
+
+
+def test_a_rollout_of_codex_is_captured_with_what_it_cost(
+    store: SessionStore, folder: Path
+) -> None:
+    path = write_lines(folder, CODEX[:4], "rollout-2026-01-01-019a.jsonl")
+    captured(store, folder, "codex")
+    with path.open("ab") as file:
+        file.write(b"".join(json.dumps(one).encode() + b"\n" for one in CODEX[4:]))
+    captured(store, folder, "codex")
+
+    found = session(store, "019a-run")
+    assert [item.value for item in found.items()][:3] == CODEX[:3]
+    spent = [one.meta for one in found.events() if one.meta.usage]
+    assert [one.model for one in spent] == ["gpt-5-codex"]
+    kinds = [one.type for one in found.events()]
+    assert kinds.count("user_input") == 2
+    assert kinds.count("tool_call") == kinds.count("tool_result") == 2
+
+
+def test_what_cannot_be_appended_is_said_and_the_rest_goes_on(
+    store: SessionStore, folder: Path
+) -> None:
+    text = json.dumps(entry(2)).replace('"text 2"', "[" * 900 + "]" * 900)
+    (folder / "s.jsonl").write_bytes(line(1) + text.encode() + b"\n" + line(3))
+
+    assert captured(store, folder) == 2
+
+    assert ids(store) == ["u-1", "u-3"]
+    assert [one["refused"] for one in status()] == [1]
+
+
+def test_an_erased_user_is_not_captured_again(
+    store: SessionStore, folder: Path
+) -> None:
+    (folder / "s.jsonl").write_bytes(line(1))
+    captured(store, folder)
+    store.erase(USER, "asked")
+    (folder / "s.jsonl").write_bytes(line(1) + line(2))
+
+    assert captured(store, folder) == 0
+    assert [one["refused"] for one in status()] == [1]
+
+
+def test_a_folder_is_followed_by_one_process(store: SessionStore, folder: Path) -> None:
+    follower = Follower(store, "codex", user_id=USER, folder=folder)
+
+    with follower.alone(wait=False):
+        (running,) = status()[-1:] or [{"running": True}]
+        other = Follower(store, "codex", user_id=USER, folder=folder)
+        with (
+            pytest.raises(InvalidConfiguration, match="another process"),
+            other.alone(wait=False),
+        ):
+            pass
+
+    assert running["running"]
+
+
+@pytest.mark.parametrize("kept", [b"", b"{}", b'{"appended": 1}', b"\xff"])
+def test_a_broken_note_of_where_it_was_costs_nothing_but_work(
+    store: SessionStore, folder: Path, kept: bytes
+) -> None:
+    (folder / "s.jsonl").write_bytes(line(1))
+    captured(store, folder)
+    (place,) = (folder.parents[1] / "home" / "capture").glob("*.json")
+    place.write_bytes(kept)
+    (folder / "s.jsonl").write_bytes(line(1) + line(2))
+
+    captured(store, folder)
+
+    assert ids(store) == ["u-1", "u-2"]

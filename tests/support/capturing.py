@@ -1,0 +1,216 @@
+"""A client that writes transcripts while it is disturbed, and what must be captured.
+
+    python -m tests.support.capturing COUNT [SEED]
+
+runs so many writes, kills, rotations, rewrites and sweeps, and says what is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import refold
+from refold.adapters.importers.follower import status
+from tests.support import warm
+
+USER = "ada"
+SECRET = "ghp_" + "9fK2mQ7xR4tW8bN3vC6zJ1hL5pD0sGyEaUiO"[:36]
+_PATIENCE_SEC = 120
+
+
+class Client:
+    """Writes entries of Claude Code into some files of a folder, whole or torn."""
+
+    def __init__(self, home: Path, seed: int) -> None:
+        self.home, self._random = home, random.Random(seed)
+        self.folder = home / "projects"
+        self.database = f"sqlite:///{home / 'captured.db'}"
+        self.written: dict[str, list[str]] = {}  # ids of whole entries, by session
+        self._torn: dict[Path, bytes] = {}
+        self._process: warm.Process | None = None
+        (self.folder / "work").mkdir(parents=True)
+
+    def run(self, count: int) -> Counter[str]:
+        """Do so many things at random, and wait until all of it is captured."""
+        done: Counter[str] = Counter()
+        acts: dict[Callable[[], None], int] = {
+            self.write: 50,
+            self.tear: 14,
+            self.rotate: 8,
+            self.rewrite: 8,
+            self.rewrite_in_place: 4,
+            self.kill: 10,
+            self.sweep: 6,
+        }
+        self.start()
+        for act in self._random.choices([*acts], [*acts.values()], k=count):
+            act()
+            done[act.__name__] += 1
+        for path in [*self._torn]:
+            self._finish(path)
+        self.settle()
+        self.stop()
+        return done
+
+    def start(self) -> None:
+        argv = ["refold", "--db", self.database, "capture", "claude-code"]
+        argv += ["--user", USER, "--folder", str(self.folder)]
+        self._process = warm.Process(argv, environment=os.environ)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.communicate()
+            self._process = None
+
+    def write(self) -> None:
+        path = self._finish(self._file())
+        with path.open("ab") as file:
+            for _ in range(self._random.randrange(1, 6)):
+                file.write(self._entry(path))
+
+    def tear(self) -> None:
+        """Write the beginning of a line; its end comes later."""
+        path = self._finish(self._file())
+        line = self._entry(path)
+        cut = self._random.randrange(1, len(line))
+        with path.open("ab") as file:
+            file.write(line[:cut])
+        self._torn[path] = line[cut:]
+
+    def rotate(self) -> None:
+        """Move a file aside; what comes next goes to a new one of its name."""
+        path = self._finish(self._file())
+        if path.exists():
+            path.rename(path.with_name(f"{path.name}.{self._random.getrandbits(40)}"))
+
+    def rewrite(self) -> None:
+        """Put a copy with some lines left out in the place of a file."""
+        path = self._finish(self._file())
+        if path.exists():
+            self.settle()  # a line that nobody has read is gone with the old file
+            lines = path.read_bytes().splitlines(keepends=True)
+            new = path.with_suffix(".new")
+            new.write_bytes(b"".join(lines[self._random.randrange(len(lines)) :]))
+            new.replace(path)
+
+    def rewrite_in_place(self) -> None:
+        """Cut a file to nothing, and write it again with its lines in another order."""
+        path = self._finish(self._file())
+        if path.exists():
+            self.settle()
+            lines = path.read_bytes().splitlines(keepends=True)
+            self._random.shuffle(lines)
+            path.write_bytes(b"".join(lines))
+
+    def kill(self) -> None:
+        """Kill what captures, wherever it is, and start it again."""
+        time.sleep(self._random.random() * 0.05)  # to be somewhere, not to wait
+        self.stop()
+        self.start()
+
+    def sweep(self) -> None:
+        """Remove a file right after it was written to, while somebody follows it."""
+        path = self._finish(self._file())
+        if path.exists():
+            self.settle()
+            with path.open("ab") as file:
+                file.write(self._entry(path))
+            path.unlink()
+            self.settle(gone=path)
+
+    def settle(self, gone: Path | None = None) -> None:
+        """Wait until nothing is left to be read, and nothing of ``gone`` is known."""
+        until = time.monotonic() + _PATIENCE_SEC
+        while self._is_behind(gone):
+            assert time.monotonic() < until, "the capture does not catch up"
+            time.sleep(0.01)
+
+    def _is_behind(self, gone: Path | None) -> bool:
+        kept = [*(self.home / "home" / "capture").glob("*.json")]
+        if not kept or self._process is None:
+            return True
+        told = json.loads(kept[0].read_text())
+        if told["pid"] != self._process.pid:  # it has not looked yet
+            return True
+        places = told["files"]
+        known = {f"{place['path']}": place for place in places.values()}
+        files = {str(p): p.stat().st_size for p in self.folder.rglob("*.jsonl*")}
+        if gone is not None and str(gone) in known:
+            return True
+        torn = {str(path) for path in self._torn}
+        return any(
+            path not in known or (known[path]["at"] < size and path not in torn)
+            for path, size in files.items()
+            if size
+        )
+
+    def _file(self) -> Path:
+        name = UUID(int=self._random.randrange(1, 5))
+        return self.folder / "work" / f"{name}.jsonl"
+
+    def _finish(self, path: Path) -> Path:
+        if path in self._torn:
+            with path.open("ab") as file:
+                file.write(self._torn.pop(path))
+        return path
+
+    def _entry(self, path: Path) -> bytes:
+        session, uuid = (
+            path.name.partition(".")[0],
+            UUID(int=self._random.getrandbits(128)),
+        )
+        self.written.setdefault(session, []).append(str(uuid))
+        text = f"entry {uuid}: use {SECRET} " + "word " * self._random.randrange(80)
+        kind = self._random.choice(("user", "assistant"))
+        content: Any = text if kind == "user" else [{"type": "text", "text": text}]
+        entry = {
+            "type": kind,
+            "uuid": str(uuid),
+            "sessionId": session,
+            "timestamp": "2026-03-01T10:00:00.000Z",
+            "message": {"role": kind, "content": content},
+        }
+        return json.dumps(entry).encode() + b"\n"
+
+
+def wrong(client: Client) -> Iterator[str]:
+    """What was captured otherwise than it was written."""
+    with refold.open(client.database) as store:
+        for session_id, ids in client.written.items():
+            session = store.session(user_id=USER, session_id=session_id)
+            found = Counter(str(item.value["uuid"]) for item in session.items())
+            for uuid in ids:
+                if found[uuid] != 1:
+                    yield f"{session_id}: entry {uuid} is there {found[uuid]} times"
+            if strange := found.keys() - {*ids}:
+                yield f"{session_id}: {len(strange)} entries that nobody wrote"
+            yield from map(str, session.verify().problems)
+    for path in client.home.glob("captured.db*"):
+        if SECRET.encode() in path.read_bytes():
+            yield f"{path.name} holds the secret"
+    yield from (f"refused: {one}" for one in status() if one["refused"])
+
+
+if __name__ == "__main__":
+    number = int(sys.argv[1])
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["REFOLD_HOME"] = str(Path(folder) / "home")
+        soaked = Client(Path(folder), int(sys.argv[2]) if len(sys.argv) > 2 else 1)
+        done = soaked.run(number)
+        problems = [*wrong(soaked)]
+        said = problems[:20] or ["nothing lost, nothing doubled"]
+        entries = sum(map(len, soaked.written.values()))
+        sys.stdout.write("\n".join([f"{dict(done)}, {entries} entries", *said, ""]))
+        sys.exit(bool(problems))
