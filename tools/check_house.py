@@ -81,11 +81,14 @@ class House:
 
     @cached_property
     def entries(self) -> Mapping[Path, set[Path]]:
-        """What each folder holds, caches and folders without a file left out."""
+        """What each folder holds, caches and folders without a file left out.
+
+        A stub is the other half of its module.
+        """
         held: dict[Path, set[Path]] = {}
         for path in self.root.glob("refold/**/*"):
             place = path.relative_to(self.root)
-            if path.is_file() and not _cached(place):
+            if path.is_file() and not _cached(place) and place.suffix != ".pyi":
                 for entry in [place, *place.parents][:-2]:
                     held.setdefault(entry.parent, set()).add(entry)
         return held

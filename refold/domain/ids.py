@@ -10,14 +10,13 @@ from urllib.parse import quote, unquote
 from refold.domain.errors import InvalidEvent
 
 MAIN: Final = "main"
-# Sessions of Refold's own: what concerns a user as a whole, and files of agents.
+# The session of Refold's own: what concerns a user as a whole.
 USER_SESSION: Final = "_user"
-FILES_SESSION: Final = "_files"
 # Of what memory keeps of a session that retention erased.
 KEPT: Final = "_kept."
 # What items of memory are named by.
 MEMORY_ID: Final = re.compile(r"m[0-9a-f]{15}")
-RESERVED: Final = frozenset({USER_SESSION, FILES_SESSION})
+RESERVED: Final = frozenset({USER_SESSION})
 _MAX_NUMBER: Final = 2**63 - 1
 MAX_ID: Final = 200
 
@@ -70,8 +69,9 @@ def check_session_id(value: str) -> str:
     """Return ``value`` if a caller may use it as a session's name.
 
     Names with a leading underscore are reserved (``_user`` holds what concerns a
-    user as a whole, ``_files`` what agents keep of them, and what begins with
-    ``_kept.`` what memory keeps of sessions).  Raises InvalidEvent.
+    user as a whole, what begins with ``_kept.`` what memory keeps of sessions).
+
+    Raises InvalidEvent.
     """
     check_id("session_id", value)
     if value.startswith("_") and not (value in RESERVED or value.startswith(KEPT)):

@@ -28,15 +28,12 @@ from refold.domain.events import (
     ToolResult,
     answering,
 )
-from refold.domain.ids import FILES_SESSION, MAIN, RESERVED, USER_SESSION, StreamId
+from refold.domain.ids import MAIN, RESERVED, USER_SESSION, StreamId
 from refold.domain.preferences import check_update
 
 _USER_WIDE = frozenset({"consent", "forget"})
-# What may be in sessions of Refold's own: a user's words and settings, and files.
-_IN_RESERVED = {
-    USER_SESSION: _USER_WIDE | {"state", "item"},
-    FILES_SESSION: frozenset({"state"}),
-}
+# What may be in the session of Refold's own: a user's words and settings.
+_IN_RESERVED = {USER_SESSION: _USER_WIDE | {"state", "item"}}
 
 
 LABEL: Final = "label:"  # what keys of the working memory begin with that are labels

@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 
 import refold
 from refold.adapters.claude.capture import Capture
-from refold.adapters.claude.tools import MemoryFiles, MemoryRetrieval
+from refold.adapters.claude.tools import MemoryRetrieval
 from refold.domain.tokens import estimate_text
 from refold.projections.memory.tool import (
     NAME,
@@ -308,30 +308,28 @@ def test_an_answer_keeps_its_budget(session: Session, tokens: int) -> None:
 def test_a_captured_call_is_not_recorded_twice(
     session: Session, api: MessagesApi
 ) -> None:
-    memory, files = MemoryRetrieval(session), MemoryFiles(session)
-    path = {"path": "/memories/plan.md", "file_text": "Book first."}
+    memory = MemoryRetrieval(session)
     api.reply(
         message(
             call(1),
-            tool_use("memory", {"command": "create", **path}, call_id="toolu_2"),
             tool_use("bash", {"command": "ls"}, call_id="toolu_3"),
         ),
         message("Booked."),
     )
-    tools: list[Any] = [BASH, memory.definition, files.definition]
+    tools: list[Any] = [BASH, memory.definition]
     claude = Capture(
         api.client(), session, model="claude-x", max_tokens=99, tools=tools
     )
 
     answer = claude.create("Book it.")
-    blocks = [memory.answer(one) or files.answer(one) for one in answer.content]
+    blocks = [memory.answer(one) for one in answer.content]
     mine = {"type": "tool_result", "tool_use_id": "toolu_3", "content": "a b"}
     claude.create([*filter(None, blocks), mine])
 
     assert without_cache(api.requests[0].body["tools"]) == tools
     assert [event.type for event in session.events()] == [
-        *("user_input", "request", "agent_response", *["tool_call"] * 3),
-        *(["tool_result"] * 3),
+        *("user_input", "request", "agent_response", *["tool_call"] * 2),
+        *(["tool_result"] * 2),
         *("request", "agent_response"),
     ]
     sent = api.requests[1].body["messages"][-1]["content"]
@@ -386,13 +384,9 @@ def test_a_loop_of_ones_own_records_the_same(
 def test_what_was_told_is_in_the_audit_log(store_url: str, tmp_path: Path) -> None:
     with refold.open(prepare(store_url, tmp_path), audit="table") as audited:
         MemoryRetrieval(audited.session(user_id="ada", session_id="s-1")).answer(call())
-        MemoryFiles(audited.session(user_id="ada", session_id="s-1")).run(
-            {"command": "view"}
-        )
-
         events = [record.event for record in records(audited)]
 
-    assert events == ["memory_load", "session_append_event", "session_load"]
+    assert events == ["memory_load", "session_append_event"]
 
 
 def test_the_definition_is_a_tool_of_the_messages_api() -> None:

@@ -44,6 +44,7 @@ _DOCUMENTS: Final[Mapping[str, Any]] = {
     "letta": samples.LETTA,
     "inspect": samples.INSPECT,
     "atif": samples.ATIF,
+    "otlp": samples.OTLP,
 }
 
 

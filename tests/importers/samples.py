@@ -331,6 +331,7 @@ def write_sample(folder: Path, form: str) -> Path:
         "letta": LETTA,
         "inspect": INSPECT,
         "atif": ATIF,
+        "otlp": OTLP,
     }
     return write_document(folder, documents[form])
 
@@ -492,3 +493,88 @@ CODEX: list[Entry] = [
     _line("event_msg", type="agent_message", message="Fixed."),
     _line("event_msg", type="turn_aborted", reason="interrupted"),
 ]
+
+
+def span(
+    name: str, start: int, end: int, *, trace: str = "t" * 32, **about: Any
+) -> Entry:
+    """A span of OTLP in JSON; names of attributes have ``_`` for ``.``'s last one."""
+    values = {
+        "gen_ai.operation.name": name,
+        **{key.replace("__", "."): value for key, value in about.items()},
+    }
+    return {
+        "traceId": trace,
+        "spanId": f"{start:016x}",
+        "name": name,
+        "startTimeUnixNano": str(1_780_000_000_000_000_000 + start * 10**9),
+        "endTimeUnixNano": str(1_780_000_000_000_000_000 + end * 10**9),
+        "attributes": [
+            {"key": key, "value": _attribute(value)} for key, value in values.items()
+        ],
+    }
+
+
+def _attribute(value: Any) -> Entry:
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    if isinstance(value, dict):
+        pairs = [{"key": key, "value": _attribute(one)} for key, one in value.items()]
+        return {"kvlistValue": {"values": pairs}}
+    return {"stringValue": value if isinstance(value, str) else json.dumps(value)}
+
+
+def spans(*found: Entry) -> Entry:
+    return {"resourceSpans": [{"scopeSpans": [{"spans": [*found]}]}]}
+
+
+def _chat(start: int, end: int, given: list[Entry], said: Entry, **more: Any) -> Entry:
+    return span(
+        "chat",
+        start,
+        end,
+        gen_ai__conversation__id="conv-1",
+        gen_ai__request__model="gpt-5",
+        gen_ai__input__messages=given,
+        gen_ai__output__messages=[{**said, "finish_reason": "stop"}],
+        **more,
+    )
+
+
+_ASKED: Entry = {"role": "user", "parts": [{"type": "text", "content": "Go."}]}
+_CALLED: Entry = {
+    "role": "assistant",
+    "parts": [
+        {"type": "reasoning", "content": "I look."},
+        {"type": "tool_call", "id": "c1", "name": "ls", "arguments": {"path": "/"}},
+    ],
+}
+_GIVEN: Entry = {
+    "role": "tool",
+    "parts": [{"type": "tool_call_response", "id": "c1", "response": {"files": [1]}}],
+}
+_DONE: Entry = {"role": "assistant", "parts": [{"type": "text", "content": "Done."}]}
+OTLP: Entry = spans(
+    span("invoke_agent", 0, 9, gen_ai__conversation__id="conv-1"),
+    _chat(
+        1,
+        2,
+        [_ASKED],
+        _CALLED,
+        gen_ai__system_instructions=[{"type": "text", "content": "You help."}],
+        **{
+            "gen_ai.usage.input_tokens": 100,
+            "gen_ai.usage.cache_read.input_tokens": 60,
+            "gen_ai.usage.output_tokens": 7,
+        },
+    ),
+    span(
+        "execute_tool",
+        2,
+        4,
+        gen_ai__conversation__id="conv-1",
+        gen_ai__tool__name="ls",
+        **{"gen_ai.tool.call.id": "c1", "gen_ai.tool.call.result": "files: 1"},
+    ),
+    _chat(5, 6, [_ASKED, _CALLED, _GIVEN], _DONE),
+)

@@ -35,6 +35,7 @@ def test_the_formats_are_those_of_the_command_line() -> None:
         "letta",
         "inspect",
         "atif",
+        "otlp",
         "refold",
     )
 

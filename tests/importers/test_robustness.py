@@ -52,6 +52,7 @@ DOCUMENTS: dict[str, Any] = {
     "letta": samples.LETTA,
     "inspect": samples.INSPECT,
     "atif": samples.ATIF,
+    "otlp": samples.OTLP,
     "refold": samples.REFOLD,
 }
 

@@ -13,9 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Unpack
 
-from anthropic import AnthropicError, BaseModel
-from anthropic.lib.tools import ToolError
-from anthropic.tools.memory import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool
+from anthropic import AnthropicError
 
 from refold.adapters.claude.messages import (
     broken_off,
@@ -27,7 +25,7 @@ from refold.adapters.claude.messages import (
     plain,
 )
 from refold.adapters.claude.summarizer import failure, own_client
-from refold.adapters.claude.tools import MemoryFiles, not_recorded
+from refold.adapters.claude.tools import not_recorded
 from refold.domain import errors
 from refold.domain.canonical import canonical
 from refold.domain.envelope import Meta
@@ -418,49 +416,6 @@ class LiveModel:
             seconds = timeout if isinstance(timeout, int | float) else 600
             raise errors.AnswerFailed(failure(error, timeout=seconds).reason) from None
         return events_of(plain(message))
-
-
-class MemoryTool(BetaAbstractMemoryTool):
-    """``client.beta.messages.run_tools(tools=[MemoryTool(files)], …)``.
-
-    The runner makes the calls: they are recorded by who records its messages.
-    """
-
-    def __init__(self, files: MemoryFiles) -> None:
-        super().__init__()
-        self._files = files
-
-    def call(self, input: object) -> str:  # noqa: A002  # the SDK's name
-        return _said(self._files, input)
-
-    def _command(self, command: BaseModel) -> str:
-        return self.call(command)
-
-    view = create = str_replace = insert = delete = rename = _command
-
-
-class AsyncMemoryTool(BetaAsyncAbstractMemoryTool):
-    """The same for ``anthropic.AsyncAnthropic``; the loop is never blocked."""
-
-    def __init__(self, files: MemoryFiles) -> None:
-        super().__init__()
-        self._files = files
-
-    async def call(self, input: object) -> str:  # noqa: A002  # the SDK's name
-        return await asyncio.to_thread(_said, self._files, input)
-
-    async def _command(self, command: BaseModel) -> str:
-        return await self.call(command)
-
-    view = create = str_replace = insert = delete = rename = _command
-
-
-def _said(files: MemoryFiles, command: object) -> str:
-    """What the model is told.  Raises ToolError, which the runner tells it too."""
-    done = files.run(plain(command))
-    if done.is_error:
-        raise ToolError(done.text)
-    return done.text
 
 
 def _numbered(session: Session) -> Session:

@@ -165,6 +165,7 @@ Transcripts = Literal[
     "letta",
     "inspect",
     "atif",
+    "otlp",
     "refold",
 ]
 """The formats of transcripts; ``auto`` tells them by what is in a file."""

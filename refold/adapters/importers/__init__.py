@@ -23,6 +23,7 @@ from refold.adapters.importers.codex import Codex
 from refold.adapters.importers.inspect import Inspect
 from refold.adapters.importers.letta import Letta
 from refold.adapters.importers.openai import OpenAI
+from refold.adapters.importers.otlp import OTLP
 from refold.adapters.importers.own import Refold, is_folder, read_folder
 from refold.adapters.importers.swe_agent import SWEAgent
 from refold.adapters.importers.tau_bench import TauBench
@@ -41,6 +42,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Letta(),
     Inspect(),
     ATIF(),
+    OTLP(),
     Refold(),
 )
 AUTO = "auto"

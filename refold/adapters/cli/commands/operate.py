@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 
 By = Literal["session", "user", "day"]
-Exports = Literal["events", "atif", "dataset"]
+Exports = Literal["events", "atif", "otlp", "dataset"]
 
 
 def stats(
@@ -210,12 +211,13 @@ def export(
         of="PATH",
     ),
     form: Exports = option(
-        "Write this format: events, a trajectory a session (atif), or a chat a session "
-        "of those who consented (dataset).",
+        "Write this format: events, a trajectory a session (atif), a trace a turn "
+        "(otlp), or a chat a session of those who consented (dataset).",
         "--format",
         of="FORMAT",
         default="events",
     ),
+    content: bool = flag("Put texts, arguments and results into traces, too."),
     consent: str | None = option(
         "Consent that users in a dataset must have given.  Without it: training.",
         of="SCOPE",
@@ -232,6 +234,8 @@ def export(
         raise typer.BadParameter("a dataset needs --out, and takes no --session")
     if consent is not None and form != "dataset":
         raise typer.BadParameter("--consent is for --format dataset")
+    if content and form != "otlp":
+        raise typer.BadParameter("--content is for --format otlp")
     if form == "dataset" and out is not None:
         return _dataset(call.store(), user, consent, out)
     if out is not None and out.suffix != ".jsonl" and form == "events":
@@ -239,7 +243,8 @@ def export(
     store = call.store()
     found = sessions(store, user, session)
     names = [(info.user_id, info.session_id) for info in found]
-    lines = _WRITERS[form](store, names)
+    write = partial(_traces, content=content) if form == "otlp" else _WRITERS[form]
+    lines = write(store, names)
     if out is None:
         for line in lines:
             write_line(line)
@@ -307,6 +312,14 @@ def _trajectories(store: SessionStore, names: Names) -> Iterator[bytes]:
                 yield orjson.dumps(made)
 
 
+def _traces(store: SessionStore, names: Names, *, content: bool) -> Iterator[bytes]:
+    from refold.adapters.importers.otlp import traces
+
+    for name in names:
+        for request in traces(_read(store, *name), name[1], content=content):
+            yield orjson.dumps(request)
+
+
 def _dataset(
     store: SessionStore, user: str | None, consent: str | None, out: Path
 ) -> Result:
@@ -332,7 +345,11 @@ def _dataset(
 
 
 _WRITERS: Final = {"events": _events, "atif": _trajectories}
-_UNITS: Final = {"events": ("event", "events"), "atif": ("trajectory", "trajectories")}
+_UNITS: Final = {
+    "events": ("event", "events"),
+    "atif": ("trajectory", "trajectories"),
+    "otlp": ("trace", "traces"),
+}
 
 
 @contextmanager

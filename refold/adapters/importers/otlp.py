@@ -1,0 +1,473 @@
+"""OpenTelemetry's GenAI spans, out and in: a trace a turn, as OTLP has them in JSON.
+
+The names are those of the semantic conventions for generative AI systems, which are
+still in development.  What they have no name for are events of the turn's span, called
+``refold.…``: an import of one's own export has them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from refold.adapters.importers import base, messages
+from refold.domain.canonical import canonical
+from refold.domain.envelope import Envelope, from_microseconds, microseconds
+from refold.domain.events import (
+    AgentResponse,
+    SystemPrompt,
+    ToolCall,
+    ToolResult,
+    UserInput,
+)
+from refold.projections.models import Usage
+
+Json: TypeAlias = dict[str, Any]
+_OPERATION: Final = "gen_ai.operation.name"
+_CHAT, _TOOL, _TURN = "chat", "execute_tool", "invoke_agent"
+_ASKS: Final = frozenset({_CHAT, "generate_content", "text_completion"})
+_GIVEN, _SAID = "gen_ai.input.messages", "gen_ai.output.messages"
+_READ: Final = "gen_ai.usage.cache_read.input_tokens"
+_WRITTEN: Final = "gen_ai.usage.cache_creation.input_tokens"
+_PROVIDERS: Final = {"claude": "anthropic", "gpt": "openai", "gemini": "gcp.gemini"}
+_FAILED: Final = (2, "STATUS_CODE_ERROR")
+
+
+def traces(
+    envelopes: Iterable[Envelope], session_id: str, *, content: bool
+) -> Iterator[Json]:
+    """The turns of a session, each a trace, as one request to ``/v1/traces``.
+
+    Ids are made of the events': a trace that is sent again is the same one.
+
+    content: whether texts, arguments and results are in it, or only what was done.
+    """
+    turn, waiting, answered = list[Envelope](), set[str](), False
+    for one in envelopes:
+        match one.payload:
+            case UserInput() if answered and not waiting:
+                yield _Turn(turn, session_id, content=content).request()
+                turn, answered = [], False
+            case ToolCall(call_id=call_id):
+                waiting.add(call_id)
+                answered = True
+            case ToolResult(call_id=call_id):
+                waiting.discard(call_id)
+            case AgentResponse():
+                answered = True
+        turn.append(one)
+    if turn:
+        yield _Turn(turn, session_id, content=content).request()
+
+
+class _Turn:
+    """The spans of a turn."""
+
+    def __init__(self, turn: list[Envelope], session: str, *, content: bool) -> None:
+        self._content, self._session = content, session
+        self._trace = _id(turn[0], "trace", 16)
+        self._agent = next((one.agent for one in turn if one.agent), None)
+        self._spans = list[Json]()
+        root = self._span(_TURN, turn[0], turn[0].ts, turn[-1].ts, self._agent)
+        self._root, self._before = root, turn[0].ts
+        self._given, self._system = list[Json](), list[Json]()
+        self._calls = dict[str, Envelope]()
+        self._answer = list[Envelope]()
+        self._unsent = list[Envelope]()
+        for one in turn:
+            self._add(one)
+        self._asked()
+        for one in self._unsent:
+            self._note(one)
+
+    def request(self) -> Json:
+        about = {"service.name": "refold"}
+        scope = {"scope": {"name": "refold"}, "spans": self._spans}
+        resource = {"attributes": _attributes(about)}
+        return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
+
+    def _add(self, one: Envelope) -> None:
+        event = one.payload
+        if isinstance(event, AgentResponse | ToolCall):
+            if (
+                self._answer
+                and self._answer[0].meta.response_id != one.meta.response_id
+            ):
+                self._asked()
+            self._answer.append(one)
+            if isinstance(event, ToolCall):
+                self._calls[event.call_id] = one
+            return
+        self._asked()
+        match event:
+            case UserInput():
+                self._given.append(_message("user", [_text(event.text)]))
+                self._unsent.append(one)
+            case SystemPrompt():
+                self._system.append(_text(event.text or ""))
+                self._unsent.append(one)
+            case ToolResult():
+                self._returned(event, one)
+            case _:
+                self._note(one)
+        self._before = one.ts
+
+    def _note(self, one: Envelope) -> None:
+        """What has no name, and what no request sent, is an event of the turn."""
+        told: Json = {"refold.seq": one.seq}
+        if self._content:
+            told["refold.event"] = _json(one.payload.payload())
+        event = {"name": f"refold.{one.type}", "timeUnixNano": _nanoseconds(one.ts)}
+        noted = self._root.setdefault("events", [])
+        noted.append({**event, "attributes": _attributes(told)})
+
+    def _asked(self) -> None:
+        """The span of the response whose events have come."""
+        if not self._answer:
+            return
+        first, *_ = group = self._answer
+        self._answer = []
+        said = [one.payload for one in group]
+        parts = [part for event in said for part in _parts(event)]
+        called = any(part["type"] == "tool_call" for part in parts)
+        reasons = [getattr(event, "stop_reason", None) for event in said]
+        reason = next(filter(None, reasons), "tool_call" if called else "stop")
+        told = (getattr(one.payload, "usage", None) or one.meta.usage for one in group)
+        usage = Usage.of(next(filter(None, told), None)) or Usage()
+        read, written = usage.read, usage.written
+        model = first.meta.model
+        found = (who for name, who in _PROVIDERS.items() if name in (model or ""))
+        more: Json = {
+            "gen_ai.provider.name": next(found, None),
+            "gen_ai.request.model": model,
+            "gen_ai.response.model": model,
+            "gen_ai.response.id": first.meta.response_id,
+            "gen_ai.response.finish_reasons": [reason],
+            "gen_ai.usage.input_tokens": usage.input + read + written or None,
+            "gen_ai.usage.output_tokens": usage.output or None,
+            _READ: read or None,
+            _WRITTEN: written or None,
+        }
+        answer = {**_message("assistant", parts), "finish_reason": reason}
+        if self._content:
+            more |= {_GIVEN: _json(self._given), _SAID: _json([answer])}
+            if self._system:
+                more["gen_ai.system_instructions"] = _json(self._system)
+        self._given, self._system, self._unsent = [], [], []
+        self._span(_CHAT, first, self._before, group[-1].ts, model, more, kind=3)
+        self._before = group[-1].ts
+
+    def _returned(self, result: ToolResult, one: Envelope) -> None:
+        call = self._calls.get(result.call_id)
+        part = {"type": "tool_call_response", "id": result.call_id}
+        self._given.append(_message("tool", [{**part, "response": result.content}]))
+        failed = result.status != "ok"
+        more: Json = {
+            "gen_ai.tool.name": result.tool_name,
+            "gen_ai.tool.call.id": result.call_id,
+            "error.type": result.status if failed else None,
+        }
+        if self._content:
+            more["gen_ai.tool.call.result"] = _json(result.content)
+            if call is not None and isinstance(call.payload, ToolCall):
+                more["gen_ai.tool.call.arguments"] = _json(call.payload.arguments)
+        begun = one.ts if call is None else call.ts
+        span = self._span(_TOOL, one, begun, one.ts, result.tool_name, more)
+        if failed:
+            span["status"] = {"code": 2, "message": result.status}
+
+    def _span(
+        self,
+        operation: str,
+        one: Envelope,
+        begun: datetime,
+        ended: datetime,
+        of: str | None,
+        more: Json | None = None,
+        *,
+        kind: int = 1,
+    ) -> Json:
+        about: Json = {_OPERATION: operation}
+        about["gen_ai.conversation.id"] = self._session
+        about |= {"gen_ai.agent.name": self._agent, "refold.seq": one.seq}
+        span: Json = {
+            "traceId": self._trace,
+            "spanId": _id(one, operation, 8),
+            "name": f"{operation} {of}" if of else operation,
+            "kind": kind,
+            "startTimeUnixNano": _nanoseconds(min(begun, ended)),
+            "endTimeUnixNano": _nanoseconds(ended),
+            "attributes": _attributes({**about, **(more or {})}),
+        }
+        if self._spans:
+            span["parentSpanId"] = self._spans[0]["spanId"]
+        self._spans.append(span)
+        return span
+
+
+def _id(one: Envelope, what: str, size: int) -> str:
+    named = f"{one.event_id} {one.seq} {what}".encode()
+    return sha256(named).digest()[:size].hex()
+
+
+def _nanoseconds(at: datetime) -> str:
+    return f"{microseconds(at)}000"
+
+
+def _json(value: Any) -> str:
+    return canonical(value).decode()
+
+
+def _text(text: str) -> Json:
+    return {"type": "text", "content": text}
+
+
+def _message(role: str, parts: list[Json]) -> Json:
+    return {"role": role, "parts": parts}
+
+
+def _parts(event: Any) -> Iterator[Json]:
+    if isinstance(event, ToolCall):
+        call = {"type": "tool_call", "id": event.call_id, "name": event.tool_name}
+        yield {**call, "arguments": event.arguments}
+        return
+    for one in event.thinking:
+        if one.thinking:
+            yield {"type": "reasoning", "content": one.thinking}
+    if event.text:
+        yield _text(event.text)
+
+
+def _attributes(values: Json) -> list[Json]:
+    return [
+        {"key": key, "value": _valued(value)}
+        for key, value in values.items()
+        if value is not None
+    ]
+
+
+def _valued(value: Any) -> Json:
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [*map(_valued, value)]}}
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    return {"stringValue": str(value)}
+
+
+class _Span(NamedTuple):
+    """A span, or an event of one, of a conversation."""
+
+    order: tuple[int, int, int]
+    trace: str
+    span: dict[str, Any]
+    about: dict[str, Any]
+
+    def at(self, *, end: bool) -> datetime | None:
+        """When it began, or ended."""
+        when = self.order[2 if end else 1] // 1000
+        return from_microseconds(when) if 0 < when < 1 << 53 else None
+
+
+class OTLP:
+    """Reads requests of OTLP, a line each, or one as a document."""
+
+    name = "otlp"
+
+    def recognises(self, source: base.Source) -> bool:
+        """Whether the first line, or the document, has spans."""
+        line = next(source.lines(), None)
+        return line is not None and "resourceSpans" in base.mapping(line.value)
+
+    def read(self, source: base.Source) -> Iterator[base.Transcript]:
+        """Each conversation, or trace without one, as a transcript."""
+        found: dict[str, list[_Span]] = {}
+        for line in source.lines():
+            for span in _spans(line.value):
+                trace, about = str(span.get("traceId")), _about(span)
+                name = base.text(about.get("gen_ai.conversation.id")) or trace
+                parts = [span, *base.sequence(span.get("events"))]
+                for part in map(base.mapping, parts):
+                    some = _Span(_order(part), trace, part, _about(part))
+                    found.setdefault(name, []).append(some)
+        for name, spans in found.items():
+            reading = _Conversation(base.Recording(self.name, source.name))
+            for one in sorted(spans, key=lambda one: one.order):
+                reading.add(one)
+            reading.finish()
+            yield reading.recording.transcript(base.session_name(name))
+
+
+class _Conversation:
+    def __init__(self, recording: base.Recording) -> None:
+        self.recording = recording
+        self._told: list[Any] = []  # of the newest request, and its answer
+        self._ran: dict[str, _Span] = {}  # of calls whose result is not told yet
+        self._system: Any = None
+
+    def add(self, one: _Span) -> None:
+        if any(one.trace != ran.trace for ran in self._ran.values()):
+            self.finish()
+        operation, about = one.about.get(_OPERATION), one.about
+        own = str(one.span.get("name")).removeprefix("refold.")
+        if operation in _ASKS:
+            self._asked(one)
+        elif operation == _TOOL and (
+            called := base.text(about.get("gen_ai.tool.call.id"))
+        ):
+            self._ran[called] = one
+            if "refold.seq" in about:
+                self.finish()  # where it was, and as it was
+        elif fields := base.mapping(base.parsed(about.get("refold.event") or "")[0]):
+            self._take([base.Piece(own, fields)], one)
+
+    def finish(self) -> None:
+        """Take the results that no request told, as the spans of their calls do."""
+        for called, one in [*self._ran.items()]:
+            told = one.about.get("gen_ai.tool.call.result")
+            value = base.parsed(told)[0] if isinstance(told, str) else told
+            plain = "refold.seq" not in one.about and not isinstance(value, dict | list)
+            self._returned(called, told if plain else value, one)
+
+    def _asked(self, one: _Span) -> None:
+        about = one.about
+        system = _structured(about.get("gen_ai.system_instructions"))
+        if system and system != self._system:
+            self._system = system
+            words = [str(base.mapping(part).get("content") or "") for part in system]
+            self._take([messages.system("\n\n".join(words))], one)
+        given = _structured(about.get(_GIVEN))
+        same = 0  # a request tells all again, or only what is new
+        for new, old in zip(given, self._told, strict=False):
+            if new != old:
+                break
+            same += 1
+        for message in map(base.mapping, given[same:]):
+            for part in map(base.mapping, base.sequence(message.get("parts"))):
+                self._given(message.get("role"), part, one)
+        said = _structured(about.get(_SAID))
+        for message in map(base.mapping, said):
+            self._take(_answered(message), one, answer=True)
+        told = [{key: m[key] for key in ("role", "parts") if key in m} for m in said]
+        self._told = [*given, *told]
+
+    def _given(self, role: Any, part: dict[str, Any], one: _Span) -> None:
+        called, content = base.text(part.get("id")), part.get("content")
+        if part.get("type") == "tool_call_response" and called:
+            result = part.get("response", part.get("result"))
+            self._returned(called, result, self._ran.get(called, one))
+        elif part.get("type") == "text" and role == "system":
+            self._take([messages.system(content)], one)
+        elif role == "user":
+            text = content if part.get("type") == "text" else _json(part)
+            self._take([messages.said([str(text)])], one)
+
+    def _returned(self, called: str, content: Any, one: _Span) -> None:
+        if called not in self.recording.waiting:
+            return  # told before
+        failed = base.mapping(one.span.get("status")).get("code") in _FAILED
+        took = (one.order[2] - one.order[1]) / 1e6 if called in self._ran else None
+        self._ran.pop(called, None)
+        piece = messages.returned(called, content, failed=failed, took=took)
+        self._take([piece], one, end=took is not None)
+
+    def _take(
+        self,
+        found: Iterable[base.Found],
+        one: _Span,
+        *,
+        answer: bool = False,
+        end: bool = False,
+    ) -> None:
+        about = one.about
+        model = about.get("gen_ai.response.model") or about.get("gen_ai.request.model")
+        self.recording.take(
+            found,
+            base.Origin(
+                f"span {one.span.get('spanId', '')}".strip(),
+                ts=one.at(end=answer or end),
+                agent=base.text(about.get("gen_ai.agent.name")),
+                model=base.text(model) if answer else None,
+                response_id=base.text(about.get("gen_ai.response.id"))
+                if answer
+                else None,
+                usage=_usage(about) if answer else None,
+                source={"trace": one.trace},
+            ),
+        )
+
+
+def _spans(request: Any) -> Iterator[dict[str, Any]]:
+    for resource in base.sequence(base.mapping(request).get("resourceSpans")):
+        for scope in base.sequence(base.mapping(resource).get("scopeSpans")):
+            yield from map(
+                base.mapping, base.sequence(base.mapping(scope).get("spans"))
+            )
+
+
+def _about(span: dict[str, Any]) -> dict[str, Any]:
+    given = map(base.mapping, base.sequence(span.get("attributes")))
+    return {str(one.get("key")): _value(one.get("value")) for one in given}
+
+
+def _value(given: Any) -> Any:
+    for kind, value in base.mapping(given).items():
+        match kind:
+            case "intValue":
+                return int(value)
+            case "arrayValue":
+                return [*map(_value, base.sequence(base.mapping(value).get("values")))]
+            case "kvlistValue":
+                return _about({"attributes": base.mapping(value).get("values")})
+        return value
+    return None
+
+
+def _order(span: dict[str, Any]) -> tuple[int, int, int]:
+    """What was first: by the seqs of an export of ours, else by the clock."""
+    seq = _about(span).get("refold.seq")
+    begun = span.get("startTimeUnixNano", span.get("timeUnixNano", 0))
+    begun, ended = int(begun), int(span.get("endTimeUnixNano", begun))
+    return seq if isinstance(seq, int) else 0, begun, ended
+
+
+def _structured(value: Any) -> list[Any]:
+    return base.sequence(base.parsed(value)[0] if isinstance(value, str) else value)
+
+
+def _answered(message: dict[str, Any]) -> Iterator[base.Found]:
+    parts = [*map(base.mapping, base.sequence(message.get("parts")))]
+    of = {
+        kind: [p for p in parts if p.get("type") == kind]
+        for kind in ("text", "reasoning")
+    }
+    thinking = [
+        {"type": "thinking", "thinking": p.get("content")} for p in of["reasoning"]
+    ]
+    texts = [str(part.get("content") or "") for part in of["text"]]
+    reason = base.text(message.get("finish_reason"))
+    yield from messages.answered(texts, thinking, stop_reason=reason)
+    for part in parts:
+        if part.get("type") == "tool_call":
+            yield messages.called(
+                part.get("id"), part.get("name"), part.get("arguments")
+            )
+
+
+def _usage(about: dict[str, Any]) -> Json | None:
+    given, made = (
+        base.number(about.get(f"gen_ai.usage.{name}_tokens"))
+        for name in ("input", "output")
+    )
+    if given is None and made is None:
+        return None
+    read, written = (
+        int(base.number(about.get(name)) or 0) for name in (_READ, _WRITTEN)
+    )
+    return {
+        "input_tokens": max(int(given or 0) - read - written, 0),
+        "output_tokens": int(made or 0),
+        "cache_read_input_tokens": read,
+        "cache_creation_input_tokens": written,
+    }

@@ -1,0 +1,208 @@
+"""OpenTelemetry's GenAI spans, out and in: what they can carry is the same again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold
+from refold.adapters.importers.otlp import traces
+from refold.domain.events import (
+    AgentResponse,
+    Event,
+    SystemPrompt,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    UserInput,
+)
+from refold.store import Session, SessionStore
+from tests.cli.conftest import SAMPLE as RUN
+from tests.importers import samples
+from tests.importers.samples import OTLP, events, read_one, span, spans, write_document
+
+# What the conventions have no place for: they tell no reason but a few, and the span of
+# a call is as long as it seemed to who asked for it.
+LOST = {"stop_reason", "duration_ms", "usage"}
+
+
+@pytest.fixture
+def store() -> SessionStore:
+    return refold.open("memory://")
+
+
+def session(store: SessionStore, user: str = "ada", name: str = "s") -> Session:
+    return store.session(user_id=user, session_id=name)
+
+
+def exported(one: Session, *, content: bool = True) -> list[Any]:
+    return [*traces(one.timeline(), one.session_id, content=content)]
+
+
+def payloads(one: Session) -> list[tuple[str, Any]]:
+    return [
+        (e.type, {k: v for k, v in e.payload.payload().items() if k not in LOST})
+        for e in one.events()
+    ]
+
+
+def found(requests: list[Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    for request in requests:
+        for one in request["resourceSpans"][0]["scopeSpans"][0]["spans"]:
+            pairs = {a["key"]: a["value"] for a in one["attributes"]}
+            yield one, {key: next(iter(value.values())) for key, value in pairs.items()}
+
+
+@pytest.mark.parametrize(
+    "form", ["claude-code", "codex", "openai", "tau-bench", "letta", "refold", "run"]
+)
+def test_an_export_read_back_gives_the_same_events(
+    store: SessionStore, tmp_path: Path, form: str
+) -> None:
+    path = RUN if form == "run" else samples.write_sample(tmp_path, form)
+    for done in store.import_transcript(path, user_id="ada"):
+        ours = session(store, name=done.session_id)
+        lines = tmp_path / "traces.jsonl"
+        lines.write_text("".join(f"{json.dumps(one)}\n" for one in exported(ours)))
+
+        store.import_transcript(lines, user_id="eve", format="otlp")
+
+        theirs = session(store, "eve", done.session_id)
+        assert payloads(theirs) == payloads(ours)
+
+
+def test_a_turn_is_a_trace_and_a_second_export_is_the_same(store: SessionStore) -> None:
+    one = session(store)
+    one.append([UserInput(text="a"), AgentResponse(text="b"), UserInput(text="c")])
+    call = ToolCall(call_id="c1", tool_name="ls", arguments={"path": "/"})
+    one.append([call, UserInput(text="d")])  # while the tool works
+    before = exported(one)
+
+    one.append([ToolResult(call_id="c1", content={"n": 1}), AgentResponse(text="e")])
+    one.append(UserInput(text="f"))
+    after = exported(one)
+
+    assert (len(before), len(after)) == (2, 3)
+    assert after[0] == before[0]
+    ids = [{(s["traceId"], s["spanId"]) for s, _ in found([r])} for r in after]
+    assert len({trace for part in ids for trace, _ in part}) == 3
+    assert {(s["traceId"], s["spanId"]) for s, _ in found([before[1]])} <= ids[1]
+    names = [[s["name"] for s, _ in found([request])] for request in after]
+    assert names[1] == ["invoke_agent", "chat", "execute_tool ls", "chat"]
+    (root, *others) = [s for s, _ in found([after[1]])]
+    assert {s["parentSpanId"] for s in others} == {root["spanId"]}
+    assert "parentSpanId" not in root
+
+
+REQUIRED = {
+    "text": {"content"},
+    "reasoning": {"content"},
+    "tool_call": {"name"},
+    "tool_call_response": {"response"},
+}
+
+
+def test_messages_are_as_the_conventions_have_them(store: SessionStore) -> None:
+    (done,) = store.import_transcript(RUN, user_id="ada")
+    some = 0
+    for _, about in found(exported(session(store, name=done.session_id))):
+        for name in ("input", "output"):
+            for message in json.loads(about.get(f"gen_ai.{name}.messages", "[]")):
+                some += 1
+                assert message["role"] in ("system", "user", "assistant", "tool")
+                assert name == "input" or isinstance(message["finish_reason"], str)
+                for part in message["parts"]:
+                    assert part.keys() > REQUIRED[part["type"]]
+    assert some > 20
+
+
+def test_without_content_only_what_was_done_is_told(store: SessionStore) -> None:
+    one = session(store)
+    one.append([SystemPrompt(text="word-1"), UserInput(text="word-2")])
+    one.append(ToolCall(call_id="c1", tool_name="ls", arguments={"x": "word-3"}))
+    one.append(ToolResult(call_id="c1", content="word-4", status="error"))
+    one.append(refold.Pin(seqs=(1,), reason="word-5"))
+
+    told = exported(one, content=False)
+
+    assert "word-" not in json.dumps(told)
+    failed = [one for one, about in found(told) if "error.type" in about]
+    assert [one["status"]["code"] for one in failed] == [2]
+
+
+def test_what_a_cache_gave_is_in_the_sum_of_tokens(store: SessionStore) -> None:
+    one = session(store)
+    usage = {"input_tokens": 3, "cache_read_input_tokens": 60, "output_tokens": 7}
+    one.append([UserInput(text="a"), AgentResponse(text="b", usage=usage)])
+
+    (about,) = [about for s, about in found(exported(one)) if s["name"] == "chat"]
+
+    assert about["gen_ai.usage.input_tokens"] == "63"
+    assert about["gen_ai.usage.cache_read.input_tokens"] == "60"
+
+
+def test_spans_of_others_become_a_session(tmp_path: Path) -> None:
+    transcript = read_one(write_document(tmp_path, OTLP))
+
+    assert (transcript.session_id, transcript.format) == ("conv-1", "otlp")
+    told: list[Event] = events(transcript)
+    assert told == [
+        SystemPrompt(text="You help."),
+        UserInput(text="Go."),
+        AgentResponse(
+            thinking=(Thinking(thinking="I look."),),
+            stop_reason="stop",
+            usage={
+                "input_tokens": 40,
+                "output_tokens": 7,
+                "cache_read_input_tokens": 60,
+                "cache_creation_input_tokens": 0,
+            },
+        ),
+        ToolCall(call_id="c1", tool_name="ls", arguments={"path": "/"}),
+        ToolResult(
+            call_id="c1", tool_name="ls", content={"files": [1]}, duration_ms=2000.0
+        ),
+        AgentResponse(text="Done.", stop_reason="stop"),
+    ]
+    assert not transcript.skipped
+
+
+def test_a_result_that_no_request_tells_is_that_of_its_span(tmp_path: Path) -> None:
+    asked = json.loads(json.dumps(OTLP))
+    held = asked["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    del held[-1]
+    held.append(span("chat", 9, 9, trace="u" * 32, gen_ai__conversation__id="conv-1"))
+
+    transcript = read_one(write_document(tmp_path, asked))
+
+    (result,) = [one for one in events(transcript) if isinstance(one, ToolResult)]
+    assert result.content == "files: 1"
+
+
+@pytest.mark.parametrize(
+    ("given", "content"),
+    [("42", "42"), ('{"n": 42}', {"n": 42}), ({"n": 42}, {"n": 42}), ("", "")],
+)
+def test_an_object_stays_one_and_a_text_a_text(
+    tmp_path: Path, given: Any, content: Any
+) -> None:
+    asked = json.loads(json.dumps(OTLP))
+    held = asked["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    values = {"gen_ai.tool.call.id": "c1", "gen_ai.tool.call.result": given}
+    held[2:] = [span("execute_tool", 2, 4, gen_ai__conversation__id="conv-1", **values)]
+
+    transcript = read_one(write_document(tmp_path, asked))
+
+    (result,) = [one for one in events(transcript) if isinstance(one, ToolResult)]
+    assert result.content == content
+
+
+def test_a_request_without_spans_holds_nothing(tmp_path: Path) -> None:
+    path = write_document(tmp_path, spans())
+
+    assert refold.open("memory://").import_transcript(path, user_id="ada") == []
