@@ -1,9 +1,9 @@
-"""Checks proofs of Refold without Refold: this file alone, and Python 3.9 or newer.
+"""Checks proofs of Refold without Refold: this file, Python 3.9 and ``cryptography``.
 
     python auditor.py PROOF.json --public-key KEY.pem [--anchor ANCHOR.jsonl]
 
-It needs no store, user's key or network; Ed25519 is done by ``cryptography`` if that is
-there, else below.  Exit code 0: it holds, 1: it does not, 2: a file is no such file.
+It needs no store, user's key or network.  Exit code 0: it holds, 1: it does not, 2: a
+file is no such file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Tuple
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 _PEM = bytes.fromhex("302a300506032b6570032100")  # what precedes the key in DER
 _PLACE = ("user_id", "session_id", "stream")
@@ -189,73 +192,10 @@ def _consistent(
 
 def _signed(public_key: bytes, signature: bytes, message: bytes) -> bool:
     try:
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-    except ImportError:
-        return ed25519_verify(public_key, signature, message)
-    try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)
     except (InvalidSignature, ValueError):
         return False
     return True
-
-
-# Ed25519 after RFC 8032, section 5.1: slow, and only ever given public values.
-_P, _Q = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
-_BASE = (4 * pow(5, _P - 2, _P) % _P).to_bytes(32, "little")
-_D = -121665 * pow(121666, _P - 2, _P) % _P
-Point = Tuple[int, int, int, int]
-_ROOT = pow(2, (_P - 1) // 4, _P)
-
-
-def ed25519_verify(public_key: bytes, signature: bytes, message: bytes) -> bool:
-    """Whether the key signed exactly this message."""
-    if len(public_key) != 32 or len(signature) != 64:
-        return False
-    base, key, commitment = map(_point, (_BASE, public_key, signature[:32]))
-    scalar = int.from_bytes(signature[32:], "little")
-    if base is None or key is None or commitment is None or scalar >= _Q:
-        return False
-    whole = hashlib.sha512(signature[:32] + public_key + message).digest()
-    challenge = int.from_bytes(whole, "little") % _Q
-    left = _times(scalar, base)
-    right = _add(commitment, _times(challenge, key))
-    return all(
-        (left[axis] * right[2] - right[axis] * left[2]) % _P == 0 for axis in (0, 1)
-    )
-
-
-def _point(data: bytes) -> Point | None:
-    """The point that 32 bytes stand for, or None."""
-    y = int.from_bytes(data, "little")
-    sign, y = y >> 255, y & ((1 << 255) - 1)
-    if y >= _P:
-        return None
-    square = (y * y - 1) * pow(_D * y * y + 1, _P - 2, _P) % _P
-    x = pow(square, (_P + 3) // 8, _P)
-    if (x * x - square) % _P:
-        x = x * _ROOT % _P
-    if (x * x - square) % _P or (x == 0 and sign):
-        return None
-    x = _P - x if x & 1 != sign else x
-    return x, y, 1, x * y % _P
-
-
-def _add(one: Point, two: Point) -> Point:
-    a = (one[1] - one[0]) * (two[1] - two[0]) % _P
-    b = (one[1] + one[0]) * (two[1] + two[0]) % _P
-    c, d = 2 * one[3] * two[3] * _D % _P, 2 * one[2] * two[2] % _P
-    e, f, g, h = b - a, d - c, d + c, b + a
-    return e * f % _P, g * h % _P, f * g % _P, e * h % _P
-
-
-def _times(scalar: int, point: Point) -> Point:
-    found = (0, 1, 1, 0)
-    while scalar:
-        if scalar & 1:
-            found = _add(found, point)
-        point, scalar = _add(point, point), scalar >> 1
-    return found
 
 
 def read_key(text: str) -> bytes:
