@@ -77,7 +77,7 @@ def test_several_agents(here: Path) -> None:
     assert "Reading" not in lead
     assert "Reading" in helper
     assert "What is tea" not in helper
-    assert len(verified()) == 3
+    assert len(verified()) == 4
 
 
 def test_memory_as_a_tool(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

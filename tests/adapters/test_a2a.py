@@ -1,0 +1,259 @@
+"""A2A: a task is delivered once, survives its processes, and is told as it is."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold
+from refold.adapters.frameworks.a2a import deliver, receive, task, tool_definition
+from refold.domain.errors import IdempotencyConflict, InvalidEvent, SessionNotFound
+from refold.events import HumanReview
+from refold.store import Session, SessionStore
+from tests.support import warm
+from tests.support.stores import ROOT, open_at
+
+Json = dict[str, Any]
+EXAMPLE = ROOT / "examples" / "two_agents.py"
+
+
+def message(name: str, *parts: Json, **more: Any) -> Json:
+    told = {"messageId": name, "role": "ROLE_USER", "parts": [*parts]}
+    return {"message": {**told, **more}}
+
+
+def text(words: str) -> Json:
+    return {"text": words}
+
+
+def session_of(store: SessionStore, told: Json) -> Session:
+    return store.session(user_id="team", session_id=told["id"])
+
+
+def state(told: Json) -> str:
+    return str(told["status"]["state"]).removeprefix("TASK_STATE_")
+
+
+def test_a_task_goes_through_its_states(store: SessionStore) -> None:
+    told = receive(store, message("m-1", text("Look.")), user_id="team")
+    session = session_of(store, told)
+    seen = [state(told)]
+
+    session.append(refold.ToolCall(call_id="c", tool_name="ls"))
+    seen.append(state(task(session)))
+    session.append(refold.ToolResult(call_id="c", content="a"))
+    session.append(HumanReview(trigger="unsure", question="Which of them?"))
+    asked = task(session)
+    seen.append(state(asked))
+    answer = message("m-2", text("The first."), taskId=told["id"])
+    seen.append(state(receive(store, answer, user_id="team")))
+    done = refold.Final(text="It is a.", outcome="success", result={"found": ["a"]})
+    session.append(done)
+    seen.append(state(task(session)))
+
+    assert seen == ["SUBMITTED", "WORKING", "INPUT_REQUIRED", "WORKING", "COMPLETED"]
+    assert asked["status"]["message"]["parts"] == [text("Which of them?")]
+    (artifact,) = task(session)["artifacts"]
+    assert artifact["parts"] == [text("It is a."), {"data": {"found": ["a"]}}]
+    assert [one["messageId"] for one in task(session)["history"]][::2] == ["m-1", "m-2"]
+
+
+def test_a_failed_task_says_so(store: SessionStore) -> None:
+    told = receive(store, message("m-1", text("Look.")), user_id="team")
+    session_of(store, told).append(refold.Final(text="No.", outcome="failure"))
+
+    assert state(task(session_of(store, told))) == "FAILED"
+
+
+def test_a_message_is_taken_once(store: SessionStore) -> None:
+    asked = message("m-1", text("Look."), {"data": {"a": 1}}, contextId="ctx")
+    first = receive(store, asked, user_id="team")
+    again = receive(store, asked, user_id="team")
+    more = message("m-2", text("More."), taskId=first["id"])
+    receive(store, more, user_id="team")
+    told = receive(store, more, user_id="team")
+
+    assert first == again
+    assert first["contextId"] == told["contextId"] == "ctx"
+    events = session_of(store, first).events()
+    assert [one.payload.payload()["text"] for one in events] == [
+        'Look.\n\n{"data":{"a":1}}',
+        "More.",
+    ]
+    assert len(store.sessions("team")) == 1
+    with pytest.raises(IdempotencyConflict):
+        receive(store, message("m-1", text("Something else.")), user_id="team")
+
+
+@pytest.mark.parametrize(
+    "request_", [{}, {"message": None}, message(""), {"message": {"parts": []}}]
+)
+def test_what_is_no_message_is_refused(store: SessionStore, request_: Json) -> None:
+    with pytest.raises(InvalidEvent, match="messageId"):
+        receive(store, request_, user_id="team")
+    assert store.sessions() == []
+
+
+def test_only_tasks_of_the_user_are_reached(store: SessionStore) -> None:
+    own = store.session(user_id="team", session_id="private")
+    own.append(refold.UserInput(text="mine"))
+    told = receive(store, message("m-1", text("Look.")), user_id="team")
+
+    for user, name in (("team", "private"), ("eve", told["id"]), ("team", "none")):
+        with pytest.raises(SessionNotFound):
+            receive(store, message("m-2", text("x"), taskId=name), user_id=user)
+    assert len(own.events()) == 1
+
+    session_of(store, told).append(refold.Final(text="Done."))
+    with pytest.raises(InvalidEvent, match="has ended"):
+        receive(store, message("m-3", text("x"), taskId=told["id"]), user_id="team")
+    assert state(receive(store, message("m-1", text("Look.")), user_id="team"))
+
+
+class There:
+    """The other agent's store, and how often it was asked."""
+
+    def __init__(self, store: SessionStore) -> None:
+        self.store, self.asked = store, list[Json]()
+
+    def send(self, request: Json) -> Mapping[str, Any]:
+        self.asked.append(request)
+        return {"task": receive(self.store, request, user_id="team")}
+
+    @property
+    def session(self) -> Session:
+        (info,) = self.store.sessions("team")
+        return self.store.session(user_id="team", session_id=info.session_id)
+
+
+@pytest.fixture
+def there() -> There:
+    return There(refold.open("memory://"))
+
+
+@pytest.fixture
+def here() -> Session:
+    session = refold.open("memory://").session(user_id="ada", session_id="s-1")
+    call = refold.ToolCall(
+        call_id="c1", tool_name="research", arguments={"task": "What is tea?"}
+    )
+    session.append([refold.UserInput(text="Tell me."), call], agent="lead")
+    return session
+
+
+def test_a_call_has_its_result_when_the_task_is_done(
+    here: Session, there: There
+) -> None:
+    assert state(deliver(here, "c1", there.send)) == "SUBMITTED"
+    assert len(here.open_calls()) == 1
+    there.session.append(HumanReview(trigger="unsure", question="Which?"))
+    assert state(deliver(here, "c1", there.send)) == "INPUT_REQUIRED"
+    for _ in range(2):
+        assert state(deliver(here, "c1", there.send, answer="Green.")) == "WORKING"
+    there.session.append(refold.Final(text="A drink. " * 20_000, outcome="success"))
+    for _ in range(2):
+        assert state(deliver(here, "c1", there.send)) == "COMPLETED"
+
+    assert here.open_calls() == []
+    (result,) = [e for e in here.events() if e.type == "tool_result"]
+    assert (result.agent, result.payload.payload()["status"]) == ("lead", "ok")
+    assert result.payload.payload()["untrusted"]
+    assert len(there.asked[-1]["message"]["parts"][0]["text"]) == len("What is tea?")
+    inputs = [e.payload for e in there.session.events() if e.type == "user_input"]
+    assert inputs == [
+        refold.UserInput(text="What is tea?"),
+        refold.UserInput(text="Green."),
+    ]
+    (blob,) = result.blobs
+    whole = here.blob(blob)
+    assert whole == "A drink. " * 20_000
+
+
+def test_a_task_that_failed_is_an_error_of_its_call(
+    here: Session, there: There
+) -> None:
+    deliver(here, "c1", there.send)
+    there.session.append(refold.Final(text="", outcome="failure"))
+
+    deliver(here, "c1", there.send)
+
+    (result,) = [e for e in here.events() if e.type == "tool_result"]
+    assert result.payload.payload()["status"] == "error"
+    assert result.payload.payload()["content"] == "failed"
+
+
+def test_a_call_that_is_not_there_is_refused(here: Session, there: There) -> None:
+    with pytest.raises(InvalidEvent, match="no call 'c2'"):
+        deliver(here, "c2", there.send)
+    assert there.asked == []
+
+
+def test_an_agent_is_a_tool() -> None:
+    skills = [{"name": "tea", "description": "all of it"}]
+    card = {"name": "The Researcher (β)", "description": "Finds out.", "skills": skills}
+
+    tool = tool_definition(card)
+
+    assert tool["name"] == "The_Researcher_"
+    assert tool["description"] == "Finds out.\ntea: all of it"
+    assert tool["input_schema"]["required"] == ["task"]
+
+
+def start(role: str, folder: Path) -> warm.Process:
+    script = f"""
+import runpy, sys
+sys.argv = [{str(EXAMPLE)!r}, {role!r}, {str(folder)!r}]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+    return warm.code(script, cwd=ROOT, environment=os.environ)
+
+
+def test_a_task_outlives_both_of_its_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+    chance, kills = random.Random(3), 0
+    running = {role: start(role, tmp_path) for role in ("research", "lead")}
+    database = tmp_path / "lead.db"
+    while kills < 12:
+        time.sleep(chance.random() * 0.1)  # to be somewhere, not to wait
+        role = chance.choice(["research", "lead"])
+        running[role].send_signal(signal.SIGKILL)
+        running[role].communicate()
+        running[role] = start(role, tmp_path)
+        kills += 1
+    printed, said = running["lead"].communicate()
+    running["research"].send_signal(signal.SIGKILL)
+    running["research"].communicate()
+
+    assert (running["lead"].returncode, printed) == (0, ""), said
+    assert database.exists()
+    for user, name, kinds in (
+        ("ada", "lead", ["user_input", "tool_call", "tool_result", "agent_response"]),
+        ("team", "researcher", ["user_input", "agent_response", "final"]),
+    ):
+        with open_at(f"sqlite:///{tmp_path}/{name}.db", tmp_path) as store:
+            (info,) = store.sessions(user)
+            session = store.session(user_id=user, session_id=info.session_id)
+            assert [event.type for event in session.events()] == kinds
+            assert session.verify().problems == []
+
+
+def test_the_example_shows_what_each_agent_knows(tmp_path: Path) -> None:
+    environment = {**os.environ, "REFOLD_HOME": str(tmp_path)}
+    script = f"import runpy, sys; sys.argv = [{str(EXAMPLE)!r}]; "
+    script += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    ran = warm.code(script, cwd=ROOT, environment=environment)
+
+    printed, said = ran.communicate()
+
+    assert ran.returncode == 0, said
+    assert "lead: ['user_input', 'tool_call', 'tool_result'" in printed
+    assert "researcher: ['user_input', 'agent_response', 'final']" in printed
