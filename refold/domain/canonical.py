@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+import tomllib
+from importlib.resources import files
 from math import isfinite
 from typing import Any
 
@@ -59,3 +61,8 @@ def encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def shipped(package: str, *place: str) -> dict[str, Any]:
+    """The tables of a TOML file that comes with a package of ours."""
+    return tomllib.loads(files(package).joinpath(*place).read_text("utf-8"))

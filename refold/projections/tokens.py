@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from math import ceil
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from refold.domain.canonical import shipped
 from refold.domain.envelope import Envelope
 from refold.domain.errors import UnknownModel
 from refold.domain.events import AgentResponse, JsonObject, Request, UserInput
@@ -196,11 +195,9 @@ def starting(tokenizer: str) -> Weights:
 @cache
 def measured() -> Mapping[str, tuple[float, ...]]:
     """The weights of each measured tokenizer, in the order of the features."""
-    text = (files("refold.projections") / "data" / "tokenizers.toml").read_text("utf-8")
-    return {
-        name: tuple(float(weights[field]) for field in Features._fields[:-1])
-        for name, weights in tomllib.loads(text).items()
-    }
+    found = shipped("refold.projections", "data", "tokenizers.toml").items()
+    fields = Features._fields[:-1]
+    return {name: tuple(float(each[field]) for field in fields) for name, each in found}
 
 
 def _dot(left: Sequence[float], right: Sequence[float]) -> float:

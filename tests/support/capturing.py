@@ -145,15 +145,14 @@ class Client:
         if told["pid"] != self._process.pid:  # it has not looked yet
             return True
         places = told["files"]
-        known = {f"{place['path']}": place for place in places.values()}
-        files = {str(p): p.stat().st_size for p in self.folder.rglob("*.jsonl*")}
-        if gone is not None and str(gone) in known:
+        if gone is not None and str(gone) in {p["path"] for p in places.values()}:
             return True
-        torn = {str(path) for path in self._torn}
         return any(
-            path not in known or (known[path]["at"] < size and path not in torn)
-            for path, size in files.items()
-            if size
+            (info := path.stat()).st_size
+            and path not in self._torn
+            # By what it is: the file of its name may be another by now.
+            and places.get(f"{info.st_dev}:{info.st_ino}", {}).get("at") != info.st_size
+            for path in self.folder.rglob("*.jsonl*")
         )
 
     def _file(self) -> Path:

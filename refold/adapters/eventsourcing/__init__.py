@@ -6,7 +6,7 @@ application needs.  What it stores is encrypted; it is not redacted.
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from eventsourcing import persistence
 from eventsourcing.application import Application
@@ -38,7 +38,6 @@ __all__ = [
 ]
 
 R = TypeVar("R", bound=SqlRecorder)
-_TYPES: Final[dict[str, Originators]] = {"uuid": "uuid", "text": "text"}
 
 
 class Factory(persistence.InfrastructureFactory[SqlTrackingRecorder]):
@@ -57,12 +56,13 @@ class Factory(persistence.InfrastructureFactory[SqlTrackingRecorder]):
             raise persistence.InfrastructureFactoryError(str(error)) from None
 
     def _originator_id_type(self) -> Originators:
-        given = self.env.get("ORIGINATOR_ID_TYPE", "uuid").lower()
-        if given not in _TYPES:
-            raise persistence.InfrastructureFactoryError(
-                f"ORIGINATOR_ID_TYPE is {given!r}: set it to uuid or text"
-            )
-        return _TYPES[given]
+        match self.env.get("ORIGINATOR_ID_TYPE", "uuid").lower():
+            case ("uuid" | "text") as given:
+                return given
+            case given:
+                raise persistence.InfrastructureFactoryError(
+                    f"ORIGINATOR_ID_TYPE is {given!r}: set it to uuid or text"
+                )
 
     def aggregate_recorder(self, purpose: str = "events") -> SqlAggregateRecorder:
         """A recorder of events or snapshots without an order of the application."""

@@ -56,17 +56,6 @@ class Place:
     model: str | None = None
 
 
-class Client(NamedTuple):
-    """A program whose transcripts are followed, and where it keeps them.
-
-    reads: gives the session of an entry and its format, and may note in the place
-           what later entries of the file do not say.
-    """
-
-    folder: Path
-    reads: Callable[[dict[str, Any], Place], tuple[str, Format]]
-
-
 def _claude_code(entry: dict[str, Any], place: Place) -> tuple[str, Format]:
     session = _stem(place)
     if entry.get("isSidechain") is True:
@@ -88,9 +77,11 @@ def _stem(place: Place) -> str:
     return Path(place.path).name.partition(".jsonl")[0]
 
 
-CLIENTS: Final = {
-    "claude-code": Client(Path("~/.claude/projects"), _claude_code),
-    "codex": Client(Path("~/.codex/sessions"), _codex),
+# Where a program keeps its transcripts; and what gives the session of an entry and its
+# format, and may note in the place what later entries of the file do not say.
+CLIENTS: Final[dict[str, tuple[Path, Callable[..., tuple[str, Format]]]]] = {
+    "claude-code": (Path("~/.claude/projects"), _claude_code),
+    "codex": (Path("~/.codex/sessions"), _codex),
 }
 
 
@@ -117,8 +108,8 @@ class Follower:
         url: str = "",
     ) -> None:
         self._store, self._user, self._name = store, user_id, client
-        self._client = CLIENTS[client]
-        self.folder = (folder or self._client.folder).expanduser().absolute()
+        kept, self._reads = CLIENTS[client]
+        self.folder = (folder or kept).expanduser().absolute()
         whose = "\0".join((url, user_id, client, str(self.folder)))
         self._kept = _kept() / f"{sha256(whose.encode()).hexdigest()[:32]}.json"
         self._places: dict[str, Place] = {}
@@ -228,7 +219,7 @@ class Follower:
             if value is None:
                 self._refuse(place, end, "this line holds no JSON object")
             else:
-                session, form = self._client.reads(value, place)
+                session, form = self._reads(value, place)
                 known = form.id(value) or sha256(raw.strip()).hexdigest()[:32]
                 native = Native(form, form.kind(value), known, value)
                 waiting.append(_Entry(session, native, end))
@@ -270,10 +261,8 @@ class Follower:
         with suppress(OSError, ValueError, TypeError, KeyError):
             kept = orjson.loads(self._kept.read_bytes())
             self.appended, self.refused = kept["appended"], kept["refused"]
-            places = {key: Place(**value) for key, value in kept["files"].items()}
-            self._places = {
-                key: replace(place, stamp=(0, 0)) for key, place in places.items()
-            }
+            files = kept["files"].items()
+            self._places = {k: Place(**{**v, "stamp": (0, 0)}) for k, v in files}
 
     def _save(self) -> None:
         told = {
@@ -298,13 +287,9 @@ def status() -> list[dict[str, Any]]:
     found = []
     for path in sorted(_kept().glob("*.json")):
         told = orjson.loads(path.read_bytes())
-        places = [Place(**value) for value in told.pop("files").values()]
-        there = [(place, Path(place.path)) for place in places]
-        waits = sum(
-            max(0, file.stat().st_size - place.at)
-            for place, file in there
-            if file.exists()
-        )
+        places = told.pop("files").values()
+        there = [(place["at"], Path(place["path"])) for place in places]
+        waits = sum(max(0, f.stat().st_size - at) for at, f in there if f.exists())
         with path.with_suffix(".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -357,13 +342,10 @@ def _object(raw: bytes) -> dict[str, Any] | None:
             value, _ = base.loads(raw[found.start() :])
             if not isinstance(value, dict):
                 continue
-            if not number or (raw.endswith(b"\n") and _framed(value)):
+            framed = "type" in value and value.keys() & {"uuid", "timestamp"}
+            if not number or (framed and raw.endswith(b"\n")):
                 return value
     return None
-
-
-def _framed(value: dict[str, Any]) -> bool:
-    return "type" in value and bool(value.keys() & {"uuid", "timestamp"})
 
 
 def _tail(file: BinaryIO, at: int) -> str:

@@ -8,9 +8,7 @@ owner of the tables is held by neither, so a store with one role works as it did
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import psycopg
@@ -19,6 +17,7 @@ from sqlalchemy import MetaData, Table
 from refold.adapters.sql import tables
 from refold.adapters.sql.libpq import Line, Statement
 from refold.adapters.sql.tables import SCHEMA
+from refold.domain.canonical import shipped
 from refold.domain.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -72,13 +71,12 @@ def _rights(told: str) -> Iterator[Right]:
 
 
 def _read() -> Mapping[str, Mapping[str, Sequence[Right]]]:
-    file = files("refold.adapters.sql").joinpath("data", "rights.toml")
     return {
         role: {
             table: [right for one in texts for right in _rights(one)]
             for table, texts in of.items()
         }
-        for role, of in tomllib.loads(file.read_text("utf-8")).items()
+        for role, of in shipped("refold.adapters.sql", "data", "rights.toml").items()
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +12,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.types import TypeEngine
 
+from refold.domain.canonical import shipped
 from refold.domain.ports import Scope
 
 SCHEMA: Final = "refold"  # where the tables are on PostgreSQL
@@ -87,10 +87,9 @@ def build(schema: str | None, *, rowid: bool) -> Tables:
     Made once, for describing them takes longer than opening a file.
     """
     metadata = sa.MetaData(schema=schema)
-    text = files("refold.adapters.sql").joinpath("data", "tables.toml").read_text()
     made = {
         name: described(metadata, name, of["key"], of["rest"])
-        for name, of in tomllib.loads(text).items()
+        for name, of in shipped("refold.adapters.sql", "data", "tables.toml").items()
     }
     sa.Index("leaves_erasure", made["leaves"].c.erasure)
     sa.Index("labels_address", made["labels"].c.user_id, made["labels"].c.address)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import orjson
 from pydantic import JsonValue
 
+from refold.domain.canonical import shipped
 from refold.domain.envelope import Envelope, Meta
 from refold.domain.events import (
     AgentError,
@@ -126,25 +127,9 @@ _FAILED: Final = re.compile(
     r"|exception\b|[a-z.]{0,40}(?:error|exception)\s*:)",
     re.IGNORECASE,
 )
-# The first that is found counts.
 _REASONS: Final = tuple(
     (name, re.compile(pattern, re.IGNORECASE))
-    for name, pattern in (
-        ("timeout", r"tim(?:ed|e)[ -]?out|deadline"),
-        ("rate_limit", r"rate.?limit|too many requests|\b429\b|quota"),
-        ("permission", r"permission|denied|forbidden|unauthori[sz]ed|\b40[13]\b"),
-        (
-            "not_found",
-            r"not (?:be )?found|no such|unknown|does(?: not|n't) exist|\b404\b",
-        ),
-        ("insufficient", r"insufficient|not enough|does not add up|exceed|too large"),
-        ("conflict", r"conflict|already|\b409\b|stale"),
-        (
-            "invalid",
-            r"invalid|missing|required|unexpected|malformed|syntax|cannot|must",
-        ),
-        ("unavailable", r"unavailable|refused|unreachable|connection|\b50[0-9]\b"),
-    )
+    for name, pattern in shipped("refold.projections", "data", "reasons.toml").items()
 )
 REASONS: Final = (*(name for name, _ in _REASONS), CUT_OFF, OTHER)
 

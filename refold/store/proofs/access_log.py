@@ -9,13 +9,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import wraps
-from importlib.resources import files
 from inspect import signature
 from threading import Lock, Thread
 from time import perf_counter_ns
@@ -23,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from refold.domain import errors
 from refold.domain.access_log import NOTHING, Access, AccessRecord, AccessTrail, Counts
+from refold.domain.canonical import shipped
 from refold.domain.envelope import Envelope, microseconds
 from refold.domain.erasure import Accesses, Retention
 from refold.domain.ids import StreamId, check_id, check_session_id
@@ -415,8 +414,7 @@ def _call(said: str | dict[str, Any]) -> Call:
     return Call(**how)
 
 
-_TABLE: Final = files("refold.store.proofs") / "calls.toml"
 CALLS: Final[Mapping[str, Mapping[str, Call]]] = {
     kind: {name: _call(said) for name, said in methods.items()}
-    for kind, methods in tomllib.loads(_TABLE.read_text("utf-8")).items()
+    for kind, methods in shipped("refold.store.proofs", "calls.toml").items()
 }

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypedDict
 
 from refold.domain import errors
+from refold.domain.canonical import shipped
 from refold.domain.envelope import Envelope, microseconds
 from refold.domain.erasure import timestamp
 from refold.domain.events import AgentResponse, Pin, Request
@@ -34,37 +35,9 @@ from refold.store.history import History, with_blobs
 from refold.store.proofs.verification import Superseded, differs
 
 Proof = Literal["holds", "superseded", "broken"]
-BECAUSE: Final[Mapping[why.Cause, str]] = {
-    "system": "the newest system prompt of the session",
-    "handed_in": "handed in by the caller",
-    "memory": "a memory layer, as it was at the newest compaction or the first request",
-    "own_words": "added by Refold so that the provider accepts the messages",
-    "summary": "covers what was compacted",
-    "raw": "sent word for word: no summary covers it",
-    "open": "sent word for word: still open when the compaction was decided",
-    "newest_input": "sent word for word: the newest user input, though compacted",
-    "no_result": "no result of the call was recorded yet",
-    "pinned": "sent word for word: pinned",
-    "cleared": "a stub: the strategy cleared this result",
-    "shortened": "cut in the middle: over a quarter of the window",
-    "pins_budget": "a stub: pinned, but over the budget of pins",
-    "window": "says how much the strategy leaves out",
-}
-LEFT_OUT: Final[Mapping[why.Reason, str]] = {
-    "agent": "not shown: belongs to another agent",
-    "type": "not shown: events of this type stay in the log",
-    "replaced": "not shown: another system prompt took its place",
-    "question": "not shown: a question to a human is shown with its decision",
-    "said": "not shown: a response already says it",
-    "empty": "not shown: nothing in it to send",
-    "compacted": "covered by a summary",
-    "omitted": "covered by a summary, but not given to its summarizer",
-    "cleared": "shown as a stub: its result was cleared",
-    "pins_budget": "shown as a stub: pinned, but over the budget of pins",
-    "window": "outside what the strategy shows",
-    "later": "recorded after this context was made",
-}
-
+_REASONS: Final = shipped("refold.store.proofs", "reasons.toml")
+BECAUSE: Final[Mapping[why.Cause, str]] = _REASONS["because"]
+LEFT_OUT: Final[Mapping[why.Reason, str]] = _REASONS["left_out"]
 # Sent word for word because the newest compaction left them out.
 _DECIDED_RAW: Final = ("raw", "open", "newest_input", "pinned", "pins_budget")
 DEFAULT_MODEL: Final = "claude-sonnet-5-5"

@@ -48,7 +48,7 @@ def capture(
         return _status()
     if program is None or user is None:
         raise typer.BadParameter("give a PROGRAM and --user")
-    where = (folder or CLIENTS[program].folder).expanduser().absolute()
+    where = (folder or CLIENTS[program][0]).expanduser().absolute()
     if install or uninstall:
         again = (program, "--user", user, "--folder", str(where), "--once")
         run = [sys.executable, "-m", "refold", *_database(call.url), "capture"]
@@ -75,20 +75,12 @@ def _status() -> output.Result:
     found = status()
 
     def show(screen: output.Screen) -> None:
-        names = ("program", "user", "folder", "#entries", "#refused", "#waiting", "")
-        rows = (
-            [
-                one["client"],
-                output.visible(one["user"]),
-                output.visible(one["folder"]),
-                output.number(one["appended"]),
-                output.number(one["refused"]),
-                output.size(one["bytes"]),
-                "running" if one["running"] else "not running",
-            ]
-            for one in found
-        )
-        screen.table(names, rows)
+        for one in found:
+            state = "running" if one["running"] else "not running"
+            waits, folder = output.size(one["bytes"]), output.shown(one["folder"])
+            told = f"{one['appended']:,} entries, {one['refused']:,} refused, "
+            screen.line((one["client"], "bold"), f", {state}: {told}{waits} waiting")
+            screen.line("  of ", output.shown(one["user"]), " in ", folder)
 
     return output.Result(found, show if found else "nothing is captured yet")
 
