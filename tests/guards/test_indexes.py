@@ -1,11 +1,15 @@
-"""Every statement that is sent to a database finds its rows by an index."""
+"""Every statement that is sent to a database finds its rows by an index.
+
+And it says whose they are, in each of its parts: an engine that spreads users over
+machines can send it to one of them.
+"""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import psycopg
 import pytest
@@ -20,6 +24,7 @@ from tests.support.plans import (
     whole_on_sqlite,
 )
 from tests.support.postgres import Postgres
+from tests.support.routing import unrouted
 from tests.support.statements import Ear, Statement, Traced, Wire
 from tests.support.stores import open_at
 
@@ -56,7 +61,9 @@ def heard(
             with psycopg.connect(url, autocommit=True) as connection:
                 crowd(connection)
                 yield Heard(
-                    asked, called, lambda one: whole_on_postgres(connection, one)
+                    asked,
+                    called,
+                    lambda one: whole_on_postgres(connection, one),
                 )
         finally:
             wire.close()
@@ -102,6 +109,72 @@ def test_no_operation_of_a_session_reads_a_table_whole(
     whole = {one.text: heard.whole(one) for one in asked}
     allowed = WHOLE.get(operation, frozenset())
     assert {text: found for text, found in whole.items() if found - allowed} == {}
+
+
+# They are of all users, and nobody waits for them.
+OF_ALL: Final = frozenset(
+    {
+        *("follow", "seal", "proof of the tree", "expiry of whole texts", "sizes"),
+        *("all sessions", "all views behind", "events without a head"),
+        "whether there is any session",
+    }
+)
+
+
+@pytest.mark.parametrize("heard", ["postgresql"], indirect=True, scope="module")
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_operation_of_a_user_says_whose_rows_it_is_about(
+    heard: Heard, operation: str
+) -> None:
+    found = {one.text: unrouted(one.text) for one in heard.asked[operation]}
+    missed = {text: parts for text, parts in found.items() if parts}
+
+    if operation in OF_ALL:
+        assert missed, "it is not of all users any more"
+    else:
+        assert missed == {}
+
+
+@pytest.mark.parametrize(
+    ("statement", "missed"),
+    [
+        ("SELECT body FROM events WHERE user_id = $1 AND seq > 3", []),
+        ("SELECT body FROM events WHERE seq = 3", ["events events"]),
+        ("SELECT body FROM events WHERE user_id = $1 OR seq = 3", ["events events"]),
+        ("SELECT body FROM events WHERE user_id > $1", ["events events"]),
+        ("DELETE FROM blobs WHERE ctid = ANY($1)", ["blobs blobs"]),
+        ("UPDATE heads SET seq = 2 WHERE session_id = $1", ["heads heads"]),
+        (
+            "SELECT 1 FROM events e WHERE e.user_id = $1 AND EXISTS (SELECT 1 FROM "
+            "heads h WHERE h.user_id = e.user_id)",
+            [],
+        ),
+        (
+            "SELECT 1 FROM events e WHERE e.user_id = $1 AND EXISTS (SELECT 1 FROM "
+            "heads h WHERE h.session_id = e.session_id)",
+            ["heads h"],
+        ),
+        (
+            "SELECT 1 FROM events e JOIN heads h ON h.user_id = e.user_id",
+            ["events e", "heads h"],
+        ),
+        (
+            "SELECT 1 FROM events e JOIN heads h ON h.user_id = e.user_id WHERE "
+            "h.user_id = $1",
+            [],
+        ),
+        ("WITH x AS (SELECT seq FROM heads) SELECT * FROM x", ["heads heads"]),
+        (
+            "INSERT INTO views (user_id) SELECT user_id FROM heads WHERE seq = 1",
+            ["heads heads"],
+        ),
+        ("SELECT value FROM settings WHERE name = $1", []),
+    ],
+)
+def test_the_guard_sees_a_part_that_says_not_whose(
+    statement: str, missed: list[str]
+) -> None:
+    assert unrouted(statement) == missed
 
 
 def test_every_method_of_a_recorder_was_called(heard: Heard) -> None:
