@@ -52,6 +52,13 @@ def test_nothing_is_captured_without_a_program(refold: Refold) -> None:
     assert refold("capture", "--status").out == "nothing is captured yet\n"
 
 
+def test_a_folder_that_is_not_there_is_said(refold: Refold, tmp_path: Path) -> None:
+    ran = refold(*CLAUDE, "--folder", tmp_path / "none", "--once")
+
+    assert "there is no folder" in ran.err
+    assert (ran.code, ran.out) == (0, "0 entries appended\n")
+
+
 def test_claude_code_runs_it_after_each_turn(refold: Refold, folder: Path) -> None:
     settings = folder.parent / "settings.json"
     theirs = {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "x"}]}]}}

@@ -196,8 +196,9 @@ def wrong(client: Client) -> Iterator[str]:
             if strange := found.keys() - {*ids}:
                 yield f"{session_id}: {len(strange)} entries that nobody wrote"
             yield from map(str, session.verify().problems)
-    for path in client.home.glob("captured.db*"):
-        if SECRET.encode() in path.read_bytes():
+    for path in client.home.rglob("*"):
+        ours = path.is_file() and client.folder not in path.parents
+        if ours and SECRET.encode() in path.read_bytes():
             yield f"{path.name} holds the secret"
     yield from (f"refused: {one}" for one in status() if one["refused"])
 

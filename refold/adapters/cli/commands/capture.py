@@ -28,7 +28,7 @@ def capture(
     program: Program | None = options.argument(
         "Program to follow: claude-code or codex.", of="PROGRAM", default=None
     ),
-    _told: str | None = typer.Argument(None, hidden=True),  # by codex
+    _told: str | None = typer.Argument(None, metavar="JSON", hidden=True),  # by codex
     user: str | None = options.user_option("Name of the user."),
     folder: Path | None = options.option(
         "Folder of the transcripts.  Without it: where the program keeps them.",
@@ -56,11 +56,10 @@ def capture(
         path = change(where.parent, [*run, *again] if install else [])
         done = "runs refold after each turn" if install else "does not run refold"
         return output.Result({"file": str(path)}, f"{program} {done}: {path}")
-    store = call.store(new=True)
-    follower = Follower(
-        store, program, user_id=user, folder=where, url=_absolute(call.url)
-    )
-    stop = Event()
+    if not where.exists():
+        output.complain(f"there is no folder {where} yet: name another with --folder")
+    store, at, stop = call.store(new=True), _absolute(call.url), Event()
+    follower = Follower(store, program, user_id=user, folder=where, url=at)
     with follower.alone(wait=once), stopped_by_signals(stop.set):
         if not once:
             output.complain(f"following {where}; stop with Ctrl-C")
