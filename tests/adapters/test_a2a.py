@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import random
 import signal
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from refold.adapters.frameworks.a2a import deliver, receive, task, tool_definiti
 from refold.domain.errors import IdempotencyConflict, InvalidEvent, SessionNotFound
 from refold.events import HumanReview
 from refold.store import Session, SessionStore
+from tests.importers.test_robustness import places
 from tests.support import warm
 from tests.support.stores import ROOT, open_at
 
@@ -193,6 +196,29 @@ def test_a_call_that_is_not_there_is_refused(here: Session, there: There) -> Non
     with pytest.raises(InvalidEvent, match="no call 'c2'"):
         deliver(here, "c2", there.send)
     assert there.asked == []
+
+
+DONE: Json = {
+    "id": "t",
+    "contextId": "c",
+    "status": {"state": "TASK_STATE_COMPLETED"},
+    "artifacts": [{"artifactId": "a", "parts": [text("x"), {"data": {"a": 1}}]}],
+}
+
+
+@pytest.mark.parametrize("place", range(len(places(DONE)) + 1))
+def test_whatever_the_other_side_answers_is_taken_or_refused(
+    here: Session, place: int
+) -> None:
+    for odd in (None, 1, "", "x", [], {}, [1], {"a": 1}):
+        told: Any = copy.deepcopy(DONE)
+        if place:
+            holder, key = places(told)[place - 1]
+            holder[key] = odd
+        with suppress(refold.RefoldError):
+            deliver(here, "c1", lambda _, told=told if place else odd: told)  # type: ignore[misc]
+
+    assert here.verify().problems == []
 
 
 def test_an_agent_is_a_tool() -> None:

@@ -3,6 +3,7 @@
 import copy
 import json
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,3 +104,17 @@ def test_odd_values_in_a_file_do_no_harm(name: str, data: st.DataObject) -> None
         assert accepted(transcript.drafts)
         assert SECRET not in str(transcript.skipped)
         assert json.dumps([[told.where, told.why] for told in transcript.skipped])
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_any_one_odd_value_is_read_or_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "odd.json"
+    for number in range(len(places(DOCUMENTS[name]))):
+        for odd in (None, -1, "x", [], {}, 10**25):
+            changed = copy.deepcopy(DOCUMENTS[name])
+            holder, key = places(changed)[number]
+            holder[key] = odd
+            lines = changed if name in ("claude-code", "codex", "refold") else [changed]
+            path.write_text("\n".join(map(json.dumps, lines)))
+            with suppress(ImportFailed):
+                importers.read(path)

@@ -63,9 +63,8 @@ def receive(
             return there
         if there["status"]["state"] in _ENDED:
             raise InvalidEvent(f"the task {name!r} has ended: begin another")
-    parts = map(base.mapping, base.sequence(message.get("parts")))
     session.append(
-        UserInput(text="\n\n".join(map(_said, parts))),
+        UserInput(text="\n\n".join(map(_said, base.each(message, "parts")))),
         agent=agent,
         meta={_ABOUT: {"messageId": message_id, "contextId": context}},
         idempotency_key=f"{_ABOUT}:{message_id}",
@@ -125,7 +124,8 @@ def deliver(
     send:   carries a request of ``SendMessage`` there, and gives the response, or Task.
     answer: what the agent asked for, if the task's state is INPUT_REQUIRED.
 
-    Raises InvalidEvent without such a call, and what ``send`` raises.
+    Raises InvalidEvent without such a call, or for an answer that is no Task, and what
+    ``send`` raises.
     """
     log, name = session.writer.log, session.writer.recorded_id(session.user_id, call_id)
     calls = log.read(session.stream, types=("tool_call",))
@@ -145,7 +145,8 @@ def deliver(
         message = _message(f"{key}-{asked}", "USER", answer)
         done = _sent(send, {**message, **context, "taskId": done["id"]})
     if (state := _state(done)) in _ENDED:
-        parts = [p for a in done.get("artifacts", ()) for p in a.get("parts", ())]
+        artifacts = base.each(done, "artifacts")
+        parts = (part for one in artifacts for part in base.each(one, "parts"))
         content = "\n\n".join(map(_said, parts)) or state.removeprefix(_STATE).lower()
         session.append(
             ToolResult(
@@ -163,7 +164,7 @@ def deliver(
 
 def tool_definition(card: Mapping[str, Any]) -> Json:
     """An agent, as its card describes it, as a tool of the Messages API."""
-    skills = [base.mapping(one) for one in base.sequence(card.get("skills"))]
+    skills = base.each(card, "skills")
     told = [f"{one.get('name')}: {one.get('description', '')}" for one in skills]
     about = "All that the agent must know: it sees nothing else."
     task = {"type": "string", "description": about}
@@ -179,8 +180,11 @@ def tool_definition(card: Mapping[str, Any]) -> Json:
 
 
 def _sent(send: Callable[[Json], Mapping[str, Any]], message: Json) -> Json:
-    told = dict(send({"message": message}))
-    return base.mapping(told.get("task")) or told
+    told = base.mapping(send({"message": message}))
+    done = base.mapping(told.get("task")) or told
+    if base.text(done.get("id")) is None:
+        raise InvalidEvent("the other agent's answer is no Task")
+    return done
 
 
 def _state(done: Json) -> str:

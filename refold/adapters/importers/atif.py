@@ -164,11 +164,10 @@ class _Steps:
         for piece in self._said(step):
             begun |= isinstance(piece, base.Piece)
             yield piece, _parts(message)
-        for call in map(base.mapping, base.sequence(step.get("tool_calls"))):
+        for call in base.each(step, "tool_calls"):
             begun = True
             yield _called(call), _more(call)
-        seen = base.mapping(step.get("observation")).get("results")
-        for number, result in enumerate(map(base.mapping, base.sequence(seen))):
+        for number, result in enumerate(base.each(step.get("observation"), "results")):
             call_id = base.text(result.get("source_call_id"))
             if call_id is None:
                 call_id = f"{place}:{number}"[-_LONGEST:]

@@ -360,6 +360,11 @@ def sequence(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+def each(value: Any, key: str) -> Iterator[dict[str, Any]]:
+    """The objects in the array that ``value`` has there."""
+    return map(mapping, sequence(mapping(value).get(key)))
+
+
 def text(value: Any) -> str | None:
     """``value`` if it is a text that is not empty."""
     return value if isinstance(value, str) and value else None

@@ -137,7 +137,7 @@ def _thought(part: dict[str, Any]) -> dict[str, Any] | None:
 def _results(value: dict[str, Any]) -> Iterator[base.Found]:
     """What a tool returned; newer files tell the returns of several calls together."""
     content = value.get("content")
-    returns = [base.mapping(item) for item in base.sequence(value.get("tool_returns"))]
+    returns = [*base.each(value, "tool_returns")]
     named = [item for item in returns if base.text(item.get("tool_call_id"))]
     if len(named) > 1:
         for item in named:

@@ -189,7 +189,7 @@ def response_item(item: dict[str, Any]) -> Iterator[base.Found]:
         yield from found(messages.Message("", 0, item), UnnamedCalls())
     elif kind == "reasoning":
         parts = item.get("summary") or item.get("content")
-        told = map(base.text, (part.get("text") for part in base.sequence(parts)))
+        told = (base.text(base.mapping(p).get("text")) for p in base.sequence(parts))
         thinking: list[JsonObject] = [{"type": "thinking", "thinking": t} for t in told]
         yield from messages.answered([], [one for one in thinking if one["thinking"]])
     elif kind.endswith("_call") and call_id:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from hashlib import sha256
+from itertools import takewhile
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from refold.adapters.importers import base, messages
@@ -261,8 +262,8 @@ class _Span(NamedTuple):
 
     order: tuple[int, int, int]
     trace: str
-    span: dict[str, Any]
-    about: dict[str, Any]
+    span: Json
+    about: Json
 
     def at(self, *, end: bool) -> datetime | None:
         """When it began, or ended."""
@@ -287,8 +288,7 @@ class OTLP:
             for span in _spans(line.value):
                 trace, about = str(span.get("traceId")), _about(span)
                 name = base.text(about.get("gen_ai.conversation.id")) or trace
-                parts = [span, *base.sequence(span.get("events"))]
-                for part in map(base.mapping, parts):
+                for part in (span, *base.each(span, "events")):
                     some = _Span(_order(part), trace, part, _about(part))
                     found.setdefault(name, []).append(some)
         for name, spans in found.items():
@@ -309,7 +309,7 @@ class _Conversation:
     def add(self, one: _Span) -> None:
         if any(one.trace != ran.trace for ran in self._ran.values()):
             self.finish()
-        operation, about = one.about.get(_OPERATION), one.about
+        operation, about = str(one.about.get(_OPERATION)), one.about
         own = str(one.span.get("name")).removeprefix("refold.")
         if operation in _ASKS:
             self._asked(one)
@@ -338,21 +338,19 @@ class _Conversation:
             words = [str(base.mapping(part).get("content") or "") for part in system]
             self._take([messages.system("\n\n".join(words))], one)
         given = _structured(about.get(_GIVEN))
-        same = 0  # a request tells all again, or only what is new
-        for new, old in zip(given, self._told, strict=False):
-            if new != old:
-                break
-            same += 1
+        # A request tells all again, or only what is new.
+        pairs = zip(given, self._told, strict=False)
+        same = len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
         for message in map(base.mapping, given[same:]):
-            for part in map(base.mapping, base.sequence(message.get("parts"))):
+            for part in base.each(message, "parts"):
                 self._given(message.get("role"), part, one)
-        said = _structured(about.get(_SAID))
-        for message in map(base.mapping, said):
+        said = [*map(base.mapping, _structured(about.get(_SAID)))]
+        for message in said:
             self._take(_answered(message), one, answer=True)
         told = [{key: m[key] for key in ("role", "parts") if key in m} for m in said]
         self._told = [*given, *told]
 
-    def _given(self, role: Any, part: dict[str, Any], one: _Span) -> None:
+    def _given(self, role: Any, part: Json, one: _Span) -> None:
         called, content = base.text(part.get("id")), part.get("content")
         if part.get("type") == "tool_call_response" and called:
             result = part.get("response", part.get("result"))
@@ -398,16 +396,14 @@ class _Conversation:
         )
 
 
-def _spans(request: Any) -> Iterator[dict[str, Any]]:
-    for resource in base.sequence(base.mapping(request).get("resourceSpans")):
-        for scope in base.sequence(base.mapping(resource).get("scopeSpans")):
-            yield from map(
-                base.mapping, base.sequence(base.mapping(scope).get("spans"))
-            )
+def _spans(request: Any) -> Iterator[Json]:
+    for resource in base.each(request, "resourceSpans"):
+        for scope in base.each(resource, "scopeSpans"):
+            yield from base.each(scope, "spans")
 
 
-def _about(span: dict[str, Any]) -> dict[str, Any]:
-    given = map(base.mapping, base.sequence(span.get("attributes")))
+def _about(span: Json) -> Json:
+    given = base.each(span, "attributes")
     return {str(one.get("key")): _value(one.get("value")) for one in given}
 
 
@@ -415,7 +411,7 @@ def _value(given: Any) -> Any:
     for kind, value in base.mapping(given).items():
         match kind:
             case "intValue":
-                return int(value)
+                return _whole(value)
             case "arrayValue":
                 return [*map(_value, base.sequence(base.mapping(value).get("values")))]
             case "kvlistValue":
@@ -424,28 +420,30 @@ def _value(given: Any) -> Any:
     return None
 
 
-def _order(span: dict[str, Any]) -> tuple[int, int, int]:
+def _order(span: Json) -> tuple[int, int, int]:
     """What was first: by the seqs of an export of ours, else by the clock."""
     seq = _about(span).get("refold.seq")
-    begun = span.get("startTimeUnixNano", span.get("timeUnixNano", 0))
-    begun, ended = int(begun), int(span.get("endTimeUnixNano", begun))
+    begun = _whole(span.get("startTimeUnixNano", span.get("timeUnixNano")))
+    ended = _whole(span.get("endTimeUnixNano")) or begun
     return seq if isinstance(seq, int) else 0, begun, ended
+
+
+def _whole(value: Any) -> int:
+    """A number, which may be written as a text; 0 for what is none of 64 bits."""
+    digits = str(value)
+    plain = digits.isascii() and digits.removeprefix("-").isdigit()
+    return int(digits) if plain and len(digits) < 20 else 0
 
 
 def _structured(value: Any) -> list[Any]:
     return base.sequence(base.parsed(value)[0] if isinstance(value, str) else value)
 
 
-def _answered(message: dict[str, Any]) -> Iterator[base.Found]:
-    parts = [*map(base.mapping, base.sequence(message.get("parts")))]
-    of = {
-        kind: [p for p in parts if p.get("type") == kind]
-        for kind in ("text", "reasoning")
-    }
-    thinking = [
-        {"type": "thinking", "thinking": p.get("content")} for p in of["reasoning"]
-    ]
-    texts = [str(part.get("content") or "") for part in of["text"]]
+def _answered(message: Json) -> Iterator[base.Found]:
+    parts = [*base.each(message, "parts")]
+    texts = [str(p.get("content") or "") for p in parts if p.get("type") == "text"]
+    thoughts = (p.get("content") for p in parts if p.get("type") == "reasoning")
+    thinking = [{"type": "thinking", "thinking": one} for one in thoughts]
     reason = base.text(message.get("finish_reason"))
     yield from messages.answered(texts, thinking, stop_reason=reason)
     for part in parts:
@@ -455,7 +453,7 @@ def _answered(message: dict[str, Any]) -> Iterator[base.Found]:
             )
 
 
-def _usage(about: dict[str, Any]) -> Json | None:
+def _usage(about: Json) -> Json | None:
     given, made = (
         base.number(about.get(f"gen_ai.usage.{name}_tokens"))
         for name in ("input", "output")

@@ -64,8 +64,8 @@ def read_folder(folder: Path) -> list[Transcript]:
     index = base.Source(folder / MANIFEST)
     sources = [
         base.Source(folder / _inside(index, base.text(stream.get("file")) or ""))
-        for one in base.sequence(base.mapping(index.document).get("sessions"))
-        for stream in map(base.mapping, base.sequence(base.mapping(one).get("streams")))
+        for one in base.each(index.document, "sessions")
+        for stream in base.each(one, "streams")
     ]
 
     def blob(sha256: str) -> bytes | None:
@@ -91,7 +91,7 @@ def _transcripts(sources: Iterable[base.Source], blob: Blob) -> Iterator[Transcr
             value = base.mapping(line.value)
             if not value.keys() >= _NAMES:
                 raise source.failed("is no envelope", line=line.number)
-            users.add(value.get("user_id"))
+            users.add(str(value.get("user_id")))
             entry = Entry(source.at(f"line {line.number}"), value)
             sessions.setdefault(str(value["session_id"]), []).append(entry)
         if len(users) > 1:

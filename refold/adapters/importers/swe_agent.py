@@ -23,9 +23,7 @@ class SWEAgent:
         run = base.mapping(source.document)
         if isinstance(run.get("trajectory"), list):
             return isinstance(run.get("history"), list)
-        messages = [
-            base.mapping(message) for message in base.sequence(run.get("history"))
-        ]
+        messages = [*base.each(run, "history")]
         roles = all(base.text(message.get("role")) for message in messages)
         return roles and any("message_type" in message for message in messages)
 
@@ -88,11 +86,8 @@ class _History:
         texts = messages.plain(spoken)
         if texts is None and spoken is not None:
             yield base.Skipped("", "content that is not text alone")
-        thinking = [
-            messages.thinking_of(block)
-            for block in map(base.mapping, base.sequence(value.get("thinking_blocks")))
-            if base.text(block.get("type"))
-        ]
+        blocks = base.each(value, "thinking_blocks")
+        thinking = [messages.thinking_of(b) for b in blocks if base.text(b.get("type"))]
         made = [*messages.answered(texts or [], thinking), *calls]
         yield from made or [messages.EMPTY]
 
