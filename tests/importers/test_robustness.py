@@ -106,11 +106,14 @@ def test_odd_values_in_a_file_do_no_harm(name: str, data: st.DataObject) -> None
         assert json.dumps([[told.where, told.why] for told in transcript.skipped])
 
 
+ONE_ODD: tuple[Any, ...] = (None, -1, "x", [], {}, 10**25)
+
+
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_any_one_odd_value_is_read_or_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / "odd.json"
     for number in range(len(places(DOCUMENTS[name]))):
-        for odd in (None, -1, "x", [], {}, 10**25):
+        for odd in ONE_ODD:
             changed = copy.deepcopy(DOCUMENTS[name])
             holder, key = places(changed)[number]
             holder[key] = odd
