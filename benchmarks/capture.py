@@ -40,7 +40,9 @@ def measured(folder: Path) -> dict[str, float]:
         path = kept / f"p-{number % 20}" / f"{uuid4()}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
-    store = refold.open(f"sqlite:///{folder}/captured.db")
+    # What ``auto`` comes to: nothing is compiled while it is measured.
+    policy = refold.Policy.parse("version = 1\n").with_engine("vectorscan")
+    store = refold.open(f"sqlite:///{folder}/captured.db", policy=policy)
     follower = Follower(store, "claude-code", user_id="ada", folder=kept)
     costs: list[float] = []
     with store, follower.alone(wait=False):
