@@ -52,6 +52,15 @@ def test_nothing_is_captured_without_a_program(refold: Refold) -> None:
     assert refold("capture", "--status").out == "nothing is captured yet\n"
 
 
+def test_the_folder_is_where_the_program_is_told_to_keep_it(
+    refold: Refold, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(folder, "hello")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(folder.parent))
+
+    assert refold(*CLAUDE, "--once").out == "1 entry appended\n"
+
+
 def test_a_folder_that_is_not_there_is_said(refold: Refold, tmp_path: Path) -> None:
     ran = refold(*CLAUDE, "--folder", tmp_path / "none", "--once")
 

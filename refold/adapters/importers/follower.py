@@ -77,12 +77,19 @@ def _stem(place: Place) -> str:
     return Path(place.path).name.partition(".jsonl")[0]
 
 
-# Where a program keeps its transcripts; and what gives the session of an entry and its
-# format, and may note in the place what later entries of the file do not say.
-CLIENTS: Final[dict[str, tuple[Path, Callable[..., tuple[str, Format]]]]] = {
-    "claude-code": (Path("~/.claude/projects"), _claude_code),
-    "codex": (Path("~/.codex/sessions"), _codex),
+# What names a program's folder, the folder if nothing does, and that of transcripts in
+# it; and what gives the session of an entry and its format, and may note in the place
+# what later entries of the file do not say.
+CLIENTS: Final[dict[str, tuple[str, str, str, Callable[..., tuple[str, Format]]]]] = {
+    "claude-code": ("CLAUDE_CONFIG_DIR", "~/.claude", "projects", _claude_code),
+    "codex": ("CODEX_HOME", "~/.codex", "sessions", _codex),
 }
+
+
+def folder_of(client: str) -> Path:
+    """Where a program keeps its transcripts."""
+    variable, usual, name, _ = CLIENTS[client]
+    return Path(os.environ.get(variable) or usual, name)
 
 
 class _Entry(NamedTuple):
@@ -104,14 +111,15 @@ class Follower:
         client: str,
         *,
         user_id: str,
-        folder: Path | None = None,
+        folder: Path,
         url: str = "",
     ) -> None:
         self._store, self._user, self._name = store, user_id, client
-        kept, self._reads = CLIENTS[client]
-        self.folder = (folder or kept).expanduser().absolute()
+        *_, self._reads = CLIENTS[client]
+        self.folder = folder.expanduser().absolute()
         whose = "\0".join((url, user_id, client, str(self.folder)))
-        self._kept = _kept() / f"{sha256(whose.encode()).hexdigest()[:32]}.json"
+        name = f"{sha256(whose.encode()).hexdigest()[:32]}.json"
+        self._kept = home() / "capture" / name
         self._places: dict[str, Place] = {}
         self._files: dict[str, BinaryIO] = {}
         self.appended = self.refused = 0
@@ -285,7 +293,7 @@ class Follower:
 def status() -> list[dict[str, Any]]:
     """What is captured by whom: files, bytes that wait, and whether a process runs."""
     found = []
-    for path in sorted(_kept().glob("*.json")):
+    for path in sorted((home() / "capture").glob("*.json")):
         told = orjson.loads(path.read_bytes())
         places = told.pop("files").values()
         there = [(place["at"], Path(place["path"])) for place in places]
@@ -298,10 +306,6 @@ def status() -> list[dict[str, Any]]:
                 running = True
         found.append({**told, "files": len(places), "bytes": waits, "running": running})
     return found
-
-
-def _kept() -> Path:
-    return home() / "capture"
 
 
 def _listed(folder: Path) -> Iterator[tuple[str, os.stat_result]]:

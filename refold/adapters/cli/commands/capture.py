@@ -14,7 +14,7 @@ import typer
 
 from refold.adapters.cli import options, output
 from refold.adapters.cli.commands.compact import stopped_by_signals
-from refold.adapters.importers.follower import CLIENTS, Follower, status
+from refold.adapters.importers.follower import Follower, folder_of, status
 from refold.adapters.sql.database import engine_of
 from refold.domain.errors import InvalidConfiguration, counted
 
@@ -48,18 +48,21 @@ def capture(
         return _status()
     if program is None or user is None:
         raise typer.BadParameter("give a PROGRAM and --user")
-    where = (folder or CLIENTS[program][0]).expanduser().absolute()
+    url = _absolute(call.url)
+    where = (folder or folder_of(program)).expanduser().absolute()
     if install or uninstall:
         again = (program, "--user", user, "--folder", str(where), "--once")
-        run = [sys.executable, "-m", "refold", *_database(call.url), "capture"]
+        # A server's URL is left to the environment, which keeps its password.
+        at = ("--db", url) if url.startswith("sqlite") else ()
+        run = [sys.executable, "-m", "refold", *at, "capture"]
         change = _of_claude_code if program == "claude-code" else _of_codex
         path = change(where.parent, [*run, *again] if install else [])
         done = "runs refold after each turn" if install else "does not run refold"
         return output.Result({"file": str(path)}, f"{program} {done}: {path}")
     if not where.exists():
         output.complain(f"there is no folder {where} yet: name another with --folder")
-    store, at, stop = call.store(new=True), _absolute(call.url), Event()
-    follower = Follower(store, program, user_id=user, folder=where, url=at)
+    store, stop = call.store(new=True), Event()
+    follower = Follower(store, program, user_id=user, folder=where, url=url)
     with follower.alone(wait=once), stopped_by_signals(stop.set):
         if not once:
             output.complain(f"following {where}; stop with Ctrl-C")
@@ -90,12 +93,6 @@ def _absolute(url: str) -> str:
         case "sqlite", parsed if parsed.database:
             return f"sqlite:///{Path(parsed.database).absolute()}"
     return url
-
-
-def _database(url: str) -> tuple[str, ...]:
-    """Names a file; of a server the environment is asked, which keeps its password."""
-    found = _absolute(url)
-    return ("--db", found) if found.startswith("sqlite") else ()
 
 
 def _of_claude_code(folder: Path, command: list[str]) -> Path:
