@@ -134,8 +134,19 @@ class Client:
         """Wait until nothing is left to be read, and nothing of ``gone`` is known."""
         until = time.monotonic() + _PATIENCE_SEC
         while self._is_behind(gone):
-            assert time.monotonic() < until, "the capture does not catch up"
+            assert time.monotonic() < until, self._stuck()
             time.sleep(0.01)
+
+    def _stuck(self) -> str:
+        """What the process said that does not catch up, and where it stands."""
+        process, self._process = self._process, None
+        said = "nothing runs"
+        if process is not None:
+            process.send_signal(signal.SIGKILL)
+            said = f"{process.communicate()} {process.returncode}"
+        kept = [p.read_text() for p in (self.home / "home" / "capture").glob("*.json")]
+        there = [(str(p), p.stat()) for p in self.folder.rglob("*.jsonl*")]
+        return f"the capture does not catch up: {said} {kept} {there} {self._torn}"
 
     def _is_behind(self, gone: Path | None) -> bool:
         kept = [*(self.home / "home" / "capture").glob("*.json")]
