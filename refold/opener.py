@@ -53,7 +53,7 @@ def open_store(
     shared_memory: bool | None = None,
     count_uses: bool = True,
     vault: Vault | None = None,
-    audit: str | AccessSink | None = None,
+    access_log: str | AccessSink | None = None,
 ) -> SessionStore:
     """Open the store at ``url``, and make it if it is new.
 
@@ -78,9 +78,9 @@ def open_store(
             making anew: the end of a run, a human's decision, what went wrong.
     shared_memory: allow ``store.memory.shared``: what many users' sessions show; None
             is ``REFOLD_SHARED_MEMORY``, else no.
-    audit:  where each use of the store is recorded: ``table``, ``log``, ``file:PATH``,
-            several with commas, or ``off``; or a sink of your own.  None is
-            ``REFOLD_AUDIT``, else ``off``.
+    access_log: where each use of the store is recorded: ``table``, ``log``,
+            ``file:PATH``, several with commas, or ``off``; or a sink of your own.  None
+            is ``REFOLD_ACCESS_LOG``, else ``off``.
     vault:  what numbered placeholders stand for, in memory (Vault); None keeps what is
             personal and puts nothing into the arguments of tools.
     count_uses: count how often each session is read by its name, for retention; the
@@ -142,7 +142,7 @@ def open_store(
         subjects = Subjects(recorder.database)
         check_belongs(key_store, subjects, store_id=store_id, filled=filled)
         table = AccessTable(recorder.database)
-        trail = open_trail(audit or config.audit(), table, ring)
+        trail = open_trail(access_log or config.access_log(), table, ring)
         opened.pop_all()
     events = LogFactory(recorder, ring).log
     return SessionStore(

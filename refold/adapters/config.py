@@ -34,9 +34,9 @@ def database() -> str:
     return os.environ.get("REFOLD_DB") or DEFAULT_DB
 
 
-def audit() -> str:
-    """Where the audit log goes: ``REFOLD_AUDIT``, else nowhere."""
-    return os.environ.get("REFOLD_AUDIT") or "off"
+def access_log() -> str:
+    """Where the access log goes: ``REFOLD_ACCESS_LOG``, else nowhere."""
+    return os.environ.get("REFOLD_ACCESS_LOG") or "off"
 
 
 def shared_memory() -> bool:

@@ -726,13 +726,19 @@ class Session:
             raise errors.SessionNotFound(self.user_id, self.session_id)
         return head
 
-    def events(self, after: int = 0, limit: int | None = None) -> list[Envelope]:
-        """The events of the main stream with ``seq > after``, at most ``limit``."""
+    def events(
+        self, after: int = 0, limit: int | None = None, *, types: Sequence[str] = ()
+    ) -> list[Envelope]:
+        """The events of the main stream with ``seq > after``, at most ``limit``.
+
+        types: only those of these types.
+        """
         self.writer.used(self.stream)
         self.head()
         after = bounded("after", after)
         limit = None if limit is None else bounded("limit", limit)
-        return self.writer.log.read(self.stream, after=after, limit=limit)
+        log = self.writer.log
+        return log.read(self.stream, after=after, limit=limit, types=types)
 
     def delete(self, reason: str = "deleted", *, operator: str = "") -> None:
         """Erase the session: unreadable when this returns, its rows gone soon after.

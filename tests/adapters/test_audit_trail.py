@@ -223,7 +223,7 @@ def test_flushes_at_once_all_return() -> None:
 
 def test_an_append_does_not_wait_for_its_record() -> None:
     gate = Gate()
-    with refold.open("memory://", audit=gate) as store:
+    with refold.open("memory://", access_log=gate) as store:
         session = store.session(user_id="ada", session_id="s")
         session.append(refold.UserInput(text="x"))
         assert gate.asked.wait(60)
@@ -307,7 +307,7 @@ def test_a_forked_child_writes_what_is_its_own(store_url: str, tmp_path: Path) -
 
 def test_where_the_log_goes_is_chosen_by_words(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
-    with refold.open("memory://", audit=f"table, file:{path}") as store:
+    with refold.open("memory://", access_log=f"table, file:{path}") as store:
         store.session(user_id="ada", session_id="s").append(refold.UserInput(text="x"))
         assert len(list(store.access_log.records())) == 1
 
@@ -319,12 +319,12 @@ def test_where_the_log_goes_is_chosen_by_words(tmp_path: Path) -> None:
 )
 def test_a_word_that_says_nowhere_is_refused(word: str) -> None:
     with pytest.raises(refold.InvalidConfiguration, match="audit"):
-        refold.open("memory://", audit=word)
+        refold.open("memory://", access_log=word)
 
 
 def test_lines_go_to_the_logger(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "refold.audit")
-    with refold.open("memory://", audit="log") as store:
+    with refold.open("memory://", access_log="log") as store:
         store.session(user_id="ada", session_id="s").append(refold.UserInput(text="x"))
 
     assert [record.name for record in caplog.records] == ["refold.audit"]

@@ -382,7 +382,7 @@ def test_a_loop_of_ones_own_records_the_same(
 
 
 def test_what_was_told_is_in_the_audit_log(store_url: str, tmp_path: Path) -> None:
-    with refold.open(prepare(store_url, tmp_path), audit="table") as audited:
+    with refold.open(prepare(store_url, tmp_path), access_log="table") as audited:
         MemoryRetrieval(audited.session(user_id="ada", session_id="s-1")).answer(call())
         events = [record.event for record in records(audited)]
 

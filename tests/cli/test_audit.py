@@ -14,7 +14,7 @@ OF = ("--user", "lin", "--session", "run")
 @pytest.fixture
 def audited(refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch) -> Refold:
     """The sample, used with the audit log on: read, shown, and asked for in vain."""
-    monkeypatch.setenv("REFOLD_AUDIT", "table")
+    monkeypatch.setenv("REFOLD_ACCESS_LOG", "table")
     assert refold("log", *OF).code == 0
     assert refold("context", *OF).code == 0
     assert refold("export", *OF).code == 0
@@ -83,7 +83,7 @@ def test_where_nothing_is_kept_it_is_said(refold: Refold, sample: Path) -> None:
     ran = refold("audit")
 
     assert (ran.code, ran.out) == (0, "")
-    assert "REFOLD_AUDIT=table" in ran.err
+    assert "REFOLD_ACCESS_LOG=table" in ran.err
 
 
 def test_an_erased_user_cannot_be_asked_for(audited: Refold) -> None:
@@ -99,7 +99,7 @@ def test_an_erased_user_cannot_be_asked_for(audited: Refold) -> None:
 def test_lines_for_programs_are_no_complaints(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("REFOLD_AUDIT", "log")
+    monkeypatch.setenv("REFOLD_ACCESS_LOG", "log")
 
     ran = refold("log", "--user", "lin", "--session", "none")
 
@@ -109,7 +109,7 @@ def test_lines_for_programs_are_no_complaints(
 def test_a_setting_that_is_wrong_is_said(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("REFOLD_AUDIT", "everywhere")
+    monkeypatch.setenv("REFOLD_ACCESS_LOG", "everywhere")
 
     ran = refold("sessions")
 

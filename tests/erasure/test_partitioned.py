@@ -51,7 +51,7 @@ def live(store: SessionStore) -> None:
 @pytest.fixture
 def divided(postgres_url: str, tmp_path: Path) -> str:
     url = prepare(postgres_url, tmp_path)
-    with refold.open(url, audit="table") as store:
+    with refold.open(url, access_log="table") as store:
         live(store)
     for table in DIVIDED:
         divide(postgres_url, table, "user_id")
@@ -60,7 +60,7 @@ def divided(postgres_url: str, tmp_path: Path) -> str:
 
 
 def test_an_erasure_takes_nothing_of_others(divided: str) -> None:
-    with refold.open(divided, audit="table") as store:
+    with refold.open(divided, access_log="table") as store:
         erased = store.erase(USERS[0], "asked")
 
         assert not any(erased.left.values())
@@ -73,7 +73,7 @@ def test_an_erasure_takes_nothing_of_others(divided: str) -> None:
 
 
 def test_the_access_log_loses_nothing_of_others(divided: str) -> None:
-    with refold.open(divided, audit="table") as store:
+    with refold.open(divided, access_log="table") as store:
         before = {user: len([*store.access_log.records(user)]) for user in USERS}
 
         store.erase(USERS[0], "asked")

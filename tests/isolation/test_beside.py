@@ -13,17 +13,17 @@ from tests.support.stores import prepare
 
 def test_every_role_notes_what_it_did(walled: Walled, tmp_path: Path) -> None:
     prepare(walled.owner, tmp_path)
-    with refold.open(walled.app, audit="table") as store:
+    with refold.open(walled.app, access_log="table") as store:
         store.session(user_id="ada", session_id="s-1").append(
             refold.UserInput(text="x")
         )
         store.session(user_id="ada", session_id="s-1").events()
-    with refold.open(walled.sealer, audit="table") as store:
+    with refold.open(walled.sealer, access_log="table") as store:
         store.seal()
-    with refold.open(walled.eraser, audit="table") as store:
+    with refold.open(walled.eraser, access_log="table") as store:
         store.erase("bob", "asked for", absent_ok=True)
 
-    with refold.open(walled.auditor, audit="table") as store:
+    with refold.open(walled.auditor, access_log="table") as store:
         events = {record.event for record in store.access_log.records()}
         of_ada = list(store.access_log.records("ada"))
         accesses = store.access_log.accesses()
@@ -35,7 +35,7 @@ def test_every_role_notes_what_it_did(walled: Walled, tmp_path: Path) -> None:
 
 def test_agents_do_not_read_what_was_audited(walled: Walled, tmp_path: Path) -> None:
     prepare(walled.owner, tmp_path)
-    with refold.open(walled.app, audit="table") as store:
+    with refold.open(walled.app, access_log="table") as store:
         store.session(user_id="ada", session_id="s-1").append(
             refold.UserInput(text="x")
         )

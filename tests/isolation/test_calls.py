@@ -167,7 +167,7 @@ OF_ALL: Final = {
     *("erasures.complete", "erasures.pending", "erasures.public_key"),
     "erasures.retain",
     *("access_log.close", "access_log.count", "access_log.flush", "access_log.is_on"),
-    *("access_log.purge", "memory.shared"),
+    *("access_log.note", "access_log.purge", "memory.shared"),
 }
 
 

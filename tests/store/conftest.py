@@ -50,5 +50,5 @@ def calls(tmp_path: Path) -> Path:
 @pytest.fixture
 def audited(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
     """A store of each engine that keeps its audit log in the table."""
-    with refold.open(prepare(store_url, tmp_path), audit="table") as store:
+    with refold.open(prepare(store_url, tmp_path), access_log="table") as store:
         yield store

@@ -60,6 +60,7 @@ ELSEWHERE: Final = {
     "Erasures.unfinished": "it is part of verifying",
     "AccessLog.count": "it reads nothing",
     "AccessLog.flush": "it reads nothing",
+    "AccessLog.note": "it is the recording itself",
     "AccessLog.close": "what waits to be recorded is written by it",
     "SessionStore.close": "what waits to be recorded is written by it",
 }
@@ -269,7 +270,7 @@ def test_a_compaction_in_the_background_is_recorded(
     store_url: str, tmp_path: Path
 ) -> None:
     url = prepare(store_url, tmp_path)
-    with refold.open(url, audit="table") as store:
+    with refold.open(url, access_log="table") as store:
         talk(of(store), 4)
         of(store).prepare(WINDOW, wait=False)
         store.upkeep.background.wait_idle()
@@ -302,7 +303,7 @@ def test_nothing_is_recorded_unless_it_is_wanted(
 def test_the_environment_says_where_it_goes(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("REFOLD_AUDIT", "table")
+    monkeypatch.setenv("REFOLD_ACCESS_LOG", "table")
     with open_at(store_url, tmp_path) as store:
         talk(of(store), 1)
 
@@ -312,7 +313,7 @@ def test_the_environment_says_where_it_goes(
 def test_processes_that_rebuild_leave_their_records(
     store_url: str, tmp_path: Path
 ) -> None:
-    with refold.open(prepare(store_url, tmp_path), audit="table") as store:
+    with refold.open(prepare(store_url, tmp_path), access_log="table") as store:
         for name in ("s-1", "s-2", "s-3"):
             talk(store.session(user_id="ada", session_id=name), 4)
 

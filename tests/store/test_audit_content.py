@@ -101,7 +101,7 @@ def test_no_record_holds_what_was_handled(
 ) -> None:
     url, path = prepare(store_url, tmp_path), tmp_path / "audit.jsonl"
     caplog.set_level(logging.INFO, "refold.audit")
-    with refold.open(url, audit=f"table,log,file:{path}") as store:
+    with refold.open(url, access_log=f"table,log,file:{path}") as store:
         fill(store)
         known = records(store)
     logged = [one.message for one in caplog.records if one.name == "refold.audit"]

@@ -114,7 +114,7 @@ def test_an_erasure_forgets_what_others_recorded_where_it_records_nothing(
     store_url: str, tmp_path: Path
 ) -> None:
     url = prepare(store_url, tmp_path)
-    with refold.open(url, audit="table") as store:
+    with refold.open(url, access_log="table") as store:
         talk(of(store), 2)
 
     with refold.open(url) as quiet:

@@ -35,7 +35,7 @@ def test_every_file_of_a_store_is_its_owners_alone(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'refold.db'}"
     audit = f"table,file:{tmp_path / 'audit.log'}"
 
-    with refold.open(url, audit=audit) as store:
+    with refold.open(url, access_log=audit) as store:
         store.session(user_id="ada", session_id="one").append(
             refold.UserInput(text="hello")
         )
@@ -148,7 +148,7 @@ def test_a_backup_is_read_where_it_lies(
     command: str, backup: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = contents(backup)
-    monkeypatch.setenv("REFOLD_AUDIT", "table")
+    monkeypatch.setenv("REFOLD_ACCESS_LOG", "table")
 
     ran = readonly(backup, sys.executable, "-m", "refold", *command.split())
 

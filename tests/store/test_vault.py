@@ -459,7 +459,7 @@ def test_no_byte_on_disk_has_what_the_vault_knows(
     caplog.set_level("DEBUG")
     db = f"sqlite:///{tmp_path / 'r.db'}"
     keys = f"sqlite:///{tmp_path / 'keys.db'}"
-    with opened(db, keys=keys, audit="table") as store:
+    with opened(db, keys=keys, access_log="table") as store:
         session = session_of(store)
         session.append(said(f"I am {ADA}, call 139-1234-5670"))
         for _ in range(4):
@@ -563,7 +563,7 @@ def test_no_byte_and_no_export_has_what_is_kept_encrypted(
     caplog.set_level("DEBUG")
     keys = f"sqlite:///{tmp_path / 'keys.db'}"
     url = f"sqlite:///{tmp_path / 'r.db'}"
-    with refold.open(url, policy=SEALED, keys=keys, audit="table") as store:
+    with refold.open(url, policy=SEALED, keys=keys, access_log="table") as store:
         session = session_of(store)
         session.append(said(f"I am {ADA}"))
         child = session.fork(1, session_id="fork")

@@ -88,7 +88,7 @@ def test_nothing_that_is_handed_out_has_what_the_vault_knows(
 ) -> None:
     caplog.set_level("DEBUG")
     db, gossip = prepare(store_url, tmp_path), Gossip()
-    with refold.open(db, policy=Policy.parse(KINDS[kind]), audit="table") as store:
+    with refold.open(db, policy=Policy.parse(KINDS[kind]), access_log="table") as store:
         session = live(store, gossip)
         store.user("u-1").consent("training")
         shown = session.revealed(session.context(WINDOW))

@@ -10,7 +10,7 @@ import refold
 
 def load(url: str) -> None:
     """Append for ever; print how many were acknowledged, after each."""
-    with refold.open(url, audit="table") as store:
+    with refold.open(url, access_log="table") as store:
         session = store.session(user_id="ada", session_id="s")
         for number in range(1_000_000):
             session.append(refold.UserInput(text="x"))
@@ -19,7 +19,7 @@ def load(url: str) -> None:
 
 def end(url: str) -> None:
     """Append, and end without closing the store."""
-    store = refold.open(url, audit="table")
+    store = refold.open(url, access_log="table")
     for number in range(3):
         store.session(user_id="ada", session_id="s").append(
             refold.UserInput(text=f"{number}")
@@ -28,7 +28,7 @@ def end(url: str) -> None:
 
 def fork(url: str) -> None:
     """Append in a parent and in the child that it forks while its thread runs."""
-    with refold.open(url, audit="table") as store:
+    with refold.open(url, access_log="table") as store:
         store.session(user_id="ada", session_id="parent").append(
             refold.UserInput(text="before")
         )

@@ -38,6 +38,8 @@ _DENIED: Final = (errors.SessionNotFound, errors.Erased, errors.Frozen, errors.O
 _IDS: Final = ("user_id", "session_id")
 _inside: ContextVar[str | None] = ContextVar("refold_access_inside", default=None)
 _called: ContextVar[str | None] = ContextVar("refold_access_called", default=None)
+# The id of the request that is answered, of who serves.
+request_of: ContextVar[str | None] = ContextVar("refold_request", default=None)
 _Measure = Callable[[Any], tuple[int | None, Counts]]
 _Who = tuple[str | None, str | None]
 _Whom = Callable[[Any, Sequence[Any], Mapping[str, Any]], _Who]
@@ -176,6 +178,17 @@ class AccessLog:
         self.count()
         return self.writer.log.retention.accesses(scope(user_id).user_id)
 
+    def note(
+        self, event: str, user_id: str | None = None, *, denied: str | None = None
+    ) -> None:
+        """Record what is no call of the store: of who serves it, and whom it refuses.
+
+        denied: the name of the reason, if it was refused.
+        """
+        if self.trail is not None:
+            access = Access(event, user_id, None, request_of.get(), error=denied)
+            self.trail.note(access._replace(status="denied") if denied else access)
+
     def count(self) -> None:
         """Write the reads that were counted up to now."""
         if self._reads is not None:
@@ -291,7 +304,7 @@ def _recorded(method: Callable[..., Any], how: Call) -> Callable[..., Any]:
             result = method(self, *args, **kwargs)
         except BaseException as error:
             spent = perf_counter_ns() - begun
-            audit.note(_failed(Access(event, *who), error, spent))
+            audit.note(_failed(Access(event, *who, request_of.get()), error, spent))
             raise
         finally:
             _inside.reset(token)
@@ -299,10 +312,11 @@ def _recorded(method: Callable[..., Any], how: Call) -> Callable[..., Any]:
             return result
         spent = perf_counter_ns() - begun
         if isinstance(result, Iterator):
-            access = Access(event, *who)
+            access = Access(event, *who, request_of.get())
             return _followed(result, audit, access, str(how.counts), spent)
         seq, counts = _measured(result, how.counts)
-        audit.note(Access(event, *who, None, seq, (), spent // 1000, counts=counts))
+        request = request_of.get()
+        audit.note(Access(event, *who, request, seq, (), spent // 1000, counts=counts))
         return result
 
     return call

@@ -165,7 +165,7 @@ def audit(
     """Show the access log: what was done, and when.
 
     It holds no content and no names: --user finds a user's records by a keyed hash, as
-    long as the user is not erased.  Turn it on with REFOLD_AUDIT=table.
+    long as the user is not erased.  Turn it on with REFOLD_ACCESS_LOG=table.
     """
     _needs_user(session, user)
     store = call.store()
@@ -177,7 +177,7 @@ def audit(
             _record(screen, record)
         if record is None:
             whose = "" if user is None else f" of user {user!r}"
-            how = ": turn them on with REFOLD_AUDIT=table"
+            how = ": turn them on with REFOLD_ACCESS_LOG=table"
             hint = "" if store.access_log.is_on else how
             complain(f"there are no records{whose}{hint}")
 
