@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import random
-import socket
 import string
 import subprocess
 import sys
@@ -77,7 +76,7 @@ def check(found: dict[str, Any]) -> None:
 
 def test_in_a_program(store: refold.SessionStore) -> None:
     async def run() -> None:
-        async with mcp.Client(server(store, "ada")) as client:
+        async with mcp.Client(server(store, lambda: "ada")) as client:
             tools = (await client.list_tools()).tools
             assert [tool.name for tool in tools] == list(TOOLS)
             assert all(tool.annotations.read_only_hint for tool in tools)
@@ -101,18 +100,15 @@ def test_over_stdio(db: str) -> None:
 
 
 def test_over_http_for_who_has_the_token(db: str) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "refold", "--db", db, "mcp", "--user", "ada"]
+    command = [sys.executable, "-m", "refold", "--db", db, "serve", "--user", "ada"]
     with subprocess.Popen(
-        [*command, "--http", str(port)], stderr=subprocess.PIPE, text=True
+        [*command, "--port", "0"], stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stderr is not None
-            told = process.stderr.readline()
-            token = told.rpartition("Bearer ")[2].strip()
-            asyncio.run(_over_http(f"http://127.0.0.1:{port}/mcp", token))
+            told = [process.stderr.readline(), process.stderr.readline()]
+            token = told[1].rpartition(" ")[2].strip()
+            asyncio.run(_over_http(f"{told[0].strip()}/mcp", token))
         finally:
             process.terminate()
 
@@ -175,7 +171,7 @@ def test_whatever_is_asked_nothing_of_another_user_is_answered(
 
     async def run() -> int:
         answered = 0
-        async with mcp.Client(server(store, "ada")) as client:
+        async with mcp.Client(server(store, lambda: "ada")) as client:
             for _ in range(200):
                 tool = dice.choice(TOOLS)
                 given = {"session_id": value(), "user_id": "bob", "user": "bob"}

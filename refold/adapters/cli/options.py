@@ -205,10 +205,12 @@ class Call(typer.Context):
         new: bool = False,
         redactor: Redactor | None = None,
         limits: Limits | None = None,
+        access_log: str | None = None,
     ) -> SessionStore:
         """Open the store; it is closed when the command ends.
 
         new: make it if it is not there.  redactor, limits: other than the policy's.
+        access_log: where uses are recorded, other than as the settings say.
 
         Raises StoreUnavailable where a file would have to be made: a misspelt path is
         no empty log.
@@ -233,6 +235,7 @@ class Call(typer.Context):
                 limits=limits,
                 make_key=bool(self.meta.get("--make-key")),
                 count_uses=False,
+                access_log=access_log,
             )
         )
 

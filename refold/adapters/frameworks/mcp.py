@@ -6,9 +6,6 @@ and models: each result says that it is to be read, not to be followed.
 
 from __future__ import annotations
 
-import hmac
-import secrets
-import time
 from collections.abc import Callable
 from functools import wraps
 from inspect import signature
@@ -16,11 +13,10 @@ from itertools import islice
 from typing import Any, Final
 
 from refold.adapters.frameworks import needed
-from refold.domain.errors import InvalidConfiguration, RefoldError
+from refold.domain.errors import RefoldError
 from refold.store import SessionStore
 from refold.store.sessions import Session
 
-DAY: Final = 86_400
 _MOST: Final = 100  # entries of one answer
 _LONGEST: Final = 20_000  # characters of one text
 _NOTE: Final = (
@@ -44,12 +40,17 @@ def _cut(value: Any) -> Any:
 class Readable:
     """What an agent may ask of one user's sessions; each answer is JSON.
 
-    Each method is a tool of the server.  They raise ValueError, with what to do, for
-    what is not there.
+    Each method is a tool of the server.
+
+    whose: names the user, at each call anew: a server answers for several.
     """
 
-    def __init__(self, store: SessionStore, user_id: str) -> None:
-        self._store, self._user = store, user_id
+    def __init__(self, store: SessionStore, whose: Callable[[], str]) -> None:
+        self._store, self._whose = store, whose
+
+    @property
+    def _user(self) -> str:
+        return self._whose()
 
     def _session(self, session_id: str) -> Session:
         return self._store.session(user_id=self._user, session_id=session_id)
@@ -108,58 +109,29 @@ class Readable:
 TOOLS: Final = ("sessions", "search", "events", "context_at", "why", "verify", "memory")
 
 
-def server(store: SessionStore, user_id: str) -> Any:
-    """The server, of ``mcp``, for one user of a store: ``run()`` speaks over stdio."""
+def server(store: SessionStore, whose: Callable[[], str]) -> Any:
+    """The server, of ``mcp``, for one user at a call: ``run()`` speaks over stdio."""
     made = needed("mcp.server", "mcp").MCPServer
     made = made("refold", instructions=_ABOUT, log_level="WARNING")
     kind = needed("mcp.types", "mcp").ToolAnnotations
     hints = kind(read_only_hint=True, destructive_hint=False, open_world_hint=False)
-    readable = Readable(store, user_id)
+    readable = Readable(store, whose)
     for name in TOOLS:
         made.tool(annotations=hints)(_answering(getattr(readable, name)))
     return made
 
 
 def _answering(method: Callable[..., Any]) -> Callable[..., Any]:
+    failed = needed("mcp.server.mcpserver.exceptions", "mcp").ToolError
+
     @wraps(method)
     def tool(*args: Any, **kwargs: Any) -> dict[str, Any]:
         try:
             found = method(*args, **kwargs)
         except RefoldError as error:
-            raise ValueError(str(error)) from None
+            raise failed(str(error)) from None
         return {"untrusted": _NOTE, "result": _cut(found)}
 
     says = signature(method, eval_str=True).replace(return_annotation=dict[str, Any])
     tool.__signature__ = says  # type: ignore[attr-defined]  # functions have one
     return tool
-
-
-def over_http(made: Any, token: str, until: float) -> Any:
-    """The server as an ASGI application, for who has the token, until that time."""
-    app = made.streamable_http_app(host="127.0.0.1")
-    wanted = f"Bearer {token}".encode()
-
-    async def guarded(scope: Any, receive: Any, send: Any) -> None:
-        given = dict(scope.get("headers") or ()).get(b"authorization", b"")
-        allowed = hmac.compare_digest(given, wanted) and time.time() < until
-        if scope["type"] == "http" and not allowed:
-            head = [(b"www-authenticate", b"Bearer"), (b"content-length", b"0")]
-            start = {"type": "http.response.start", "status": 401, "headers": head}
-            await send(start)
-            await send({"type": "http.response.body", "body": b""})
-            return
-        await app(scope, receive, send)
-
-    return guarded
-
-
-def serve(
-    store: SessionStore, user_id: str, port: int, tell: Callable[[str], None]
-) -> None:
-    """Serve on this machine until it is stopped; ``tell`` is given the token, once."""
-    if not 0 < port < 65_536:
-        raise InvalidConfiguration(f"a port is 1 to 65535, not {port}")
-    uvicorn, token = needed("uvicorn", "mcp"), secrets.token_urlsafe(32)
-    app = over_http(server(store, user_id), token, time.time() + DAY)
-    tell(f"http://127.0.0.1:{port}/mcp for one day, with Authorization: Bearer {token}")
-    uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning")

@@ -104,22 +104,15 @@ def search(
     return output.Result([one.to_json() for one in found], show)
 
 
-def mcp(
-    call: options.Call,
-    user: options.User,
-    http: int | None = options.option(
-        "Serve on this port of the machine, not over stdio.", of="PORT"
-    ),
-) -> None:
-    """Let an agent read a user's sessions, by MCP."""
-    # It needs an extra.
-    from refold.adapters.frameworks import mcp as reading
+def mcp(call: options.Call, user: options.User) -> None:
+    """Let an agent read a user's sessions, by MCP over stdio.
 
-    store = call.store()
-    if http is None:
-        reading.server(store, user).run()
-    else:
-        reading.serve(store, user, http, lambda text: typer.echo(text, err=True))
+    `refold serve` does the same over HTTP, at /mcp.
+    """
+    # It needs an extra.
+    from refold.adapters.frameworks.mcp import server
+
+    server(call.store(), lambda: user).run()
 
 
 def _label(given: str) -> tuple[str, str]:

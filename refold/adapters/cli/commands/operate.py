@@ -24,8 +24,10 @@ from refold.adapters.cli.options import (
     SomeUser,
     duration,
     flag,
+    operator,
     option,
     sessions,
+    user_option,
 )
 from refold.adapters.cli.output import (
     Result,
@@ -47,6 +49,45 @@ if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
     from refold.projections.models import Spending
     from refold.store import SessionStore
+
+
+def serve(
+    call: Call,
+    host: str = option(
+        "Address to listen on.  Other than 127.0.0.1 it needs REFOLD_JWKS or "
+        "REFOLD_TOKEN_SECRET_FILE.",
+        of="ADDRESS",
+        default="127.0.0.1",
+    ),
+    port: int = option("Port; 0 takes a free one.", of="PORT", default=8765, min=0),
+    user: str | None = user_option(
+        "User of the token that is printed without keys.  Without it: your login."
+    ),
+    certificate: Path | None = option(
+        "Certificate for TLS, in PEM.", "--tls-certificate", of="FILE"
+    ),
+    key: Path | None = option("Its key.", "--tls-key", of="FILE"),
+    origin: list[str] | None = option(
+        "Let pages of this site call /v1; repeat it for several.", of="URL"
+    ),
+) -> None:
+    """Serve the store over HTTP, with a page that shows runs.
+
+    Operations are under /v1, the page is at /, MCP at /mcp.  Each request needs a
+    token.  Without keys of others it listens on this machine alone, and prints a token
+    for one day.  Uses are recorded in the access log.
+    """
+    from refold.adapters.cli.commands.compact import stopped_by_signals
+    from refold.adapters.server import Place, serve as run
+
+    place = Place(
+        *(host, port, user or operator(None) or "me"),
+        *(certificate, key, tuple(origin or ())),
+    )
+    access_log = os.environ.get("REFOLD_ACCESS_LOG") or "table"
+    # The server ends at the first signal, and sends it to itself again when it has.
+    with stopped_by_signals(lambda: None):
+        run(call.store(access_log=access_log), place, partial(typer.echo, err=True))
 
 
 By = Literal["session", "user", "day"]

@@ -1,0 +1,102 @@
+"""The HTTP server: operations under ``/v1``, a page for people, and MCP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from refold.adapters.frameworks import needed
+from refold.domain.errors import InvalidConfiguration
+
+if TYPE_CHECKING:
+    from refold.store import SessionStore
+
+
+class Place(NamedTuple):
+    """Where a server listens, for whom.
+
+    user:        whom the token is for that it makes if it has no keys of others.
+    certificate, key: files for TLS; both or neither.
+    origins:     other sites whose pages may call ``/v1``.
+    """
+
+    host: str
+    port: int
+    user: str
+    certificate: Path | None = None
+    key: Path | None = None
+    origins: tuple[str, ...] = ()
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only programs of this machine reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> None:
+    """Serve the store until SIGINT or SIGTERM; ``tell`` is given the address.
+
+    Without keys of others it listens on loopback alone, and ``tell`` is given a token
+    for one day, once.
+
+    Raises InvalidConfiguration.
+    """
+    uvicorn = needed("uvicorn", "server")
+    for module in ("fastapi", "jinja2", "jwt", "prometheus_client"):
+        needed(module, "server")
+    from refold.adapters.server.access_tokens import SCOPES, verifier_of
+    from refold.adapters.server.app import Limits, application
+
+    if not 0 <= place.port < 65_536:
+        raise InvalidConfiguration(f"a port is 0 to 65535, not {place.port}")
+    if (place.certificate is None) != (place.key is None):
+        raise InvalidConfiguration("TLS needs both --tls-certificate and --tls-key")
+    verifier = verifier_of()
+    if not (verifier.configured or place.is_loopback):
+        raise InvalidConfiguration(
+            "a server that others reach needs keys that verify their tokens: set "
+            "REFOLD_JWKS or REFOLD_TOKEN_SECRET_FILE, or listen on 127.0.0.1"
+        )
+    limits = Limits(secure=place.certificate is not None, origins=place.origins)
+
+    class Server(uvicorn.Server):  # type: ignore[misc,name-defined]  # it is loaded late
+        """Says where it listens once it does."""
+
+        async def startup(self, sockets: object = None) -> None:
+            await super().startup(sockets=sockets)
+            if not self.started:
+                return
+            port = self.servers[0].sockets[0].getsockname()[1]
+            scheme = "https" if place.certificate else "http"
+            host = f"[{place.host}]" if ":" in place.host else place.host
+            tell(f"{scheme}://{host}:{port}")
+            if not verifier.configured:
+                token = verifier.mint(place.user, SCOPES)
+                tell(f"token of {place.user} for one day, shown only once: {token}")
+
+        async def shutdown(self, sockets: object = None) -> None:
+            gate.close()
+            await super().shutdown(sockets=sockets)
+
+    gate = application(store, verifier, limits)
+    config = uvicorn.Config(
+        gate,
+        host=place.host,
+        port=place.port,
+        ssl_certfile=place.certificate,
+        ssl_keyfile=place.key,
+        log_config=None,
+        access_log=False,  # the store's own says who did what
+        server_header=False,
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=3,
+        h11_max_incomplete_event_size=65_536,
+    )
+    Server(config).run()

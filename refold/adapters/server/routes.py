@@ -1,0 +1,843 @@
+"""The operations under ``/v1``: each is one call of the store, for who may make it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from importlib.resources import files
+from itertools import islice
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_origin
+from urllib.parse import unquote
+
+import orjson
+from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from refold.adapters.server.access_tokens import Caller
+from refold.domain import errors
+from refold.domain.envelope import Draft, Envelope, Meta
+from refold.domain.erasure import span
+from refold.domain.events import EVENT_CLASSES, HumanReview, event_of
+from refold.domain.ids import StreamId, check_id, check_session_id
+from refold.domain.ports import PAGE, SessionInfo
+from refold.projections.models import packaged_models
+from refold.store import SessionStore
+from refold.store.proofs.access_log import called
+from refold.store.sessions import Session
+
+
+async def _known_query(request: Request) -> None:
+    """Refuse parameters that an operation does not have: one that is misspelt, say."""
+    lists = _query_of(request.scope["route"])
+    given = Counter(name for name, _ in request.query_params.multi_items())
+    for name, times in given.items():
+        if name not in lists or (times > 1 and not lists[name]):
+            wrong = {"type": "unknown_or_repeated", "loc": ("query",)}
+            raise RequestValidationError([wrong])
+
+
+_QUERIES: Final[dict[str, dict[str, bool]]] = {}
+
+
+def _query_of(route: APIRoute) -> dict[str, bool]:
+    """The names of an operation's parameters, and whether each may be repeated."""
+    found = _QUERIES.get(route.unique_id)
+    if found is None:
+        found, waiting = {}, [route.dependant]
+        while waiting:
+            one = waiting.pop()
+            waiting += one.dependencies
+            for each in one.query_params:
+                found[each.alias] = get_origin(each.field_info.annotation) is list
+        _QUERIES[route.unique_id] = found
+    return found
+
+
+router = APIRouter(prefix="/v1", dependencies=[Depends(_known_query)])
+
+MOST: Final = 1_000  # entries of one answer
+HEARTBEAT_SEC: Final = 15.0
+_JSON: Final = "application/json"
+# What the store itself records, and what a session begins with.
+_OWN: Final = frozenset(
+    {"summary", "compaction", "fork", "redaction_applied", "consent", "forget", "item"}
+)
+APPENDABLE: Final = {
+    name: kind for name, kind in EVENT_CLASSES.items() if name not in _OWN
+}
+
+
+def answer(value: Any, status: int = 200) -> Response:
+    """``value`` as JSON."""
+    return Response(orjson.dumps(value), status, media_type=_JSON)
+
+
+class Asked(NamedTuple):
+    """A request that may be answered: of which store, and about whom."""
+
+    store: SessionStore
+    caller: Caller
+    user_id: str
+    request_id: str
+
+    def session(self, session_id: str) -> Session:
+        """The session of that name; 404 for what can be no name."""
+        try:
+            name = check_session_id(session_id)
+        except errors.InvalidEvent:
+            raise HTTPException(404) from None
+        return self.store.session(user_id=self.user_id, session_id=name)
+
+
+def asked(request: Request, scope: str, user_id: str | None = None) -> Asked:
+    """Who asks, if their token has this scope; about ``user_id``, if it may.
+
+    Another user can be named by who has the scope ``admin``.  To anybody else there is
+    none.  Both are recorded.
+    """
+    store, caller = request.app.state.store, request.state.caller
+    request_id = request.state.request_id
+    if not caller.may(scope):
+        store.access_log.note("scope_refused", caller.user_id, denied="Scope")
+        raise HTTPException(403)
+    whose = user_id or caller.user_id
+    if whose != caller.user_id:
+        if not caller.may("admin"):
+            store.access_log.note("foreign_user", caller.user_id, denied="Foreign")
+            raise HTTPException(404)
+        try:
+            check_id("user_id", whose)
+        except errors.InvalidEvent:
+            raise HTTPException(404) from None
+        store.access_log.note("admin_named_user", caller.user_id)
+        store.access_log.note("named_by_admin", whose)
+    return Asked(store, caller, whose, request_id)
+
+
+OtherUser = Annotated[
+    str | None,
+    Query(
+        description="Answer about this user, not the token's; needs the scope admin.",
+        min_length=1,
+        max_length=200,
+    ),
+]
+
+
+@cache
+def _with(scope: str) -> Any:
+    async def who(request: Request, user_id: OtherUser = None) -> Asked:
+        return asked(request, scope, user_id)
+
+    return Depends(who)
+
+
+@cache
+def _session(scope: str) -> Any:
+    async def which(
+        request: Request,
+        session_id: Annotated[
+            str,
+            Path(description="Name of the session, percent-encoded.", examples=["s-1"]),
+        ],
+        user_id: OtherUser = None,
+    ) -> Session:
+        return asked(request, scope, user_id).session(unquote(session_id))
+
+    return Depends(which)
+
+
+ReadAsked = Annotated[Asked, _with("read")]
+ReadSession = Annotated[Session, _session("read")]
+AppendAsked = Annotated[Asked, _with("append")]
+AppendSession = Annotated[Session, _session("append")]
+ReviewSession = Annotated[Session, _session("review")]
+EraseAsked = Annotated[Asked, _with("erase")]
+After = Annotated[
+    int, Query(ge=0, le=2**63 - 1, description="Show what comes after this seq.")
+]
+Most = Annotated[int, Query(ge=1, le=MOST, description="Show at most so many.")]
+At = Annotated[
+    int | None,
+    Query(ge=1, le=2**63 - 1, description="As it was when this event was the last."),
+]
+
+
+def _spec(
+    strategy: Annotated[
+        str | None,
+        Query(description="Strategy: name or name:key=value,…", max_length=2_000),
+    ] = None,
+    full_turns: Annotated[
+        int | None,
+        Query(alias="fullContextTurns", ge=1, le=10_000, description="Turns sent raw."),
+    ] = None,
+    cached_turns: Annotated[
+        int | None,
+        Query(
+            alias="cachedContextTurns",
+            ge=1,
+            le=10_000,
+            description="Turns that are summarised together.",
+        ),
+    ] = None,
+) -> str | None:
+    """The strategy that a query names; turns name ``turn_window``."""
+    turns = {"full_turns": full_turns, "cached_turns": cached_turns}
+    given = ",".join(f"{k}={v}" for k, v in turns.items() if v is not None)
+    if given and strategy:
+        raise errors.UnknownStrategy("give either turns or a strategy, not both")
+    return f"turn_window:{given}" if given else checked_spec(strategy)
+
+
+def checked_spec(strategy: str | None) -> str | None:
+    """It, unless it names a file: that would be one of the server's."""
+    if strategy and "@" in strategy:
+        raise errors.UnknownStrategy("a strategy is named here, not read from a file")
+    return strategy
+
+
+Spec = Annotated[str | None, Depends(_spec)]
+
+
+class Model(BaseModel):
+    """A body: what it does not have is refused."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+# --- append ---------------------------------------------------------------------------
+
+
+class Given(Model):
+    """An event to append, named as in an envelope."""
+
+    type: str
+    payload: dict[str, Any] = Field(default_factory=dict)
+    ts: datetime | None = None
+    agent: str | None = None
+    meta: dict[str, Any] | None = None
+
+
+class Events(Model):
+    """Events to append, all of them or none."""
+
+    events: list[Given] = Field(min_length=1, max_length=MOST)
+    unscanned: Literal["refuse", "stub"] = "refuse"
+
+
+_EVENTS: Final = TypeAdapter(Events)
+
+
+@router.post("/sessions/{session_id}/events", operation_id="append", status_code=201)
+async def append(
+    request: Request,
+    session: AppendSession,
+    idempotency_key: Annotated[str | None, Header(max_length=1_000)] = None,
+    expected_seq: Annotated[int | None, Header(ge=0, le=2**63 - 1)] = None,
+) -> Response:
+    """Append events to a session, all of them or none; durable when it answers.
+
+    A session begins with its first append.  Each event is redacted before it is
+    written.  With an Idempotency-Key a retry is safe: it gets the first receipt, with
+    the status 200.  Expected-Seq is the seq the writer last saw, 0 for a new session:
+    if the session moved on, the append is refused with 409.
+    """
+    try:
+        body = _EVENTS.validate_json(await request.body())
+    except ValidationError as wrong:
+        kinds = {str(one["type"]) for one in wrong.errors(include_input=False)}
+        said = f"this is not a list of events ({', '.join(sorted(kinds))})"
+        raise errors.InvalidEvent(said) from None
+    beside = request.state.request_id, request.state.caller.may("review")
+    receipt = await session.append_async(
+        [_draft(one, *beside) for one in body.events],
+        idempotency_key=idempotency_key,
+        expected_seq=expected_seq,
+        unscanned=body.unscanned,
+    )
+    return answer(receipt._asdict(), 200 if receipt.duplicate else 201)
+
+
+def _draft(given: Given, request_id: str, may_decide: bool) -> Draft:
+    if given.type not in APPENDABLE:
+        raise errors.InvalidEvent("there is no such type of event to append")
+    event = event_of(given.type, given.payload)
+    if isinstance(event, HumanReview) and event.decision and not may_decide:
+        raise errors.InvalidEvent("a decision needs a token with the scope review")
+    ts = given.ts
+    if ts is not None and ts.tzinfo is None:
+        raise errors.InvalidEvent("ts needs a time zone, such as Z at its end")
+    return Draft(event, ts, request_id, given.agent, Meta.of(given.meta))
+
+
+# --- read -----------------------------------------------------------------------------
+
+
+@router.get("/sessions", operation_id="sessions")
+def sessions(
+    of: ReadAsked,
+    label: Annotated[
+        list[str], Query(description="NAME=VALUE; repeat it for several.")
+    ] = [],  # noqa: B006  # as FastAPI wants it; nobody changes it
+    after: Annotated[str | None, Query(description="Last session you have.")] = None,
+    limit: Most = 100,
+) -> Response:
+    """List sessions by name; go on with the last one as `after`."""
+    labels = dict(one.partition("=")[::2] for one in label)
+    found = of.store.sessions(of.user_id, label=labels, after=after, limit=limit)
+    last = found[-1].session_id if len(found) == limit else None
+    return answer({"sessions": [*map(listed, found)], "next": last})
+
+
+def listed(info: SessionInfo) -> dict[str, Any]:
+    """A session as a list shows it."""
+    times = {name: getattr(info, name) for name in ("created_at", "updated_at")}
+    return {
+        "user_id": info.user_id,
+        "session_id": info.session_id,
+        "head_seq": info.head_seq,
+        **{k: v.isoformat().replace("+00:00", "Z") for k, v in times.items()},
+        "tokens": info.tokens,
+        "status": info.status,
+    }
+
+
+@router.get("/sessions/{session_id}", operation_id="session")
+def session(one: ReadSession) -> Response:
+    """Show how far a session is, and its labels."""
+    head = one.head()
+    return answer(
+        {
+            "user_id": one.user_id,
+            "session_id": one.session_id,
+            "head_seq": head.seq,
+            "status": head.status,
+            "labels": one.labels(),
+            "streams": one.streams(),
+        }
+    )
+
+
+@router.get("/sessions/{session_id}/events", operation_id="events")
+def events(
+    one: ReadSession,
+    after: After = 0,
+    limit: Most = 100,
+    type: Annotated[  # noqa: A002  # as an event's field is named
+        list[str], Query(description="Only this type; repeat it for several.")
+    ] = [],  # noqa: B006  # as above
+) -> Response:
+    """Read events in their order; go on with `next` as `after`."""
+    found = one.events(after, limit, types=type)
+    last = found[-1].seq if len(found) == limit else None
+    return answer({"events": [each.to_json() for each in found], "next": last})
+
+
+@router.get("/sessions/{session_id}/state", operation_id="state")
+def state(one: ReadSession, at: At = None) -> Response:
+    """Show the session's working memory, as it is or was."""
+    return answer(one.state(at))
+
+
+@router.get("/sessions/{session_id}/context", operation_id="context")
+def context(
+    one: ReadSession,
+    strategy: Spec,
+    at: At = None,
+    as_: Annotated[
+        Literal["sent", "rebuilt"],
+        Query(alias="as", description="With the summaries there were, or would be."),
+    ] = "sent",
+) -> Response:
+    """Show what the model is sent, or was sent earlier."""
+    return answer(one.context(strategy, at=at, as_=as_).to_json())
+
+
+@router.get("/sessions/{session_id}/why", operation_id="why")
+def why(
+    one: ReadSession, strategy: Spec, at: At = None, message: At = None
+) -> Response:
+    """Explain why a context is as it is, with proof."""
+    return answer(one.why(strategy, at=at, message=message).to_json())
+
+
+class Compaction(Model):
+    """How to compact."""
+
+    strategy: str | None = Field(default=None, max_length=2_000)
+    until_idle: bool = False
+
+
+@router.post("/sessions/{session_id}/compact", operation_id="compact")
+def compact(one: AppendSession, body: Compaction) -> Response:
+    """Compact a session if it is due; the answer has the summaries that were made."""
+    done: list[Envelope] = []
+    chosen = checked_spec(body.strategy)
+    while made := one.compact(chosen):
+        done.append(made)
+        if not body.until_idle:
+            break
+    one.head()
+    return answer({"summaries": [summary.to_json() for summary in done]})
+
+
+@router.get("/sessions/{session_id}/compare", operation_id="compare")
+def compare(
+    one: ReadSession,
+    strategy: Annotated[
+        list[str], Query(description="Strategy; repeat it. None: all.", max_length=20)
+    ] = [],  # noqa: B006  # as above
+    model: Annotated[str | None, Query(description="Whose prices count.")] = None,
+) -> Response:
+    """Compare what strategies would have sent, and cost."""
+    one.head()
+    done = one.compare([*map(checked_spec, strategy)] or None, model=model)  # type: ignore[arg-type]  # none is None
+    skipped = [each._asdict() for each in done.skipped]
+    outcomes = [each.to_json() for each in done.outcomes]
+    return answer({"outcomes": outcomes, "skipped": skipped})
+
+
+@router.get("/sessions/{session_id}/verify", operation_id="verify")
+def verify(
+    one: ReadSession,
+    chain_only: Annotated[bool, Query(description="Decrypt nothing.")] = False,
+) -> Response:
+    """Check that what is stored of a session is what was written."""
+    one.head()
+    done = one.verify(chain_only=chain_only)
+    told = done._asdict() | {"problems": [each.to_json() for each in done.problems]}
+    return answer({"ok": not done.problems, **told})
+
+
+@router.get("/sessions/{session_id}/proof", operation_id="prove")
+def prove(
+    of: ReadAsked,
+    one: ReadSession,
+    seq: Annotated[int, Query(ge=1, le=2**63 - 1, description="Seq of the event.")],
+) -> Response:
+    """Write a proof that an event is in the newest sealed tree."""
+    one.head()
+    try:
+        return answer(of.store.seals.prove(one.stream, seq, size=None))
+    except LookupError as error:
+        if isinstance(error, errors.RefoldError):
+            raise
+        raise HTTPException(404) from None
+
+
+@router.get("/search", operation_id="search")
+def search(
+    of: ReadAsked,
+    words: Annotated[str, Query(description="All must be there.", max_length=1_000)],
+    session_id: Annotated[str | None, Query(description="Only in this one.")] = None,
+    limit: Most = 20,
+) -> Response:
+    """Find events that have all words, the newest session first."""
+    found = of.store.search(of.user_id, words, session_id=session_id, limit=limit)
+    return answer({"found": [each.to_json() for each in found]})
+
+
+@router.put("/sessions/{session_id}/labels", operation_id="label")
+def label(
+    one: AppendSession, body: dict[str, Annotated[str, Field(max_length=1_000)] | None]
+) -> Response:
+    """Give a session labels by which it is found; null takes one away."""
+    one.head()
+    one.label(**body)
+    return answer(one.labels())
+
+
+@router.get("/export", operation_id="export")
+def export(of: ReadAsked) -> Response:
+    """Export all sessions of a user, an envelope a line."""
+
+    def lines() -> Iterator[bytes]:
+        for info in infos:
+            one = of.store.session(user_id=of.user_id, session_id=info.session_id)
+            with called("export"):
+                found = one.timeline()
+            for each in found:
+                yield orjson.dumps(each.to_json()) + b"\n"
+
+    infos = of.store.sessions(of.user_id)
+    return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+
+@router.get("/costs", operation_id="costs")
+def costs(
+    of: ReadAsked,
+    session_id: Annotated[str | None, Query(description="Only of this one.")] = None,
+    by: Annotated[
+        Literal["session", "user", "day"], Query(description="What is summed.")
+    ] = "session",
+) -> Response:
+    """Show what models' answers used, and cost in US dollars."""
+    found = of.store.costs(of.user_id, session_id=session_id, by=by)
+    return answer({"costs": [each.to_json() for each in found]})
+
+
+@router.get("/models", operation_id="models")
+def models(of: ReadAsked) -> Response:
+    """Show the models that are known, and how history is summarised by default."""
+    made: Any = of.store.settings.strategy("history_summary")
+    told = made.model_dump(mode="json")
+    notes = told.pop("memories") or {}
+    version = str(told.pop("summary_version"))
+    return answer(
+        {
+            "models": [model.model_dump(mode="json") for model in packaged_models()],
+            "history_summary_min_version": version,
+            "history_summary_params": orjson.dumps(told).decode(),
+            "memories_params": notes,
+        }
+    )
+
+
+# --- memory ---------------------------------------------------------------------------
+
+
+@router.get("/memory", operation_id="memory")
+def memory(of: ReadAsked) -> Response:
+    """Show what was learned from a user's sessions, with its evidence."""
+    found = of.store.memory.of(of.user_id)
+    consent = of.store.user(of.user_id).status().to_json()
+    return answer({"items": [each.to_json() for each in found.items], **consent})
+
+
+class Consent(Model):
+    """What a user allows from now on, or no longer."""
+
+    scope: str = Field(max_length=200)
+    granted: bool
+    reason: str = Field(default="", max_length=2_000)
+
+
+@router.put("/memory/consent", operation_id="consent")
+def consent(of: AppendAsked, body: Consent) -> Response:
+    """Record that a user allows something, or no longer does."""
+    user = of.store.user(of.user_id)
+    user.consent(body.scope, granted=body.granted, reason=body.reason)
+    return answer(user.status().to_json())
+
+
+class OptOut(Model):
+    """Whether nothing of a user may go to memory."""
+
+    memory_opt_out: bool
+    reason: str = Field(default="", max_length=2_000)
+
+
+@router.put("/memory/opt-out", operation_id="memory_opt_out")
+def memory_opt_out(of: AppendAsked, body: OptOut) -> Response:
+    """Keep a user out of memory, or let them in again; sessions work all the same."""
+    user = of.store.user(of.user_id)
+    change = user.opt_out if body.memory_opt_out else user.opt_in
+    change(reason=body.reason)
+    return answer(user.status().to_json())
+
+
+# --- review ---------------------------------------------------------------------------
+
+
+@router.get("/reviews", operation_id="reviews")
+def reviews(
+    of: ReadAsked,
+    session_id: Annotated[str | None, Query(description="Only of this one.")] = None,
+    every: Annotated[
+        bool, Query(alias="all", description="Decided ones, too.")
+    ] = False,
+) -> Response:
+    """List questions to humans, the gravest first."""
+    found = of.store.reviews.list(
+        of.user_id, session_id=session_id, open_only=not every
+    )
+    told = [each.to_json() | {"bundle": None} for each in found]
+    return answer({"reviews": told, "unreadable": len(found.unreadable)})
+
+
+@router.get("/sessions/{session_id}/reviews/{seq}", operation_id="review")
+def review(of: ReadAsked, one: ReadSession, seq: int) -> Response:
+    """Show a question to a human, with what it is asked on."""
+    one.head()
+    found = of.store.reviews.list(
+        of.user_id, session_id=one.session_id, open_only=False
+    )
+    for each in found:
+        if each.seq == seq:
+            return answer(each.to_json())
+    raise HTTPException(404)
+
+
+class Decision(Model):
+    """What a human decided."""
+
+    decision: Literal["accept", "reject", "corrected", "dismissed"]
+    note: str = Field(default="", max_length=10_000)
+
+
+@router.post(
+    "/sessions/{session_id}/reviews/{seq}", operation_id="decide", status_code=201
+)
+def decide(
+    request: Request,
+    one: ReviewSession,
+    seq: Annotated[int, Path(ge=1, le=2**63 - 1)],
+    body: Decision,
+) -> Response:
+    """Record what a human decided on a question, once; they are the token's user."""
+    by = request.state.caller.user_id
+    receipt = one.decide(seq, body.decision, by=by, note=body.note)
+    return answer(receipt._asdict(), 201)
+
+
+# --- erase ----------------------------------------------------------------------------
+
+
+class Erasure(Model):
+    """What is to be forgotten, and why."""
+
+    reason: str = Field(min_length=1, max_length=2_000)
+    session_id: str | None = Field(default=None, max_length=200)
+    grace: str | None = Field(default=None, max_length=20)
+    dry_run: bool = False
+
+
+@router.post("/erasures", operation_id="delete_user_data")
+def delete_user_data(of: EraseAsked, body: Erasure) -> Response:
+    """Forget a user, or one session, for good, and sign a certificate.
+
+    `dry_run` shows what would go.  With a `grace`, such as 30d, it is unreadable at
+    once and destroyed only then.
+    """
+    erasures, name = of.store.erasures, body.session_id
+    if body.dry_run:
+        return answer(erasures.plan(of.user_id, session_id=name)._asdict())
+    done = of.store.erase(
+        of.user_id,
+        body.reason,
+        session_id=name,
+        operator=of.caller.user_id,
+        grace=span("grace", body.grace) if body.grace else None,
+    )
+    signed = done.certificate.to_json() if done.certificate else {}
+    told = {"salt": done.salt or None, "already": done.already, "due_at": done.due_at}
+    return answer({**signed, **told, "left": dict(done.left)})
+
+
+@router.get("/erasures", operation_id="certificates")
+def certificates(of: EraseAsked) -> Response:
+    """List the certificates of what was forgotten of a user."""
+    found = of.store.erasures.certificates(of.user_id)
+    return answer({"certificates": [each.to_json() for each in found]})
+
+
+# --- tails ----------------------------------------------------------------------------
+
+
+@dataclass
+class Feed:
+    """What comes new in a session, read once for all who listen.
+
+    The newest frames are kept, and no others: who is slow reads the rest of the log.
+    """
+
+    session: Session
+    listeners: int = 0
+    ended: bytes = b""
+    begins: int = 0
+    frames: deque[tuple[int, bytes]] = field(default_factory=lambda: deque(maxlen=256))
+    task: asyncio.Task[None] | None = None
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> None:
+        """Read what comes, until the session ends or nobody listens any more."""
+        try:
+            async for each in self.session.follow_async(after=self.begins, every=0.25):
+                self.frames.append((each.seq, frame(each)))
+                self._tell()
+            self.ended = b"event: end\ndata: {}\n\n"
+        except errors.RefoldError as error:
+            code = type(error).__name__
+            self.ended = b'event: error\ndata: {"code":"%s"}\n\n' % code.encode()
+        finally:
+            self._tell()
+
+    def end(self, last: bytes) -> None:
+        """Read no more, and tell those who listen this."""
+        self.ended = self.ended or last
+        if self.task is not None:
+            self.task.cancel()
+        self._tell()
+
+    def _tell(self) -> None:
+        told, self._changed = self._changed, asyncio.Event()
+        told.set()
+
+    async def after(self, seq: int, wait: float) -> tuple[int, bytes]:
+        """The frames behind this seq, and the seq of the last: none is a heartbeat."""
+        first = self.frames[0][0] if self.frames else self.begins + 1
+        if seq + 1 < first:
+            page = await asyncio.to_thread(self._page, seq, first - 1)
+            return (page[-1].seq if page else seq), b"".join(map(frame, page))
+        changed = self._changed
+        found = [one for one in self.frames if one[0] > seq]
+        if not found and not self.ended:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), wait)
+            found = [one for one in self.frames if one[0] > seq]
+            if found and found[0][0] > seq + 1:
+                return seq, b""  # more came than is kept: it is read of the log
+        return (found[-1][0] if found else seq), b"".join(text for _, text in found)
+
+    def _page(self, after: int, upto: int) -> list[Envelope]:
+        return [*islice(self.session.pages(after, upto), PAGE)]
+
+
+def frame(envelope: Envelope) -> bytes:
+    """An event as one of the server's."""
+    told = orjson.dumps(envelope.to_json())
+    return b"id: %d\nevent: event\ndata: %b\n\n" % (envelope.seq, told)
+
+
+class Feeds:
+    """The feeds of the sessions that somebody listens to."""
+
+    def __init__(self) -> None:
+        self._by_stream: dict[StreamId, Feed] = {}
+
+    def close(self) -> None:
+        """End all of them: who listens comes back to another server."""
+        for feed in self._by_stream.values():
+            feed.end(b": closing\n\n")
+
+    @asynccontextmanager
+    async def joined(self, session: Session, head: int) -> AsyncIterator[Feed]:
+        """The session's feed, which ends with its last listener."""
+        feed = self._by_stream.get(session.stream)
+        if feed is None or feed.ended:
+            feed = Feed(session, begins=head)
+            self._by_stream[session.stream] = feed
+            feed.task = asyncio.create_task(feed.run())
+        feed.listeners += 1
+        try:
+            yield feed
+        finally:
+            feed.listeners -= 1
+            if not feed.listeners:
+                feed.end(b"")
+                if self._by_stream.get(session.stream) is feed:
+                    del self._by_stream[session.stream]
+
+
+@router.get("/sessions/{session_id}/events/tail", operation_id="tail")
+async def tail(
+    request: Request,
+    one: ReadSession,
+    after: After = 0,
+    last_event_id: Annotated[int | None, Header(ge=0, le=2**63 - 1)] = None,
+) -> Response:
+    """Follow a session by server-sent events, from behind a seq on.
+
+    A client that comes back with Last-Event-ID misses nothing and gets nothing twice.
+    It ends with the session, and when the token does.
+    """
+    head = await asyncio.to_thread(one.head)
+    place = after if last_event_id is None else last_event_id
+    until = request.state.caller.until
+
+    async def frames(place: int) -> AsyncIterator[bytes]:
+        async with request.app.state.feeds.joined(one, head.seq) as feed:
+            yield b"retry: 1000\n\n"
+            while time.time() < until:
+                wait = min(HEARTBEAT_SEC, max(0.0, until - time.time()))
+                place, text = await feed.after(place, wait)
+                yield text or b": \n\n"
+                if not text and feed.ended:
+                    yield feed.ended
+                    return
+
+    kind = {"X-Accel-Buffering": "no"}
+    return StreamingResponse(
+        frames(place), media_type="text/event-stream", headers=kind
+    )
+
+
+# --- the description ------------------------------------------------------------------
+
+
+def describe(app: FastAPI) -> None:
+    """Serve the description of the operations at ``/v1/openapi.json``."""
+
+    @cache
+    def described() -> bytes:
+        return orjson.dumps(_described(app.openapi()))
+
+    @app.get("/v1/openapi.json", include_in_schema=False)
+    async def openapi(of: ReadAsked) -> Response:  # noqa: ARG001  # it says who may
+        return Response(described(), media_type=_JSON)
+
+
+def _described(told: dict[str, Any]) -> dict[str, Any]:
+    """With what FastAPI cannot know: examples, types of events, how it is refused."""
+    made = files("refold.adapters.server").joinpath("examples.json").read_bytes()
+    examples, parts = orjson.loads(made), told["components"]
+    problem = {"$ref": "#/components/responses/Problem"}
+    parts["responses"] = {"Problem": examples.pop("problem")}
+    parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    told["security"] = [{"token": []}]
+    for path in told["paths"].values():
+        for operation in path.values():
+            example = examples[operation["operationId"]]
+            answers = operation["responses"]
+            answers.pop("422", None)
+            (answered,) = answers.values()
+            kind = example.get("type", _JSON)
+            shape = {"type": example.get("shape", "object")}
+            answered["content"] = {kind: {"schema": shape, "example": example["gives"]}}
+            answers["default"] = problem
+            if "takes" in example:
+                body = operation.get("requestBody") or {"required": True}
+                content = body.get("content", {}).get(_JSON, {"schema": _EVENT_LIST})
+                body["content"] = {_JSON: content | {"example": example["takes"]}}
+                operation["requestBody"] = body
+    told["paths"]["/v1/sessions/{session_id}/events"]["post"]["responses"]["200"] = {
+        "description": "It was appended before, under the same key."
+    }
+    parts["schemas"] |= _event_shapes()
+    return told
+
+
+_REF: Final = "#/components/schemas/{model}"
+_EVENT_LIST: Final = {"$ref": "#/components/schemas/Events"}
+
+
+def _event_shapes() -> dict[str, Any]:
+    """What may be appended: each type with its payload."""
+    shapes: dict[str, Any] = {}
+    kinds = []
+    for name, kind in APPENDABLE.items():
+        payload = kind.model_json_schema(ref_template=_REF)
+        shapes |= payload.pop("$defs", {})
+        payload["properties"].pop("type")
+        beside: dict[str, Any] = Given.model_json_schema(ref_template=_REF)
+        properties = beside["properties"] | {"type": {"const": name}}
+        shapes[kind.__name__] = payload
+        properties["payload"] = {"$ref": _REF.format(model=kind.__name__)}
+        required = ["type", "payload"] if payload.get("required") else ["type"]
+        kinds.append(beside | {"properties": properties, "required": required})
+    whole = Events.model_json_schema(ref_template=_REF)
+    whole.pop("$defs")
+    whole["properties"]["events"]["items"] = {"oneOf": kinds}
+    return shapes | {"Events": whole}

@@ -1,0 +1,119 @@
+"""The server is as it describes itself: generated requests find no 5xx and no lie.
+
+That what fits the description is taken is not checked: that an event breaks a rule of
+its session, or that a strategy is not known, no schema can say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.strategies import DataObject, data, sampled_from
+from schemathesis import Case, GenerationMode
+from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
+
+import refold
+from refold.adapters.server.access_tokens import SCOPES, Verifier, verifier_of
+from refold.adapters.server.app import Gate, Limits, application
+from refold.adapters.server.routes import APPENDABLE
+from refold.store import SessionStore
+
+OPERATIONS = (
+    *("append", "events", "tail", "sessions", "session", "state", "context", "why"),
+    *("compact", "compare", "verify", "prove", "search", "label", "export", "costs"),
+    *("models", "memory", "consent", "memory_opt_out", "reviews", "review", "decide"),
+    *("delete_user_data", "certificates"),
+)
+# Each case has a token of its own user, so no other is tried without one.
+UNCHECKED = [positive_data_acceptance, ignored_auth]
+EXAMPLES = 50
+
+
+class Described:
+    """A server, and users who have the session that its examples name."""
+
+    def __init__(self, store: SessionStore, gate: Gate, verifier: Verifier) -> None:
+        self._store, self._verifier, self._numbers = store, verifier, count()
+        self.schema = schemathesis.openapi.from_asgi(
+            "/v1/openapi.json", gate, headers=self.user(closed=False)
+        )
+        self.operations = {
+            each.ok().definition.raw["operationId"]: each.ok()
+            for each in self.schema.get_all_operations()
+        }
+
+    def user(self, *, closed: bool) -> dict[str, str]:
+        """Headers with the token of a new user."""
+        name = f"user{next(self._numbers)}"
+        session = self._store.session(user_id=name, session_id="s-1")
+        session.append(refold.UserInput(text="Why does the build fail?"))
+        session.append(refold.HumanReview(trigger="x", question="Is it right?"))
+        if closed:
+            session.end()
+        return {"Authorization": f"Bearer {self._verifier.mint(name, SCOPES)}"}
+
+
+@pytest.fixture(scope="module")
+def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Described]:
+    """One server for all operations; it keeps nothing."""
+    verifier = verifier_of()
+    with refold.open("memory://") as store:
+        gate = application(store, verifier, Limits(per_second=1e6, burst=1e6))
+        yield Described(store, gate, verifier)
+
+
+def test_every_operation_is_tried(described: Described) -> None:
+    assert set(described.operations) == set(OPERATIONS)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_generated_requests_find_no_failure(described: Described, name: str) -> None:
+    operation, modes = described.operations[name], list(GenerationMode)
+    kinds = {mode: operation.as_strategy(mode) for mode in modes}
+    tried = 0
+
+    @settings(
+        max_examples=EXAMPLES,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(data())
+    def run(drawn: DataObject) -> None:
+        nonlocal tried
+        case: Case = drawn.draw(kinds[drawn.draw(sampled_from(modes))])
+        if case.path_parameters and drawn.draw(sampled_from([True, False])):
+            case.path_parameters["session_id"] = "s-1"
+        tried += 1
+        # A tail ends with its session.
+        headers = described.user(closed=name == "tail")
+        case.call_and_validate(headers=headers, excluded_checks=UNCHECKED)
+
+    run()
+    assert tried >= EXAMPLES
+
+
+def test_every_operation_has_examples(described: Described) -> None:
+    told = described.schema.raw_schema
+    for path in told["paths"].values():
+        for operation in path.values():
+            answered, *_ = operation["responses"].values()
+            (content,) = answered["content"].values()
+            assert content["example"] is not None, operation["operationId"]
+            assert operation["summary"]
+            for body in operation.get("requestBody", {}).get("content", {}).values():
+                assert body["example"]
+
+
+def test_every_type_of_event_that_may_be_appended_is_described(
+    described: Described,
+) -> None:
+    shapes = described.schema.raw_schema["components"]["schemas"]
+    kinds = shapes["Events"]["properties"]["events"]["items"]["oneOf"]
+
+    assert {kind["properties"]["type"]["const"] for kind in kinds} == set(APPENDABLE)
+    for kind in APPENDABLE.values():
+        assert kind.__name__ in shapes

@@ -1,0 +1,306 @@
+"""Each operation over HTTP is one call of the store, and says what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.testclient import TestClient
+
+import refold
+from refold.store import SessionStore
+from tests.server.conftest import Speaks
+
+ASKS = {"type": "user_input", "payload": {"text": "Why does the build fail?"}}
+CALLS = {
+    "type": "tool_call",
+    "payload": {"call_id": "c1", "tool_name": "bash", "arguments": {"command": "make"}},
+    "agent": "coder",
+    "meta": {"scenario": "builds"},
+}
+EVENTS = "/v1/sessions/s-1/events"
+
+
+def begun(client: TestClient, name: str = "s-1") -> None:
+    given = client.post(f"/v1/sessions/{name}/events", json={"events": [ASKS, CALLS]})
+    assert given.status_code == 201, given.text
+
+
+def test_what_is_appended_is_read(ada: TestClient) -> None:
+    answered = ada.post(
+        EVENTS, json={"events": [ASKS, CALLS]}, headers={"X-Request-ID": "r-7"}
+    )
+
+    assert answered.status_code == 201
+    assert answered.json()["last_seq"] == 2
+    assert answered.headers["x-request-id"] == "r-7"
+    first, second = ada.get(EVENTS).json()["events"]
+    assert first["payload"]["text"] == "Why does the build fail?"
+    assert (first["user_id"], first["request_id"]) == ("ada", "r-7")
+    assert (second["agent"], second["meta"]) == ("coder", {"scenario": "builds"})
+
+
+def test_a_retry_gets_the_first_receipt(ada: TestClient) -> None:
+    key = {"Idempotency-Key": "k-1"}
+    first = ada.post(EVENTS, json={"events": [ASKS]}, headers=key)
+    again = ada.post(EVENTS, json={"events": [ASKS]}, headers=key)
+
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json() == first.json() | {"duplicate": True}
+    other = ada.post(EVENTS, json={"events": [CALLS]}, headers=key)
+    assert (other.status_code, other.json()["first_seq"]) == (409, 1)
+
+
+def test_a_writer_who_saw_less_is_told_the_numbers(ada: TestClient) -> None:
+    begun(ada)
+
+    late = ada.post(EVENTS, json={"events": [ASKS]}, headers={"Expected-Seq": "1"})
+
+    assert late.status_code == 409
+    assert late.headers["content-type"] == "application/problem+json"
+    told = late.json()
+    assert told["type"] == "urn:refold:problem:stale-session"
+    assert (told["expected"], told["actual"]) == (1, 2)
+
+
+def test_events_come_by_pages_and_by_type(ada: TestClient) -> None:
+    begun(ada)
+    ada.post(EVENTS, json={"events": [ASKS] * 5})
+
+    page = ada.get(EVENTS, params={"limit": 3}).json()
+    rest = ada.get(EVENTS, params={"limit": 9, "after": page["next"]}).json()
+    calls = ada.get(EVENTS, params={"type": ["tool_call", "tool_result"]}).json()
+
+    assert [each["seq"] for each in page["events"]] == [1, 2, 3]
+    assert [each["seq"] for each in rest["events"]] == [4, 5, 6, 7]
+    assert rest["next"] is None
+    assert [each["type"] for each in calls["events"]] == ["tool_call"]
+
+
+def test_sessions_come_by_pages_and_by_label(ada: TestClient) -> None:
+    for name in ("a", "b", "c"):
+        begun(ada, name)
+    labelled = ada.put("/v1/sessions/b/labels", json={"project": "refold"})
+
+    page = ada.get("/v1/sessions", params={"limit": 2}).json()
+    rest = ada.get("/v1/sessions", params={"after": page["next"]}).json()
+    found = ada.get("/v1/sessions", params={"label": "project=refold"}).json()
+
+    assert labelled.json() == {"project": "refold"}
+    assert [each["session_id"] for each in page["sessions"]] == ["a", "b"]
+    assert [each["session_id"] for each in rest["sessions"]] == ["c"]
+    assert [each["session_id"] for each in found["sessions"]] == ["b"]
+    assert ada.get("/v1/sessions/b").json()["labels"] == {"project": "refold"}
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b", "100%", "a b", "?x=1#y", "ÄÖ 会话", "..", "%2F"]
+)
+def test_a_name_may_hold_any_printable_character(ada: TestClient, name: str) -> None:
+    from urllib.parse import quote
+
+    place = quote(name, safe="").replace(".", "%2E")
+    answered = ada.post(f"/v1/sessions/{place}/events", json={"events": [ASKS]})
+
+    assert answered.status_code == 201, answered.text
+    assert ada.get("/v1/sessions").json()["sessions"][0]["session_id"] == name
+    assert ada.get(f"/v1/sessions/{place}").json()["session_id"] == name
+
+
+def test_a_context_is_given_as_the_seeds_name_its_turns(
+    ada: TestClient, store: SessionStore
+) -> None:
+    for number in range(12):
+        asks = {"type": "user_input", "payload": {"text": f"question {number}"}}
+        says = {"type": "agent_response", "payload": {"text": "an answer " * 20}}
+        ada.post(EVENTS, json={"events": [asks, says]})
+    spec = "turn_window:full_turns=2,cached_turns=2"
+    made = ada.post(
+        "/v1/sessions/s-1/compact", json={"strategy": spec, "until_idle": True}
+    )
+
+    turns = {"fullContextTurns": 2, "cachedContextTurns": 2}
+    shown = ada.get("/v1/sessions/s-1/context", params=turns).json()
+
+    assert len(made.json()["summaries"]) >= 2
+    session = store.session(user_id="ada", session_id="s-1")
+    assert shown == session.context(spec).to_json()
+    assert {span["kind"] for span in shown["spans"]} == {"summary", "raw"}
+    then = ada.get("/v1/sessions/s-1/context", params={"at": 4, "as": "rebuilt"})
+    assert then.json()["at"] == 4
+
+
+def test_a_strategy_is_never_a_file_of_the_server(ada: TestClient) -> None:
+    begun(ada)
+
+    for spec in ("@policy.toml", "keep_all;@x.json"):
+        shown = ada.get("/v1/sessions/s-1/context", params={"strategy": spec})
+        made = ada.post("/v1/sessions/s-1/compact", json={"strategy": spec})
+        held = ada.get("/v1/sessions/s-1/compare", params={"strategy": [spec]})
+        assert {one.status_code for one in (shown, made, held)} == {422}
+        assert "file" in shown.json()["detail"]
+
+
+def test_what_is_explained_compared_proved_and_found(ada: TestClient) -> None:
+    begun(ada)
+
+    why = ada.get("/v1/sessions/s-1/why").json()
+    compared = ada.get("/v1/sessions/s-1/compare", params={"strategy": "keep_all"})
+    proved = ada.get("/v1/sessions/s-1/verify").json()
+    found = ada.get("/v1/search", params={"words": "build fail"}).json()
+    state = ada.get("/v1/sessions/s-1/state").json()
+    costs = ada.get("/v1/costs").json()
+
+    assert why["at"] == 2
+    assert compared.json()["outcomes"][0]["name"] == "keep_all"
+    assert (proved["ok"], proved["events"]) == (True, 2)
+    assert [(each["session_id"], each["seq"]) for each in found["found"]] == [
+        ("s-1", 1)
+    ]
+    assert (state, costs) == ({}, {"costs": []})
+
+
+def test_a_proof_is_checked_by_whoever_has_the_key(
+    ada: TestClient, store: SessionStore
+) -> None:
+    begun(ada)
+    unsealed = ada.get("/v1/sessions/s-1/proof", params={"seq": 2})
+    store.seal()
+
+    proof = ada.get("/v1/sessions/s-1/proof", params={"seq": 2})
+
+    assert unsealed.status_code == 404
+    assert proof.status_code == 200
+    stream = store.session(user_id="ada", session_id="s-1").stream
+    assert proof.json() == store.seals.prove(stream, 2, size=None)
+
+
+def test_memory_is_shown_and_refused(ada: TestClient) -> None:
+    begun(ada)
+    allowed = ada.put(
+        "/v1/memory/consent", json={"scope": "declarative_memory", "granted": True}
+    )
+
+    out = ada.put("/v1/memory/opt-out", json={"memory_opt_out": True})
+
+    assert allowed.json()["declarative_memory"] is True
+    assert out.json()["memory_opt_out"] is True
+    assert ada.get("/v1/memory").json()["items"] == []
+    back = ada.put("/v1/memory/opt-out", json={"memory_opt_out": False})
+    assert back.json()["declarative_memory"] is True
+
+
+def test_a_question_is_decided_once_by_who_may(
+    ada: TestClient, speaks: Speaks, store: SessionStore
+) -> None:
+    session = store.session(user_id="ada", session_id="s-1")
+    asked = refold.HumanReview(trigger="low_confidence", question="Is it right?")
+    seq = session.append(asked).last_seq
+    place, accepts = f"/v1/sessions/s-1/reviews/{seq}", {"decision": "accept"}
+
+    listed = ada.get("/v1/reviews").json()["reviews"]
+    refused = speaks("ada", "append", "read").post(place, json=accepts)
+    smuggled = speaks("ada", "append").post(
+        EVENTS,
+        json={
+            "events": [
+                {
+                    "type": "hitl",
+                    "payload": {
+                        "trigger": "x",
+                        "decision": "accept",
+                        "decided_by": "ada",
+                        "refers_to": seq,
+                    },
+                }
+            ]
+        },
+    )
+    decided = ada.post(place, json=accepts)
+    again = ada.post(place, json={"decision": "reject"})
+
+    assert [each["seq"] for each in listed] == [seq]
+    assert (refused.status_code, smuggled.status_code) == (403, 422)
+    assert (decided.status_code, again.status_code) == (201, 409)
+    assert ada.get(place).json()["decided"]["by"] == "ada"
+
+
+def test_an_erased_user_is_gone_and_has_a_certificate(ada: TestClient) -> None:
+    begun(ada)
+    plan = ada.post("/v1/erasures", json={"reason": "asked", "dry_run": True})
+
+    erased = ada.post("/v1/erasures", json={"reason": "asked on 3 May"})
+
+    assert plan.json()["counts"]["events"] == 2
+    assert erased.status_code == 200, erased.text
+    assert sum(erased.json()["left"].values()) == 0
+    assert erased.json()["certificate"]["act"] == "erased"
+    assert ada.get(EVENTS).status_code == 410
+    assert ada.post(EVENTS, json={"events": [ASKS]}).status_code == 410
+    listed = ada.get("/v1/erasures").json()["certificates"]
+    assert len(listed) == 1
+
+
+def test_an_export_has_every_event_on_a_line(
+    ada: TestClient, store: SessionStore
+) -> None:
+    begun(ada, "a")
+    begun(ada, "b")
+
+    lines = ada.get("/v1/export").text.splitlines()
+
+    told = [refold.Envelope.model_validate_json(line) for line in lines]
+    assert [(each.session_id, each.seq) for each in told] == [
+        *(("a", 1), ("a", 2)),
+        *(("b", 1), ("b", 2)),
+    ]
+
+
+def test_models_come_with_the_flags_of_history_summary(ada: TestClient) -> None:
+    told = ada.get("/v1/models").json()
+
+    assert told["history_summary_min_version"] == "3"
+    assert '"trigger_on_history_size_chars":50000' in told["history_summary_params"]
+    assert any(model["name"].startswith("claude") for model in told["models"])
+
+
+@pytest.mark.parametrize(
+    "query", ["limits=3", "limit=3&limit=4", "user_id=a&user_id=b"]
+)
+def test_a_misspelt_or_repeated_parameter_is_refused(
+    ada: TestClient, query: str
+) -> None:
+    begun(ada)
+
+    assert ada.get(f"{EVENTS}?{query}").status_code == 422
+    assert ada.get(f"{EVENTS}?limit=3&type=tool_call&type=final").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 422),
+        (b"{", 422),
+        (b"[]", 422),
+        (b"\xff\xfe", 422),
+        (b'{"events": []}', 422),
+        (b'{"events": [{"type": "nothing"}]}', 422),
+        (b'{"events": [{"type": "user_input", "payload": {"text": 1}}]}', 422),
+        (b'{"events": [{"type": "user_input", "payload": {"txt": "a"}}]}', 422),
+        (b'{"events": [{"type": "summary", "payload": {}}]}', 422),
+        (b'{"events": [{"type": "consent", "payload": {}}]}', 422),
+        (b'{"events": [{"type": "tool_result", "payload": {"call_id": "x"}}]}', 422),
+        (
+            b'{"events": [{"type": "user_input", "payload": {"text": "a"}, "x": 1}]}',
+            422,
+        ),
+        (b'{"events": [' + b"[" * 100_000 + b"]" * 100_000 + b"]}", 422),
+        (b'{"events": "' + b"a" * (17 << 20) + b'"}', 413),
+    ],
+)
+def test_a_bad_body_is_refused_and_nothing_is_written(
+    ada: TestClient, store: SessionStore, body: bytes, status: int
+) -> None:
+    answered = ada.post(EVENTS, content=body)
+
+    assert answered.status_code == status
+    assert answered.headers["content-type"] == "application/problem+json"
+    assert store.sessions("ada") == []

@@ -1,0 +1,246 @@
+"""A tail misses nothing and repeats nothing, whoever writes, returns or is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2
+import jwt
+import orjson
+import pytest
+
+import refold
+from refold.adapters.server.access_tokens import Verifier
+from refold.adapters.server.app import Gate
+from refold.adapters.server.routes import Feed
+from refold.store import SessionStore
+
+SESSION = "/v1/sessions/s/events"
+
+
+class Server(NamedTuple):
+    """A process that serves, and a token for it."""
+
+    process: subprocess.Popen[str]
+    url: str
+    token: str
+
+    def client(self) -> httpx2.Client:
+        """A client of the token's user."""
+        headers = {"Authorization": f"Bearer {self.token}"}
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=60)
+
+
+@contextmanager
+def served(db: Path, port: int = 0) -> Iterator[Server]:
+    """``refold serve`` over a database."""
+    command = [sys.executable, "-m", "refold", "--db", f"sqlite:///{db}", "serve"]
+    secret = db.with_suffix(".secret")
+    secret.write_text("k" * 40)
+    secret.chmod(0o600)
+    environ = {**os.environ, "REFOLD_TOKEN_SECRET_FILE": str(secret)}
+    with subprocess.Popen(
+        [*command, "--port", str(port)], stderr=subprocess.PIPE, text=True, env=environ
+    ) as process:
+        try:
+            assert process.stderr is not None
+            url = process.stderr.readline().strip()
+            while url and not url.startswith("http"):
+                url = process.stderr.readline().strip()
+            assert url, "it did not start"
+            yield Server(process, url, minted("ada"))
+        finally:
+            process.kill()
+
+
+def minted(user: str) -> str:
+    """A token that the secret of ``served`` verifies."""
+    claims = {"sub": user, "scope": "append read", "aud": "refold"}
+    return jwt.encode(claims | {"exp": int(time.time()) + 3600}, "k" * 40, "HS256")
+
+
+def frames(lines: Iterator[str]) -> Iterator[dict[str, str]]:
+    """The events of a stream, each with its fields."""
+    told: dict[str, str] = {}
+    for line in lines:
+        if not line:
+            if "event" in told:
+                yield told
+            told = {}
+            continue
+        name, _, value = line.partition(": ")
+        told[name] = value
+
+
+def text(number: int) -> dict[str, Any]:
+    return {"events": [{"type": "user_input", "payload": {"text": f"n{number}"}}]}
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    """A database with a session of one event."""
+    path = tmp_path / "refold.db"
+    with refold.open(path) as store:
+        store.session(user_id="ada", session_id="s").append(refold.UserInput(text="n0"))
+    return path
+
+
+def test_each_listener_gets_each_event_once_while_many_write(db: Path) -> None:
+    with served(db) as server:
+
+        def listened(after: int) -> list[int]:
+            with (
+                server.client() as client,
+                client.stream("GET", f"{SESSION}/tail?after={after}") as stream,
+            ):
+                assert stream.headers["content-type"].startswith("text/event-stream")
+                found = []
+                for frame in frames(stream.iter_lines()):
+                    if frame["event"] == "end":
+                        return found
+                    found.append(int(frame["id"]))
+                    assert orjson.loads(frame["data"])["seq"] == found[-1]
+            return found
+
+        def wrote(writer: int) -> None:
+            with server.client() as client:
+                for number in range(40):
+                    sent = client.post(SESSION, json=text(100 * writer + number))
+                    assert sent.status_code == 201, sent.text
+
+        with ThreadPoolExecutor(16) as pool:
+            listeners = [pool.submit(listened, after) for after in (0, 0, 1, 1, 100)]
+            list(pool.map(wrote, range(8)))
+            closing = {"type": "system", "payload": {"text": "", "closed": True}}
+            with server.client() as client:
+                ended = client.post(SESSION, json={"events": [closing]})
+            last = ended.json()["last_seq"]
+            found = [listener.result() for listener in listeners]
+
+    assert last == 322
+    for after, seqs in zip((0, 0, 1, 1, 100), found, strict=True):
+        assert seqs == list(range(after + 1, last + 1))
+
+
+def test_a_client_that_comes_back_goes_on_behind_its_last_event(db: Path) -> None:
+    with served(db) as server, server.client() as client:
+        for number in range(5):
+            client.post(SESSION, json=text(number))
+        with client.stream("GET", f"{SESSION}/tail") as stream:
+            heard = frames(stream.iter_lines())
+            first = [next(heard)["id"] for _ in range(3)]
+        client.post(SESSION, json=text(5))
+        back = {"Last-Event-ID": first[-1]}
+
+        with client.stream("GET", f"{SESSION}/tail", headers=back) as stream:
+            heard = frames(stream.iter_lines())
+            rest = [next(heard)["id"] for _ in range(4)]
+
+    assert [*map(int, first), *map(int, rest)] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_what_another_process_writes_comes_too(db: Path) -> None:
+    with (
+        served(db) as server,
+        server.client() as client,
+        client.stream("GET", f"{SESSION}/tail?after=1") as stream,
+        refold.open(db) as store,
+    ):
+        session = store.session(user_id="ada", session_id="s")
+        session.append(refold.UserInput(text="from elsewhere"))
+        frame = next(frames(stream.iter_lines()))
+
+    assert orjson.loads(frame["data"])["payload"]["text"] == "from elsewhere"
+
+
+def test_a_killed_server_loses_nothing_that_it_acknowledged(db: Path) -> None:
+    acknowledged: list[str] = []
+    for round_ in range(3):
+        with served(db) as server:
+            stop = threading.Timer(
+                0.5 + 0.3 * round_, server.process.send_signal, [signal.SIGKILL]
+            )
+            stop.start()
+
+            def write(writer: int, number: int = round_, of: Server = server) -> None:
+                with of.client() as client:
+                    for count in range(10_000):
+                        said = f"{number}-{writer}-{count}"
+                        event = {"type": "user_input", "payload": {"text": said}}
+                        try:
+                            sent = client.post(SESSION, json={"events": [event]})
+                        except httpx2.TransportError:
+                            return
+                        if sent.status_code == 201:
+                            acknowledged.append(said)
+
+            with ThreadPoolExecutor(4) as pool:
+                list(pool.map(write, range(4)))
+            stop.join()
+
+    with refold.open(db) as store:
+        session = store.session(user_id="ada", session_id="s")
+        stored = [str(event.payload.payload()["text"]) for event in session.events()]
+        assert session.verify().problems == []
+    assert len(acknowledged) > 20
+    assert set(acknowledged) <= set(stored)
+    assert len(stored) == len(set(stored))
+
+
+def test_it_is_refused_before_it_begins(gate: Gate, db: Path) -> None:
+    with served(db) as server, server.client() as client:
+        missing = client.get("/v1/sessions/none/events/tail")
+        foreign = client.get(f"{SESSION}/tail?user_id=bob")
+
+    for answered in (missing, foreign):
+        assert answered.status_code == 404
+        assert answered.headers["content-type"] == "application/problem+json"
+
+
+def test_it_ends_with_the_token(
+    store: SessionStore, gate: Gate, verifier: Verifier
+) -> None:
+    from starlette.testclient import TestClient
+
+    store.session(user_id="ada", session_id="s").append(refold.UserInput(text="n0"))
+    token = verifier.mint("ada", ["read"], lifetime=2)
+
+    with TestClient(gate) as client:
+        headers = {"Authorization": f"Bearer {token}"}
+        answered = client.get(f"{SESSION}/tail", headers=headers)
+
+    assert [frame["event"] for frame in frames(iter(answered.text.splitlines()))] == [
+        "event"
+    ]
+
+
+def test_what_is_kept_for_a_slow_listener_is_bounded(store: SessionStore) -> None:
+    import asyncio
+
+    session = store.session(user_id="ada", session_id="s")
+    session.append(refold.UserInput(text="n0"))
+
+    async def run() -> list[int]:
+        feed, found, place = Feed(session, begins=1), list[int](), 0
+        task = asyncio.create_task(feed.run())
+        await session.append_async([refold.UserInput(text=f"n{n}") for n in range(700)])
+        await session.append_async(refold.SystemPrompt(closed=True))
+        await task
+        assert len(feed.frames) == feed.frames.maxlen
+        while place < 702:
+            place, told = await feed.after(place, 1.0)
+            lines = iter(told.decode().splitlines())
+            found += [int(frame["id"]) for frame in frames(lines)]
+        return found
+
+    assert asyncio.run(run()) == list(range(1, 703))

@@ -1,0 +1,425 @@
+"""Who asks is known before anything is loaded; nobody reaches what is another's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from itertools import product
+from pathlib import Path
+
+import jwt
+import pytest
+from starlette.testclient import TestClient
+
+import refold
+from refold.adapters.server.access_tokens import Verifier
+from refold.adapters.server.app import COOKIE, Gate, Limits, application, csrf_of_token
+from refold.store import SessionStore
+from tests.server.conftest import Speaks
+
+ASKS = {"events": [{"type": "user_input", "payload": {"text": "mine alone"}}]}
+READS = (
+    "/v1/sessions",
+    "/v1/sessions/{s}",
+    "/v1/sessions/{s}/events",
+    "/v1/sessions/{s}/events/tail",
+    "/v1/sessions/{s}/state",
+    "/v1/sessions/{s}/context",
+    "/v1/sessions/{s}/why",
+    "/v1/sessions/{s}/compare?strategy=keep_all",
+    "/v1/sessions/{s}/verify",
+    "/v1/sessions/{s}/proof?seq=1",
+    "/v1/sessions/{s}/reviews/1",
+    "/v1/search?words=mine",
+    "/v1/export",
+    "/v1/costs",
+    "/v1/memory",
+    "/v1/reviews",
+    "/v1/erasures",
+)
+WRITES = (
+    ("post", "/v1/sessions/{s}/events", ASKS),
+    ("post", "/v1/sessions/{s}/compact", {}),
+    ("put", "/v1/sessions/{s}/labels", {"a": "b"}),
+    ("post", "/v1/sessions/{s}/reviews/1", {"decision": "accept"}),
+    ("put", "/v1/memory/opt-out", {"memory_opt_out": True}),
+    ("put", "/v1/memory/consent", {"scope": "training", "granted": True}),
+    ("post", "/v1/erasures", {"reason": "not mine"}),
+)
+
+
+@pytest.fixture
+def bobs(store: SessionStore) -> str:
+    """A session of somebody else."""
+    session = store.session(user_id="bob", session_id="his")
+    session.append(refold.UserInput(text="nobody else reads this"))
+    return "his"
+
+
+def everything(store: SessionStore, user: str) -> list[str]:
+    """All that is stored of a user."""
+    infos = store.sessions(user)
+    sessions = [
+        store.session(user_id=user, session_id=info.session_id) for info in infos
+    ]
+    return [each.hash for one in sessions for each in one.timeline()]
+
+
+def test_500_attempts_at_another_users_sessions_are_refused(
+    speaks: Speaks, store: SessionStore, bobs: str
+) -> None:
+    eve = speaks("eve")
+    eve.post("/v1/sessions/hers/events", json=ASKS)
+    before, tries = everything(store, "bob"), 0
+
+    for path, name, whose in product(READS, (bobs, "hers", "none"), "+?"):
+        query = "user_id=bob" if whose == "?" else ""
+        url = path.format(s=name) + ("&" if "?" in path else "?") + query
+        for _ in range(6):
+            if whose == "+" and (name != bobs or "{s}" not in path):
+                continue  # her own may be read, and what is not there is tried below
+            answered = eve.get(url)
+            tries += 1
+            assert answered.status_code == 404, (url, answered.text)
+            assert "nobody else" not in answered.text
+            assert bobs not in answered.text.replace(f"'{bobs}'", "")
+    for (method, path, body), name in product(WRITES, (bobs, "hers", "none")):
+        for _ in range(9):
+            url = path.format(s=name) + "?user_id=bob"
+            answered = eve.request(method, url, json=body)
+            tries += 1
+            assert answered.status_code == 404, (url, answered.text)
+
+    assert tries >= 500
+    assert everything(store, "bob") == before
+    store.access_log.flush()
+    denied = [one for one in store.access_log.records("eve") if one.status == "denied"]
+    assert len([one for one in denied if one.event == "foreign_user"]) >= 300
+
+
+def test_an_admin_may_name_another_user_and_both_are_told_of_it(
+    speaks: Speaks, store: SessionStore, bobs: str
+) -> None:
+    store.session(user_id="root", session_id="own").append(refold.UserInput(text="x"))
+    admin = speaks("root", "read", "admin")
+
+    read = admin.get(f"/v1/sessions/{bobs}/events?user_id=bob")
+    written = admin.post(f"/v1/sessions/{bobs}/events?user_id=bob", json=ASKS)
+    unnamed = admin.get(f"/v1/sessions/{bobs}/events?user_id=%00")
+
+    assert read.json()["events"][0]["payload"]["text"] == "nobody else reads this"
+    assert (written.status_code, unnamed.status_code) == (403, 404)
+    store.access_log.flush()
+    events = {
+        user: {one.event for one in store.access_log.records(user)}
+        for user in ("bob", "root")
+    }
+    assert "admin_named_user" in events["root"]
+    assert {"named_by_admin", "session_load"} <= events["bob"]
+
+
+@pytest.mark.parametrize("path", [*READS, "/", "/run/his", "/metrics", "/mcp"])
+def test_nothing_is_answered_without_a_token(
+    speaks: Speaks, bobs: str, path: str
+) -> None:
+    anybody = speaks(None)
+
+    answered = anybody.get(path.format(s=bobs))
+
+    if answered.status_code == 303:
+        assert answered.headers["location"].startswith("/login?next=")
+    else:
+        assert answered.status_code == 401
+        assert answered.headers["www-authenticate"].startswith("Bearer")
+    assert "nobody else" not in answered.text
+
+
+def test_health_alone_is_open(speaks: Speaks) -> None:
+    anybody = speaks(None)
+
+    assert anybody.get("/health").json() == {"status": "ok"}
+    assert anybody.get("/health/ready").json() == {"status": "ok"}
+    assert anybody.get("/v1/openapi.json").status_code == 401
+    for path in ("/docs", "/redoc", "/openapi.json"):
+        assert anybody.get(path).status_code == 303
+
+
+@pytest.mark.parametrize(
+    ("scope", "method", "path", "body"),
+    [
+        ("read", "post", "/v1/sessions/s/events", ASKS),
+        ("read", "post", "/v1/sessions/s/compact", {}),
+        ("append", "get", "/v1/sessions", None),
+        ("append", "get", "/v1/sessions/s/events/tail", None),
+        ("append", "post", "/v1/sessions/s/reviews/1", {"decision": "accept"}),
+        ("review", "post", "/v1/erasures", {"reason": "x"}),
+        ("admin", "get", "/v1/export", None),
+        ("admin", "post", "/v1/erasures", {"reason": "x"}),
+        ("read", "get", "/metrics", None),
+    ],
+)
+def test_a_token_does_what_its_scopes_say_and_no_more(
+    speaks: Speaks, scope: str, method: str, path: str, body: object
+) -> None:
+    answered = speaks("ada", scope).request(method, path, json=body)
+
+    assert answered.status_code == 403
+    assert answered.headers["content-type"] == "application/problem+json"
+
+
+def test_1000_tokens_that_are_not_ours_let_nobody_in(
+    speaks: Speaks, verifier: Verifier, store: SessionStore
+) -> None:
+    speaks("ada").post("/v1/sessions/s/events", json=ASKS)
+    rng, client = random.Random(7), speaks(None)
+    good = verifier.mint("ada", ["read"])
+    head, body, signature = good.split(".")
+    now, others = int(time.time()), b"k" * 32
+    claims = {"sub": "ada", "scope": "read admin", "aud": "refold", "exp": now + 60}
+
+    def forged(number: int) -> str:
+        match number % 8:
+            case 0:
+                return jwt.encode(claims, others, "HS256")
+            case 1:
+                return jwt.encode(claims, None, "none")  # type: ignore[arg-type]  # no key
+            case 2:
+                place = rng.randrange(len(good))
+                other = rng.choice("abcXYZ019-_.")
+                changed = good[:place] + other + good[place + 1 :]
+                return changed if changed != good else "."
+            case 3:
+                return f"{head}.{body}."
+            case 4:
+                swapped = verifier.mint(f"user{number}", ["read"]).split(".")
+                return ".".join([swapped[0], swapped[1], signature])
+            case 5:
+                return verifier.mint("ada", ["read"], lifetime=-100.0 - number)
+            case 6:
+                return good[: rng.randrange(1, len(good))]
+        return "".join(rng.choice("aZ09-_.") for _ in range(rng.randrange(1, 300)))
+
+    let_in = 0
+    for number in range(1_000):
+        sent = {"Authorization": f"Bearer {forged(number)}"}
+        let_in += client.get("/v1/sessions", headers=sent).status_code != 401
+
+    assert let_in == 0
+    shown = client.get("/v1/sessions", headers={"Authorization": f"Bearer {good}"})
+    assert shown.json()["sessions"][0]["session_id"] == "s"
+
+
+def test_a_form_without_its_token_changes_nothing(
+    speaks: Speaks, verifier: Verifier, store: SessionStore
+) -> None:
+    browser, token = speaks(None), verifier.mint("ada", ["append", "read"])
+    browser.cookies.set(COOKIE, token)
+    place, right = "/v1/sessions/s/events", {"X-CSRF-Token": csrf_of_token(token)}
+
+    for headers in (
+        {},
+        {"X-CSRF-Token": csrf_of_token("another")},
+        {"X-CSRF-Token": ""},
+        {"Content-Type": "application/x-www-form-urlencoded"},
+        right | {"Sec-Fetch-Site": "cross-site"},
+    ):
+        forged = browser.post(place, json=ASKS, headers=headers)
+        assert forged.status_code == 403, headers
+    assert store.sessions("ada") == []
+
+    assert browser.post(place, json=ASKS, headers=right).status_code == 201
+    assert browser.get(place).status_code == 200
+
+
+SECRETS = (
+    "sk-ant-api03-" + "Zq7x" * 20 + "AA",
+    "AKIAZQ3DTOPSECRET99X",
+    "bob@build.test",
+)
+
+
+def test_no_answer_log_or_metric_repeats_a_secret(
+    speaks: Speaks, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ada, admin = speaks("ada"), speaks("root", "admin", "read")
+    said: list[str] = []
+    for secret in SECRETS:
+        bodies = [
+            {"events": [{"type": "user_input", "payload": {"text": secret}}]},
+            {"events": [{"type": secret, "payload": {}}]},
+            {"events": [{"type": "user_input", "payload": {secret: "x"}}]},
+            {"events": [{"type": "user_input", "payload": {"text": [secret]}}]},
+            {"events": [{"type": "tool_result", "payload": {"call_id": secret}}]},
+            {"events": [{"type": "user_input", "payload": {}, secret: 1}]},
+            {"events": [{"type": "user_input", "payload": {}, "ts": secret}]},
+            {
+                "events": [
+                    {"type": "user_input", "payload": {}, "meta": {"usage": secret}}
+                ]
+            },
+            {secret: secret},
+            [secret],
+        ]
+        for body in bodies:
+            said.append(ada.post("/v1/sessions/s/events", json=body).text)
+        said.append(ada.post("/v1/sessions/s/events", content=f'{{"{secret}').text)
+        said.append(ada.post("/v1/erasures", json={"reason": "", secret: secret}).text)
+        said.append(ada.put("/v1/sessions/s/labels", json={secret: 1}).text)
+        said.append(ada.post("/v1/sessions/s/compact", json={"strategy": secret}).text)
+        for query in (
+            f"strategy={secret}",
+            f"at={secret}",
+            f"as={secret}",
+            f"fullContextTurns={secret}",
+            f"{secret}={secret}",
+        ):
+            said.append(ada.get(f"/v1/sessions/s/context?{query}").text)
+        said.append(ada.get("/v1/sessions/s/events").text)
+        said.append(ada.get("/v1/export").text)
+        said.append(ada.get(f"/v1/costs?by={secret}").text)
+        headers = {"X-Request-ID": secret, "Idempotency-Key": secret}
+        headers |= {"Expected-Seq": secret}
+        given = ada.post("/v1/sessions/s/events", json=ASKS, headers=headers)
+        said.append(given.text + str(dict(given.headers)))
+        bearer = {"Authorization": f"Bearer {secret}"}
+        said.append(ada.get("/v1/sessions", headers=bearer).text)
+    said.append(admin.get("/metrics").text)
+    said.append(caplog.text)
+
+    for secret, text in product(SECRETS, said):
+        assert secret not in text, text
+
+
+def test_a_broken_handler_says_nothing_of_what_broke_it(
+    gate: Gate, speaks: Speaks, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = gate._store
+    store.sessions = lambda *_, **__: {}["sk-ant-secret"]  # type: ignore[method-assign,assignment]  # it fails
+
+    answered = speaks("ada").get("/v1/sessions")
+
+    assert answered.status_code == 500
+    assert answered.json()["type"] == "urn:refold:problem:unexpected"
+    assert "sk-ant-secret" not in answered.text + caplog.text
+    assert "unexpected KeyError in" in caplog.text
+
+
+def test_a_user_who_asks_too_often_waits_and_no_other_does(
+    store: SessionStore, verifier: Verifier
+) -> None:
+    gate = application(store, verifier, Limits(per_second=0.001, burst=5))
+    with TestClient(gate) as client:
+
+        def asked(user: str) -> list[int]:
+            token = verifier.mint(user, ["read"])
+            headers = {"Authorization": f"Bearer {token}"}
+            return [
+                client.get("/v1/sessions", headers=headers).status_code
+                for _ in range(7)
+            ]
+
+        assert asked("ada") == [200] * 5 + [429] * 2
+        assert asked("bob") == [200] * 5 + [429] * 2
+        assert client.get("/health").status_code == 200
+
+
+def test_a_body_that_never_ends_is_given_up(
+    store: SessionStore, verifier: Verifier
+) -> None:
+    gate = application(store, verifier, Limits(body_sec=0.05))
+    token = verifier.mint("ada", ["append"])
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/sessions/s/events",
+        "raw_path": b"/v1/sessions/s/events",
+        "query_string": b"",
+        "headers": [(b"authorization", f"Bearer {token}".encode())],
+        "client": ("127.0.0.1", 1),
+    }
+    sent: list[dict[str, object]] = []
+    parts = iter([{"type": "http.request", "body": b'{"ev', "more_body": True}])
+
+    async def receive() -> dict[str, object]:
+        for part in parts:
+            return part
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: dict[str, object]) -> None:
+        sent.append(message)
+
+    asyncio.run(gate(scope, receive, send))  # type: ignore[arg-type]  # as a server calls it
+
+    assert sent[0]["status"] == 408
+    assert store.sessions("ada") == []
+
+
+def test_other_sites_are_closed_out_unless_they_are_named(
+    store: SessionStore, verifier: Verifier, ada: TestClient
+) -> None:
+    site = {"Origin": "https://app.test", "Access-Control-Request-Method": "POST"}
+    named = application(store, verifier, Limits(origins=("https://app.test",)))
+
+    with TestClient(named) as client:
+        asked = client.options("/v1/sessions/s/events", headers=site)
+        other = client.options(
+            "/v1/sessions/s/events", headers=site | {"Origin": "https://evil.test"}
+        )
+
+    assert asked.headers["access-control-allow-origin"] == "https://app.test"
+    assert "access-control-allow-origin" not in other.headers
+    plain = ada.options("/v1/sessions/s/events", headers=site)
+    assert "access-control-allow-origin" not in plain.headers
+
+
+def test_every_answer_closes_what_a_browser_could_open(ada: TestClient) -> None:
+    for path in ("/health", "/v1/sessions", "/v1/nothing", "/v1/sessions/none"):
+        headers = ada.get(path).headers
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'")
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+        assert headers["referrer-policy"] == "no-referrer"
+
+
+def test_mcp_answers_about_who_asks_and_needs_a_token(
+    speaks: Speaks, verifier: Verifier, store: SessionStore, bobs: str
+) -> None:
+    store.session(user_id="ada", session_id="mine").append(refold.UserInput(text="hi"))
+    accepts = {"Accept": "application/json, text/event-stream"}
+
+    def called(client: TestClient, tool: str, **arguments: object) -> str:
+        ask = {"name": tool, "arguments": arguments}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": ask}
+        return client.post("/mcp", json=body, headers=accepts).text
+
+    ada, bob = speaks("ada", "read"), speaks("bob", "read")
+    assert "mine" in called(ada, "sessions")
+    assert "his" in called(bob, "sessions")
+    foreign = called(ada, "events", session_id=bobs)
+    assert "nobody else" not in foreign
+    assert "no session" in foreign
+
+    by_cookie, token = speaks(None), verifier.mint("ada", ["read"])
+    by_cookie.cookies.set(COOKIE, token)
+    by_cookie.headers["X-CSRF-Token"] = csrf_of_token(token)
+    for client in (by_cookie, speaks("ada", "append")):
+        assert json.loads(called(client, "sessions"))["status"] == 403
+
+
+def test_metrics_count_requests_and_name_nobody(
+    speaks: Speaks, ada: TestClient
+) -> None:
+    ada.post("/v1/sessions/secret-project/events", json=ASKS)
+
+    text = speaks("root", "admin").get("/metrics").text
+
+    route = "/v1/sessions/{session_id}/events"
+    line = f'refold_requests_total{{method="POST",route="{route}",status="201"}} 1.0'
+    assert line in text
+    assert "secret-project" not in text
+    assert "ada" not in text
