@@ -14,6 +14,7 @@ from threading import Lock
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from refold.domain import ports
 from refold.domain.access_log import Access, AccessTrail, Status
 from refold.domain.canonical import canonical, encodable
 from refold.domain.envelope import LATER, NO_META, Blob, Draft, Envelope, Meta, Native
@@ -35,15 +36,6 @@ from refold.domain.events import (
     ToolResult,
 )
 from refold.domain.ids import MAIN, RESERVED, StreamId
-from refold.domain.ports import (
-    Append,
-    Appended,
-    Duplicate,
-    EventLog,
-    Head,
-    Keyed,
-    Outcome,
-)
 from refold.domain.session import SessionState, accepted_next, decide, evolve
 from refold.projections.items import (
     changed_texts,
@@ -186,7 +178,7 @@ class Writer:
     vault: keeps in memory what numbered placeholders stand for.
     """
 
-    log: EventLog
+    log: ports.EventLog
     redactor: Redactor
     limits: Limits
     clock: Callable[[], int]
@@ -272,7 +264,7 @@ class Writer:
             return event
         return event.model_copy(update={"call_id": name})
 
-    def append(self, order: Order, *, born: Head | None = None) -> Receipt:
+    def append(self, order: Order, *, born: ports.Head | None = None) -> Receipt:
         """Append all of the order or nothing; durable when it returns.
 
         ``born`` is what a new stream starts from instead of nothing (a fork).
@@ -305,25 +297,25 @@ class Writer:
             request = self._at_hand(order)
             if request is not None:
                 outcome = await _written(self.log, request)
-                if isinstance(outcome, Appended):
+                if isinstance(outcome, ports.Appended):
                     return self.acknowledged(request, outcome)
             return await asyncio.to_thread(self.append, order)
 
-    def request(self, head: Head, order: Order) -> Append:
+    def request(self, head: ports.Head, order: Order) -> ports.Append:
         """The order as the log takes it, on this head.
 
         Raises what ``append`` raises for an order that the head does not allow.
         """
         return self._decided(head, _checked(order), {})
 
-    def acknowledged(self, request: Append, outcome: Appended) -> Receipt:
+    def acknowledged(self, request: ports.Append, outcome: ports.Appended) -> Receipt:
         """The receipt of an append that took effect."""
         head = outcome.head
         self.heads.put(head)
         first = request.base.state.head_seq + 1
         return Receipt(first, head.state.head_seq, head.hash.hex())
 
-    def _at_hand(self, order: Order) -> Append | None:
+    def _at_hand(self, order: Order) -> ports.Append | None:
         """The append on the head that was seen last; None where a thread is needed."""
         order = _checked(order)
         head = self.heads.get(order.stream)
@@ -335,7 +327,7 @@ class Writer:
         except (InvalidEvent, SessionClosed, StaleSession):
             return None  # it may be allowed on the head that is stored
 
-    def _append(self, order: Order, born: Head | None) -> Receipt:
+    def _append(self, order: Order, born: ports.Head | None) -> Receipt:
         made: _Made = (
             {
                 index: (draft.event, prepared)
@@ -350,9 +342,9 @@ class Writer:
         for attempt in range(_OPTIMISTIC):
             order, request = self._request(asked, made, born, soon=not attempt)
             outcome = self.log.append(request)
-            if isinstance(outcome, Appended):
+            if isinstance(outcome, ports.Appended):
                 return self.acknowledged(request, outcome)
-            if isinstance(outcome, Duplicate):
+            if isinstance(outcome, ports.Duplicate):
                 return self._confirm(order, made, outcome)
             head = request.base
             self.heads.correct(outcome.head)
@@ -387,26 +379,26 @@ class Writer:
         return order._replace(drafts=tuple(left))
 
     def _append_exclusive(
-        self, order: Order, made: _Made, born: Head | None
+        self, order: Order, made: _Made, born: ports.Head | None
     ) -> Receipt:
-        built: list[Append] = []
+        built: list[ports.Append] = []
 
-        def build(head: Head) -> Append:
+        def build(head: ports.Head) -> ports.Append:
             base = born if born is not None and head.seq == 0 else head
             built.append(self._decided(base, self._unknown(order), made))
             return built[-1]
 
         for _ in range(_EXCLUSIVE):
             outcome = self.log.append_exclusive(order.stream, build)
-            if isinstance(outcome, Appended):
+            if isinstance(outcome, ports.Appended):
                 return self.acknowledged(built[-1], outcome)
-            if isinstance(outcome, Duplicate):
+            if isinstance(outcome, ports.Duplicate):
                 return self._confirm(order, made, outcome)
         raise _stale(order, built[-1].base.seq, self.log.head(order.stream).seq)
 
     def _request(
-        self, asked: Order, made: _Made, born: Head | None, *, soon: bool
-    ) -> tuple[Order, Append]:
+        self, asked: Order, made: _Made, born: ports.Head | None, *, soon: bool
+    ) -> tuple[Order, ports.Append]:
         """Decide on the head at hand; if that says no, on the one that is stored."""
         head = self.heads.get(asked.stream)
         if head is not None:
@@ -423,7 +415,7 @@ class Writer:
         order = self._unknown(asked)
         return order, self._decided(head, order, made)
 
-    def _decided(self, head: Head, order: Order, made: _Made) -> Append:
+    def _decided(self, head: ports.Head, order: Order, made: _Made) -> ports.Append:
         state, now = head.state, self.clock()
         if order.expected_seq not in (None, state.head_seq):
             raise _stale(order, order.expected_seq or 0, state.head_seq)
@@ -432,7 +424,7 @@ class Writer:
             if not order.prepared:
                 made.clear()  # on another head the numbers may be others
             tag = self.numbering(order.stream, order.numbers or state.numbers, now=now)
-        keys: Sequence[Keyed] = ()
+        keys: Sequence[ports.Keyed] = ()
         items: Mapping[int, JsonObject] = {}
         if not order.plain:
             made.clear()  # as another state is, so are the events of an item
@@ -455,7 +447,7 @@ class Writer:
                 after = after._replace(kept=kept)
         if keys:
             keys = [one for one in keys if one.key]
-        return Append(head, after, redacted, now, order.idempotency_key, keys)
+        return ports.Append(head, after, redacted, now, order.idempotency_key, keys)
 
     def item(
         self, native: Native, tag: Tagger, unscanned: Unscanned = "refuse"
@@ -505,13 +497,13 @@ class Writer:
 
     def _seen(
         self, state: SessionState, order: Order, tag: Tagger | None
-    ) -> tuple[Order, list[Keyed], dict[int, JsonObject]]:
+    ) -> tuple[Order, list[ports.Keyed], dict[int, JsonObject]]:
         """The order with the events of its items, which draft has which, and the items.
 
         An item is redacted first: what its format is shown holds nothing that must go.
         """
         tag = tag or self.tagger(order.stream.user_id)
-        drafts, places = list[Draft](), list[Keyed]()
+        drafts, places = list[Draft](), list[ports.Keyed]()
         items: dict[int, JsonObject] = {}
         for draft in order.drafts:
             new: Sequence[Draft] = [draft]
@@ -523,7 +515,7 @@ class Writer:
                 meta = first.meta.warned("repaired") if item.repaired else first.meta
                 meta = _beside(meta, item.record, payloads, self.limits)
                 new = [replace(first, meta=meta, opaque=opaque), *more]
-            places.append(Keyed(draft.key or "", len(drafts), len(new)))
+            places.append(ports.Keyed(draft.key or "", len(drafts), len(new)))
             for one in new:
                 state = evolve(state, one.event)
             drafts += new
@@ -592,7 +584,7 @@ class Writer:
             found.append(known[1])
         return found
 
-    def _confirm(self, order: Order, made: _Made, found: Duplicate) -> Receipt:
+    def _confirm(self, order: Order, made: _Made, found: ports.Duplicate) -> Receipt:
         """The receipt of the first use of a key, if the content is the same."""
         first, last = found
         stored = self.log.read(order.stream, after=first - 1, upto=last)
@@ -755,7 +747,7 @@ class Heads:
     """The heads this process saw last; the log's compare-and-set keeps them honest."""
 
     def __init__(self) -> None:
-        self._heads: OrderedDict[StreamId, Head] = OrderedDict()
+        self._heads: OrderedDict[StreamId, ports.Head] = OrderedDict()
         self._lock = Lock()
         self._waiting: dict[StreamId, list[Callable[[], object]]] = {}
 
@@ -772,18 +764,18 @@ class Heads:
                 if not self._waiting[stream]:
                     del self._waiting[stream]
 
-    def get(self, stream: StreamId) -> Head | None:
+    def get(self, stream: StreamId) -> ports.Head | None:
         """The head that was seen last, if it was an existing stream's."""
         head = self._heads.get(stream)  # one step, which nothing can come between
         return head if head is not None and head.state.head_seq else None
 
-    def correct(self, head: Head) -> None:
+    def correct(self, head: ports.Head) -> None:
         """Remember ``head``, which was just read: whatever was known is wrong."""
         with self._lock:
             self._heads.pop(head.state.stream, None)
         self.put(head)
 
-    def put(self, head: Head) -> None:
+    def put(self, head: ports.Head) -> None:
         """Remember ``head``, unless a newer one is known."""
         stream = head.state.stream
         with self._lock:
@@ -832,12 +824,12 @@ def _draft(given: object, beside: _Beside) -> Draft:
     return draft
 
 
-async def _written(log: EventLog, request: Append) -> Outcome | None:
+async def _written(log: ports.EventLog, request: ports.Append) -> ports.Outcome | None:
     """What became of it; None if it is not written in another thread."""
     loop = asyncio.get_running_loop()
-    written: asyncio.Future[Outcome] = loop.create_future()
+    written: asyncio.Future[ports.Outcome] = loop.create_future()
 
-    def settle(outcome: Outcome | Exception) -> None:
+    def settle(outcome: ports.Outcome | Exception) -> None:
         if written.done():
             return
         if isinstance(outcome, Exception):
@@ -845,7 +837,7 @@ async def _written(log: EventLog, request: Append) -> Outcome | None:
         else:
             written.set_result(outcome)
 
-    def done(outcome: Outcome | Exception) -> None:
+    def done(outcome: ports.Outcome | Exception) -> None:
         with suppress(RuntimeError):  # the loop was closed: nobody waits any more
             loop.call_soon_threadsafe(settle, outcome)
 

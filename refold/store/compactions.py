@@ -18,32 +18,14 @@ from threading import Condition, Event as Signal, Thread
 from typing import Any, Final, Literal, Self, TypeAlias, get_args
 from uuid import uuid4
 
+from refold.domain import events
 from refold.domain.envelope import Draft, Envelope, from_microseconds
 from refold.domain.errors import InvalidConfiguration, RefoldError, StaleSession
-from refold.domain.events import (
-    Adopted,
-    AgentResponse,
-    CompactionNote,
-    Event,
-    Final as Ending,
-    Summary,
-)
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.model import quiet
 from refold.domain.ports import Leases
+from refold.projections.context import compaction
 from refold.projections.context.abridged import Abridged
-from refold.projections.context.compaction import (
-    Compaction,
-    Source,
-    Summarizer,
-    Written,
-    adoptable,
-    held_back,
-    merged,
-    retry_at,
-    summary_of,
-    supposed,
-)
 from refold.projections.context.outline import Outline, begins_anew, standing
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy, why_failed, write, wrote
@@ -58,7 +40,7 @@ _MOST_CALLS: Final = 12
 _RENEWALS: Final = 3  # in the time of one lease, so that one may fail
 
 log = logging.getLogger("refold")
-_Written: TypeAlias = tuple[Envelope, Summary]
+_Written: TypeAlias = tuple[Envelope, events.Summary]
 Automatic: TypeAlias = Literal["off", "background", "wait"]
 
 
@@ -135,7 +117,7 @@ class Compactor:
     writer: Writer
     viewer: Viewer
     strategy: Strategy
-    summarizer: Summarizer
+    summarizer: compaction.Summarizer
     lease_sec: float = LEASE_SEC
 
     def step(self) -> Envelope | None:
@@ -210,7 +192,7 @@ class Compactor:
         if decision is None:
             return None
         leases, clock, lease = self.writer.log.leases, self.writer.clock, None
-        if self._costs and not held_back(outline, self._now()):
+        if self._costs and not compaction.held_back(outline, self._now()):
             lease = Hold.take(leases, self._derived, clock=clock, sec=self.lease_sec)
         if lease is not None:
             with lease:
@@ -235,8 +217,8 @@ class Compactor:
             return now
         times = (
             self.strategy.due_at(outline, now),
-            retry_at(outline),
-            retry_at(outline.layers),
+            compaction.retry_at(outline),
+            compaction.retry_at(outline.layers),
         )
         return min((time for time in times if time is not None), default=None)
 
@@ -244,26 +226,28 @@ class Compactor:
         """Why nothing is due, and when something may be, for people."""
         outline, at = self.viewer.current(self.strategy), self.due_at()
         when = f"{at:%Y-%m-%d %H:%M:%S} UTC" if at and at > self._now() else ""
-        if held_back(outline, self._now()):
+        if compaction.held_back(outline, self._now()):
             return f"the last attempt failed; the next may be made at {when}"
         waits = self.strategy.waits_for(outline)
         return f"{waits}, or at {when}" if when else waits
 
-    def _decided(self, outline: Outline) -> list[Compaction]:
+    def _decided(self, outline: Outline) -> list[compaction.Compaction]:
         """What is due, one after the other, without what would be absorbed of it."""
         found, outline = self._planned(outline)
         stay = [live.seq for live in outline.summaries if live.seq in found]
-        return [merged(found, one) for one in stay][:_MOST_CALLS]
+        return [compaction.merged(found, one) for one in stay][:_MOST_CALLS]
 
-    def _planned(self, outline: Outline) -> tuple[dict[int, Compaction], Outline]:
+    def _planned(
+        self, outline: Outline
+    ) -> tuple[dict[int, compaction.Compaction], Outline]:
         """All that is due, by the seq that it would get, and the outline after it."""
-        found: dict[int, Compaction] = {}
+        found: dict[int, compaction.Compaction] = {}
         now, seq = self._now(), outline.derived_seq
         decision = self.strategy.decide(outline, now)
         while decision is not None and decision.kind == "session":
             seq += 1
             found[seq] = decision
-            outline = supposed(outline, seq, decision)
+            outline = compaction.supposed(outline, seq, decision)
             decision = self.strategy.decide(outline, now)
         return found, outline
 
@@ -296,16 +280,16 @@ class Compactor:
         return outline, first
 
     def _fitting(
-        self, outline: Outline, due: Compaction, there: Sequence[_Written]
-    ) -> Summary | None:
+        self, outline: Outline, due: compaction.Compaction, there: Sequence[_Written]
+    ) -> events.Summary | None:
         """The summary that stands for most of what is due, as this strategy's own."""
         judged = self.strategy.judged(outline)
         for entry, summary in there:
-            fits = adoptable(judged, due, summary)
+            fits = compaction.adoptable(judged, due, summary)
             if fits is None or not self.viewer.source_matches(entry):
                 continue
             with suppress(RefoldError):
-                return uncut(self.writer.log, entry, Summary).model_copy(
+                return uncut(self.writer.log, entry, events.Summary).model_copy(
                     update={
                         "strategy": self.strategy.ref,
                         "decided_at_seq": fits.decided_at_seq,
@@ -314,7 +298,7 @@ class Compactor:
                         "tokens_before": fits.tokens_before,
                         "usage": None,  # it was paid once
                         "duration_ms": None,
-                        "adopted": Adopted(stream=entry.stream, seq=entry.seq),
+                        "adopted": events.Adopted(stream=entry.stream, seq=entry.seq),
                     }
                 )
         return None
@@ -345,15 +329,15 @@ class Compactor:
         return [
             (entry, one)
             for entry in ([] if retired else entries)
-            if isinstance(one := entry.payload, Summary)
+            if isinstance(one := entry.payload, events.Summary)
             and (one.kind, one.adopted) == ("session", None)
             and wrote(mine, self.summarizer, one.summarizer)
         ]
 
-    def _newest(self, stream: StreamId) -> Summary | None:
+    def _newest(self, stream: StreamId) -> events.Summary | None:
         found = self.writer.log.read(stream, types=("summary",), limit=1, newest=True)
         summary = found[0].payload if found else None
-        return summary if isinstance(summary, Summary) else None
+        return summary if isinstance(summary, events.Summary) else None
 
     def _entry(self, seq: int) -> Envelope:
         return self.writer.log.read(self._derived, after=seq - 1, limit=1)[0]
@@ -376,7 +360,7 @@ class Compactor:
         return first
 
     def _carry_out(
-        self, outline: Outline, decision: Compaction, *, short: bool = False
+        self, outline: Outline, decision: compaction.Compaction, *, short: bool = False
     ) -> Envelope | None:
         source = self.viewer.source(self._derived, decision)
         started = self.writer.clock()
@@ -404,10 +388,14 @@ class Compactor:
         return None if seq is None else self._entry(seq)
 
     def summary(
-        self, decision: Compaction, source: Source, written: Written, started: int
-    ) -> Summary:
+        self,
+        decision: compaction.Compaction,
+        source: compaction.Source,
+        written: compaction.Written,
+        started: int,
+    ) -> events.Summary:
         """The event of what was written; ``started`` is when the work began."""
-        return summary_of(
+        return compaction.summary_of(
             decision,
             source,
             written,
@@ -416,7 +404,7 @@ class Compactor:
             duration_ms=(self.writer.clock() - started) / 1000,
         )
 
-    def _append(self, outline: Outline, event: Event) -> int | None:
+    def _append(self, outline: Outline, event: events.Event) -> int | None:
         """Its seq in the derived stream; None if that has moved since ``outline``."""
         order = Order(self._derived, (Draft(event),), expected_seq=outline.derived_seq)
         try:
@@ -440,12 +428,12 @@ class Compactor:
 def note_of(
     phase: Literal["started", "failed"],
     outline: Outline,
-    decision: Compaction,
+    decision: compaction.Compaction,
     why: str = "",
-) -> CompactionNote:
+) -> events.CompactionNote:
     """The note that an attempt began, or how it failed; those since a success count."""
     before = outline if decision.kind == "session" else outline.layers
-    return CompactionNote(
+    return events.CompactionNote(
         phase=phase,
         why=why,
         first_seq=decision.first_seq,
@@ -557,7 +545,7 @@ class Upkeep:
 
     automatic: Automatic = "off"
     remember: Automatic = "off"
-    summarizer: Summarizer | None = None
+    summarizer: compaction.Summarizer | None = None
     background: Background = field(default_factory=Background)
     # Whether an append sets off anything.
     is_due: bool = field(init=False, default=False)
@@ -570,13 +558,17 @@ class Upkeep:
         due = self.automatic != "off" or self.remember != "off"
         object.__setattr__(self, "is_due", due)
 
-    def appended(self, last: Event, name: Hashable, compact: Callable[[], Any]) -> None:
+    def appended(
+        self, last: events.Event, name: Hashable, compact: Callable[[], Any]
+    ) -> None:
         """Compact as configured if ``last`` may have ended a turn; never raises.
 
         It is in the log by now: what fails here is logged.
         """
         # The agent has had its say.
-        if self.automatic != "off" and isinstance(last, AgentResponse | Ending):
+        if self.automatic != "off" and isinstance(
+            last, events.AgentResponse | events.Final
+        ):
             self._do(self.automatic, name, compact)
 
     def learned(

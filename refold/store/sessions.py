@@ -95,13 +95,7 @@ from refold.store.history import (
     uncut,
     with_blobs,
 )
-from refold.store.proofs.explanations import (
-    Compared,
-    Explainer,
-    Explanation,
-    How,
-    compare,
-)
+from refold.store.proofs import explanations
 from refold.store.proofs.rerun import Model, Rerun, Rerunner, with_requests
 from refold.store.proofs.verification import Verified, Verifier
 from refold.store.reviews import Reviewed, ask, decide as decide_review
@@ -1042,10 +1036,12 @@ class Session:
         return Compactor(self.writer, viewer, strategy, fitting(strategy, writes))
 
     def compare(
-        self, strategies: Iterable[str | Strategy] | None = None, **how: Unpack[How]
-    ) -> Compared:
+        self,
+        strategies: Iterable[str | Strategy] | None = None,
+        **how: Unpack[explanations.How],
+    ) -> explanations.Compared:
         """What several strategies, or all, would have sent and cost; writes nothing."""
-        return compare(self._viewer(), strategies, how, self.settings)
+        return explanations.compare(self._viewer(), strategies, how, self.settings)
 
     def record_request(
         self,
@@ -1150,14 +1146,14 @@ class Session:
         *,
         at: int | None = None,
         message: int | None = None,
-    ) -> Explanation:
+    ) -> explanations.Explanation:
         """Why the context at ``at`` is as it is, proved; raises as ``context`` does."""
         self.writer.used(self.stream)
         if at is not None:
             self.at(at)
         viewer = self._viewer()
         chosen = self._chosen(viewer, strategy, at)
-        return Explainer(viewer, chosen).explain(at, message=message)
+        return explanations.Explainer(viewer, chosen).explain(at, message=message)
 
     def review(self, rules: ReviewRules | None = None) -> Reviewed:
         """Ask a human, by ``hitl`` events, what the rules say is to be asked.

@@ -31,14 +31,7 @@ from refold.domain.ids import StreamId
 from refold.domain.model import quiet
 from refold.domain.session import SessionState
 from refold.domain.tokens import estimate
-from refold.projections.compare import (
-    Elements,
-    Moment,
-    RawRequests,
-    Requests,
-    Walk,
-    moments,
-)
+from refold.projections import compare
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.budget import NO_EXTRAS, Extras
 from refold.projections.context.outline import (
@@ -179,7 +172,7 @@ def with_requests(
     for seq, one in enumerate(new, state.head_seq + 1):
         events.append(_imagined(one, seq, state.stream, now))
     marked = [*new]
-    for envelope, sent in RawRequests(events).digests():
+    for envelope, sent in compare.RawRequests(events).digests():
         if (place := envelope.seq - state.head_seq - 1) >= 0:
             marked[place] = answering(new[place], sent)
     return marked
@@ -227,7 +220,7 @@ def _recorded(events: Sequence[Envelope]) -> Iterator[_Recorded]:
 def _derived(events: Sequence[Envelope]) -> Iterator[_Recorded]:
     """The requests that an import of these events would have derived."""
     places = {one.seq: index for index, one in enumerate(events)}
-    for one, digest in RawRequests(events).digests():
+    for one, digest in compare.RawRequests(events).digests():
         yield _Recorded(one, places[one.seq], digest, one.meta.model, None)
 
 
@@ -250,8 +243,8 @@ class _Run:
         outline = self._outline(strategy, request, made)
         return self._requests(strategy).view(outline, made, extras)
 
-    def _requests(self, strategy: Strategy) -> Requests:
-        return Requests(strategy, self.events, NO_EXTRAS, Elements())
+    def _requests(self, strategy: Strategy) -> compare.Requests:
+        return compare.Requests(strategy, self.events, NO_EXTRAS, compare.Elements())
 
     def _outline(
         self, strategy: Strategy, request: Request, made: Iterable[Envelope]
@@ -345,7 +338,9 @@ class Rerunner:
 
     def _made(self) -> Iterator[tuple[_Recorded, View | None, bool]]:
         """Each request, and whether it differs; and its view, where it was rendered."""
-        raw = RawRequests(self._now.events, self._extras(None, now=True)).digests()
+        raw = compare.RawRequests(
+            self._now.events, self._extras(None, now=True)
+        ).digests()
         walked = self._walked(self._strategy) if self._strategy else iter(())
         for one, view in zip_longest(self._requests, walked):
             if self._keeps(one):
@@ -367,8 +362,10 @@ class Rerunner:
 
     def _walked(self, strategy: Strategy) -> Iterator[View]:
         """The requests under another strategy, whose summaries are made on the way."""
-        moments = [Moment(one.read, one.envelope.seq) for one in self._requests]
-        walk = Walk(strategy, self._now.events, moments, Abridged())
+        compare.moments = [
+            compare.Moment(one.read, one.envelope.seq) for one in self._requests
+        ]
+        walk = compare.Walk(strategy, self._now.events, compare.moments, Abridged())
         for one, _ in zip(self._requests, walk.steps(), strict=True):
             yield walk.view(self._extras(one, now=True))
 
@@ -552,7 +549,7 @@ class _LiveRun:
         self._events, self._rest = [*events[:begin]], events[begin:]
         self._strategy, self._recorded, self._extras = strategy, recorded, extras
         self._seq = self._rest[0].seq
-        self._moments: list[Moment] = []
+        self._moments: list[compare.Moment] = []
         self._inputs = [e for e in self._rest if isinstance(e.payload, UserInput)]
         calls = [one.payload for one in self._rest if isinstance(one.payload, ToolCall)]
         results = {
@@ -600,8 +597,8 @@ class _LiveRun:
         """What is sent next: the walk ends before an answer that is to come."""
         pending = self._imagined(UserInput(text=""))
         events = [*self._events, pending]
-        self._moments.append(Moment(len(self._events), pending.seq))
-        walk = Walk(
+        self._moments.append(compare.Moment(len(self._events), pending.seq))
+        walk = compare.Walk(
             self._strategy, events, self._moments, Abridged(), self._recorded,
             goes_on=True,
         )  # fmt: skip
@@ -631,7 +628,7 @@ class _LiveRun:
 def _answers(events: Iterable[Envelope]) -> Iterator[tuple[JsonObject, ...]]:
     """The calls of each answer, in order."""
     events = list(events)
-    begins = {moment.seq for moment in moments(events)}
+    begins = {moment.seq for moment in compare.moments(events)}
     calls: list[JsonObject] | None = None
     for one in events:
         if one.seq in begins:

@@ -8,18 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
+from refold.domain import errors
 from refold.domain.envelope import Blob, Draft, Envelope, Meta, microseconds
-from refold.domain.errors import (
-    CorruptEvent,
-    Erased,
-    EventTooLarge,
-    Expired,
-    KeyUnavailable,
-    RedactionFailed,
-    RefoldError,
-    UnknownStrategy,
-    counted,
-)
 from refold.domain.events import (
     Fork,
     JsonObject,
@@ -70,7 +60,12 @@ _TRIES: Final = 3
 _AGAIN: Final = 20
 _READ: Final = 100
 _NOTED: Final = frozenset({Summary, Request, RedactionApplied, StateUpdate})
-_UNREADABLE = (CorruptEvent, KeyUnavailable, RedactionFailed, EventTooLarge)
+_UNREADABLE = (
+    errors.CorruptEvent,
+    errors.KeyUnavailable,
+    errors.RedactionFailed,
+    errors.EventTooLarge,
+)
 
 
 def wrong_views(log: EventLog, stream: StreamId) -> Iterator[Problem]:
@@ -97,7 +92,7 @@ def _wrong(viewer: Viewer, name: str, stored: StoredView) -> str | None:
     try:
         strategy = spec.parse(stored.body["strategy"])  # type: ignore[arg-type]  # as written
         known = Outline.load(stored.body["outline"])  # type: ignore[arg-type]  # the same
-    except (KeyError, TypeError, ValueError, UnknownStrategy):
+    except (KeyError, TypeError, ValueError, errors.UnknownStrategy):
         return None
     if strategy.fingerprint != name:
         return "the stored view is of another strategy"
@@ -267,10 +262,10 @@ class Verifier:
         """A session that cannot be read is a problem of its own, not of others."""
         try:
             prove(stream)
-        except (CorruptEvent, KeyUnavailable, Erased) as error:
-            seq = error.seq if isinstance(error, CorruptEvent) else None
+        except (errors.CorruptEvent, errors.KeyUnavailable, errors.Erased) as error:
+            seq = error.seq if isinstance(error, errors.CorruptEvent) else None
             self._problems.append(Problem(*stream, seq, "unreadable", str(error)))
-        except RefoldError:
+        except errors.RefoldError:
             raise
         except JUNK:
             self._problems.append(Problem(*stream, None, "unreadable", WRONG_TYPE))
@@ -298,7 +293,7 @@ class Verifier:
                 state = born(self._log, stream, event)
             try:  # each result answers one open call, and so on
                 accepted_next(state, event)
-            except RefoldError as error:
+            except errors.RefoldError as error:
                 self._report(item, "rule", str(error))
             state = evolve(state, event)
             unheard = unruled(state) - _NOTED if state.closed else unheard
@@ -327,7 +322,7 @@ class Verifier:
     def _compare(self, stream: StreamId, state: SessionState) -> None:
         try:
             head = self._log.head(stream)
-        except RefoldError as error:
+        except errors.RefoldError as error:
             self._problems.append(Problem(*stream, None, "head", str(error)))
             return
         # What was appended since the events were read has moved the head.
@@ -376,10 +371,10 @@ class Verifier:
             return
         try:
             changed = differs(views.view(request), request)
-        except Expired:
+        except errors.Expired:
             self._underived += 1
             return
-        except RefoldError as error:
+        except errors.RefoldError as error:
             self._report(envelope, "request", str(error))
             return
         if changed and (made_of.touches_request(envelope) or self._touched(envelope)):
@@ -471,7 +466,7 @@ class Repairer:
                 yield from self._views()
                 yield from self._blobs()
                 yield from self._keys()
-        except Erased:
+        except errors.Erased:
             return
 
     def _events_and_head(self, stream: StreamId) -> Iterator[Damage]:
@@ -511,7 +506,7 @@ class Repairer:
                     self._add(fold, item)
                 elif item.code not in ("head", EXPIRED):
                     fold.problems.append(item)
-        except (CorruptEvent, KeyUnavailable) as error:
+        except (errors.CorruptEvent, errors.KeyUnavailable) as error:
             fold.problems.append(Problem(*stream, None, "unreadable", str(error)))
         return fold
 
@@ -530,7 +525,7 @@ class Repairer:
     def _head(self, stream: StreamId) -> Head | None:
         try:
             head = self._log.head(stream)
-        except (CorruptEvent, KeyUnavailable):
+        except (errors.CorruptEvent, errors.KeyUnavailable):
             return None
         return head if head.seq else None
 
@@ -553,7 +548,7 @@ class Repairer:
         found = self._repairs.unnamed_blobs(self._stream)
         if found.addresses:
             mended = self._may_destroy and self._repairs.drop_blobs(self._stream, found)
-            blobs = counted(len(found.addresses), "blob")
+            blobs = errors.counted(len(found.addresses), "blob")
             detail = f"{blobs} without an event"
             yield Damage(self._stream, "blob", detail, True, mended)
 
@@ -566,7 +561,9 @@ class Repairer:
         left = self._log.retired_keys(self._stream)
         if left:
             mended = self._may_destroy and self._log.retire_keys(self._stream) > 0
-            detail = f"{counted(left, 'key')} left by a redaction that was cut off"
+            detail = (
+                f"{errors.counted(left, 'key')} left by a redaction that was cut off"
+            )
             yield Damage(self._stream, "key", detail, True, mended)
 
 
@@ -690,9 +687,9 @@ class Rechecker:
         again: _Again | None = None,
     ) -> Exposure:
         user_id, session_id, _ = self._stream
-        counted = dict(sorted(types.items()))
+        errors.counted = dict(sorted(types.items()))
         seq, blobs = (again.source.seq, again.blobs) if again else (None, 0)
-        return Exposure(user_id, session_id, name, seq, where, counted, blobs)
+        return Exposure(user_id, session_id, name, seq, where, errors.counted, blobs)
 
     def again(self, envelope: Envelope) -> chokepoint.RedactedEvent | None:
         """What stands in the event's place, or None if nothing is found in it.
@@ -751,7 +748,7 @@ class Rechecker:
         def read(sha256: str) -> bytes | None:
             try:
                 data = self._writer.log.blob(self._stream, sha256)
-            except Expired:
+            except errors.Expired:
                 return None
             if data is not None:
                 used.add(sha256)
@@ -769,7 +766,7 @@ class Rechecker:
                 types.update(chokepoint.redact_payload(redactor, *payload)[1].types)
         except RedactionError as error:
             what = payload[0] if payload else "stored"
-            raise RedactionFailed(what, reason=str(error)) from None
+            raise errors.RedactionFailed(what, reason=str(error)) from None
         return types
 
     def state(self, state: SessionState) -> SessionState:
@@ -874,7 +871,7 @@ def with_forks(
     for info in sessions:
         try:
             state = writer.log.head(StreamId(user_id, info.session_id)).state
-        except Erased:
+        except errors.Erased:
             continue
         if state.forked_from is not None:
             parents[info.session_id] = state.forked_from[0]
