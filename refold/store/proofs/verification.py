@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
@@ -29,7 +30,6 @@ from refold.domain.ports import (
     EventLog,
     Head,
     Problem,
-    Repairs,
     Rewritten,
     Scope,
     SessionInfo,
@@ -222,17 +222,14 @@ class Verifier:
 
     def run(self) -> Verified:
         """Prove the session, again if it was changed by others meanwhile."""
+        user_id, session_id, _ = self._stream
+        listed = partial(self._log.sessions, user_id, session_id=session_id)
         for _ in range(_TRIES):
-            before = self._end()
-            verified = self._run()
-            if not verified.problems or self._end() == before:
+            before, verified = listed(), self._run()
+            if not verified.problems or listed() == before:
                 break
             self._begin()
         return verified
-
-    def _end(self) -> list[SessionInfo]:
-        user_id, session_id, _ = self._stream
-        return self._log.sessions(user_id, session_id=session_id)
 
     def _run(self) -> Verified:
         """Read everything once, then derive again what was derived from it."""
@@ -448,10 +445,8 @@ class _Fold:
 class Repairer:
     """Looks at one session, and with ``apply`` mends what can be mended."""
 
-    def __init__(
-        self, log: EventLog, repairs: Repairs, stream: StreamId, *, apply: bool
-    ) -> None:
-        self._log, self._repairs, self._stream = log, repairs, stream.main
+    def __init__(self, log: EventLog, stream: StreamId, *, apply: bool) -> None:
+        self._log, self._repairs, self._stream = log, log.repairs, stream.main
         self._apply = apply
 
     def run(self, names: list[str]) -> Iterator[Damage]:
@@ -478,11 +473,14 @@ class Repairer:
             detail = f"{where}{first.detail}{rest}; restore it from a backup"
             yield Damage(stream, "events", detail, False)
             return
-        known = self._head(stream)
+        known: Head | None = None
+        with suppress(errors.CorruptEvent, errors.KeyUnavailable):
+            known = self._log.head(stream)
         seq = known.seq if known else 0
-        if seq > fold.state.head_seq:
-            # Written since the events were read, if it is there.
-            for envelope in self._log.read(stream, after=fold.state.head_seq, upto=seq):
+        known = known if seq else None
+        # Written since the events were read, if it is there.
+        if seq > (end := fold.state.head_seq):
+            for envelope in self._log.read(stream, after=end, upto=seq):
                 self._add(fold, envelope)
         if seq > fold.state.head_seq:
             gone = f"seq {fold.state.head_seq + 1} to {seq}"
@@ -519,15 +517,10 @@ class Repairer:
         fold.state = fold.state._replace(numbers=numbers)
         fold.hash = bytes.fromhex(envelope.hash)
         fold.tokens += envelope.token_estimate
-        fold.last = _written(envelope)
+        # When it was written: its id says so, if it is of the time (RFC 9562).
+        timed, number = envelope.event_id.version == 7, envelope.event_id.int
+        fold.last = (number >> 80) * 1000 if timed else microseconds(envelope.ts)
         fold.first = fold.first or fold.last
-
-    def _head(self, stream: StreamId) -> Head | None:
-        try:
-            head = self._log.head(stream)
-        except (errors.CorruptEvent, errors.KeyUnavailable):
-            return None
-        return head if head.seq else None
 
     def _views(self) -> Iterator[Damage]:
         user_id, session_id, _ = self._stream
@@ -584,14 +577,7 @@ def repair(
         streams.setdefault((lost.user_id, lost.session_id), []).append(lost.stream)
     for place, names in sorted(streams.items()):
         main = StreamId(*place, MAIN)
-        yield main, list(Repairer(log, log.repairs, main, apply=apply).run(names))
-
-
-def _written(envelope: Envelope) -> int:
-    """When the event was written: its id says so, if it is of the time (RFC 9562)."""
-    if envelope.event_id.version == 7:
-        return (envelope.event_id.int >> 80) * 1000
-    return microseconds(envelope.ts)
+        yield main, list(Repairer(log, main, apply=apply).run(names))
 
 
 class Exposure(NamedTuple):
@@ -698,48 +684,36 @@ class Rechecker:
         took out meanwhile must not come back.
         """
         name, seq = envelope.stream, envelope.seq
-        known = self._again.get((name, seq))
-        new = seq > self._checked.get(name, 0)
-        if new or (known is not None and known.source != envelope):
-            self._checked[name] = max(seq, self._checked.get(name, 0))
+        checked, known = self._checked.get(name, 0), self._again.get((name, seq))
+        if seq > checked or (known is not None and known.source != envelope):
+            self._checked[name] = max(seq, checked)
             self._again.pop((name, seq), None)
-            known = self._redone(envelope)
-            if known is not None:
+            if known := self._redone(envelope):
                 self._again[name, seq] = known
         return known.redacted if known else None
 
     def _redone(self, envelope: Envelope) -> _Again | None:
         payload, in_payload = self._whole(envelope.payload.payload())
         meta, in_meta = self._whole(envelope.meta.dump())
-        beside: JsonObject = {
-            "request_id": envelope.request_id,
-            "agent": envelope.agent,
-            "meta": meta,
-        }
+        request_id, agent = envelope.request_id, envelope.agent
+        beside: JsonObject = {"request_id": request_id, "agent": agent, "meta": meta}
         types = self._found(beside, (envelope.type, payload))
         if not types:
             return None
+        native: Any = meta.get("native") or {}
+        digests = [str(one) for one in native.get("bytes") or ()]
+        # The bytes of an item, which no rule reads.
+        held = [(one, self._writer.log.blob(self._stream, one)) for one in digests]
+        opaque = tuple(Blob(one, data) for one, data in held if data is not None)
+        event, told = event_of(envelope.type, payload), Meta.of(meta)
         draft = chokepoint.Seen(
-            event_of(envelope.type, payload),
-            envelope.ts,
-            envelope.request_id,
-            envelope.agent,
-            Meta.of(meta),
-            opaque=self._opaque(meta),
+            event, envelope.ts, request_id, agent, told, opaque=opaque
         )
         redacted = with_room(self._writer, draft, self._stream.user_id, self._tag)
         kept = {blob.sha256 for blob in redacted.blobs}
         blobs = len((in_payload | in_meta) - kept)
         before = str(envelope.redaction.get("rules", ""))
         return _Again(envelope, redacted, types, blobs, before)
-
-    def _opaque(self, meta: JsonObject) -> tuple[Blob, ...]:
-        """The bytes of an item, which no rule reads."""
-        native: Any = meta.get("native") or {}
-        read = partial(self._writer.log.blob, self._stream)
-        digests = [str(one) for one in native.get("bytes") or ()]
-        found = [(sha256, read(sha256)) for sha256 in digests]
-        return tuple(Blob(sha256, data) for sha256, data in found if data is not None)
 
     def _whole(self, value: JsonObject) -> tuple[JsonObject, set[str]]:
         """``value`` with its blobs in it, and which they are."""
@@ -778,26 +752,21 @@ class Rechecker:
             if state.numbers != self._numbers:
                 raise Overtaken
             state = state._replace(numbers=self._tag.known)
+        made = [again.redacted.event for again in self._again.values()]
+        names = {e.call_id: e.tool_name for e in made if isinstance(e, ToolCall)}
         calls, user_id = {}, self._stream.user_id
         for given, call in state.open_calls.items():
             call_id = self._writer.recorded_id(user_id, given)
-            name = self._tool_name(call_id, call.tool_name)
-            calls[call_id] = call._replace(tool_name=name)
+            if call_id not in names:  # of a fork's origin: its name is redacted alone
+                told = {"tool_name": call.tool_name}
+                clean: Any = self._writer.redactor.value(told)[0]
+                names[call_id] = str(clean["tool_name"])
+            calls[call_id] = call._replace(tool_name=names[call_id])
         return state.with_calls(calls)
-
-    def _tool_name(self, call_id: str, name: str) -> str:
-        """As the call's own event has it now, or redacted alone in a fork's state."""
-        for again in self._again.values():
-            event = again.redacted.event
-            if isinstance(event, ToolCall) and event.call_id == call_id:
-                return event.tool_name
-        clean: Any = self._writer.redactor.value({"tool_name": name})[0]
-        return str(clean["tool_name"])
 
     def record(self, event: RedactionApplied) -> chokepoint.RedactedEvent:
         """The event that binds what was replaced, with what the rules say of it."""
-        places = [(event.stream, seq) for seq in event.seqs]
-        again = [self._again[place] for place in places]
+        again = [self._again[event.stream, seq] for seq in event.seqs]
         types = sum((one.types for one in again), Counter[str]())
         update = {
             "rules": self._writer.redactor.rule_set,
