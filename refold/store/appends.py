@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from refold.domain import ports
-from refold.domain.access_log import Access, AccessTrail, Status
+from refold.domain.access_log import Access, AccessTrail
 from refold.domain.canonical import canonical, encodable
 from refold.domain.envelope import LATER, NO_META, Blob, Draft, Envelope, Meta, Native
 from refold.domain.errors import (
@@ -115,8 +115,7 @@ class Order(NamedTuple):
         events = [draft.event for draft in self.drafts]
         access = Access(
             self._called(events[-1]) if events else APPEND,
-            self.stream.user_id,
-            self.stream.session_id,
+            *self.stream[:2],
             self.drafts[0].request_id if events else None,
             receipt.last_seq if receipt else None,
             tuple(dict.fromkeys([event.type for event in events])),
@@ -155,10 +154,9 @@ def _derived(access: Access, event: Event) -> Access:
             counts=counts,
         )
     if isinstance(event, CompactionNote):
-        lost = event.phase == "failed"
-        status: Status = "error" if lost else "ok"
-        error = "SummarizerFailed" if lost else None
-        return access._replace(seq=event.decided_at_seq, status=status, error=error)
+        access = access._replace(seq=event.decided_at_seq)
+        if event.phase == "failed":
+            return access._replace(status="error", error="SummarizerFailed")
     return access
 
 
@@ -320,7 +318,9 @@ class Writer:
         order = _checked(order)
         head = self.heads.get(order.stream)
         plain = order.plain and self.redactor.recognizer is None
-        if head is None or not plain or not _light(order):
+        drafts = order.drafts
+        parts = [(one.event, one.meta, one.meta.__pydantic_extra__) for one in drafts]
+        if head is None or not plain or _characters(parts, _LIGHT) >= _LIGHT:
             return None
         try:
             return self._decided(head, order, {})
@@ -328,16 +328,8 @@ class Writer:
             return None  # it may be allowed on the head that is stored
 
     def _append(self, order: Order, born: ports.Head | None) -> Receipt:
-        made: _Made = (
-            {
-                index: (draft.event, prepared)
-                for index, (draft, prepared) in enumerate(
-                    zip(order.drafts, order.prepared, strict=False)
-                )
-            }
-            if order.prepared
-            else {}
-        )
+        pairs = zip(order.drafts, order.prepared, strict=False)
+        made: _Made = {n: (one.event, done) for n, (one, done) in enumerate(pairs)}
         asked = order
         for attempt in range(_OPTIMISTIC):
             order, request = self._request(asked, made, born, soon=not attempt)
@@ -367,15 +359,14 @@ class Writer:
         keys = [draft.key for draft in order.drafts if draft.key]
         asked = len(order.drafts) > few
         known = self.log.known(order.stream, keys) if asked else {}
-        left, new = list[Draft](), set[str]()
+        left, seen = list[Draft](), {*known}
         for draft in order.drafts:
-            if draft.key is None or draft.key not in (known.keys() | new):
+            if draft.key is None or draft.key not in seen:
                 left.append(draft)
-            new.add(draft.key or "")
+            seen.add(draft.key or "")
         if not left:
-            ends = [*known.values()]
-            first = min(one.first_seq for one in ends)
-            raise _AllKnown((first, max(one.last_seq for one in ends)))
+            firsts, lasts = zip(*known.values(), strict=True)
+            raise _AllKnown((min(firsts), max(lasts)))
         return order._replace(drafts=tuple(left))
 
     def _append_exclusive(
@@ -530,6 +521,7 @@ class Writer:
         tag: Tagger | None,
     ) -> None:
         """Have an item say what its events say, where more was found in these."""
+        user_id, unscanned = order.stream.user_id, order.unscanned
         for index, clean in items.items():
             draft = order.drafts[index]
             native: Any = draft.meta.native
@@ -548,12 +540,9 @@ class Writer:
             if said:
                 again = {**clean, "value": replaced(clean["value"], said)}
                 meta = _beside(draft.meta, again, payloads, self.limits)
+                draft, now = replace(draft, meta=meta), self.clock()
                 redacted[index] = self.redacted(
-                    replace(draft, meta=meta),
-                    user_id=order.stream.user_id,
-                    now=self.clock(),
-                    unscanned=order.unscanned,
-                    tag=tag,
+                    draft, user_id=user_id, now=now, unscanned=unscanned, tag=tag
                 )
 
     def _redacted(
@@ -564,23 +553,17 @@ class Writer:
         now: int,
         tag: Tagger | None = None,
     ) -> list[RedactedEvent]:
-        found = []
+        found, user_id, unscanned = [], order.stream.user_id, order.unscanned
         for index, event in enumerate(events):
             known = made.get(index)
             if known is None or known[0] is not event:
-                draft, user_id = order.drafts[index], order.stream.user_id
+                draft = order.drafts[index]
                 if draft.event is not event:
                     draft = replace(draft, event=event)
-                made[index] = known = (
-                    event,
-                    self.redacted(
-                        draft,
-                        user_id=user_id,
-                        now=now,
-                        unscanned=order.unscanned,
-                        tag=tag,
-                    ),
+                one = self.redacted(
+                    draft, user_id=user_id, now=now, unscanned=unscanned, tag=tag
                 )
+                made[index] = known = (event, one)
             found.append(known[1])
         return found
 
@@ -594,17 +577,17 @@ class Writer:
             known = self.log.head(order.stream).state.numbers
             tag, made = self.numbering(order.stream, known), {}
         redacted = self._redacted(order, made, events, self.clock(), tag)
-        same = len(stored) == len(redacted) and all(
-            superseded(envelope, event.event)
-            or same_event(envelope.payload, event.event)
-            for envelope, event in zip(stored, redacted, strict=True)
-        )
-        if not same:
+        if len(stored) != len(redacted) or not all(
+            superseded(envelope, one.event) or same_event(envelope.payload, one.event)
+            for envelope, one in zip(stored, redacted, strict=True)
+        ):
             session_id = order.stream.session_id
             raise IdempotencyConflict(session_id, first_seq=first, last_seq=last)
         return Receipt(first, last, stored[-1].hash, duplicate=True)
 
 
+# What of an event may be one text instead of many pieces.
+_PARTED: Final = {ToolResult: "content", ToolCall: "arguments", Item: "value"}
 _OFTEN: Final = 8  # times a view says the same: no event of so small an item is large
 
 
@@ -664,16 +647,11 @@ def _within(event: Event, limits: Limits, item: JudgedItem) -> Event:
 
 def as_text(event: Event) -> Event | None:
     """The event with what it holds in one text, which a blob can take; None if none."""
-    match event:
-        case ToolResult(content=list() | dict() as content):
-            update = {"content": canonical(content).decode()}
-        case ToolCall(arguments=dict() as arguments):
-            update = {"arguments": canonical(arguments).decode()}
-        case Item(value=list() | dict() as value):
-            update = {"value": canonical(value).decode()}
-        case _:
-            return None
-    return event.model_copy(update=update)
+    for kind, name in _PARTED.items():
+        held = getattr(event, name, None) if isinstance(event, kind) else None
+        if isinstance(held, list | dict):
+            return event.model_copy(update={name: canonical(held).decode()})
+    return None
 
 
 def _beside(
@@ -710,19 +688,16 @@ def _checked(order: Order) -> Order:
             raise InvalidEvent("redaction_applied is recorded by store.reredact alone")
         if draft.native or draft.key or draft.event is LATER:
             order = order._replace(plain=False)
-            _check_keyed(order, draft)
+            if order.idempotency_key is not None:
+                why = "give drafts keys, or all of the append one: not both"
+                raise InvalidEvent(why)
+            if draft.event is LATER and draft.native is None:
+                raise InvalidEvent("a draft is of an event, or of a native item")
+            if draft.key is not None and not encodable(draft.key):
+                raise InvalidEvent("a key must be text without half of a pair")
     if order.idempotency_key is not None and not encodable(order.idempotency_key):
         raise InvalidEvent("an idempotency_key must be text without half of a pair")
     return order
-
-
-def _check_keyed(order: Order, draft: Draft) -> None:
-    if order.idempotency_key is not None:
-        raise InvalidEvent("give drafts keys, or all of the append one: not both")
-    if draft.event is LATER and draft.native is None:
-        raise InvalidEvent("a draft is of an event, or of a native item")
-    if draft.key is not None and not encodable(draft.key):
-        raise InvalidEvent("a key must be text without half of a pair")
 
 
 def same_event(stored: Event, other: Event) -> bool:
@@ -844,25 +819,13 @@ async def _written(log: ports.EventLog, request: ports.Append) -> ports.Outcome 
     return await written if log.append_soon(request, done) else None
 
 
-def _light(order: Order) -> bool:
-    drafts = order.drafts
-    parts = [(one.event, one.meta, one.meta.__pydantic_extra__) for one in drafts]
-    return _characters(parts, _LIGHT) < _LIGHT
-
-
 def _characters(value: Any, most: int) -> int:
     """About how many there are in ``value``, counted no further than ``most``."""
     if isinstance(value, str):
         return len(value)
-    parts: Iterable[Any] = ()
-    if isinstance(value, dict):
-        parts = value.values()
-    elif isinstance(value, list | tuple):
-        parts = value
-    elif hasattr(value, "__dict__"):
-        parts = value.__dict__.values()
+    parts = value if isinstance(value, dict) else getattr(value, "__dict__", {})
     total = 1
-    for part in parts:
+    for part in value if isinstance(value, list | tuple) else parts.values():
         if total > most:
             break
         total += _characters(part, most - total)

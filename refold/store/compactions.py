@@ -131,9 +131,8 @@ class Compactor:
         if not self._costs:
             return self._check()
         first: Envelope | None = None
-        leases, clock = self.writer.log.leases, self.writer.clock
         while self.is_due(self.viewer.current(self.strategy)):
-            lease = Hold.take(leases, self._derived, clock=clock, sec=self.lease_sec)
+            lease = self._lease()
             if lease is None:
                 break
             with lease:
@@ -142,6 +141,10 @@ class Compactor:
             if not lease.asked:
                 break
         return first
+
+    def _lease(self) -> Hold | None:
+        leases, clock = self.writer.log.leases, self.writer.clock
+        return Hold.take(leases, self._derived, clock=clock, sec=self.lease_sec)
 
     def catch_up(self, outline: Outline) -> Outline:
         """Do all that is due, in one walk; the outline after it.
@@ -159,13 +162,14 @@ class Compactor:
                 outline = self._and_new(outline)
                 decision = self.strategy.decide(outline, self._now())
             return outline
-        leases, clock = self.writer.log.leases, self.writer.clock
-        lease = Hold.take(leases, self._derived, clock=clock, sec=self.lease_sec)
-        if lease is None:
+        if (lease := self._lease()) is None:
             return outline
         with lease:
             outline, _ = self._adopt(self.viewer.current(self.strategy))
-            decisions = self._decided(outline)
+            found, planned = self._planned(outline)
+            # Without what would be absorbed of it.
+            stay = [live.seq for live in planned.summaries if live.seq in found]
+            decisions = [compaction.merged(found, one) for one in stay][:_MOST_CALLS]
             if len(decisions) > 1:
                 log.info("%d summaries are written to catch up", len(decisions))
             for decision in decisions:
@@ -191,10 +195,8 @@ class Compactor:
         decision = self.strategy.press(outline, over, window // 2)
         if decision is None:
             return None
-        leases, clock, lease = self.writer.log.leases, self.writer.clock, None
-        if self._costs and not compaction.held_back(outline, self._now()):
-            lease = Hold.take(leases, self._derived, clock=clock, sec=self.lease_sec)
-        if lease is not None:
+        asks = self._costs and not compaction.held_back(outline, self._now())
+        if asks and (lease := self._lease()) is not None:
             with lease:
                 if self._carry_out(outline, decision, short=True) is not None:
                     return self._and_new(outline)
@@ -215,11 +217,8 @@ class Compactor:
         outline, now = self.viewer.current(self.strategy), self._now()
         if self.is_due(outline):
             return now
-        times = (
-            self.strategy.due_at(outline, now),
-            compaction.retry_at(outline),
-            compaction.retry_at(outline.layers),
-        )
+        again = map(compaction.retry_at, (outline, outline.layers))
+        times = (self.strategy.due_at(outline, now), *again)
         return min((time for time in times if time is not None), default=None)
 
     def waits_for(self) -> str:
@@ -230,12 +229,6 @@ class Compactor:
             return f"the last attempt failed; the next may be made at {when}"
         waits = self.strategy.waits_for(outline)
         return f"{waits}, or at {when}" if when else waits
-
-    def _decided(self, outline: Outline) -> list[compaction.Compaction]:
-        """What is due, one after the other, without what would be absorbed of it."""
-        found, outline = self._planned(outline)
-        stay = [live.seq for live in outline.summaries if live.seq in found]
-        return [compaction.merged(found, one) for one in stay][:_MOST_CALLS]
 
     def _planned(
         self, outline: Outline
@@ -369,15 +362,11 @@ class Compactor:
             if begun is None:
                 return None
             outline = outline._replace(derived_seq=begun)
+        target = decision.target_tokens
         try:
-            target = decision.target_tokens
-            written = write(
-                self.strategy,
-                self.summarizer,
-                source,
-                target_tokens=target,
-                most_chars=4 * target if short else None,
-            )
+            made = self.strategy, self.summarizer, source
+            most = 4 * target if short else None
+            written = write(*made, target_tokens=target, most_chars=most)
         except Exception as error:
             why = why_failed(error)
             log.warning("a compaction failed, the context stays as it was: %s", why)
@@ -433,15 +422,10 @@ def note_of(
 ) -> events.CompactionNote:
     """The note that an attempt began, or how it failed; those since a success count."""
     before = outline if decision.kind == "session" else outline.layers
-    return events.CompactionNote(
-        phase=phase,
-        why=why,
-        first_seq=decision.first_seq,
-        last_seq=decision.last_seq,
-        decided_at_seq=decision.decided_at_seq,
-        attempt=before.failures + 1,
-        kind=decision.kind,
-    )
+    same = ("first_seq", "last_seq", "decided_at_seq", "kind")
+    told = {name: getattr(decision, name) for name in same}
+    attempt = before.failures + 1
+    return events.CompactionNote(phase=phase, why=why, attempt=attempt, **told)
 
 
 class Background:
@@ -468,10 +452,8 @@ class Background:
         if self._pid != os.getpid():  # a fork has none of its parent's threads
             self._begin()
         with self._changed:
-            if self._closed:
-                return False
-            if name in self._waiting:
-                return True
+            if self._closed or name in self._waiting:
+                return not self._closed
             if name in self._running:
                 self._running[name] = True
                 return True
@@ -575,9 +557,8 @@ class Upkeep:
         self, drafts: Sequence[Draft], name: Hashable, learn: Callable[[], Any]
     ) -> None:
         """Make memory anew as configured if these may say more; never raises."""
-        if self.remember != "off" and any(
-            may_trigger(draft.event, draft.meta) for draft in drafts
-        ):
+        more = any(may_trigger(draft.event, draft.meta) for draft in drafts)
+        if self.remember != "off" and more:
             self._do(self.remember, ("memory", name), learn)
 
     def _do(self, how: Automatic, name: Hashable, work: Callable[[], Any]) -> None:

@@ -135,12 +135,8 @@ class ConsentStatus(NamedTuple):
 
     def to_json(self) -> events.JsonObject:
         said = {name: dict(one._asdict()) for name, one in sorted(self.scopes.items())}
-        out, allowed = self.memory_opt_out, self.declarative_memory
-        return {
-            "memory_opt_out": out,
-            "declarative_memory": allowed,
-            "consent": {**said},
-        }
+        now = {n: getattr(self, n) for n in (MEMORY_OPT_OUT, DECLARATIVE_MEMORY)}
+        return {**now, "consent": {**said}}
 
 
 @quiet
@@ -367,8 +363,7 @@ def _shared(log: EventLog, k: int, now: int) -> Memory:
     Who opted out is left out, and a user of whom it cannot be told whether they did.
     """
     users = sorted({info.user_id for info in log.sessions()})
-    by_user: dict[str, list[Shown]] = {}
-    forgotten: dict[str, frozenset[str]] = {}
+    by_user, forgotten = dict[str, list[Shown]](), dict[str, frozenset[str]]()
     for user_id in users:
         with suppress(errors.CorruptEvent, errors.Erased, errors.KeyUnavailable):
             wanted = wishes(log, user_id)
@@ -693,10 +688,6 @@ class Adviser:
     def _log(self) -> EventLog:
         return self.writer.log
 
-    @property
-    def _stream(self) -> StreamId:
-        return _of_user(self.user_id)
-
     def shortlist(self, scenario: str, *, fresh: timedelta = _HOUR) -> Shortlist:
         """What may be said: as it is kept, made anew if it is older than ``fresh``.
 
@@ -709,7 +700,7 @@ class Adviser:
         return kept or self.learn(scenario)
 
     def _kept(self, scenario: str, fresh: timedelta) -> Shortlist | None:
-        kept = _loaded(self._log.standing(self._stream, _name(scenario)))
+        kept = _loaded(self._log.standing(_of_user(self.user_id), _name(scenario)))
         age = self.writer.clock() - kept.made_at if kept else 0
         return kept if 0 <= age <= fresh / timedelta(microseconds=1) else None
 
@@ -720,9 +711,10 @@ class Adviser:
         a session moved on while it was made, it is made again, a few times; if one was
         erased, what was kept is dropped.
         """
+        stream = _of_user(self.user_id)
         for _ in range(_TRIES):
             before = self._log.sessions(self.user_id)
-            head = self._log.head(self._stream)
+            head = self._log.head(stream)
             made = self._made(dict.fromkeys((*scenarios, GENERAL)))
             first = next(iter(made.values()))
             frozen = any(info.status.startswith("frozen") for info in before)
@@ -732,9 +724,15 @@ class Adviser:
                 # The session that concerns all of the user says who made memory.
                 draft = Draft(events.StateUpdate(set={MADE_BY: EXTRACTOR}))
                 key = f"{MADE_BY} {EXTRACTOR}"
-                self.writer.append(Order(self._stream, (draft,), idempotency_key=key))
+                self.writer.append(Order(stream, (draft,), idempotency_key=key))
                 continue
-            self._keep(made, head.seq)
+            for scenario, listed in made.items():
+                if scenario == GENERAL or scenario in listed.scenarios:
+                    # As of before it was made: wishes that came since are behind it.
+                    view = StoredView(head.seq, 0, listed.dump())
+                    known = self._log.load_view(stream, name := _name(scenario))
+                    replaces = known.through_seq if known else 0
+                    keep(self._log, stream, name, view, replaces=replaces)
             after = self._log.sessions(self.user_id)
             if _readable(before) - _readable(after):
                 self._log.drop_views(self.user_id, USER_SESSION)
@@ -754,16 +752,6 @@ class Adviser:
             for name in scenarios
         }
 
-    def _keep(self, made: Mapping[str, Shortlist], through: int) -> None:
-        """As of the moment before it was made: wishes that came since are behind it."""
-        for scenario, listed in made.items():
-            if scenario == GENERAL or scenario in listed.scenarios:
-                name = _name(scenario)
-                known = self._log.load_view(self._stream, name)
-                replaces = known.through_seq if known else 0
-                view = StoredView(through, 0, listed.dump())
-                keep(self._log, self._stream, name, view, replaces=replaces)
-
     def for_session(self, stream: StreamId, strategy: Strategy, how: Choice) -> Advice:
         """What the session is told: what its last request was, until it is compacted.
 
@@ -771,36 +759,27 @@ class Adviser:
         more is not: then it is chosen anew.
         """
         listed, now = self.shortlist(how.scenario), self.writer.clock()
-        request = self._last_request(stream, strategy)
-        if request is not None:
+        derived = stream._replace(stream=strategy.fingerprint)
+        found = self._log.read(stream, types=("request",), limit=1, newest=True)
+        request = found[0].payload if found else None
+        if (
+            isinstance(request, events.Request)
+            and request.strategy.fingerprint == strategy.fingerprint
+        ):
             said = NO_ADVICE
             if request.advised:
-                found = handed_in(self._log, stream, request)
-                said = Advice.recorded(found.advice, request.advised)
+                handed = handed_in(self._log, stream, request)
+                said = Advice.recorded(handed.advice, request.advised)
             since = request.derived_seq if said is NO_ADVICE else said.derived_seq
-            if not self._compacted(stream, strategy, since):
+            made = self._log.read(derived, after=since, types=("summary",))
+            if not any(_kind(one) == "session" for one in made):
                 good = said.tokens <= how.tokens and listed.says_still(said, how, now)
                 asked = good and said.sessions
                 infos = self._log.sessions(self.user_id) if asked else []
                 if good and _readable(infos).issuperset(said.sessions):
                     return said
-        derived = stream._replace(stream=strategy.fingerprint)
         upto = self._log.head(derived).seq
         return replace(listed.advice(how, now=now), derived_seq=upto)
-
-    def _last_request(
-        self, stream: StreamId, strategy: Strategy
-    ) -> events.Request | None:
-        found = self._log.read(stream, types=("request",), limit=1, newest=True)
-        request = found[0].payload if found else None
-        if not isinstance(request, events.Request):
-            return None
-        return request if request.strategy.fingerprint == strategy.fingerprint else None
-
-    def _compacted(self, stream: StreamId, strategy: Strategy, since: int) -> bool:
-        derived = stream._replace(stream=strategy.fingerprint)
-        made = self._log.read(derived, after=since, types=("summary",))
-        return any(_kind(one) == "session" for one in made)
 
 
 def _name(scenario: str) -> str:
@@ -1004,10 +983,7 @@ class _Looking(NamedTuple):
     def _digest(self, name: str) -> Iterator[tuple[list[Any], str]]:
         """The session's newest digest, its newest summary, or its last answer."""
         with suppress(errors.CorruptEvent, errors.Erased, errors.KeyUnavailable):
-            main, ends = (
-                self.stream._replace(session_id=name),
-                ("final", "agent_response"),
-            )
+            main = self.stream._replace(session_id=name)
             others = [one for one in self.log.streams(*main[:2]) if one != MAIN]
             derived = [main._replace(stream=other) for other in others]
             made = [
