@@ -112,9 +112,8 @@ class Ask:
         for name in ("grace", "key_backups"):
             span = getattr(self, name)
             if span is not None and not timedelta(0) <= span <= LONGEST:
-                raise errors.InvalidConfiguration(
-                    f"{name} must be from 0 to 999999 days"
-                )
+                why = f"{name} must be from 0 to 999999 days"
+                raise errors.InvalidConfiguration(why)
 
 
 class Retained(NamedTuple):
@@ -639,9 +638,8 @@ class Eraser:
             cleaned = self.erasures.clean(vacuum=True)
             files = self.erasures.found_in_files(names)
         left = self.erasures.left(whose)
-        return erasure._replace(
-            left=left, cleaned=cleaned, files=files, database=self.erasures.database
-        )
+        found = {"left": left, "cleaned": cleaned, "files": files}
+        return erasure._replace(**found, database=self.erasures.database)
 
     def restored(self, job: Job) -> Signed | None:
         """Undo an erasure that is held back, and say so."""

@@ -638,16 +638,11 @@ class Shortlist:
 
     def says_still(self, advice: Advice, how: Choice, now: int) -> bool:
         """Whether all that was said may be said as it was."""
-        about = {
-            one.memory_id
-            for one in self._about()
-            if one.text.partition(";")[0] in advice.text
-        }
-        known = about | {
-            one.memory_id
-            for one in self._wanted()
-            if one.may_be_said(how, now) and one.claim in advice.text
-        }
+        about, text = self._about(), advice.text
+        about = [one for one in about if one.text.partition(";")[0] in text]
+        said = [one for one in self._wanted() if one.may_be_said(how, now)]
+        known = {one.memory_id for one in said if one.claim in text}
+        known |= {one.memory_id for one in about}
         few = len(advice.items) <= how.top + len(about)
         return few and known.issuperset(advice.items)
 
@@ -745,12 +740,8 @@ class Adviser:
         memory = remember(self._log, self.user_id, Of(now=now))
         about = lines(profile_of(self._log, self.user_id, now), now)
         known, listed = sorted(memory.means), partial(shortlist, memory.items)
-        return {
-            name: Shortlist(
-                now, known, listed(name, now=now, means=memory.means), about, wanted
-            )
-            for name in scenarios
-        }
+        listed = partial(listed, now=now, means=memory.means)
+        return {n: Shortlist(now, known, listed(n), about, wanted) for n in scenarios}
 
     def for_session(self, stream: StreamId, strategy: Strategy, how: Choice) -> Advice:
         """What the session is told: what its last request was, until it is compacted.
@@ -790,9 +781,8 @@ def _name(scenario: str) -> str:
 def _loaded(standing: Standing) -> Shortlist | None:
     view = standing.view
     # A preference, or consent: what the user allows now may be more than what is kept.
-    stated = any(
-        isinstance(o.payload, events.StateUpdate | events.Consent) for o in standing.new
-    )
+    kinds = events.StateUpdate | events.Consent
+    stated = any(isinstance(one.payload, kinds) for one in standing.new)
     if view is None or not view.body or stated or len(standing.new) >= PAGE:
         return None  # nothing is kept, or more was said since than a wish
     body: dict[str, Any] = dict(view.body)
@@ -880,11 +870,8 @@ class _Looking(NamedTuple):
         while origin := self.log.head(at).state.forked_from:  # which it shows already
             at = at._replace(session_id=origin[0])
             mine.add(origin[0])
-        others = [
-            info
-            for info in self.log.sessions(self.stream.user_id)
-            if not info.is_apart and info.session_id not in mine
-        ]
+        every = self.log.sessions(self.stream.user_id)
+        others = [i for i in every if not i.is_apart and i.session_id not in mine]
         others.sort(key=lambda info: (info.updated_at, info.session_id), reverse=True)
         names = [info.session_id for info in others[:_MOST_SESSIONS]]
         # Told oldest first, so that what was said last comes last.

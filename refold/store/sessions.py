@@ -348,9 +348,8 @@ class Session:
             for one in items
         ]
         if opaque == "refuse" and any(has_bytes(one.value) for one in natives):
-            raise errors.InvalidEvent(
-                "bytes cannot be redacted: opaque='keep' keeps them as they are"
-            )
+            why = "bytes cannot be redacted: opaque='keep' keeps them as they are"
+            raise errors.InvalidEvent(why)
         beside = (ts, request_id, agent, Meta.of(meta) if meta else NO_META)
         new = Draft(LATER, *beside)
         drafts = [replace(new, native=one, key=_key_of(one)) for one in natives]
@@ -612,9 +611,8 @@ class Session:
         check_session_id(session_id)
         head = self.head()
         if not 1 <= at <= head.seq:
-            raise errors.InvalidEvent(
-                f"cannot fork at seq {at}: it is not in the session"
-            )
+            why = f"cannot fork at seq {at}: it is not in the session"
+            raise errors.InvalidEvent(why)
         child = replace(self, stream=self.stream._replace(session_id=session_id))
         event = Fork(session_id=self.session_id, at_seq=at)
         order = appends.Order(child.stream, (Draft(event),), expected_seq=0)
@@ -786,10 +784,9 @@ class Session:
         history: History | None = History.of(log, state)
         while waiting and history is not None:
             seqs = spans_of(sorted(call.seq for call in waiting.values()))
+            page = log.read(history.stream, spans=seqs)
             calls = [
-                uncut(log, one, ToolCall)
-                for one in log.read(history.stream, spans=seqs)
-                if one.type == "tool_call"
+                uncut(log, one, ToolCall) for one in page if one.type == "tool_call"
             ]
             here = [one for one in calls if waiting.pop(one.call_id, None)]
             found, history = here + found, history.parent
@@ -1392,9 +1389,8 @@ def _same(session: Session, draft: Draft, envelope: Envelope, tag: Tagger) -> bo
     if appends.same_event(envelope.payload, incoming):
         return True
     again = _redact(session, replace(draft, event=envelope.payload), tag)
-    return appends.same_event(again.event, incoming) or appends.superseded(
-        envelope, incoming
-    )
+    known = appends.superseded(envelope, incoming)
+    return known or appends.same_event(again.event, incoming)
 
 
 def _fitting(session: Session, draft: Draft, tag: Tagger) -> _Prepared:
@@ -1429,9 +1425,8 @@ def _append(
         batch = new[start : start + _BATCH]
         drafts, redacted = zip(*batch, strict=True)
         place = session.stream, drafts, None, expected, redacted
-        expected = session.writer.append(
-            appends.Order(*place, numbers=numbers)
-        ).last_seq
+        order = appends.Order(*place, numbers=numbers)
+        expected = session.writer.append(order).last_seq
         for event in redacted:
             found.update(event.found)
         if progress:

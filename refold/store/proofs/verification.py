@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import Any, Final, Literal, NamedTuple
 
 from refold.domain import errors
@@ -61,10 +62,8 @@ _AGAIN: Final = 20
 _READ: Final = 100
 _NOTED: Final = frozenset({Summary, Request, RedactionApplied, StateUpdate})
 _UNREADABLE = (
-    errors.CorruptEvent,
-    errors.KeyUnavailable,
-    errors.RedactionFailed,
-    errors.EventTooLarge,
+    *(errors.CorruptEvent, errors.KeyUnavailable),
+    *(errors.RedactionFailed, errors.EventTooLarge),
 )
 
 
@@ -162,9 +161,8 @@ class Superseded:
         if envelope.seq in self._main:  # what was handed in with it
             return True
         summaries = self._derived.get(request.strategy.fingerprint, set())
-        return any(seq <= request.through_seq for seq in self._main) or any(
-            seq <= request.derived_seq for seq in summaries
-        )
+        first, made = min(self._main, default=inf), min(summaries, default=inf)
+        return first <= request.through_seq or made <= request.derived_seq
 
 
 def _inherited(history: History) -> Iterator[int]:
@@ -241,10 +239,8 @@ class Verifier:
         if not self._problems:
             self._guarded(self._derive_again, self._stream)
         if not self._problems and not self._chain_only:
-            self._guarded(
-                lambda main: self._problems.extend(wrong_views(self._log, main)),
-                self._stream,
-            )
+            views = partial(wrong_views, self._log)
+            self._guarded(lambda main: self._problems.extend(views(main)), self._stream)
             self._guarded(self._prove_labels, self._stream)
         return Verified(
             self._events,
@@ -554,9 +550,8 @@ class Repairer:
         left = self._log.retired_keys(self._stream)
         if left:
             mended = self._may_destroy and self._log.retire_keys(self._stream) > 0
-            detail = (
-                f"{errors.counted(left, 'key')} left by a redaction that was cut off"
-            )
+            keys = errors.counted(left, "key")
+            detail = f"{keys} left by a redaction that was cut off"
             yield Damage(self._stream, "key", detail, True, mended)
 
 
@@ -672,10 +667,9 @@ class Rechecker:
         types: Counter[str],
         again: _Again | None = None,
     ) -> Exposure:
-        user_id, session_id, _ = self._stream
-        errors.counted = dict(sorted(types.items()))
+        found = dict(sorted(types.items()))
         seq, blobs = (again.source.seq, again.blobs) if again else (None, 0)
-        return Exposure(user_id, session_id, name, seq, where, errors.counted, blobs)
+        return Exposure(*self._stream[:2], name, seq, where, found, blobs)
 
     def again(self, envelope: Envelope) -> chokepoint.RedactedEvent | None:
         """What stands in the event's place, or None if nothing is found in it.
