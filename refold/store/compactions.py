@@ -217,7 +217,7 @@ class Compactor:
         outline, now = self.viewer.current(self.strategy), self._now()
         if self.is_due(outline):
             return now
-        again = map(compaction.retry_at, (outline, outline.layers))
+        again = compaction.retry_at(outline), compaction.retry_at(outline.layers)
         times = (self.strategy.due_at(outline, now), *again)
         return min((time for time in times if time is not None), default=None)
 

@@ -638,8 +638,8 @@ class Eraser:
             cleaned = self.erasures.clean(vacuum=True)
             files = self.erasures.found_in_files(names)
         left = self.erasures.left(whose)
-        found = {"left": left, "cleaned": cleaned, "files": files}
-        return erasure._replace(**found, database=self.erasures.database)
+        erasure = erasure._replace(left=left, database=self.erasures.database)
+        return erasure._replace(cleaned=cleaned, files=files)
 
     def restored(self, job: Job) -> Signed | None:
         """Undo an erasure that is held back, and say so."""

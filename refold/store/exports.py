@@ -180,7 +180,7 @@ class _Export:
             stream = main._replace(stream=name)
             streams.append(self._stream(stream, f"{folder}/{place}.jsonl"))
         origin = self.log.head(main).state.forked_from
-        parent = origin and {"session_id": origin[0], "at_seq": origin[1]}
+        parent: Any = origin and {"session_id": origin[0], "at_seq": origin[1]}
         return {
             "session_id": info.session_id,
             "status": info.status,

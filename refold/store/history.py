@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from refold.domain import events
 from refold.domain.envelope import Envelope
 from refold.domain.errors import CorruptEvent, Erased, Expired
+from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import PAGE, EventLog
 from refold.domain.session import SessionState, evolve
@@ -101,7 +102,7 @@ class History:
             place, known = page[-1].seq, None
 
     def spans(
-        self, spans: Sequence[events.Span], known: Iterable[Envelope] = ()
+        self, spans: Sequence[Span], known: Iterable[Envelope] = ()
     ) -> list[Envelope]:
         """The events of ``spans``, which are in order and do not overlap.
 
@@ -120,7 +121,7 @@ class History:
 def in_spans(
     log: EventLog,
     stream: StreamId,
-    spans: Sequence[events.Span],
+    spans: Sequence[Span],
     known: Iterable[Envelope] = (),
 ) -> list[Envelope]:
     """The events of ``spans``, which are in order; ``known`` ones are not read."""

@@ -184,7 +184,7 @@ class Attempt:
             context["status"] = status
         if error.__cause__ is not None:
             context["cause"] = type(error.__cause__).__name__
-        beside = {"request_id": self.request_id, "agent": self.agent}
+        beside: Any = {"request_id": self.request_id, "agent": self.agent}
         told = {"code": code, "message": message, "where": where}
         for last in (*[False] * _TRIES, True):
             state = self.session.writer.log.head(self.session.stream).state
@@ -785,9 +785,8 @@ class Session:
         while waiting and history is not None:
             seqs = spans_of(sorted(call.seq for call in waiting.values()))
             page = log.read(history.stream, spans=seqs)
-            calls = [
-                uncut(log, one, ToolCall) for one in page if one.type == "tool_call"
-            ]
+            made = [one for one in page if one.type == "tool_call"]
+            calls = [uncut(log, one, ToolCall) for one in made]
             here = [one for one in calls if waiting.pop(one.call_id, None)]
             found, history = here + found, history.parent
         return found

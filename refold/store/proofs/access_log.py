@@ -350,8 +350,8 @@ def _followed(
         raise
     finally:
         getattr(items, "close", lambda: None)()
-        done = {"seq": _seq(last), "duration_us": spent // 1000}
-        audit.note(access._replace(**done, counts={counts: count}))
+        access = access._replace(seq=_seq(last), duration_us=spent // 1000)
+        audit.note(access._replace(counts={counts: count}))
 
 
 def _seq(result: Any = None) -> int | None:

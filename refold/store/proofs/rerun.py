@@ -52,7 +52,7 @@ from refold.store.contexts import Viewer
 from refold.store.history import handed_in, with_blobs
 from refold.store.proofs.verification import Superseded, differs
 
-_ALL: Final = KeepAll()
+_ALL: Final[Strategy] = KeepAll()
 _AROUND: Final = 120  # characters told before what differs, and twice as many after
 
 

@@ -752,7 +752,7 @@ class Rechecker:
         for given, call in state.open_calls.items():
             call_id = self._writer.recorded_id(user_id, given)
             if call_id not in names:  # of a fork's origin: its name is redacted alone
-                told = {"tool_name": call.tool_name}
+                told: Any = {"tool_name": call.tool_name}
                 clean: Any = self._writer.redactor.value(told)[0]
                 names[call_id] = str(clean["tool_name"])
             calls[call_id] = call._replace(tool_name=names[call_id])
