@@ -328,8 +328,9 @@ class Writer:
             return None  # it may be allowed on the head that is stored
 
     def _append(self, order: Order, born: ports.Head | None) -> Receipt:
-        pairs = zip(order.drafts, order.prepared, strict=False)
-        made: _Made = {n: (one.event, done) for n, (one, done) in enumerate(pairs)}
+        made: _Made = {}
+        for draft, done in zip(order.drafts, order.prepared, strict=False):
+            made[len(made)] = (draft.event, done)
         asked = order
         for attempt in range(_OPTIMISTIC):
             order, request = self._request(asked, made, born, soon=not attempt)
