@@ -137,10 +137,7 @@ class Order(NamedTuple):
 
 
 def _derived(access: Access, event: Event) -> Access:
-    """A compaction as its event tells it: how long it took is how long it was written.
-
-    Its seq is that of the session when it was decided.
-    """
+    """A compaction as its event tells it, with the seq at which it was decided."""
     if isinstance(event, Summary):
         took = int((event.duration_ms or 0) * 1000)
         counts = {
@@ -347,13 +344,10 @@ class Writer:
         return self._append_exclusive(asked, made, born)
 
     def _unknown(self, order: Order, *, few: int = 0) -> Order:
-        """The order without what was appended under the key that it has.
+        """The order without what its keys say was appended; raises _AllKnown.
 
-        If its drafts are ``few``, it is not asked whether they were.
-        Of a head it is to be asked after that was read: what others append after it
-        moves it.
-
-        Raises _AllKnown.
+        A head to decide on is read before: what others append after that moves it.
+        If its drafts are ``few``, it is not asked.
         """
         if order.plain:
             return order
@@ -490,10 +484,7 @@ class Writer:
     def _seen(
         self, state: SessionState, order: Order, tag: Tagger | None
     ) -> tuple[Order, list[ports.Keyed], dict[int, JsonObject]]:
-        """The order with the events of its items, which draft has which, and the items.
-
-        An item is redacted first: what its format is shown holds nothing that must go.
-        """
+        """The order with its items' events, whose they are, and the redacted items."""
         tag = tag or self.tagger(order.stream.user_id)
         drafts, places = list[Draft](), list[ports.Keyed]()
         items: dict[int, JsonObject] = {}
@@ -595,10 +586,7 @@ _OFTEN: Final = 8  # times a view says the same: no event of so small an item is
 def _typed(
     state: SessionState, draft: Draft, item: JudgedItem, limits: Limits
 ) -> list[Seen]:
-    """The events of an item, as its format sees it and the session takes them.
-
-    It is an event of its own if it has none, or one that is none here.
-    """
+    """The events that its format sees in an item; one of its own if there is none."""
     native: Any = draft.native
     kind, value = native.kind, item.record["value"]
     found: list[Seen] = []

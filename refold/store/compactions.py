@@ -252,10 +252,7 @@ class Compactor:
         return with_derived(outline, new)
 
     def _adopt(self, outline: Outline) -> tuple[Outline, Envelope | None]:
-        """Do what is due with summaries that are there, as far as any fit.
-
-        Returns the outline after it, and the first of them.
-        """
+        """The outline after all that is due and there already, and the first of it."""
         first = None
         due = self.strategy.decide(outline, self._now())
         there = self._there() if due is not None and due.kind == "session" else []
@@ -297,10 +294,7 @@ class Compactor:
         return None
 
     def _there(self) -> list[_Written]:
-        """What may be adopted, that which reaches furthest first.
-
-        Nothing where this stream has a summary of its own: it goes on as it began.
-        """
+        """What may be adopted, the furthest first; none beside summaries of its own."""
         stream, own = self.viewer.stream, (MAIN, self.strategy.fingerprint)
         names = self.writer.log.streams(stream.user_id, stream.session_id)
         others = [name for name in names if name not in own]

@@ -160,8 +160,7 @@ class Viewer:
     ) -> Handed:
         """With what the user's other sessions say in the strategy's memory layers.
 
-        As the last request had it until the session is compacted, so that a prompt
-        begins as before; what was erased since, or the user opted out of, is not said.
+        As the last request had it until the session is compacted: a prompt stays.
         """
         wanted = strategy.manner.layers
         if wanted is None or not (wanted.user or wanted.scope or wanted.notes):

@@ -59,6 +59,7 @@ _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 Progress = Callable[[str, int, int], None]
 REASON: Final = "retention"
 _AT_ONCE: Final = 500  # sessions of one erasure
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @quiet
@@ -368,10 +369,9 @@ class Eraser:
 
     def _exports(self, whose: Whose) -> list[JsonObject] | None:
         """The datasets with rows of these; None if that cannot be read."""
-        try:
+        with suppress(errors.RefoldError):
             return datasets(self.writer.log, whose)
-        except errors.RefoldError:
-            return None
+        return None
 
     def erase(self, ask: Ask) -> Erasure:
         """Do all of it, or what is left of it."""
@@ -388,6 +388,7 @@ class Eraser:
         if job is None:
             try:
                 self._refuse_erased(ask.whose)
+                self._refuse_absent(ask)
             except errors.Erased:
                 # A backup of the database may have come back since.
                 if not any(self.erasures.left(ask.whose).values()):
@@ -395,8 +396,6 @@ class Eraser:
                     if not kept:
                         return self._erased_before(ask)
                     ask = replace(ask, whose=ask.whose._replace(sessions=kept))
-            else:
-                self._refuse_absent(ask)
             whose = self._with_forks(ask.whose)
             job = self.erasures.begin(self.asked(replace(ask, whose=whose)))
             # From now on a dataset in the making is refused: see check_dataset.
@@ -438,8 +437,7 @@ class Eraser:
         """Nothing is left to do but to clean up behind a run that was cut off."""
         signed = self.erasures.certificates(ask.whose.user_id)
         acts = [one for one in signed if one.statement["act"] == "erased"]
-        whole = ask.whose.sessions is None
-        last = acts[-1] if acts and whole else None
+        last = acts[-1] if acts and ask.whose.sessions is None else None
         return self._searched(ask.whose, Erasure(last, already=True), [], ask.vacuum)
 
     def asked(self, ask: Ask) -> Job:
@@ -452,9 +450,9 @@ class Eraser:
             "tree_before": self.erasures.tree_head(),
         }
         if ask.key_backups is not None:
-            until = timestamp(now + _microseconds(ask.key_backups))
-            facts["key_backups_until"] = until
-        due_at = None if ask.grace is None else now + _microseconds(ask.grace)
+            until = now + ask.key_backups // _MICROSECOND
+            facts["key_backups_until"] = timestamp(until)
+        due_at = None if ask.grace is None else now + ask.grace // _MICROSECOND
         return self.erasures.new_job(whose, due_at=due_at, facts=facts)
 
     def _with_forks(self, whose: Whose) -> Whose:
@@ -544,10 +542,9 @@ class Eraser:
         return self._marked(self.erasures.widen(job, wider) or job)
 
     def _forgotten(self, job: Job) -> None:
-        """What was learned from sessions is in what is kept of the user as a whole.
+        """Drop what was learned from sessions: once they are marked, and at the end.
 
-        Dropped once they are marked, and again at the end: who made it of them
-        meanwhile looks afterwards whether they are there, and may have been killed.
+        Who made it meanwhile looks whether they are there, but may be killed before.
         """
         if job.whose.sessions is not None:
             self.writer.log.drop_views(job.whose.user_id, ids.USER_SESSION)
@@ -659,10 +656,6 @@ def _same(known: Whose, asked: Whose) -> bool:
     return set(asked.sessions) <= set(known.sessions)
 
 
-def _microseconds(span: timedelta) -> int:
-    return span // timedelta(microseconds=1)
-
-
 # What cannot be read, or is too much to be kept, goes with its session.
 _NOT_KEPT: Final = (
     *(errors.CorruptEvent, errors.KeyUnavailable, errors.Erased),
@@ -734,13 +727,16 @@ class Retainer:
         if self.policy.blobs is None:
             return None
         retention, done = self.writer.log.retention, 0
-        before = self.writer.clock() - _microseconds(self.policy.blobs)
-        whose, kept, forked = "", False, set[str]()
+        before = self.writer.clock() - self.policy.blobs // _MICROSECOND
+        whose, kept, forked = "", False, set[str | None]()
         for blobs in retention.old_blobs(before):
             try:
                 if blobs.user_id != whose:
                     whose, kept = blobs.user_id, True
-                    forked = self._forked(whose)
+                    infos = self.writer.log.sessions(whose)
+                    origins = dict[str, str | None]()
+                    names = [info.session_id for info in infos if not info.is_apart]
+                    forked = {self._origin(whose, name, origins) for name in names}
                     kept = bool(self.writer.log.erasures.holds(whose))
                 if not kept and blobs.session_id not in forked:
                     some = len(blobs.addresses)
@@ -748,14 +744,6 @@ class Retainer:
             except (errors.CorruptEvent, errors.KeyUnavailable):
                 self._kept["unreadable"] += 1
         return done
-
-    def _forked(self, user_id: str) -> set[str]:
-        """The sessions of a user that others go on from."""
-        infos = self.writer.log.sessions(user_id)
-        names = [info.session_id for info in infos if not info.is_apart]
-        origins: dict[str, str | None] = {}
-        found = {self._origin(user_id, name, origins) for name in names}
-        return {name for name in found if name is not None}
 
     def _of_user(self, eraser: Eraser, user_id: str, infos: list[SessionInfo]) -> None:
         origins, lost = dict[str, str | None](), 0
@@ -831,7 +819,8 @@ class Retainer:
     @property
     def _since(self) -> int:
         """What was used later is in use; microseconds since 1970."""
-        return self.writer.clock() - _microseconds(self.policy.sessions or timedelta(0))
+        span = self.policy.sessions or timedelta(0)
+        return self.writer.clock() - span // _MICROSECOND
 
     def _is_held(self, user_id: str, number: int) -> bool:
         """Whether something forbids to erase so many sessions of the user's."""
@@ -848,10 +837,7 @@ class Retainer:
         *,
         since: int | None = None,
     ) -> Erasure | None:
-        """Erase them, unless one was used, or another session began, meanwhile.
-
-        What memory keeps of them is kept before.
-        """
+        """Keep what memory may; erase them, unless one was used or began meanwhile."""
         if self.dry_run:
             return Erasure()
         if since is None and self.policy.lasting:

@@ -343,25 +343,15 @@ def together_of(
     """
     shown = families(shown)
     means, every = means_of(shown), items(shown, user_id)
-    things = [(one.kind, canonical(one.content)) for one in every]
-    named = zip(every, things, strict=True)
+    named = [(one, (one.kind, canonical(one.content))) for one in every]
     gone = {thing for one, thing in named if one.memory_id in forgotten}
-    return Memory(
-        user_id,
-        len(shown),
-        means.get(GENERAL),
-        means,
-        [one for one, thing in zip(every, things, strict=True) if thing not in gone],
-        effort(shown),
-        lifts(shown),
-    )
+    left = [one for one, thing in named if thing not in gone]
+    of = user_id, len(shown), means.get(GENERAL), means
+    return Memory(*of, left, effort(shown), lifts(shown))
 
 
 def _shared(log: EventLog, k: int, now: int) -> Memory:
-    """What the sessions of all users show, each thing by ``k`` of them or more.
-
-    Who opted out is left out, and a user of whom it cannot be told whether they did.
-    """
+    """What sessions of all who did not opt out show, each thing by ``k`` users."""
     users = sorted({info.user_id for info in log.sessions()})
     by_user, forgotten = dict[str, list[Shown]](), dict[str, frozenset[str]]()
     for user_id in users:
@@ -524,10 +514,7 @@ def _of_each(
 
 
 def _of_session(log: EventLog, info: SessionInfo, of: Of) -> Shown:
-    """What one session shows; of a part, or as another classifies it, nothing is kept.
-
-    Nor is anything of a session that is frozen: what is there stays as it is.
-    """
+    """What one session shows; kept, if that is all of it and the session is live."""
     stream = StreamId(info.user_id, info.session_id, MAIN)
     whole = of.classify is None and of.agent is None
     stored = log.load_view(stream, NAME) if whole else None

@@ -253,11 +253,7 @@ class _Walk:
             self._unread = []
 
     def _is_called(self, envelope: Envelope, placed: Place | None) -> bool:
-        """Whether a model was called right before this event.
-
-        Where its request was recorded, that is the call, and the response is not
-        another.
-        """
+        """Whether a model was called before this; a recorded request is the call."""
         if isinstance(envelope.payload, Request):
             asked = envelope.meta.status != ACTIVATED
             self._asked = self._asked or asked

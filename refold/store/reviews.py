@@ -190,10 +190,7 @@ def ask(writer: Writer, head: Head, rules: ReviewRules | None) -> Reviewed:
 
 
 def _watched(log: EventLog, head: Head, rules: ReviewRules) -> Watch:
-    """What the rules know of a session now; where much is new it is kept.
-
-    Of a session that is frozen nothing is: what is there stays as it is.
-    """
+    """What the rules know of a session; kept where much is new and it is not frozen."""
     stream, name = head.state.stream, name_of(rules)
     stored = log.load_view(stream, name) or StoredView(0, 0, {})
     watch = Watch.load(rules, stored.body) if stored.body else Watch(rules)
@@ -208,10 +205,7 @@ def _watched(log: EventLog, head: Head, rules: ReviewRules) -> Watch:
 
 
 def _ask(writer: Writer, stream: StreamId, source: Source) -> int:
-    """The seq of the question; 0 if it was asked meanwhile.
-
-    A bundle that is refused is asked with less of it, then without its events.
-    """
+    """The seq of the question, with less beside it if refused; 0 if asked meanwhile."""
     refused: errors.RefoldError | None = None
     for most in _SMALLER:
         bundle = bundle_of(source, most)

@@ -1303,13 +1303,12 @@ def _too_large(
     wait: bool,
 ) -> errors.ContextTooLarge:
     """What would help a context that is over its window."""
-    given = estimate(handed.extras.dump())
     if not strategy.compacts:
         helps = f"{strategy.name} makes no summaries, turn_window does"
     elif not wait:
         helps = "a summary is written in the background: wait=True waits for it"
     else:
-        prompt = estimate(view.system or "")
+        prompt, given = estimate(view.system or ""), estimate(handed.extras.dump())
         helps = (
             f"its system prompt has about {prompt:,}, what is handed in {given:,}, "
             "and of the rest nothing more may be summarised"

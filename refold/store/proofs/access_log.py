@@ -270,10 +270,7 @@ def _told(audit: AccessTrail, order: Order) -> Iterator[list[Receipt]]:
 
 
 def _failed(access: Access, error: BaseException, spent: int) -> Access:
-    """The access as it failed after ``spent`` nanoseconds; no word of the error.
-
-    Of ours it has the type's name; the name of another's could say anything.
-    """
+    """The access as it failed, after ``spent`` nanoseconds; no word of the error."""
     name = "Unexpected" if isinstance(error, Exception) else "Interrupted"
     if type(error).__module__ == errors.RefoldError.__module__:
         name = type(error).__name__

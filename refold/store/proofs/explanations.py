@@ -369,10 +369,7 @@ class Explainer:
         events: Mapping[int, Envelope],
         derived: Sequence[Envelope],
     ) -> dict[int, Outline]:
-        """The outline that each of these summaries was decided with, by its seq.
-
-        Both streams are folded as they were then: each once, and side by side.
-        """
+        """The outlines with which these summaries were decided, in one walk, by seq."""
         outlines: dict[int, Outline] = {}
         outline = self.strategy.begin()
         main, own = deque(events.values()), deque(derived)
@@ -445,10 +442,7 @@ def _pins(
 def _clocks(
     envelope: Envelope, decided_at: int, events: Mapping[int, Envelope]
 ) -> Iterator[datetime]:
-    """The times at which a summary may have been decided, the likeliest first.
-
-    That is before its text was written; in a rebuild it is the time of the events.
-    """
+    """When a summary may have been decided, the likeliest first; or events' times."""
     took = getattr(envelope.payload, "duration_ms", None) or 0
     yield envelope.ts - timedelta(milliseconds=took)
     for seq in (decided_at, decided_at + 1):

@@ -536,8 +536,7 @@ class _LiveRun:
     def go(self, model: Model) -> tuple[Live, tuple[int, Calls] | None]:
         """Let the model answer until a call has no recorded result.
 
-        Returns what it did, and the first calls that are others than those recorded,
-        with how many answers came before.
+        Also returns the first calls that are others, and how many answers came before.
         """
         answers = results = 0
         first: tuple[int, Calls] | None = None
