@@ -59,6 +59,7 @@ from refold.store.vault import Numbering, Vault, kept_values, unnumbered
 
 APPEND: Final = "session_append_event"
 COMPACTION: Final = "compaction"
+_SIZES: Final = ("tokens_before", "tokens_after")
 MEMORY: Final = "memory_write"
 _OPTIMISTIC: Final = 4
 _EXCLUSIVE: Final = 16
@@ -139,17 +140,11 @@ class Order(NamedTuple):
 def _derived(access: Access, event: Event) -> Access:
     """A compaction as its event tells it, with the seq at which it was decided."""
     if isinstance(event, Summary):
-        took = int((event.duration_ms or 0) * 1000)
-        counts = {
-            "events": event.source_event_count,
-            "tokens_before": event.tokens_before,
-            "tokens_after": event.tokens_after,
-        }
-        return access._replace(
-            seq=event.decided_at_seq,
-            duration_us=access.duration_us + took,
-            counts=counts,
-        )
+        took = access.duration_us + int((event.duration_ms or 0) * 1000)
+        counts = {"events": event.source_event_count}
+        counts |= {name: getattr(event, name) for name in _SIZES}
+        access = access._replace(seq=event.decided_at_seq)
+        return access._replace(duration_us=took, counts=counts)
     if isinstance(event, CompactionNote):
         access = access._replace(seq=event.decided_at_seq)
         if event.phase == "failed":

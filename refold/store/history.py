@@ -42,15 +42,15 @@ def inherited(envelope: Envelope, *, at_seq: int) -> Envelope:
 
     ``at_seq``, where the session was forked, becomes 0; the child's own begin at 1.
     """
-    payload = envelope.payload
+    payload, named = envelope.payload, dict[str, Any]()
     match payload:
         case events.Pin(seqs=seqs):
-            shifted = tuple(seq - at_seq for seq in seqs)
-            payload = payload.model_copy(update={"seqs": shifted})
+            named["seqs"] = tuple(seq - at_seq for seq in seqs)
         case events.Request(through_seq=through):
-            payload = payload.model_copy(update={"through_seq": through - at_seq})
+            named["through_seq"] = through - at_seq
         case events.HumanReview(refers_to=int(seq)):
-            payload = payload.model_copy(update={"refers_to": seq - at_seq})
+            named["refers_to"] = seq - at_seq
+    payload = payload.model_copy(update=named) if named else payload
     update = {"seq": envelope.seq - at_seq, "payload": payload}
     return envelope.model_copy(update=update)
 
@@ -126,20 +126,12 @@ def in_spans(
 ) -> list[Envelope]:
     """The events of ``spans``, which are in order; ``known`` ones are not read."""
     at_hand = {envelope.seq: envelope for envelope in known}
-    missing = [
-        (first, last)
-        for first, last in spans
-        if not all(seq in at_hand for seq in range(first, last + 1))
-    ]
+    wanted = [range(first, last + 1) for first, last in spans]
+    missing = [(s[0], s[-1]) for s in wanted if not all(seq in at_hand for seq in s)]
     if missing:
         read = log.read(stream, spans=missing)
         at_hand |= {envelope.seq: envelope for envelope in read}
-    return [
-        at_hand[seq]
-        for first, last in spans
-        for seq in range(first, last + 1)
-        if seq in at_hand
-    ]
+    return [at_hand[seq] for seqs in wanted for seq in seqs if seq in at_hand]
 
 
 def folded(log: EventLog, stream: StreamId, upto: int | None = None) -> SessionState:

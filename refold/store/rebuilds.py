@@ -190,22 +190,19 @@ class _Walk:
         # When it was judged: the newest seq, and the time in microseconds.
         self._judged, self._unfinished = _left_off(derived)
 
-    def _begin_anew(self) -> None:
-        """Leave behind what was adopted, and all that followed from it."""
-        end, writer = self._derived[-1].seq, self._by.writer
-        head = writer.log.head(self._viewer.stream).seq
-        note = CompactionNote(phase="rebuilt", decided_at_seq=head)
-        if not self._by.dry_run:
-            writer.append(Order(self._stream, (Draft(note),), expected_seq=end))
-        self._begin(writer.log.read(self._stream, after=end))
-
     def go(self) -> Outline:
         """Walk all events there are; returns the outline at the last of them.
 
         Raises StaleSession if others appended to the derived stream meanwhile.
         """
         if any(getattr(one.payload, "adopted", None) for one in self._derived):
-            self._begin_anew()
+            # Leave behind what was adopted, and all that followed from it.
+            end, writer = self._derived[-1].seq, self._by.writer
+            head = writer.log.head(self._viewer.stream).seq
+            note = Draft(CompactionNote(phase="rebuilt", decided_at_seq=head))
+            if not self._by.dry_run:
+                writer.append(Order(self._stream, (note,), expected_seq=end))
+            self._begin(writer.log.read(self._stream, after=end))
         newest: Envelope | None = None
         ended = False
         self._read_derived()

@@ -274,11 +274,8 @@ def _failed(access: Access, error: BaseException, spent: int) -> Access:
     name = "Unexpected" if isinstance(error, Exception) else "Interrupted"
     if type(error).__module__ == errors.RefoldError.__module__:
         name = type(error).__name__
-    return access._replace(
-        duration_us=spent // 1000,
-        status="denied" if isinstance(error, _DENIED) else "error",
-        error=name,
-    )
+    status: Any = "denied" if isinstance(error, _DENIED) else "error"
+    return access._replace(duration_us=spent // 1000, status=status, error=name)
 
 
 def _recorded(method: Callable[..., Any], how: Call) -> Callable[..., Any]:

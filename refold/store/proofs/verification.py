@@ -45,7 +45,6 @@ from refold.domain.session import (
 )
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategies import spec
-from refold.projections.context.strategy import Strategy
 from refold.projections.context.units import spans_of
 from refold.projections.context.view import View
 from refold.redaction import chokepoint
@@ -95,22 +94,18 @@ def _wrong(viewer: Viewer, name: str, stored: StoredView) -> str | None:
         return None
     if strategy.fingerprint != name:
         return "the stored view is of another strategy"
-    if known != _folded(viewer, strategy, stored):
+    # The outline of what the view has read, from the beginning:
+    read = viewer.history.events(upto=stored.through_seq)
+    outline = strategy.read(strategy.begin(), read)
+    derived = viewer.stream._replace(stream=name)
+    if stored.derived_seq:
+        made = viewer.log.read(derived, upto=stored.derived_seq)
+        outline = with_derived(outline, made)
+    if known != Outline.load(outline.dump()):
         return "the stored view is not what the log makes of it: drop it"
     if named_in(strategy, known) != (stored.shows, stored.shows_derived):
         return "the stored view is read with events that it does not show"
     return None
-
-
-def _folded(viewer: Viewer, strategy: Strategy, stored: StoredView) -> Outline:
-    """The outline of what the view has read, from the beginning."""
-    events = viewer.history.events(upto=stored.through_seq)
-    outline = strategy.read(strategy.begin(), events)
-    derived = viewer.stream._replace(stream=strategy.fingerprint)
-    if stored.derived_seq:
-        entries = viewer.log.read(derived, upto=stored.derived_seq)
-        outline = with_derived(outline, entries)
-    return Outline.load(outline.dump())
 
 
 class Superseded:
