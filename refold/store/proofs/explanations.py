@@ -283,7 +283,8 @@ class Explainer:
         outline = self.strategy.judged(outline)
         at = view.at if at is None else at
         events = {event.seq: event for event in self.viewer.history.events(upto=at)}
-        if message is not None and not 1 <= message <= (most := len(view.messages)):
+        most = len(view.messages)
+        if message is not None and not 1 <= message <= most:
             why_not = f"message {message} is not in this context: it has {most}"
             raise errors.InvalidEvent(f"{why_not}, counted from 1")
         log, history = self.viewer.log, self.viewer.history
