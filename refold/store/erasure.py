@@ -841,7 +841,12 @@ class Retainer:
         if self.dry_run:
             return Erasure()
         if since is None and self.policy.lasting:
-            self._keep_extracts(whose, infos)
+            used = self._used(whose.user_id, infos)
+            for info in infos:
+                if info.session_id in (whose.sessions or ()):
+                    at, lasting = used[info.session_id], self.policy.lasting
+                    with suppress(*_NOT_KEPT):
+                        keep_extracts(self.writer, info, lasting, at)
             infos = self.writer.log.sessions(whose.user_id)
         job = eraser.asked(replace(self.asked, whose=whose))
         known = frozenset(info.session_id for info in infos)
@@ -856,14 +861,6 @@ class Retainer:
             if self.progress is not None:
                 self.progress(whose.user_id, name)
         return eraser.run(begun)
-
-    def _keep_extracts(self, whose: Whose, infos: list[SessionInfo]) -> None:
-        used = self._used(whose.user_id, infos)
-        for info in infos:
-            if info.session_id in (whose.sessions or ()):
-                at = used[info.session_id]
-                with suppress(*_NOT_KEPT):
-                    keep_extracts(self.writer, info, self.policy.lasting, at)
 
 
 class Keys:

@@ -337,24 +337,19 @@ class _Walk:
         if self._by.dry_run:  # as far as the walk reads it
             entry = Envelope.imagined(event, known + 1, now, self._stream)
         else:
-            entry = self._kept(event, known, now)
+            writer = self._by.writer
+            rebuilt_at = from_microseconds(writer.clock()).astimezone(UTC)
+            meta = Meta.of({"rebuilt_at": rebuilt_at.isoformat()})
+            draft = Draft(event, ts=now, meta=meta)
+            order = Order(self._stream, (draft,), expected_seq=known)
+            seq = writer.append(order).last_seq
+            (entry,) = writer.log.read(self._stream, after=seq - 1, limit=1)
         if isinstance(event, Summary):
             # What was absorbed is asked for no more: a long session makes thousands.
             gone = set(event.absorbs)
             self._derived = [one for one in self._derived if one.seq not in gone]
             self._derived.append(entry)
         self._take_derived(entry)
-
-    def _kept(
-        self, event: Summary | CompactionNote, known: int, now: datetime
-    ) -> Envelope:
-        writer = self._by.writer
-        rebuilt_at = from_microseconds(writer.clock()).astimezone(UTC)
-        meta = Meta.of({"rebuilt_at": rebuilt_at.isoformat()})
-        draft = Draft(event, ts=now, meta=meta)
-        order = Order(self._stream, (draft,), expected_seq=known)
-        seq = writer.append(order).last_seq
-        return writer.log.read(self._stream, after=seq - 1, limit=1)[0]
 
 
 def _left_off(derived: list[Envelope]) -> tuple[tuple[int, int], bool]:
