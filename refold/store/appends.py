@@ -14,7 +14,8 @@ from threading import Lock
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from refold.domain.access_log import Access, AccessTrail, Status
+from refold.domain import ports
+from refold.domain.access_log import Access, AccessTrail
 from refold.domain.canonical import canonical, encodable
 from refold.domain.envelope import LATER, NO_META, Blob, Draft, Envelope, Meta, Native
 from refold.domain.errors import (
@@ -35,15 +36,6 @@ from refold.domain.events import (
     ToolResult,
 )
 from refold.domain.ids import MAIN, RESERVED, StreamId
-from refold.domain.ports import (
-    Append,
-    Appended,
-    Duplicate,
-    EventLog,
-    Head,
-    Keyed,
-    Outcome,
-)
 from refold.domain.session import SessionState, accepted_next, decide, evolve
 from refold.projections.items import (
     changed_texts,
@@ -67,6 +59,7 @@ from refold.store.vault import Numbering, Vault, kept_values, unnumbered
 
 APPEND: Final = "session_append_event"
 COMPACTION: Final = "compaction"
+_SIZES: Final = ("tokens_before", "tokens_after")
 MEMORY: Final = "memory_write"
 _OPTIMISTIC: Final = 4
 _EXCLUSIVE: Final = 16
@@ -123,8 +116,7 @@ class Order(NamedTuple):
         events = [draft.event for draft in self.drafts]
         access = Access(
             self._called(events[-1]) if events else APPEND,
-            self.stream.user_id,
-            self.stream.session_id,
+            *self.stream[:2],
             self.drafts[0].request_id if events else None,
             receipt.last_seq if receipt else None,
             tuple(dict.fromkeys([event.type for event in events])),
@@ -146,27 +138,17 @@ class Order(NamedTuple):
 
 
 def _derived(access: Access, event: Event) -> Access:
-    """A compaction as its event tells it: how long it took is how long it was written.
-
-    Its seq is that of the session when it was decided.
-    """
+    """A compaction as its event tells it, with the seq at which it was decided."""
     if isinstance(event, Summary):
-        took = int((event.duration_ms or 0) * 1000)
-        counts = {
-            "events": event.source_event_count,
-            "tokens_before": event.tokens_before,
-            "tokens_after": event.tokens_after,
-        }
-        return access._replace(
-            seq=event.decided_at_seq,
-            duration_us=access.duration_us + took,
-            counts=counts,
-        )
+        took = access.duration_us + int((event.duration_ms or 0) * 1000)
+        counts = {"events": event.source_event_count}
+        counts |= {name: getattr(event, name) for name in _SIZES}
+        access = access._replace(seq=event.decided_at_seq)
+        return access._replace(duration_us=took, counts=counts)
     if isinstance(event, CompactionNote):
-        lost = event.phase == "failed"
-        status: Status = "error" if lost else "ok"
-        error = "SummarizerFailed" if lost else None
-        return access._replace(seq=event.decided_at_seq, status=status, error=error)
+        access = access._replace(seq=event.decided_at_seq)
+        if event.phase == "failed":
+            return access._replace(status="error", error="SummarizerFailed")
     return access
 
 
@@ -186,7 +168,7 @@ class Writer:
     vault: keeps in memory what numbered placeholders stand for.
     """
 
-    log: EventLog
+    log: ports.EventLog
     redactor: Redactor
     limits: Limits
     clock: Callable[[], int]
@@ -272,7 +254,7 @@ class Writer:
             return event
         return event.model_copy(update={"call_id": name})
 
-    def append(self, order: Order, *, born: Head | None = None) -> Receipt:
+    def append(self, order: Order, *, born: ports.Head | None = None) -> Receipt:
         """Append all of the order or nothing; durable when it returns.
 
         ``born`` is what a new stream starts from instead of nothing (a fork).
@@ -305,54 +287,49 @@ class Writer:
             request = self._at_hand(order)
             if request is not None:
                 outcome = await _written(self.log, request)
-                if isinstance(outcome, Appended):
+                if isinstance(outcome, ports.Appended):
                     return self.acknowledged(request, outcome)
             return await asyncio.to_thread(self.append, order)
 
-    def request(self, head: Head, order: Order) -> Append:
+    def request(self, head: ports.Head, order: Order) -> ports.Append:
         """The order as the log takes it, on this head.
 
         Raises what ``append`` raises for an order that the head does not allow.
         """
         return self._decided(head, _checked(order), {})
 
-    def acknowledged(self, request: Append, outcome: Appended) -> Receipt:
+    def acknowledged(self, request: ports.Append, outcome: ports.Appended) -> Receipt:
         """The receipt of an append that took effect."""
         head = outcome.head
         self.heads.put(head)
         first = request.base.state.head_seq + 1
         return Receipt(first, head.state.head_seq, head.hash.hex())
 
-    def _at_hand(self, order: Order) -> Append | None:
+    def _at_hand(self, order: Order) -> ports.Append | None:
         """The append on the head that was seen last; None where a thread is needed."""
         order = _checked(order)
         head = self.heads.get(order.stream)
         plain = order.plain and self.redactor.recognizer is None
-        if head is None or not plain or not _light(order):
+        drafts = order.drafts
+        parts = [(one.event, one.meta, one.meta.__pydantic_extra__) for one in drafts]
+        if head is None or not plain or _characters(parts, _LIGHT) >= _LIGHT:
             return None
         try:
             return self._decided(head, order, {})
         except (InvalidEvent, SessionClosed, StaleSession):
             return None  # it may be allowed on the head that is stored
 
-    def _append(self, order: Order, born: Head | None) -> Receipt:
-        made: _Made = (
-            {
-                index: (draft.event, prepared)
-                for index, (draft, prepared) in enumerate(
-                    zip(order.drafts, order.prepared, strict=False)
-                )
-            }
-            if order.prepared
-            else {}
-        )
+    def _append(self, order: Order, born: ports.Head | None) -> Receipt:
+        made: _Made = {}
+        for draft, done in zip(order.drafts, order.prepared, strict=False):
+            made[len(made)] = (draft.event, done)
         asked = order
         for attempt in range(_OPTIMISTIC):
             order, request = self._request(asked, made, born, soon=not attempt)
             outcome = self.log.append(request)
-            if isinstance(outcome, Appended):
+            if isinstance(outcome, ports.Appended):
                 return self.acknowledged(request, outcome)
-            if isinstance(outcome, Duplicate):
+            if isinstance(outcome, ports.Duplicate):
                 return self._confirm(order, made, outcome)
             head = request.base
             self.heads.correct(outcome.head)
@@ -362,51 +339,47 @@ class Writer:
         return self._append_exclusive(asked, made, born)
 
     def _unknown(self, order: Order, *, few: int = 0) -> Order:
-        """The order without what was appended under the key that it has.
+        """The order without what its keys say was appended; raises _AllKnown.
 
-        If its drafts are ``few``, it is not asked whether they were.
-        Of a head it is to be asked after that was read: what others append after it
-        moves it.
-
-        Raises _AllKnown.
+        A head to decide on is read before: what others append after that moves it.
+        If its drafts are ``few``, it is not asked.
         """
         if order.plain:
             return order
         keys = [draft.key for draft in order.drafts if draft.key]
         asked = len(order.drafts) > few
         known = self.log.known(order.stream, keys) if asked else {}
-        left, new = list[Draft](), set[str]()
+        left, seen = list[Draft](), {*known}
         for draft in order.drafts:
-            if draft.key is None or draft.key not in (known.keys() | new):
+            if draft.key is None or draft.key not in seen:
                 left.append(draft)
-            new.add(draft.key or "")
+            seen.add(draft.key or "")
         if not left:
-            ends = [*known.values()]
-            first = min(one.first_seq for one in ends)
-            raise _AllKnown((first, max(one.last_seq for one in ends)))
+            firsts, lasts = zip(*known.values(), strict=True)
+            raise _AllKnown((min(firsts), max(lasts)))
         return order._replace(drafts=tuple(left))
 
     def _append_exclusive(
-        self, order: Order, made: _Made, born: Head | None
+        self, order: Order, made: _Made, born: ports.Head | None
     ) -> Receipt:
-        built: list[Append] = []
+        built: list[ports.Append] = []
 
-        def build(head: Head) -> Append:
+        def build(head: ports.Head) -> ports.Append:
             base = born if born is not None and head.seq == 0 else head
             built.append(self._decided(base, self._unknown(order), made))
             return built[-1]
 
         for _ in range(_EXCLUSIVE):
             outcome = self.log.append_exclusive(order.stream, build)
-            if isinstance(outcome, Appended):
+            if isinstance(outcome, ports.Appended):
                 return self.acknowledged(built[-1], outcome)
-            if isinstance(outcome, Duplicate):
+            if isinstance(outcome, ports.Duplicate):
                 return self._confirm(order, made, outcome)
         raise _stale(order, built[-1].base.seq, self.log.head(order.stream).seq)
 
     def _request(
-        self, asked: Order, made: _Made, born: Head | None, *, soon: bool
-    ) -> tuple[Order, Append]:
+        self, asked: Order, made: _Made, born: ports.Head | None, *, soon: bool
+    ) -> tuple[Order, ports.Append]:
         """Decide on the head at hand; if that says no, on the one that is stored."""
         head = self.heads.get(asked.stream)
         if head is not None:
@@ -423,7 +396,7 @@ class Writer:
         order = self._unknown(asked)
         return order, self._decided(head, order, made)
 
-    def _decided(self, head: Head, order: Order, made: _Made) -> Append:
+    def _decided(self, head: ports.Head, order: Order, made: _Made) -> ports.Append:
         state, now = head.state, self.clock()
         if order.expected_seq not in (None, state.head_seq):
             raise _stale(order, order.expected_seq or 0, state.head_seq)
@@ -432,7 +405,7 @@ class Writer:
             if not order.prepared:
                 made.clear()  # on another head the numbers may be others
             tag = self.numbering(order.stream, order.numbers or state.numbers, now=now)
-        keys: Sequence[Keyed] = ()
+        keys: Sequence[ports.Keyed] = ()
         items: Mapping[int, JsonObject] = {}
         if not order.plain:
             made.clear()  # as another state is, so are the events of an item
@@ -455,7 +428,7 @@ class Writer:
                 after = after._replace(kept=kept)
         if keys:
             keys = [one for one in keys if one.key]
-        return Append(head, after, redacted, now, order.idempotency_key, keys)
+        return ports.Append(head, after, redacted, now, order.idempotency_key, keys)
 
     def item(
         self, native: Native, tag: Tagger, unscanned: Unscanned = "refuse"
@@ -505,13 +478,10 @@ class Writer:
 
     def _seen(
         self, state: SessionState, order: Order, tag: Tagger | None
-    ) -> tuple[Order, list[Keyed], dict[int, JsonObject]]:
-        """The order with the events of its items, which draft has which, and the items.
-
-        An item is redacted first: what its format is shown holds nothing that must go.
-        """
+    ) -> tuple[Order, list[ports.Keyed], dict[int, JsonObject]]:
+        """The order with its items' events, whose they are, and the redacted items."""
         tag = tag or self.tagger(order.stream.user_id)
-        drafts, places = list[Draft](), list[Keyed]()
+        drafts, places = list[Draft](), list[ports.Keyed]()
         items: dict[int, JsonObject] = {}
         for draft in order.drafts:
             new: Sequence[Draft] = [draft]
@@ -523,7 +493,7 @@ class Writer:
                 meta = first.meta.warned("repaired") if item.repaired else first.meta
                 meta = _beside(meta, item.record, payloads, self.limits)
                 new = [replace(first, meta=meta, opaque=opaque), *more]
-            places.append(Keyed(draft.key or "", len(drafts), len(new)))
+            places.append(ports.Keyed(draft.key or "", len(drafts), len(new)))
             for one in new:
                 state = evolve(state, one.event)
             drafts += new
@@ -538,6 +508,7 @@ class Writer:
         tag: Tagger | None,
     ) -> None:
         """Have an item say what its events say, where more was found in these."""
+        user_id, unscanned = order.stream.user_id, order.unscanned
         for index, clean in items.items():
             draft = order.drafts[index]
             native: Any = draft.meta.native
@@ -556,12 +527,9 @@ class Writer:
             if said:
                 again = {**clean, "value": replaced(clean["value"], said)}
                 meta = _beside(draft.meta, again, payloads, self.limits)
+                draft, now = replace(draft, meta=meta), self.clock()
                 redacted[index] = self.redacted(
-                    replace(draft, meta=meta),
-                    user_id=order.stream.user_id,
-                    now=self.clock(),
-                    unscanned=order.unscanned,
-                    tag=tag,
+                    draft, user_id=user_id, now=now, unscanned=unscanned, tag=tag
                 )
 
     def _redacted(
@@ -572,27 +540,21 @@ class Writer:
         now: int,
         tag: Tagger | None = None,
     ) -> list[RedactedEvent]:
-        found = []
+        found, user_id, unscanned = [], order.stream.user_id, order.unscanned
         for index, event in enumerate(events):
             known = made.get(index)
             if known is None or known[0] is not event:
-                draft, user_id = order.drafts[index], order.stream.user_id
+                draft = order.drafts[index]
                 if draft.event is not event:
                     draft = replace(draft, event=event)
-                made[index] = known = (
-                    event,
-                    self.redacted(
-                        draft,
-                        user_id=user_id,
-                        now=now,
-                        unscanned=order.unscanned,
-                        tag=tag,
-                    ),
+                one = self.redacted(
+                    draft, user_id=user_id, now=now, unscanned=unscanned, tag=tag
                 )
+                made[index] = known = (event, one)
             found.append(known[1])
         return found
 
-    def _confirm(self, order: Order, made: _Made, found: Duplicate) -> Receipt:
+    def _confirm(self, order: Order, made: _Made, found: ports.Duplicate) -> Receipt:
         """The receipt of the first use of a key, if the content is the same."""
         first, last = found
         stored = self.log.read(order.stream, after=first - 1, upto=last)
@@ -602,27 +564,24 @@ class Writer:
             known = self.log.head(order.stream).state.numbers
             tag, made = self.numbering(order.stream, known), {}
         redacted = self._redacted(order, made, events, self.clock(), tag)
-        same = len(stored) == len(redacted) and all(
-            superseded(envelope, event.event)
-            or same_event(envelope.payload, event.event)
-            for envelope, event in zip(stored, redacted, strict=True)
-        )
-        if not same:
+        if len(stored) != len(redacted) or not all(
+            superseded(envelope, one.event) or same_event(envelope.payload, one.event)
+            for envelope, one in zip(stored, redacted, strict=True)
+        ):
             session_id = order.stream.session_id
             raise IdempotencyConflict(session_id, first_seq=first, last_seq=last)
         return Receipt(first, last, stored[-1].hash, duplicate=True)
 
 
+# What of an event may be one text instead of many pieces.
+_PARTED: Final = {ToolResult: "content", ToolCall: "arguments", Item: "value"}
 _OFTEN: Final = 8  # times a view says the same: no event of so small an item is large
 
 
 def _typed(
     state: SessionState, draft: Draft, item: JudgedItem, limits: Limits
 ) -> list[Seen]:
-    """The events of an item, as its format sees it and the session takes them.
-
-    It is an event of its own if it has none, or one that is none here.
-    """
+    """The events that its format sees in an item; one of its own if there is none."""
     native: Any = draft.native
     kind, value = native.kind, item.record["value"]
     found: list[Seen] = []
@@ -672,16 +631,11 @@ def _within(event: Event, limits: Limits, item: JudgedItem) -> Event:
 
 def as_text(event: Event) -> Event | None:
     """The event with what it holds in one text, which a blob can take; None if none."""
-    match event:
-        case ToolResult(content=list() | dict() as content):
-            update = {"content": canonical(content).decode()}
-        case ToolCall(arguments=dict() as arguments):
-            update = {"arguments": canonical(arguments).decode()}
-        case Item(value=list() | dict() as value):
-            update = {"value": canonical(value).decode()}
-        case _:
-            return None
-    return event.model_copy(update=update)
+    for kind, name in _PARTED.items():
+        held = getattr(event, name, None) if isinstance(event, kind) else None
+        if isinstance(held, list | dict):
+            return event.model_copy(update={name: canonical(held).decode()})
+    return None
 
 
 def _beside(
@@ -718,19 +672,16 @@ def _checked(order: Order) -> Order:
             raise InvalidEvent("redaction_applied is recorded by store.reredact alone")
         if draft.native or draft.key or draft.event is LATER:
             order = order._replace(plain=False)
-            _check_keyed(order, draft)
+            if order.idempotency_key is not None:
+                why = "give drafts keys, or all of the append one: not both"
+                raise InvalidEvent(why)
+            if draft.event is LATER and draft.native is None:
+                raise InvalidEvent("a draft is of an event, or of a native item")
+            if draft.key is not None and not encodable(draft.key):
+                raise InvalidEvent("a key must be text without half of a pair")
     if order.idempotency_key is not None and not encodable(order.idempotency_key):
         raise InvalidEvent("an idempotency_key must be text without half of a pair")
     return order
-
-
-def _check_keyed(order: Order, draft: Draft) -> None:
-    if order.idempotency_key is not None:
-        raise InvalidEvent("give drafts keys, or all of the append one: not both")
-    if draft.event is LATER and draft.native is None:
-        raise InvalidEvent("a draft is of an event, or of a native item")
-    if draft.key is not None and not encodable(draft.key):
-        raise InvalidEvent("a key must be text without half of a pair")
 
 
 def same_event(stored: Event, other: Event) -> bool:
@@ -755,7 +706,7 @@ class Heads:
     """The heads this process saw last; the log's compare-and-set keeps them honest."""
 
     def __init__(self) -> None:
-        self._heads: OrderedDict[StreamId, Head] = OrderedDict()
+        self._heads: OrderedDict[StreamId, ports.Head] = OrderedDict()
         self._lock = Lock()
         self._waiting: dict[StreamId, list[Callable[[], object]]] = {}
 
@@ -772,18 +723,18 @@ class Heads:
                 if not self._waiting[stream]:
                     del self._waiting[stream]
 
-    def get(self, stream: StreamId) -> Head | None:
+    def get(self, stream: StreamId) -> ports.Head | None:
         """The head that was seen last, if it was an existing stream's."""
         head = self._heads.get(stream)  # one step, which nothing can come between
         return head if head is not None and head.state.head_seq else None
 
-    def correct(self, head: Head) -> None:
+    def correct(self, head: ports.Head) -> None:
         """Remember ``head``, which was just read: whatever was known is wrong."""
         with self._lock:
             self._heads.pop(head.state.stream, None)
         self.put(head)
 
-    def put(self, head: Head) -> None:
+    def put(self, head: ports.Head) -> None:
         """Remember ``head``, unless a newer one is known."""
         stream = head.state.stream
         with self._lock:
@@ -832,12 +783,12 @@ def _draft(given: object, beside: _Beside) -> Draft:
     return draft
 
 
-async def _written(log: EventLog, request: Append) -> Outcome | None:
+async def _written(log: ports.EventLog, request: ports.Append) -> ports.Outcome | None:
     """What became of it; None if it is not written in another thread."""
     loop = asyncio.get_running_loop()
-    written: asyncio.Future[Outcome] = loop.create_future()
+    written: asyncio.Future[ports.Outcome] = loop.create_future()
 
-    def settle(outcome: Outcome | Exception) -> None:
+    def settle(outcome: ports.Outcome | Exception) -> None:
         if written.done():
             return
         if isinstance(outcome, Exception):
@@ -845,32 +796,20 @@ async def _written(log: EventLog, request: Append) -> Outcome | None:
         else:
             written.set_result(outcome)
 
-    def done(outcome: Outcome | Exception) -> None:
+    def done(outcome: ports.Outcome | Exception) -> None:
         with suppress(RuntimeError):  # the loop was closed: nobody waits any more
             loop.call_soon_threadsafe(settle, outcome)
 
     return await written if log.append_soon(request, done) else None
 
 
-def _light(order: Order) -> bool:
-    drafts = order.drafts
-    parts = [(one.event, one.meta, one.meta.__pydantic_extra__) for one in drafts]
-    return _characters(parts, _LIGHT) < _LIGHT
-
-
 def _characters(value: Any, most: int) -> int:
     """About how many there are in ``value``, counted no further than ``most``."""
     if isinstance(value, str):
         return len(value)
-    parts: Iterable[Any] = ()
-    if isinstance(value, dict):
-        parts = value.values()
-    elif isinstance(value, list | tuple):
-        parts = value
-    elif hasattr(value, "__dict__"):
-        parts = value.__dict__.values()
+    parts = value if isinstance(value, dict) else getattr(value, "__dict__", {})
     total = 1
-    for part in parts:
+    for part in value if isinstance(value, list | tuple) else parts.values():
         if total > most:
             break
         total += _characters(part, most - total)

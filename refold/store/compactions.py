@@ -18,32 +18,14 @@ from threading import Condition, Event as Signal, Thread
 from typing import Any, Final, Literal, Self, TypeAlias, get_args
 from uuid import uuid4
 
+from refold.domain import events
 from refold.domain.envelope import Draft, Envelope, from_microseconds
 from refold.domain.errors import InvalidConfiguration, RefoldError, StaleSession
-from refold.domain.events import (
-    Adopted,
-    AgentResponse,
-    CompactionNote,
-    Event,
-    Final as Ending,
-    Summary,
-)
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.model import quiet
 from refold.domain.ports import Leases
+from refold.projections.context import compaction
 from refold.projections.context.abridged import Abridged
-from refold.projections.context.compaction import (
-    Compaction,
-    Source,
-    Summarizer,
-    Written,
-    adoptable,
-    held_back,
-    merged,
-    retry_at,
-    summary_of,
-    supposed,
-)
 from refold.projections.context.outline import Outline, begins_anew, standing
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy, why_failed, write, wrote
@@ -58,7 +40,7 @@ _MOST_CALLS: Final = 12
 _RENEWALS: Final = 3  # in the time of one lease, so that one may fail
 
 log = logging.getLogger("refold")
-_Written: TypeAlias = tuple[Envelope, Summary]
+_Written: TypeAlias = tuple[Envelope, events.Summary]
 Automatic: TypeAlias = Literal["off", "background", "wait"]
 
 
@@ -135,7 +117,7 @@ class Compactor:
     writer: Writer
     viewer: Viewer
     strategy: Strategy
-    summarizer: Summarizer
+    summarizer: compaction.Summarizer
     lease_sec: float = LEASE_SEC
 
     def step(self) -> Envelope | None:
@@ -149,9 +131,8 @@ class Compactor:
         if not self._costs:
             return self._check()
         first: Envelope | None = None
-        leases, clock = self.writer.log.leases, self.writer.clock
         while self.is_due(self.viewer.current(self.strategy)):
-            lease = Hold.take(leases, self._derived, clock=clock, sec=self.lease_sec)
+            lease = self._lease()
             if lease is None:
                 break
             with lease:
@@ -160,6 +141,10 @@ class Compactor:
             if not lease.asked:
                 break
         return first
+
+    def _lease(self) -> Hold | None:
+        leases, clock = self.writer.log.leases, self.writer.clock
+        return Hold.take(leases, self._derived, clock=clock, sec=self.lease_sec)
 
     def catch_up(self, outline: Outline) -> Outline:
         """Do all that is due, in one walk; the outline after it.
@@ -177,13 +162,14 @@ class Compactor:
                 outline = self._and_new(outline)
                 decision = self.strategy.decide(outline, self._now())
             return outline
-        leases, clock = self.writer.log.leases, self.writer.clock
-        lease = Hold.take(leases, self._derived, clock=clock, sec=self.lease_sec)
-        if lease is None:
+        if (lease := self._lease()) is None:
             return outline
         with lease:
             outline, _ = self._adopt(self.viewer.current(self.strategy))
-            decisions = self._decided(outline)
+            found, planned = self._planned(outline)
+            # Without what would be absorbed of it.
+            stay = [live.seq for live in planned.summaries if live.seq in found]
+            decisions = [compaction.merged(found, one) for one in stay][:_MOST_CALLS]
             if len(decisions) > 1:
                 log.info("%d summaries are written to catch up", len(decisions))
             for decision in decisions:
@@ -209,10 +195,8 @@ class Compactor:
         decision = self.strategy.press(outline, over, window // 2)
         if decision is None:
             return None
-        leases, clock, lease = self.writer.log.leases, self.writer.clock, None
-        if self._costs and not held_back(outline, self._now()):
-            lease = Hold.take(leases, self._derived, clock=clock, sec=self.lease_sec)
-        if lease is not None:
+        asks = self._costs and not compaction.held_back(outline, self._now())
+        if asks and (lease := self._lease()) is not None:
             with lease:
                 if self._carry_out(outline, decision, short=True) is not None:
                     return self._and_new(outline)
@@ -233,37 +217,30 @@ class Compactor:
         outline, now = self.viewer.current(self.strategy), self._now()
         if self.is_due(outline):
             return now
-        times = (
-            self.strategy.due_at(outline, now),
-            retry_at(outline),
-            retry_at(outline.layers),
-        )
+        again = compaction.retry_at(outline), compaction.retry_at(outline.layers)
+        times = (self.strategy.due_at(outline, now), *again)
         return min((time for time in times if time is not None), default=None)
 
     def waits_for(self) -> str:
         """Why nothing is due, and when something may be, for people."""
         outline, at = self.viewer.current(self.strategy), self.due_at()
         when = f"{at:%Y-%m-%d %H:%M:%S} UTC" if at and at > self._now() else ""
-        if held_back(outline, self._now()):
+        if compaction.held_back(outline, self._now()):
             return f"the last attempt failed; the next may be made at {when}"
         waits = self.strategy.waits_for(outline)
         return f"{waits}, or at {when}" if when else waits
 
-    def _decided(self, outline: Outline) -> list[Compaction]:
-        """What is due, one after the other, without what would be absorbed of it."""
-        found, outline = self._planned(outline)
-        stay = [live.seq for live in outline.summaries if live.seq in found]
-        return [merged(found, one) for one in stay][:_MOST_CALLS]
-
-    def _planned(self, outline: Outline) -> tuple[dict[int, Compaction], Outline]:
+    def _planned(
+        self, outline: Outline
+    ) -> tuple[dict[int, compaction.Compaction], Outline]:
         """All that is due, by the seq that it would get, and the outline after it."""
-        found: dict[int, Compaction] = {}
+        found: dict[int, compaction.Compaction] = {}
         now, seq = self._now(), outline.derived_seq
         decision = self.strategy.decide(outline, now)
         while decision is not None and decision.kind == "session":
             seq += 1
             found[seq] = decision
-            outline = supposed(outline, seq, decision)
+            outline = compaction.supposed(outline, seq, decision)
             decision = self.strategy.decide(outline, now)
         return found, outline
 
@@ -275,10 +252,7 @@ class Compactor:
         return with_derived(outline, new)
 
     def _adopt(self, outline: Outline) -> tuple[Outline, Envelope | None]:
-        """Do what is due with summaries that are there, as far as any fit.
-
-        Returns the outline after it, and the first of them.
-        """
+        """The outline after all that is due and there already, and the first of it."""
         first = None
         due = self.strategy.decide(outline, self._now())
         there = self._there() if due is not None and due.kind == "session" else []
@@ -296,16 +270,16 @@ class Compactor:
         return outline, first
 
     def _fitting(
-        self, outline: Outline, due: Compaction, there: Sequence[_Written]
-    ) -> Summary | None:
+        self, outline: Outline, due: compaction.Compaction, there: Sequence[_Written]
+    ) -> events.Summary | None:
         """The summary that stands for most of what is due, as this strategy's own."""
         judged = self.strategy.judged(outline)
         for entry, summary in there:
-            fits = adoptable(judged, due, summary)
+            fits = compaction.adoptable(judged, due, summary)
             if fits is None or not self.viewer.source_matches(entry):
                 continue
             with suppress(RefoldError):
-                return uncut(self.writer.log, entry, Summary).model_copy(
+                return uncut(self.writer.log, entry, events.Summary).model_copy(
                     update={
                         "strategy": self.strategy.ref,
                         "decided_at_seq": fits.decided_at_seq,
@@ -314,16 +288,13 @@ class Compactor:
                         "tokens_before": fits.tokens_before,
                         "usage": None,  # it was paid once
                         "duration_ms": None,
-                        "adopted": Adopted(stream=entry.stream, seq=entry.seq),
+                        "adopted": events.Adopted(stream=entry.stream, seq=entry.seq),
                     }
                 )
         return None
 
     def _there(self) -> list[_Written]:
-        """What may be adopted, that which reaches furthest first.
-
-        Nothing where this stream has a summary of its own: it goes on as it began.
-        """
+        """What may be adopted, the furthest first; none beside summaries of its own."""
         stream, own = self.viewer.stream, (MAIN, self.strategy.fingerprint)
         names = self.writer.log.streams(stream.user_id, stream.session_id)
         others = [name for name in names if name not in own]
@@ -345,15 +316,15 @@ class Compactor:
         return [
             (entry, one)
             for entry in ([] if retired else entries)
-            if isinstance(one := entry.payload, Summary)
+            if isinstance(one := entry.payload, events.Summary)
             and (one.kind, one.adopted) == ("session", None)
             and wrote(mine, self.summarizer, one.summarizer)
         ]
 
-    def _newest(self, stream: StreamId) -> Summary | None:
+    def _newest(self, stream: StreamId) -> events.Summary | None:
         found = self.writer.log.read(stream, types=("summary",), limit=1, newest=True)
         summary = found[0].payload if found else None
-        return summary if isinstance(summary, Summary) else None
+        return summary if isinstance(summary, events.Summary) else None
 
     def _entry(self, seq: int) -> Envelope:
         return self.writer.log.read(self._derived, after=seq - 1, limit=1)[0]
@@ -376,7 +347,7 @@ class Compactor:
         return first
 
     def _carry_out(
-        self, outline: Outline, decision: Compaction, *, short: bool = False
+        self, outline: Outline, decision: compaction.Compaction, *, short: bool = False
     ) -> Envelope | None:
         source = self.viewer.source(self._derived, decision)
         started = self.writer.clock()
@@ -385,15 +356,11 @@ class Compactor:
             if begun is None:
                 return None
             outline = outline._replace(derived_seq=begun)
+        target = decision.target_tokens
         try:
-            target = decision.target_tokens
-            written = write(
-                self.strategy,
-                self.summarizer,
-                source,
-                target_tokens=target,
-                most_chars=4 * target if short else None,
-            )
+            made = self.strategy, self.summarizer, source
+            most = 4 * target if short else None
+            written = write(*made, target_tokens=target, most_chars=most)
         except Exception as error:
             why = why_failed(error)
             log.warning("a compaction failed, the context stays as it was: %s", why)
@@ -404,10 +371,14 @@ class Compactor:
         return None if seq is None else self._entry(seq)
 
     def summary(
-        self, decision: Compaction, source: Source, written: Written, started: int
-    ) -> Summary:
+        self,
+        decision: compaction.Compaction,
+        source: compaction.Source,
+        written: compaction.Written,
+        started: int,
+    ) -> events.Summary:
         """The event of what was written; ``started`` is when the work began."""
-        return summary_of(
+        return compaction.summary_of(
             decision,
             source,
             written,
@@ -416,7 +387,7 @@ class Compactor:
             duration_ms=(self.writer.clock() - started) / 1000,
         )
 
-    def _append(self, outline: Outline, event: Event) -> int | None:
+    def _append(self, outline: Outline, event: events.Event) -> int | None:
         """Its seq in the derived stream; None if that has moved since ``outline``."""
         order = Order(self._derived, (Draft(event),), expected_seq=outline.derived_seq)
         try:
@@ -440,20 +411,15 @@ class Compactor:
 def note_of(
     phase: Literal["started", "failed"],
     outline: Outline,
-    decision: Compaction,
+    decision: compaction.Compaction,
     why: str = "",
-) -> CompactionNote:
+) -> events.CompactionNote:
     """The note that an attempt began, or how it failed; those since a success count."""
     before = outline if decision.kind == "session" else outline.layers
-    return CompactionNote(
-        phase=phase,
-        why=why,
-        first_seq=decision.first_seq,
-        last_seq=decision.last_seq,
-        decided_at_seq=decision.decided_at_seq,
-        attempt=before.failures + 1,
-        kind=decision.kind,
-    )
+    same = ("first_seq", "last_seq", "decided_at_seq", "kind")
+    told = {name: getattr(decision, name) for name in same}
+    attempt = before.failures + 1
+    return events.CompactionNote(phase=phase, why=why, attempt=attempt, **told)
 
 
 class Background:
@@ -480,10 +446,8 @@ class Background:
         if self._pid != os.getpid():  # a fork has none of its parent's threads
             self._begin()
         with self._changed:
-            if self._closed:
-                return False
-            if name in self._waiting:
-                return True
+            if self._closed or name in self._waiting:
+                return not self._closed
             if name in self._running:
                 self._running[name] = True
                 return True
@@ -557,7 +521,7 @@ class Upkeep:
 
     automatic: Automatic = "off"
     remember: Automatic = "off"
-    summarizer: Summarizer | None = None
+    summarizer: compaction.Summarizer | None = None
     background: Background = field(default_factory=Background)
     # Whether an append sets off anything.
     is_due: bool = field(init=False, default=False)
@@ -570,22 +534,25 @@ class Upkeep:
         due = self.automatic != "off" or self.remember != "off"
         object.__setattr__(self, "is_due", due)
 
-    def appended(self, last: Event, name: Hashable, compact: Callable[[], Any]) -> None:
+    def appended(
+        self, last: events.Event, name: Hashable, compact: Callable[[], Any]
+    ) -> None:
         """Compact as configured if ``last`` may have ended a turn; never raises.
 
         It is in the log by now: what fails here is logged.
         """
         # The agent has had its say.
-        if self.automatic != "off" and isinstance(last, AgentResponse | Ending):
+        if self.automatic != "off" and isinstance(
+            last, events.AgentResponse | events.Final
+        ):
             self._do(self.automatic, name, compact)
 
     def learned(
         self, drafts: Sequence[Draft], name: Hashable, learn: Callable[[], Any]
     ) -> None:
         """Make memory anew as configured if these may say more; never raises."""
-        if self.remember != "off" and any(
-            may_trigger(draft.event, draft.meta) for draft in drafts
-        ):
+        more = any(may_trigger(draft.event, draft.meta) for draft in drafts)
+        if self.remember != "off" and more:
             self._do(self.remember, ("memory", name), learn)
 
     def _do(self, how: Automatic, name: Hashable, work: Callable[[], Any]) -> None:

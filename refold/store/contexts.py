@@ -71,11 +71,9 @@ def take(writer: Writer, user_id: str, given: HandedIn) -> Handed:
         clean, _ = writer.redactor.value(sections, tag=writer.tagger(user_id))
     except RedactionError as error:
         raise errors.RedactionFailed("request", reason=str(error)) from None
-    texts = {
-        # A number in what comes from elsewhere is of another session.
-        name: str(text) if name == "state" else foreign(str(text))
-        for name, text in clean["handed"].items()
-    }
+    texts = {name: str(text) for name, text in clean["handed"].items()}
+    # A number in what comes from elsewhere is of another session.
+    texts |= {name: foreign(text) for name, text in texts.items() if name != "state"}
     try:
         kept = Extras.load(texts, extras.window_tokens)
     except ValueError:
@@ -162,8 +160,7 @@ class Viewer:
     ) -> Handed:
         """With what the user's other sessions say in the strategy's memory layers.
 
-        As the last request had it until the session is compacted, so that a prompt
-        begins as before; what was erased since, or the user opted out of, is not said.
+        As the last request had it until the session is compacted: a prompt stays.
         """
         wanted = strategy.manner.layers
         if wanted is None or not (wanted.user or wanted.scope or wanted.notes):
@@ -179,10 +176,7 @@ class Viewer:
     def caught_up(
         self, strategy: Strategy, standing: ports.Standing | None = None
     ) -> tuple[Outline, bool]:
-        """The outline at the head, which is stored; and whether it moved by this.
-
-        ``standing`` is what was read for it already.
-        """
+        """As ``current``, which is stored; and whether it moved by this."""
         standing = standing or self.log.standing(self.stream, strategy.fingerprint)
         outline = self.current(strategy, standing)
         return outline, self._store(strategy, outline, standing.view)
@@ -198,22 +192,19 @@ class Viewer:
         self, strategy: Strategy, outline: Outline, stored: ports.StoredView | None
     ) -> bool:
         known = (stored.through_seq, stored.derived_seq) if stored else (0, 0)
-        if known == (outline.through_seq, outline.derived_seq):
+        place = outline.through_seq, outline.derived_seq
+        if known == place:
             return False
-        body: JsonObject = {
-            "outline": outline.dump(),
-            "strategy": strategy.ref.model_dump(mode="json"),
-        }
-        shows = named_in(strategy, outline)
-        view = ports.StoredView(outline.through_seq, outline.derived_seq, body, *shows)
+        ref = strategy.ref.model_dump(mode="json")
+        body: JsonObject = {"outline": outline.dump(), "strategy": ref}
+        view = ports.StoredView(*place, body, *named_in(strategy, outline))
         name = strategy.fingerprint
         return self.log.save_view(self.stream, name, view, replaces=known[0])
 
     def at(self, strategy: Strategy, seq: int, as_: As) -> Outline:
         """The outline as it was at ``seq``, with the summaries that counted then."""
-        sent = None
-        if as_ == "sent":
-            sent = self.sent(upto=seq, fingerprint=strategy.fingerprint)
+        named = strategy.fingerprint
+        sent = self.sent(upto=seq, fingerprint=named) if as_ == "sent" else None
 
         def counts(entry: Envelope) -> bool:
             made = entry.payload
@@ -241,11 +232,12 @@ class Viewer:
             self.stream, upto=upto, types=("request",), limit=1, newest=True
         ):
             (envelope,) = found
-            request = envelope.payload
-            if isinstance(request, Request) and (
-                fingerprint in (None, request.strategy.fingerprint)
-            ):
-                return envelope, request
+            match envelope.payload:
+                case Request(strategy=ref) as request if fingerprint in (
+                    None,
+                    ref.fingerprint,
+                ):
+                    return envelope, request
             upto = envelope.seq - 1
         return None
 
@@ -306,15 +298,12 @@ class Viewer:
                 and self.source_matches(one)
                 for one in self.log.read(stream, spans=[(place.seq, place.seq)])
             )
-        compaction = Compaction.of(
-            summary, reader=composite.reader_of(summary.strategy)
-        )
+        reader = composite.reader_of(summary.strategy)
+        compaction = Compaction.of(summary, reader=reader)
         stream = self.stream._replace(stream=envelope.stream)
-        try:
-            source = self.source(stream, compaction)
-        except ValueError:
-            return False
-        return source.digest == summary.source_digest
+        with suppress(ValueError):
+            return self.source(stream, compaction).digest == summary.source_digest
+        return False
 
     def source(self, derived: StreamId, compaction: Compaction) -> Source:
         """What a compaction summarises: what it absorbs, and the events that are new.
@@ -376,9 +365,9 @@ class RequestedViews:
         outline = self._outlines.get(strategy.fingerprint, strategy.begin())
         if outline.through_seq > through or outline.derived_seq > upto:
             outline = strategy.begin()
-        entries: list[Envelope] = []
-        if upto > outline.derived_seq:
-            entries = viewer.log.read(derived, after=outline.derived_seq, upto=upto)
+        known = outline.derived_seq
+        new = upto > known
+        entries = viewer.log.read(derived, after=known, upto=upto) if new else []
         if outline.derived_seq and any(map(begins_anew, entries)):
             outline = strategy.begin()
         after = outline.through_seq if outline.events else None
@@ -449,8 +438,7 @@ class Settings:
             table = self.read_toml(Path(given[1:]))
             if "history_summary_params" not in table:
                 return spec.parse(table)
-            made = from_params(table)
-            if made is None:
+            if (made := from_params(table)) is None:
                 raise errors.UnknownStrategy("its file switches history_summary off")
             return made
         steps = spec.split(given)
@@ -477,6 +465,11 @@ def lagging(
     while len(page) == ports.PAGE:
         page = log.lagging(scope, by=by, limit=ports.PAGE, after=page[-1].place)
         yield from page
+
+
+def bring_all_up(log: ports.EventLog, scope: ports.Scope) -> int:
+    """Store the views that are behind as of now; how many moved."""
+    return sum(bring_up(log, view.place) for view in lagging(log, scope))
 
 
 def bring_up(log: ports.EventLog, place: ports.Place) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -49,10 +50,16 @@ _TRIES: Final = 3
 _NAMES: Final = 20  # of sessions that are looked for in files, beside the user
 _TELLING: Final = 6
 _HIDDEN: Final = "[REDACTED:USER_ID]"
+# What the certificate of an erasure says as its job has it.
+_CERTIFIED: Final = (
+    *("sessions", "requested_at", "unreadable_at", "reason", "operator", "counts"),
+    *("keys", "leaves", "key_backups_until"),
+)
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 Progress = Callable[[str, int, int], None]
 REASON: Final = "retention"
 _AT_ONCE: Final = 500  # sessions of one erasure
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @quiet
@@ -106,9 +113,8 @@ class Ask:
         for name in ("grace", "key_backups"):
             span = getattr(self, name)
             if span is not None and not timedelta(0) <= span <= LONGEST:
-                raise errors.InvalidConfiguration(
-                    f"{name} must be from 0 to 999999 days"
-                )
+                why = f"{name} must be from 0 to 999999 days"
+                raise errors.InvalidConfiguration(why)
 
 
 class Retained(NamedTuple):
@@ -184,14 +190,11 @@ class Erasures:
         Raises NotErased if there is none.
         """
         eraser, signed = Eraser(self.writer), None
-        whose = whose_of(user_id, None)
+        said = eraser.said(whose_of(user_id, None), reason, operator)
+        told = {"restored_for": said["reason"], "restored_by": said["operator"]}
         for job in self.writer.log.erasures.jobs(user_id):
             if job.stage in ("held", "restoring"):
-                said = {
-                    "restored_for": eraser.redacted(reason, whose),
-                    "restored_by": eraser.redacted(operator, whose),
-                }
-                job = replace(job, facts={**job.facts, **said})
+                job = replace(job, facts={**job.facts, **told})
                 signed = eraser.restored(job) or signed
         if signed is None:
             raise errors.NotErased("that user has no erasure that can be undone")
@@ -214,23 +217,17 @@ class Erasures:
         It keeps an erasure from beginning, not one that is under way.
         """
         ids.check_id("user_id", user_id)
-        _check_hold(name)
         self.writer.log.erasures.refuse_erased(user_id)
-        eraser = Eraser(self.writer)
-        said = eraser.redacted(reason, whose_of(user_id, None))
-        name = self._name(user_id, name)
-        hold = LegalHold(name, said, self.writer.clock())
+        hold = self._hold(user_id, self._name(user_id, name), reason)
         if not self.writer.log.erasures.hold(user_id, hold):
             return None
-        return self._said("legal hold", user_id, reason, operator, hold=name)
+        return self._said("legal hold", user_id, reason, operator, hold=hold.name)
 
     def release(
         self, user_id: str, name: str, reason: str, *, operator: str = ""
     ) -> Signed:
         """End a legal hold.  Raises NotErased if there is none of that name."""
-        _check_hold(name)
-        ids.check_id("user_id", user_id)
-        name = self._name(user_id, name)
+        name = self._name(ids.check_id("user_id", user_id), name)
         if not self.writer.log.erasures.release(user_id, name):
             raise errors.NotErased(f"there is no legal hold {name!r} on that user")
         return self._said("legal hold released", user_id, reason, operator, hold=name)
@@ -256,9 +253,7 @@ class Erasures:
 
         Raises Erased.
         """
-        ids.check_id("user_id", user_id)
-        said = Eraser(self.writer).redacted(reason, Whose(user_id))
-        freeze = LegalHold(FREEZE, said, self.writer.clock())
+        freeze = self._hold(ids.check_id("user_id", user_id), FREEZE, reason)
         if not self.writer.log.retention.freeze(user_id, freeze):
             return None
         return self._said("frozen", user_id, reason, operator)
@@ -274,8 +269,7 @@ class Erasures:
 
     def is_frozen(self, user_id: str) -> bool:
         """Whether the user is frozen at present."""
-        holds = self.writer.log.erasures.holds(ids.check_id("user_id", user_id))
-        return any(hold.name == FREEZE for hold in holds)
+        return any(hold.name == FREEZE for hold in self.holds(user_id))
 
     def retain(
         self,
@@ -305,7 +299,15 @@ class Erasures:
 
     def _name(self, user_id: str, given: str) -> str:
         """The name of a hold as it is kept: another, if something is found in it."""
+        if given == FREEZE:
+            raise errors.InvalidEvent(
+                f"{given!r} names no legal hold: store.erasures.freeze and unfreeze"
+            )
         return self.writer.recorded_id(user_id, ids.check_id("name", given))
+
+    def _hold(self, user_id: str, name: str, reason: str) -> LegalHold:
+        said = Eraser(self.writer).redacted(reason, Whose(user_id))
+        return LegalHold(name, said, self.writer.clock())
 
     def _said(
         self,
@@ -319,28 +321,12 @@ class Erasures:
     ) -> Signed:
         """Sign and keep that something was done; why and by whom goes with the user."""
         eraser, whose = Eraser(self.writer), whose_of(user_id, None)
-        now = self.writer.clock()
-        statement = {
-            **eraser.statement(act, str(uuid4()), whose, os.urandom(SALT)),
-            "completed_at": timestamp(now),
-            **facts,
-        }
-        said: dict[str, Any] = {
-            "reason": eraser.redacted(reason, whose),
-            "operator": eraser.redacted(operator, whose),
-            **({} if hold is None else {"hold": hold}),
-        }
-        certify = eraser.erasures.certify
-        signed = certify(None, user_id, statement, now=now, said=said)
+        said = eraser.said(whose, reason, operator)
+        if hold is not None:
+            said["hold"] = hold
+        signed = eraser.certify(act, whose, os.urandom(SALT), said=said, **facts)
         assert signed is not None  # noqa: S101  # there is no job that others could end
         return signed
-
-
-def _check_hold(name: str) -> None:
-    if name == FREEZE:
-        raise errors.InvalidEvent(
-            f"{name!r} names no legal hold: store.erasures.freeze and unfreeze"
-        )
 
 
 def whose_of(user_id: str, session_id: str | None) -> Whose:
@@ -375,19 +361,17 @@ class Eraser:
         """What would be deleted; nothing is changed."""
         whose = self._with_forks(whose)
         found = self.writer.log.sessions(whose.user_id)
-        names = [i.session_id for i in found if i.session_id in (whose.sessions or ())]
-        if whose.sessions is None:
-            names = [info.session_id for info in found]
+        every = [info.session_id for info in found]
+        names = [one for one in every if one in (whose.sessions or every)]
         holds = [hold.name for hold in self.erasures.holds(whose.user_id)]
         exports = self._exports(whose)
         return ErasurePlan(names, self.erasures.left(whose), holds, exports)
 
     def _exports(self, whose: Whose) -> list[JsonObject] | None:
         """The datasets with rows of these; None if that cannot be read."""
-        try:
+        with suppress(errors.RefoldError):
             return datasets(self.writer.log, whose)
-        except errors.RefoldError:
-            return None
+        return None
 
     def erase(self, ask: Ask) -> Erasure:
         """Do all of it, or what is left of it."""
@@ -404,6 +388,7 @@ class Eraser:
         if job is None:
             try:
                 self._refuse_erased(ask.whose)
+                self._refuse_absent(ask)
             except errors.Erased:
                 # A backup of the database may have come back since.
                 if not any(self.erasures.left(ask.whose).values()):
@@ -411,8 +396,6 @@ class Eraser:
                     if not kept:
                         return self._erased_before(ask)
                     ask = replace(ask, whose=ask.whose._replace(sessions=kept))
-            else:
-                self._refuse_absent(ask)
             whose = self._with_forks(ask.whose)
             job = self.erasures.begin(self.asked(replace(ask, whose=whose)))
             # From now on a dataset in the making is refused: see check_dataset.
@@ -454,23 +437,22 @@ class Eraser:
         """Nothing is left to do but to clean up behind a run that was cut off."""
         signed = self.erasures.certificates(ask.whose.user_id)
         acts = [one for one in signed if one.statement["act"] == "erased"]
-        whole = ask.whose.sessions is None
-        last = acts[-1] if acts and whole else None
+        last = acts[-1] if acts and ask.whose.sessions is None else None
         return self._searched(ask.whose, Erasure(last, already=True), [], ask.vacuum)
 
     def asked(self, ask: Ask) -> Job:
         """The job of it; nothing is kept of it yet."""
         now, whose = self.writer.clock(), ask.whose
         facts: dict[str, Any] = {
-            "reason": self.redacted(ask.reason, whose),
-            "operator": self.redacted(ask.operator, whose),
+            **self.said(whose, ask.reason, ask.operator),
             "requested_at": timestamp(now),
-            "key_backups_until": None
-            if ask.key_backups is None
-            else timestamp(now + _microseconds(ask.key_backups)),
+            "key_backups_until": None,
             "tree_before": self.erasures.tree_head(),
         }
-        due_at = None if ask.grace is None else now + _microseconds(ask.grace)
+        if ask.key_backups is not None:
+            until = now + ask.key_backups // _MICROSECOND
+            facts["key_backups_until"] = timestamp(until)
+        due_at = None if ask.grace is None else now + ask.grace // _MICROSECOND
         return self.erasures.new_job(whose, due_at=due_at, facts=facts)
 
     def _with_forks(self, whose: Whose) -> Whose:
@@ -496,6 +478,11 @@ class Eraser:
         }
         return tuple(sorted(names & there))
 
+    def said(self, whose: Whose, reason: str, operator: str) -> dict[str, Any]:
+        """Why and by whom, as a certificate may say it."""
+        told = {"reason": reason, "operator": operator}
+        return {name: self.redacted(text, whose) for name, text in told.items()}
+
     def redacted(self, text: str, whose: Whose) -> str:
         """The text as a certificate may say it: it names nobody.
 
@@ -517,7 +504,6 @@ class Eraser:
         later = job.due_at is not None and job.due_at > now and not at_once
         if not job.past("shredded"):
             job = self._marked(job)
-            self._forgotten(job)
             if later:
                 if job.stage == "begun":
                     self._to(job, "held", keys=self.erasures.hold_keys(job, now=now))
@@ -535,9 +521,7 @@ class Eraser:
         """Unreadable for good: the keys of what is marked are destroyed."""
         if job.past("shredded"):
             return job
-        if not marked:
-            job = self._marked(job)
-            self._forgotten(job)
+        job = job if marked else self._marked(job)
         keys = self.erasures.destroy_keys(job, now=self.writer.clock())
         moment = timestamp(self.writer.clock())
         return self._to(job, "shredded", keys=keys, unreadable_at=moment)
@@ -552,15 +536,15 @@ class Eraser:
                 job = known
         names = {*(whose.sessions or ()), *(job.whose.sessions or ())}
         if names == set(job.whose.sessions or ()):
+            self._forgotten(job)
             return job
         wider = whose._replace(sessions=tuple(sorted(names)))
         return self._marked(self.erasures.widen(job, wider) or job)
 
     def _forgotten(self, job: Job) -> None:
-        """What was learned from sessions is in what is kept of the user as a whole.
+        """Drop what was learned from sessions: once they are marked, and at the end.
 
-        Dropped once they are marked, and again at the end: who made it of them
-        meanwhile looks afterwards whether they are there, and may have been killed.
+        Who made it meanwhile looks whether they are there, but may be killed before.
         """
         if job.whose.sessions is not None:
             self.writer.log.drop_views(job.whose.user_id, ids.USER_SESSION)
@@ -575,22 +559,17 @@ class Eraser:
         whole = job.whose.sessions is None
         infos = self.writer.log.sessions(job.whose.user_id) if whole else []
         names = [info.session_id for info in infos] or list(job.whose.sessions or ())
-        return self._to(
-            job,
-            "counted",
-            counts=remains.counts,
-            leaves={"count": remains.leaves, "root": remains.root.hex()},
-            sessions=len(names),
-            names=names[:_NAMES],
-        )
+        leaves = {"count": remains.leaves, "root": remains.root.hex()}
+        found = {"counts": remains.counts, "leaves": leaves, "sessions": len(names)}
+        return self._to(job, "counted", **found, names=names[:_NAMES])
 
     def _deleted(self, job: Job) -> None:
         """Delete until a search finds nothing: what was under way may come late."""
         totals = job.facts.get("counts", {})
         for _ in range(_TRIES):
-            done: dict[str, int] = {}
+            done = Counter[str]()
             for table, number in self.erasures.delete(job):
-                done[table] = done.get(table, 0) + number
+                done[table] += number
                 if self.progress is not None:
                     self.progress(table, done[table], int(totals.get(table, 0)))
             if not any(self.erasures.left(job.whose).values()):
@@ -601,47 +580,46 @@ class Eraser:
         )
 
     def _certified(self, job: Job) -> Erasure:
-        now, salt = self.writer.clock(), os.urandom(SALT)
-        user_id = job.whose.user_id
-        statement = {
-            **self.statement("erased", job.job_id, job.whose, salt),
-            "sessions": job.facts["sessions"],
-            "requested_at": job.facts["requested_at"],
-            "unreadable_at": job.facts["unreadable_at"],
-            "completed_at": timestamp(now),
-            "reason": job.facts["reason"],
-            "operator": job.facts["operator"],
-            "counts": job.facts["counts"],
-            "exports": job.facts.get("exports"),
-            "keys": job.facts["keys"],
-            "leaves": job.facts["leaves"],
-            "tree": {
-                "before": job.facts["tree_before"],
-                "after": self.erasures.tree_head(),
-                "leaves": self.erasures.tree_leaves(job),
-            },
-            "key_backups_until": job.facts["key_backups_until"],
-            "rows_left": self.erasures.left(job.whose),
+        salt = os.urandom(SALT)
+        facts = {name: job.facts[name] for name in _CERTIFIED}
+        facts["exports"] = job.facts.get("exports")
+        facts["tree"] = {
+            "before": job.facts["tree_before"],
+            "after": self.erasures.tree_head(),
+            "leaves": self.erasures.tree_leaves(job),
         }
-        signed = self.erasures.certify(job, user_id, statement, now=now)
-        if signed is None:
-            return Erasure(already=True)
-        return Erasure(signed, salt.hex())
+        facts["rows_left"] = self.erasures.left(job.whose)
+        signed = self.certify("erased", job.whose, salt, job, **facts)
+        return Erasure(signed, salt.hex()) if signed else Erasure(already=True)
 
-    def statement(
-        self, act: str, certificate_id: str, whose: Whose, salt: bytes
-    ) -> dict[str, Any]:
-        """What every certificate says."""
+    def certify(
+        self,
+        act: str,
+        whose: Whose,
+        salt: bytes,
+        job: Job | None = None,
+        *,
+        said: dict[str, Any] | None = None,
+        **facts: Any,
+    ) -> Signed | None:
+        """Sign and keep what was done, and end the job; None if others ended it.
+
+        said: what is encrypted in the certificate.
+        """
         user_id, sessions = whose
-        return {
+        now = self.writer.clock()
+        statement = {
             "format": FORMAT,
-            "certificate_id": certificate_id,
+            "certificate_id": job.job_id if job else str(uuid4()),
             "act": act,
             "scope": "user" if sessions is None else "session",
             "subject": subject(salt, user_id, sessions),
             "store": self.erasures.facts(),
             "refold": import_module("refold").__version__,
+            "completed_at": timestamp(now),
+            **facts,
         }
+        return self.erasures.certify(job, user_id, statement, now=now, said=said)
 
     def _searched(
         self, whose: Whose, erasure: Erasure, names: list[str], vacuum: bool
@@ -657,9 +635,8 @@ class Eraser:
             cleaned = self.erasures.clean(vacuum=True)
             files = self.erasures.found_in_files(names)
         left = self.erasures.left(whose)
-        return erasure._replace(
-            left=left, cleaned=cleaned, files=files, database=self.erasures.database
-        )
+        erasure = erasure._replace(left=left, database=self.erasures.database)
+        return erasure._replace(cleaned=cleaned, files=files)
 
     def restored(self, job: Job) -> Signed | None:
         """Undo an erasure that is held back, and say so."""
@@ -667,17 +644,10 @@ class Eraser:
         if kept.stage != "restoring":
             return None
         self.erasures.restore(kept)
-        now, user_id = self.writer.clock(), kept.whose.user_id
-        statement = {
-            **self.statement("restored", kept.job_id, kept.whose, os.urandom(SALT)),
-            "requested_at": kept.facts["requested_at"],
-            "completed_at": timestamp(now),
-        }
-        said = {
-            "reason": kept.facts.get("restored_for", ""),
-            "operator": kept.facts.get("restored_by", ""),
-        }
-        return self.erasures.certify(kept, user_id, statement, now=now, said=said)
+        told = {"reason": "restored_for", "operator": "restored_by"}
+        said = {name: kept.facts.get(place, "") for name, place in told.items()}
+        asked, salt = {"requested_at": kept.facts["requested_at"]}, os.urandom(SALT)
+        return self.certify("restored", kept.whose, salt, kept, said=said, **asked)
 
 
 def _same(known: Whose, asked: Whose) -> bool:
@@ -686,22 +656,11 @@ def _same(known: Whose, asked: Whose) -> bool:
     return set(asked.sessions) <= set(known.sessions)
 
 
-def _microseconds(span: timedelta) -> int:
-    return span // timedelta(microseconds=1)
-
-
 # What cannot be read, or is too much to be kept, goes with its session.
 _NOT_KEPT: Final = (
     *(errors.CorruptEvent, errors.KeyUnavailable, errors.Erased),
     *(errors.EventTooLarge, errors.RedactionFailed, errors.InvalidEvent),
 )
-
-
-class _Due(NamedTuple):
-    """Which sessions of a user expired, and which of those a living fork needs."""
-
-    names: list[str]
-    forked: list[str]
 
 
 @dataclass(slots=True)
@@ -717,7 +676,7 @@ class Retainer:
     asked: Ask
     dry_run: bool
     progress: Callable[[str, str], None] | None
-    _kept: dict[str, int] = field(default_factory=dict)
+    _kept: Counter[str] = field(default_factory=Counter)
     _sessions: list[tuple[str, str]] = field(default_factory=list)
     _erasures: list[Erasure] = field(default_factory=list)
     _forgotten: int = 0
@@ -725,13 +684,18 @@ class Retainer:
     def run(self) -> Retained:
         """Complete what was cut off, then erase what is unused."""
         eraser = Eraser(self.writer, retaining=True)
-        completed = [] if self.dry_run else list(self._completed(eraser))
-        for user_id, infos in self._users():
+        completed = [
+            eraser.run(job)
+            for job in ([] if self.dry_run else eraser.erasures.jobs())
+            if job.facts.get("reason") == REASON and job.due_at is None
+        ]
+        found = [] if self.policy.sessions is None else self.writer.log.sessions()
+        for user_id, infos in groupby(found, lambda info: info.user_id):
             try:
-                self._of_user(eraser, user_id, infos)
+                self._of_user(eraser, user_id, list(infos))
             except (errors.CorruptEvent, errors.KeyUnavailable):
                 # What it was forked from cannot be told, so nothing of the user goes.
-                self._keep("unreadable", 1)
+                self._kept["unreadable"] += 1
             with suppress(errors.CorruptEvent, errors.KeyUnavailable, errors.Erased):
                 self._of_memory(eraser, user_id)
         if not self.dry_run:
@@ -740,7 +704,8 @@ class Retainer:
         if not self.dry_run and (completed or erasures or blobs):
             cleaned = eraser.erasures.clean(vacuum=False)
             erasures = [one._replace(cleaned=cleaned) for one in erasures]
-        done = self.dry_run, self._sessions, self._kept, len(completed), erasures
+        kept = dict(+self._kept)
+        done = self.dry_run, self._sessions, kept, len(completed), erasures
         return Retained(*done, blobs, memory=self._forgotten)
 
     def _forget_values(self) -> None:
@@ -762,68 +727,50 @@ class Retainer:
         if self.policy.blobs is None:
             return None
         retention, done = self.writer.log.retention, 0
-        before = self.writer.clock() - _microseconds(self.policy.blobs)
-        whose, kept, forked = "", False, set[str]()
+        before = self.writer.clock() - self.policy.blobs // _MICROSECOND
+        whose, kept, forked = "", False, set[str | None]()
         for blobs in retention.old_blobs(before):
             try:
                 if blobs.user_id != whose:
                     whose, kept = blobs.user_id, True
-                    forked = self._forked(whose)
+                    infos = self.writer.log.sessions(whose)
+                    origins = dict[str, str | None]()
+                    names = [info.session_id for info in infos if not info.is_apart]
+                    forked = {self._origin(whose, name, origins) for name in names}
                     kept = bool(self.writer.log.erasures.holds(whose))
                 if not kept and blobs.session_id not in forked:
                     some = len(blobs.addresses)
                     done += some if self.dry_run else retention.expire_blobs(blobs)
             except (errors.CorruptEvent, errors.KeyUnavailable):
-                self._keep("unreadable", 1)
+                self._kept["unreadable"] += 1
         return done
 
-    def _forked(self, user_id: str) -> set[str]:
-        """The sessions of a user that others go on from."""
-        infos = self.writer.log.sessions(user_id)
-        names = [info.session_id for info in infos if not info.is_apart]
-        origins: dict[str, str | None] = {}
-        found = {self._origin(user_id, name, origins) for name in names}
-        return {name for name in found if name is not None}
-
-    def _completed(self, eraser: Eraser) -> Iterator[Erasure]:
-        for job in eraser.erasures.jobs():
-            if job.facts.get("reason") == REASON and job.due_at is None:
-                yield eraser.run(job)
-
-    def _users(self) -> Iterator[tuple[str, list[SessionInfo]]]:
-        if self.policy.sessions is None:
-            return
-        found = self.writer.log.sessions()
-        for user_id, infos in groupby(found, lambda info: info.user_id):
-            yield user_id, list(infos)
-
     def _of_user(self, eraser: Eraser, user_id: str, infos: list[SessionInfo]) -> None:
-        origins: dict[str, str | None] = {}
-        lost = 0
+        origins, lost = dict[str, str | None](), 0
         while True:
-            due = self._due(user_id, infos, origins)
-            if not due.names or self._is_held(user_id, due):
+            names, forked = self._due(user_id, infos, origins)
+            if not names or self._is_held(user_id, len(names)):
                 break
-            some = due.names if self.dry_run else due.names[:_AT_ONCE]
+            some = names if self.dry_run else names[:_AT_ONCE]
             done = self._erased(eraser, Whose(user_id, tuple(some)), infos)
             if done is not None:
                 self._sessions += [(user_id, name) for name in some]
                 lost = 0
             elif (lost := lost + 1) == _TRIES:
-                self._keep("in_use", len(due.names))
+                self._kept["in_use"] += len(names)
                 break
             if self.dry_run:
                 break
             self._erasures += [done] if done else []
             infos = self.writer.log.sessions(user_id)
-        self._keep("fork", len(due.forked))
+        self._kept["fork"] += len(forked)
 
     def _of_memory(self, eraser: Eraser, user_id: str) -> None:
         """Erase what memory kept of sessions, once it has lasted."""
         now = self.writer.clock()
         lasting = self.policy.lasting
         names = expired_extracts(self.writer.log, user_id, lasting, now)
-        if names and not self._is_held(user_id, _Due(names, [])):
+        if names and not self._is_held(user_id, len(names)):
             infos = self.writer.log.sessions(user_id)
             whose = Whose(user_id, tuple(sorted(names)))
             done = self._erased(eraser, whose, infos, since=now)
@@ -832,33 +779,30 @@ class Retainer:
 
     def _due(
         self, user_id: str, infos: list[SessionInfo], origins: dict[str, str | None]
-    ) -> _Due:
-        """Which are unused; ``origins`` remembers what was forked from what."""
-        mine = [info for info in infos if not info.is_apart]
-        last = self._reads(user_id)
-        old = {
-            info.session_id
-            for info in mine
-            if max(microseconds(info.updated_at), last.get(info.session_id, 0))
-            <= self._since
-        }
-        if not old:
-            return _Due([], [])
-        waiting = [info.session_id for info in mine if info.session_id not in old]
+    ) -> tuple[list[str], list[str]]:
+        """Which are unused, and which of those a living fork needs, so that they stay.
+
+        ``origins`` remembers what was forked from what.
+        """
+        mine = [info.session_id for info in infos if not info.is_apart]
+        used, since = self._used(user_id, infos), self._since
+        old = {name for name in mine if used[name] <= since}
+        waiting = [name for name in mine if name not in old] if old else []
         needed: set[str] = set()
         while waiting:
             origin = self._origin(user_id, waiting.pop(), origins)
             if origin is not None and origin not in needed:
                 needed.add(origin)
                 waiting.append(origin)
-        return _Due(sorted(old - needed), sorted(old & needed))
+        return sorted(old - needed), sorted(old & needed)
 
-    def _reads(self, user_id: str) -> Mapping[str, int]:
-        """When each session was read last, if that is what uses one."""
-        if self.policy.since == "append":
-            return {}
-        found = self.writer.log.retention.accesses(user_id)
-        return {one.session_id: one.last_at for one in found}
+    def _used(self, user_id: str, infos: list[SessionInfo]) -> dict[str, int]:
+        """When each session was used last: read too, if that counts."""
+        used = {info.session_id: microseconds(info.updated_at) for info in infos}
+        if self.policy.since != "append":
+            for one in self.writer.log.retention.accesses(user_id):
+                used[one.session_id] = max(used.get(one.session_id, 0), one.last_at)
+        return used
 
     def _origin(
         self, user_id: str, name: str, known: dict[str, str | None]
@@ -866,9 +810,7 @@ class Retainer:
         """What a session was forked from; nothing ever changes that."""
         if name not in known:
             try:
-                state = self.writer.log.head(
-                    ids.StreamId(user_id, name, ids.MAIN)
-                ).state
+                state = self.writer.log.head(ids.StreamId(user_id, name)).state
             except errors.Erased:
                 return None
             known[name] = state.forked_from[0] if state.forked_from else None
@@ -877,15 +819,15 @@ class Retainer:
     @property
     def _since(self) -> int:
         """What was used later is in use; microseconds since 1970."""
-        return self.writer.clock() - _microseconds(self.policy.sessions or timedelta(0))
+        span = self.policy.sessions or timedelta(0)
+        return self.writer.clock() - span // _MICROSECOND
 
-    def _is_held(self, user_id: str, due: _Due) -> bool:
-        """Whether something forbids to erase anything of the user's."""
-        holds = self.writer.log.erasures.holds(user_id)
-        frozen = any(hold.name == FREEZE for hold in holds)
-        if holds:
-            self._keep("freeze" if frozen else "hold", len(due.names))
-        return bool(holds)
+    def _is_held(self, user_id: str, number: int) -> bool:
+        """Whether something forbids to erase so many sessions of the user's."""
+        names = {hold.name for hold in self.writer.log.erasures.holds(user_id)}
+        if names:
+            self._kept["freeze" if FREEZE in names else "hold"] += number
+        return bool(names)
 
     def _erased(
         self,
@@ -895,41 +837,30 @@ class Retainer:
         *,
         since: int | None = None,
     ) -> Erasure | None:
-        """Erase them, unless one was used, or another session began, meanwhile.
-
-        What memory keeps of them is kept before.
-        """
+        """Keep what memory may; erase them, unless one was used or began meanwhile."""
         if self.dry_run:
             return Erasure()
         if since is None and self.policy.lasting:
-            self._keep_extracts(whose, infos)
+            used = self._used(whose.user_id, infos)
+            for info in infos:
+                if info.session_id in (whose.sessions or ()):
+                    at, lasting = used[info.session_id], self.policy.lasting
+                    with suppress(*_NOT_KEPT):
+                        keep_extracts(self.writer, info, lasting, at)
             infos = self.writer.log.sessions(whose.user_id)
         job = eraser.asked(replace(self.asked, whose=whose))
         known = frozenset(info.session_id for info in infos)
         at = self._since if since is None else since
         unused = Unused(at, self.policy.since == "access", known)
-        try:
+        begun = None
+        with suppress(errors.OnHold, errors.Erased):
             begun = self.writer.log.retention.begin_unused(job, unused)
-        except (errors.OnHold, errors.Erased):
-            return None
         if begun is None:
             return None
         for name in whose.sessions or ():
             if self.progress is not None:
                 self.progress(whose.user_id, name)
         return eraser.run(begun)
-
-    def _keep_extracts(self, whose: Whose, infos: list[SessionInfo]) -> None:
-        last = self._reads(whose.user_id)
-        for info in infos:
-            if info.session_id in (whose.sessions or ()):
-                used = max(microseconds(info.updated_at), last.get(info.session_id, 0))
-                with suppress(*_NOT_KEPT):
-                    keep_extracts(self.writer, info, self.policy.lasting, used)
-
-    def _keep(self, why: str, number: int) -> None:
-        if number:
-            self._kept[why] = self._kept.get(why, 0) + number
 
 
 class Keys:

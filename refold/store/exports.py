@@ -22,7 +22,7 @@ from refold.domain.envelope import Draft, Envelope, microseconds
 from refold.domain.erasure import SALT, Whose, subject, timestamp
 from refold.domain.events import Item, JsonObject
 from refold.domain.ids import MAIN, USER_SESSION, StreamId
-from refold.domain.ports import EventLog, Head, Scope, SessionInfo
+from refold.domain.ports import EventLog, Scope, SessionInfo
 from refold.redaction.guard import restored
 from refold.store.appends import Order, Writer
 from refold.store.history import read_on
@@ -54,6 +54,10 @@ class Files:
         """A file of these bytes."""
         with self.opened(path) as write:
             write(data)
+
+    def write_json(self, path: str, value: JsonObject) -> None:
+        """A file that a person can read."""
+        self.write(path, orjson.dumps(value, option=orjson.OPT_INDENT_2))
 
     @contextmanager
     def opened(self, path: str) -> Iterator[Callable[[bytes], None]]:
@@ -142,10 +146,10 @@ class _Export:
         sessions = [self._session(at, info) for at, info in enumerate(infos, start=1)]
         manifest = self._manifest(sessions, self._about())
         self.log.erasures.refuse_erased(self.user_id)
-        found = {info.session_id: info for info in self.log.sessions(self.user_id)}
+        found = self.log.sessions(self.user_id)
+        there = {info.session_id for info in found if info.status != "erased"}
         for info in infos:
-            now = found.get(info.session_id)
-            if now is None or now.status == "erased":
+            if info.session_id not in there:
                 raise errors.Erased(f"session {info.session_id!r}")
         return manifest
 
@@ -171,14 +175,12 @@ class _Export:
         folder = f"sessions/{number:05}"
         main = StreamId(info.user_id, info.session_id, MAIN)
         streams: list[Any] = []
-        for name in self.log.streams(info.user_id, info.session_id):
+        for name in self.log.streams(*main[:2]):
             place = "events" if name == MAIN else f"derived/{name}"
             stream = main._replace(stream=name)
             streams.append(self._stream(stream, f"{folder}/{place}.jsonl"))
         origin = self.log.head(main).state.forked_from
-        parent: JsonObject | None = None
-        if origin is not None:
-            parent = {"session_id": origin[0], "at_seq": origin[1]}
+        parent: Any = origin and {"session_id": origin[0], "at_seq": origin[1]}
         return {
             "session_id": info.session_id,
             "status": info.status,
@@ -193,21 +195,18 @@ class _Export:
     def _stream(self, stream: StreamId, path: str) -> JsonObject:
         """Its events up to where it ends now, one a line, and their blobs."""
         head = self.log.head(stream)
+        after = 0
         with self.files.opened(path) as write:
-            for envelope in self._events(stream, head):
-                write(orjson.dumps(envelope.to_json()) + b"\n")
-                self._blobs(envelope)
+            while after < head.seq:
+                page = self.log.read(stream, after=after, upto=head.seq, limit=_PAGE)
+                if not page:
+                    raise errors.Erased(f"session {stream.session_id!r}")
+                for envelope in page:
+                    write(orjson.dumps(envelope.to_json()) + b"\n")
+                    self._blobs(envelope)
+                after = page[-1].seq
         end = head.hash.hex()
         return {"stream": stream.stream, "seq": head.seq, "hash": end, "file": path}
-
-    def _events(self, stream: StreamId, head: Head) -> Iterator[Envelope]:
-        after = 0
-        while after < head.seq:
-            page = self.log.read(stream, after=after, upto=head.seq, limit=_PAGE)
-            if not page:
-                raise errors.Erased(f"session {stream.session_id!r}")
-            yield from page
-            after = page[-1].seq
 
     def _blobs(self, envelope: Envelope) -> None:
         """The whole texts that were cut from the event, each once."""
@@ -215,11 +214,11 @@ class _Export:
 
         def write(sha256: str) -> None:
             path = f"blobs/{sha256}"
-            if path not in self.files.written:
-                with suppress(errors.Expired):
-                    data = self.log.blob(main, sha256)
-                    if data is not None:
-                        self.files.write(path, data)
+            if path in self.files.written:
+                return
+            with suppress(errors.Expired):
+                if (data := self.log.blob(main, sha256)) is not None:
+                    self.files.write(path, data)
 
         restored(envelope.payload.payload(), write)
 
@@ -232,7 +231,7 @@ class _Export:
                 views[name] = {"through_seq": view.through_seq, "body": view.body}
         if not views:
             return None
-        self.files.write(path, orjson.dumps(views, option=orjson.OPT_INDENT_2))
+        self.files.write_json(path, views)
         return path
 
     def _about(self) -> JsonObject:
@@ -248,13 +247,8 @@ class _Export:
             {"session_id": of, "reads": reads, "last": timestamp(last)}
             for _, of, reads, last in self.log.retention.accesses(self.user_id)
         ]
-        about: JsonObject = {
-            "user_id": self.user_id,
-            **status,
-            "holds": holds,
-            "accesses": uses,
-        }
-        self.files.write("user.json", orjson.dumps(about, option=orjson.OPT_INDENT_2))
+        about = {"user_id": self.user_id, **status, "holds": holds, "accesses": uses}
+        self.files.write_json("user.json", about)
         with self.files.opened("certificates.jsonl") as write:
             for certificate in signed:
                 write(orjson.dumps(certificate) + b"\n")
@@ -282,7 +276,7 @@ class _Export:
             "files": [file.to_json() for file in self.files.written.values()],
         }
         manifest["digest"] = digest(manifest)
-        self.files.write(MANIFEST, orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
+        self.files.write_json(MANIFEST, manifest)
         return manifest
 
 
@@ -392,9 +386,7 @@ def _problems(folder: Path, manifest: dict[str, Any]) -> Iterator[ExportProblem]
     for path in sorted(there - set(listed) - {MANIFEST}):
         yield ExportProblem(path, "the manifest does not name it")
     wrong = {path: _wrong(folder, path, file) for path, file in listed.items()}
-    for path, detail in wrong.items():
-        if detail:
-            yield ExportProblem(path, detail)
+    yield from (ExportProblem(*one) for one in wrong.items() if one[1])
     for stream in (s for one in manifest["sessions"] for s in one["streams"]):
         path, detail = stream["file"], "the manifest does not name it"
         if path in wrong:

@@ -16,20 +16,10 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
+from refold.domain import events
 from refold.domain.envelope import Envelope
 from refold.domain.errors import CorruptEvent, Erased, Expired
-from refold.domain.events import (
-    Event,
-    Fork,
-    HumanReview,
-    JsonObject,
-    Pin,
-    Request,
-    Span,
-    StateUpdate,
-    Summary,
-    event_of,
-)
+from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import PAGE, EventLog
 from refold.domain.session import SessionState, evolve
@@ -44,7 +34,7 @@ from refold.store.vault import foreign
 # As many events as stay in a processor's cache while they are opened and folded: with
 # pages of a thousand that takes half as long again.
 _AT_ONCE: Final = 100
-_Kind = TypeVar("_Kind", bound=Event)
+_Kind = TypeVar("_Kind", bound=events.Event)
 
 
 def inherited(envelope: Envelope, *, at_seq: int) -> Envelope:
@@ -52,15 +42,15 @@ def inherited(envelope: Envelope, *, at_seq: int) -> Envelope:
 
     ``at_seq``, where the session was forked, becomes 0; the child's own begin at 1.
     """
-    payload = envelope.payload
+    payload, named = envelope.payload, dict[str, Any]()
     match payload:
-        case Pin(seqs=seqs):
-            shifted = tuple(seq - at_seq for seq in seqs)
-            payload = payload.model_copy(update={"seqs": shifted})
-        case Request(through_seq=through):
-            payload = payload.model_copy(update={"through_seq": through - at_seq})
-        case HumanReview(refers_to=int(seq)):
-            payload = payload.model_copy(update={"refers_to": seq - at_seq})
+        case events.Pin(seqs=seqs):
+            named["seqs"] = tuple(seq - at_seq for seq in seqs)
+        case events.Request(through_seq=through):
+            named["through_seq"] = through - at_seq
+        case events.HumanReview(refers_to=int(seq)):
+            named["refers_to"] = seq - at_seq
+    payload = payload.model_copy(update=named) if named else payload
     update = {"seq": envelope.seq - at_seq, "payload": payload}
     return envelope.model_copy(update=update)
 
@@ -136,33 +126,25 @@ def in_spans(
 ) -> list[Envelope]:
     """The events of ``spans``, which are in order; ``known`` ones are not read."""
     at_hand = {envelope.seq: envelope for envelope in known}
-    missing = [
-        (first, last)
-        for first, last in spans
-        if not all(seq in at_hand for seq in range(first, last + 1))
-    ]
+    wanted = [range(first, last + 1) for first, last in spans]
+    missing = [(s[0], s[-1]) for s in wanted if not all(seq in at_hand for seq in s)]
     if missing:
         read = log.read(stream, spans=missing)
         at_hand |= {envelope.seq: envelope for envelope in read}
-    return [
-        at_hand[seq]
-        for first, last in spans
-        for seq in range(first, last + 1)
-        if seq in at_hand
-    ]
+    return [at_hand[seq] for seqs in wanted for seq in seqs if seq in at_hand]
 
 
 def folded(log: EventLog, stream: StreamId, upto: int | None = None) -> SessionState:
     """What a stream accepts next, folded from its events alone."""
     state = SessionState(stream)
     for envelope in History(log, stream).events(upto=upto):
-        if isinstance(envelope.payload, Fork) and envelope.seq == 1:
+        if isinstance(envelope.payload, events.Fork) and envelope.seq == 1:
             state = born(log, stream, envelope.payload)
         state = evolve(state, envelope.payload)
     return state
 
 
-def born(log: EventLog, stream: StreamId, fork: Fork) -> SessionState:
+def born(log: EventLog, stream: StreamId, fork: events.Fork) -> SessionState:
     """What a fork starts from: the calls that were open where it was made."""
     parent = stream._replace(session_id=fork.session_id)
     calls = folded(log, parent, upto=fork.at_seq).open_calls
@@ -199,7 +181,7 @@ def with_blobs(log: EventLog, envelope: Envelope) -> Envelope:
     Raises CorruptEvent where a blob is not what was written.
     """
     # A request is no message, and all of it is in blobs.
-    if isinstance(envelope.payload, Request) or not _has_stub(envelope.payload):
+    if isinstance(envelope.payload, events.Request) or not _has_stub(envelope.payload):
         return envelope
 
     def left(sha256: str) -> bytes | None:
@@ -212,7 +194,7 @@ def with_blobs(log: EventLog, envelope: Envelope) -> Envelope:
     whole = filled(payload, left)
     if whole == payload:
         return envelope
-    event = event_of(envelope.type, whole)
+    event = events.event_of(envelope.type, whole)
     return envelope.model_copy(update={"payload": event})
 
 
@@ -235,7 +217,7 @@ def _has_stub(payload: BaseModel) -> bool:
     return False
 
 
-def handed_in(log: EventLog, stream: StreamId, request: Request) -> Extras:
+def handed_in(log: EventLog, stream: StreamId, request: events.Request) -> Extras:
     """What a caller handed in with a request that is recorded in ``stream``.
 
     Raises CorruptEvent where a blob of it is missing or not what was written.
@@ -258,7 +240,7 @@ _ANSWER: Final = 1_000  # characters of an answer that stands for a session
 
 
 def layer_texts(
-    log: EventLog, user_id: str, refs: JsonObject
+    log: EventLog, user_id: str, refs: events.JsonObject
 ) -> tuple[tuple[str, str], ...]:
     """What ``refs`` name in other sessions of the user, as layers tell it.
 
@@ -296,7 +278,7 @@ def layer_texts(
 def digest_of(envelope: Envelope) -> str:
     """What a summary says, or the beginning and the end of an answer."""
     event = envelope.payload
-    if isinstance(event, Summary):
+    if isinstance(event, events.Summary):
         return summary_text(event)
     return cut_middle(str(getattr(event, "text", "")), _ANSWER)
 
@@ -329,10 +311,10 @@ def _decided_at(entry: Envelope) -> float:
     return inf if decided is None else decided
 
 
-def fold_state(state: JsonObject, envelope: Envelope) -> JsonObject:
+def fold_state(state: events.JsonObject, envelope: Envelope) -> events.JsonObject:
     """The working memory after this event; what one event unsets and sets is set."""
     update = envelope.payload
-    if not isinstance(update, StateUpdate):
+    if not isinstance(update, events.StateUpdate):
         return state
     kept = {key: value for key, value in state.items() if key not in update.unset}
     return {**kept, **update.set}

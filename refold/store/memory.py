@@ -51,7 +51,6 @@ from refold.projections.memory.labels import Taxonomy
 from refold.projections.memory.profile import Profile, Stated, lines, profile
 from refold.projections.memory.sessions import (
     EXTRACTOR,
-    EXTRACTOR as WATCHED,
     GENERAL,
     Classifier,
     Shown,
@@ -135,13 +134,9 @@ class ConsentStatus(NamedTuple):
         return scope in self.scopes and self.scopes[scope].granted
 
     def to_json(self) -> events.JsonObject:
-        return {
-            "memory_opt_out": self.memory_opt_out,
-            "declarative_memory": self.declarative_memory,
-            "consent": {
-                name: dict(said._asdict()) for name, said in sorted(self.scopes.items())
-            },
-        }
+        said = {name: dict(one._asdict()) for name, one in sorted(self.scopes.items())}
+        now = {n: getattr(self, n) for n in (MEMORY_OPT_OUT, DECLARATIVE_MEMORY)}
+        return {**now, "consent": {**said}}
 
 
 @quiet
@@ -152,9 +147,8 @@ class User:
     writer: Writer
     user_id: str
 
-    @property
-    def _stream(self) -> StreamId:
-        return StreamId(self.user_id, USER_SESSION, MAIN)
+    def _append(self, event: events.Event) -> Receipt:
+        return self.writer.append(Order(_of_user(self.user_id), (Draft(event),)))
 
     def consent(self, scope: str, *, granted: bool = True, reason: str = "") -> Receipt:
         """Record that the user allows something from now on, or does not any more.
@@ -168,8 +162,7 @@ class User:
             raise errors.InvalidEvent(
                 "a consent's scope is a name of lower-case letters, _ and dots"
             )
-        event = events.Consent(scope=scope, granted=granted, reason=reason)
-        return self.writer.append(Order(self._stream, (Draft(event),)))
+        return self._append(events.Consent(scope=scope, granted=granted, reason=reason))
 
     def withdraw(self, scope: str, *, reason: str = "") -> Receipt:
         """Record that the user does not allow it any more."""
@@ -194,8 +187,7 @@ class User:
             raise errors.InvalidEvent(
                 "an item of memory is named by m and 15 hex digits"
             )
-        event = events.Forget(item_id=memory_id, reason=reason)
-        return self.writer.append(Order(self._stream, (Draft(event),)))
+        return self._append(events.Forget(item_id=memory_id, reason=reason))
 
     def prefer(self, key: str, value: Preference) -> Receipt:
         """Record what the user prefers, as they said or confirmed it.
@@ -213,21 +205,20 @@ class User:
                 "preferences need the user's consent: record that first, with "
                 f"user.consent({DECLARATIVE_MEMORY!r})"
             )
-        draft, now = Draft(event), self.writer.clock()
-        clean = self.writer.redacted(draft, user_id=self.user_id, now=now)
+        now = self.writer.clock()
+        clean = self.writer.redacted(Draft(event), user_id=self.user_id, now=now)
         if clean.event != event:
             raise errors.InvalidEvent(
                 "redaction would change this preference: give another"
             )
-        return self.writer.append(Order(self._stream, (draft,)))
+        return self._append(event)
 
     def unprefer(self, key: str) -> Receipt:
         """Record that it is no preference of the user's any more.
 
         Raises InvalidEvent for what cannot be the name of one.
         """
-        draft = Draft(unstating(key))
-        return self.writer.append(Order(self._stream, (draft,)))
+        return self._append(unstating(key))
 
     def status(self) -> ConsentStatus:
         """What the user allows now.  Raises Erased, KeyUnavailable, CorruptEvent."""
@@ -254,10 +245,15 @@ class Wishes(NamedTuple):
 
 def wishes(log: EventLog, user_id: str) -> Wishes:
     """What a user wants now.  Raises Erased, KeyUnavailable, CorruptEvent."""
-    stream, nothing = StreamId(user_id, USER_SESSION, MAIN), Wishes(ConsentStatus({}))
+    stream, nothing = _of_user(user_id), Wishes(ConsentStatus({}))
     if log.head(stream).seq == 0:
         return nothing
     return nothing.after(read_on(log, stream, types=("consent", "forget")))
+
+
+def _of_user(user_id: str) -> StreamId:
+    """The session that concerns all of the user."""
+    return StreamId(user_id, USER_SESSION, MAIN)
 
 
 class Of(NamedTuple):
@@ -347,28 +343,17 @@ def together_of(
     """
     shown = families(shown)
     means, every = means_of(shown), items(shown, user_id)
-    things = [(one.kind, canonical(one.content)) for one in every]
-    named = zip(every, things, strict=True)
+    named = [(one, (one.kind, canonical(one.content))) for one in every]
     gone = {thing for one, thing in named if one.memory_id in forgotten}
-    return Memory(
-        user_id,
-        len(shown),
-        means.get(GENERAL),
-        means,
-        [one for one, thing in zip(every, things, strict=True) if thing not in gone],
-        effort(shown),
-        lifts(shown),
-    )
+    left = [one for one, thing in named if thing not in gone]
+    of = user_id, len(shown), means.get(GENERAL), means
+    return Memory(*of, left, effort(shown), lifts(shown))
 
 
 def _shared(log: EventLog, k: int, now: int) -> Memory:
-    """What the sessions of all users show, each thing by ``k`` of them or more.
-
-    Who opted out is left out, and a user of whom it cannot be told whether they did.
-    """
+    """What sessions of all who did not opt out show, each thing by ``k`` users."""
     users = sorted({info.user_id for info in log.sessions()})
-    by_user: dict[str, list[Shown]] = {}
-    forgotten: dict[str, frozenset[str]] = {}
+    by_user, forgotten = dict[str, list[Shown]](), dict[str, frozenset[str]]()
     for user_id in users:
         with suppress(errors.CorruptEvent, errors.Erased, errors.KeyUnavailable):
             wanted = wishes(log, user_id)
@@ -390,11 +375,8 @@ def watched(log: EventLog, user_id: str, of: Of = EVERYTHING) -> Iterator[Shown]
         if of.project in (None, shown.project):
             # Nothing happened after it was recorded, whatever a clock said.
             latest = microseconds(info.updated_at)
-            yield replace(
-                shown,
-                began_at=min(shown.began_at, latest),
-                ended_at=min(shown.ended_at, latest),
-            )
+            began, ended = min(shown.began_at, latest), min(shown.ended_at, latest)
+            yield replace(shown, began_at=began, ended_at=ended)
     if of.now is not None and of.agent is None:
         for extract in extracts(log, user_id, "tools", of.now):
             shown = Shown.load(extract.told)
@@ -418,12 +400,19 @@ class Extract(NamedTuple):
 
     def lasts(self, lasting: Mapping[str, timedelta]) -> int:
         """When all of it has gone: as was said when it was kept, or now, if sooner."""
-        ends = (
-            min(until, self.used_at + lasting[kind] // timedelta(microseconds=1))
-            for kind, until in self.until.items()
-            if kind in lasting
-        )
-        return max(ends, default=0)
+        ends = _ends_of(self.until, lasting, self.used_at)
+        return max((min(self.until[kind], at) for kind, at in ends.items()), default=0)
+
+
+def _ends_of(
+    kinds: Iterable[str], lasting: Mapping[str, timedelta], used_at: int
+) -> dict[str, int]:
+    """When those of these kinds go that were used last then."""
+    return {
+        kind: used_at + lasting[kind] // timedelta(microseconds=1)
+        for kind in kinds
+        if kind in lasting
+    }
 
 
 _KINDS: Final = {"tools": OF_TOOLS, "user": OF_USER}
@@ -453,18 +442,17 @@ def keep_extracts(
         told["user"] = _declared_of_session(log, info).dump()
     names = extract_names(log, info.user_id, info.session_id)
     for of, shown in told.items():
-        ends = {
-            kind: used_at + lasting[kind] // timedelta(microseconds=1)
-            for kind in _KINDS[of]
-            if kind in lasting
-        }
-        now, until = writer.clock(), dict[str, Any](ends)
+        now, ends = writer.clock(), _ends_of(_KINDS[of], lasting, used_at)
         if max(ends.values(), default=0) <= now:
             continue
-        told_as_json = orjson.loads(canonical(shown))  # without tuples
-        body: events.JsonObject = {"of": of, "until": until, "told": told_as_json}
-        body |= {"session_id": info.session_id, "extractor": _MADE_BY[of]}
-        body["used_at"] = used_at
+        body: events.JsonObject = {
+            "session_id": info.session_id,
+            "extractor": _MADE_BY[of],
+            "of": of,
+            "until": {**ends},
+            "used_at": used_at,
+            "told": orjson.loads(canonical(shown)),  # without tuples
+        }
         draft = Draft(events.StateUpdate(set={_EXTRACT: body}))
         clean = writer.redacted(draft, user_id=info.user_id, now=now)
         if clean.event == draft.event:  # else it holds what may not be kept
@@ -492,10 +480,9 @@ def _extract(log: EventLog, stream: StreamId, now: int) -> Extract | None:
         event = uncut(log, one, events.StateUpdate)
         kept: Any = event.set.get(_EXTRACT)
         if isinstance(kept, dict) and _MADE_BY.get(kept["of"]) == kept["extractor"]:
-            until = kept["until"]
-            gone = tuple(k for k in _KINDS[kept["of"]] if until.get(k, 0) <= now)
-            name, told, used_at = kept["session_id"], kept["told"], kept["used_at"]
-            return Extract(name, kept["of"], told, until, gone, used_at)
+            gone = [k for k in _KINDS[kept["of"]] if kept["until"].get(k, 0) <= now]
+            said = {name: kept[name] for name in kept if name != "extractor"}
+            return Extract(**said, gone=tuple(gone))
     return None
 
 
@@ -510,8 +497,8 @@ def expired_extracts(
             continue
         kept = _extract(log, StreamId(user_id, name, MAIN), now)
         mine = f"{KEPT}user" not in name or allowed.declarative_memory
-        gone = kept is None or kept.lasts(lasting) <= now
-        if gone or allowed.memory_opt_out or not mine:
+        lasts = mine and not allowed.memory_opt_out and kept is not None
+        if not (lasts and kept and kept.lasts(lasting) > now):
             found.append(name)
     return found
 
@@ -527,10 +514,7 @@ def _of_each(
 
 
 def _of_session(log: EventLog, info: SessionInfo, of: Of) -> Shown:
-    """What one session shows; of a part, or as another classifies it, nothing is kept.
-
-    Nor is anything of a session that is frozen: what is there stays as it is.
-    """
+    """What one session shows; kept, if that is all of it and the session is live."""
     stream = StreamId(info.user_id, info.session_id, MAIN)
     whole = of.classify is None and of.agent is None
     stored = log.load_view(stream, NAME) if whole else None
@@ -586,10 +570,9 @@ def _judged(extract: Extract) -> verdicts.Judged:
 
 def _preferences(log: EventLog, user_id: str) -> dict[str, Stated]:
     """The last word on each, of those that were stated while the user consented."""
-    stream = StreamId(user_id, USER_SESSION, MAIN)
     found: dict[str, Stated] = {}
     wanted = Wishes(ConsentStatus({}))
-    for envelope in read_on(log, stream, types=("consent", "state")):
+    for envelope in read_on(log, _of_user(user_id), types=("consent", "state")):
         wanted = wanted.after([envelope])
         if isinstance(envelope.payload, events.StateUpdate):
             for key in unstated(envelope.payload):
@@ -606,7 +589,7 @@ def _declared_of_session(log: EventLog, info: SessionInfo) -> verdicts.Judged:
     stored = log.load_view(stream, DECLARED_NAME)
     known = stored.through_seq if stored else 0
     # The taints are of what watches tools: when that becomes another, so do they.
-    if stored and (known, stored.body.get("watched")) == (info.head_seq, WATCHED):
+    if stored and (known, stored.body.get("watched")) == (info.head_seq, EXTRACTOR):
         return verdicts.Judged.load(stored.body["judged"])  # type: ignore[arg-type]  # as saved below
     watching, judging = Watch(stream.session_id), verdicts.Judge(stream.session_id)
     for envelope in read_on(log, stream):
@@ -614,7 +597,7 @@ def _declared_of_session(log: EventLog, info: SessionInfo) -> verdicts.Judged:
         judging.take(envelope)
     judged = judging.judged(watching.shown().taints)
     if info.is_live:
-        body: events.JsonObject = {"watched": WATCHED, "judged": judged.dump()}
+        body: events.JsonObject = {"watched": EXTRACTOR, "judged": judged.dump()}
         view = StoredView(judged.upto_seq, 0, body)
         keep(log, stream, DECLARED_NAME, view, replaces=known)
     return judged
@@ -642,18 +625,13 @@ class Shortlist:
 
     def says_still(self, advice: Advice, how: Choice, now: int) -> bool:
         """Whether all that was said may be said as it was."""
-        said = {one.memory_id: one for one in self._wanted()}
-        about = {
-            one.memory_id
-            for one in self._about()
-            if one.text.partition(";")[0] in advice.text
-        }
-        for name in advice.items:
-            one = said.get(name)
-            known = one is not None and one.may_be_said(how, now)
-            if not (name in about or (known and one and one.claim in advice.text)):
-                return False
-        return len(advice.items) <= how.top + len(about)
+        about, text = self._about(), advice.text
+        about = [one for one in about if one.text.partition(";")[0] in text]
+        said = [one for one in self._wanted() if one.may_be_said(how, now)]
+        known = {one.memory_id for one in said if one.claim in text}
+        known |= {one.memory_id for one in about}
+        few = len(advice.items) <= how.top + len(about)
+        return few and known.issuperset(advice.items)
 
     def _about(self) -> list[Line]:
         """What is said of the user: nothing without their consent."""
@@ -692,10 +670,6 @@ class Adviser:
     def _log(self) -> EventLog:
         return self.writer.log
 
-    @property
-    def _stream(self) -> StreamId:
-        return StreamId(self.user_id, USER_SESSION, MAIN)
-
     def shortlist(self, scenario: str, *, fresh: timedelta = _HOUR) -> Shortlist:
         """What may be said: as it is kept, made anew if it is older than ``fresh``.
 
@@ -708,7 +682,7 @@ class Adviser:
         return kept or self.learn(scenario)
 
     def _kept(self, scenario: str, fresh: timedelta) -> Shortlist | None:
-        kept = _loaded(self._log.standing(self._stream, _name(scenario)))
+        kept = _loaded(self._log.standing(_of_user(self.user_id), _name(scenario)))
         age = self.writer.clock() - kept.made_at if kept else 0
         return kept if 0 <= age <= fresh / timedelta(microseconds=1) else None
 
@@ -719,9 +693,10 @@ class Adviser:
         a session moved on while it was made, it is made again, a few times; if one was
         erased, what was kept is dropped.
         """
+        stream = _of_user(self.user_id)
         for _ in range(_TRIES):
             before = self._log.sessions(self.user_id)
-            head = self._log.head(self._stream)
+            head = self._log.head(stream)
             made = self._made(dict.fromkeys((*scenarios, GENERAL)))
             first = next(iter(made.values()))
             frozen = any(info.status.startswith("frozen") for info in before)
@@ -731,9 +706,15 @@ class Adviser:
                 # The session that concerns all of the user says who made memory.
                 draft = Draft(events.StateUpdate(set={MADE_BY: EXTRACTOR}))
                 key = f"{MADE_BY} {EXTRACTOR}"
-                self.writer.append(Order(self._stream, (draft,), idempotency_key=key))
+                self.writer.append(Order(stream, (draft,), idempotency_key=key))
                 continue
-            self._keep(made, head.seq)
+            for scenario, listed in made.items():
+                if scenario == GENERAL or scenario in listed.scenarios:
+                    # As of before it was made: wishes that came since are behind it.
+                    view = StoredView(head.seq, 0, listed.dump())
+                    known = self._log.load_view(stream, name := _name(scenario))
+                    replaces = known.through_seq if known else 0
+                    keep(self._log, stream, name, view, replaces=replaces)
             after = self._log.sessions(self.user_id)
             if _readable(before) - _readable(after):
                 self._log.drop_views(self.user_id, USER_SESSION)
@@ -745,22 +726,9 @@ class Adviser:
         now, wanted = self.writer.clock(), wishes(self._log, self.user_id)
         memory = remember(self._log, self.user_id, Of(now=now))
         about = lines(profile_of(self._log, self.user_id, now), now)
-        known = sorted(memory.means)
-        made = {}
-        for name in scenarios:
-            listed = shortlist(memory.items, name, now=now, means=memory.means)
-            made[name] = Shortlist(now, known, listed, about, wanted)
-        return made
-
-    def _keep(self, made: Mapping[str, Shortlist], through: int) -> None:
-        """As of the moment before it was made: wishes that came since are behind it."""
-        for scenario, listed in made.items():
-            if scenario == GENERAL or scenario in listed.scenarios:
-                name = _name(scenario)
-                known = self._log.load_view(self._stream, name)
-                replaces = known.through_seq if known else 0
-                view = StoredView(through, 0, listed.dump())
-                keep(self._log, self._stream, name, view, replaces=replaces)
+        known, listed = sorted(memory.means), partial(shortlist, memory.items)
+        listed = partial(listed, now=now, means=memory.means)
+        return {n: Shortlist(now, known, listed(n), about, wanted) for n in scenarios}
 
     def for_session(self, stream: StreamId, strategy: Strategy, how: Choice) -> Advice:
         """What the session is told: what its last request was, until it is compacted.
@@ -769,39 +737,27 @@ class Adviser:
         more is not: then it is chosen anew.
         """
         listed, now = self.shortlist(how.scenario), self.writer.clock()
-        request = self._last_request(stream, strategy)
-        if request is not None:
+        derived = stream._replace(stream=strategy.fingerprint)
+        found = self._log.read(stream, types=("request",), limit=1, newest=True)
+        request = found[0].payload if found else None
+        if (
+            isinstance(request, events.Request)
+            and request.strategy.fingerprint == strategy.fingerprint
+        ):
             said = NO_ADVICE
             if request.advised:
-                found = handed_in(self._log, stream, request)
-                said = Advice.recorded(found.advice, request.advised)
+                handed = handed_in(self._log, stream, request)
+                said = Advice.recorded(handed.advice, request.advised)
             since = request.derived_seq if said is NO_ADVICE else said.derived_seq
-            if not self._compacted(stream, strategy, since):
+            made = self._log.read(derived, after=since, types=("summary",))
+            if not any(_kind(one) == "session" for one in made):
                 good = said.tokens <= how.tokens and listed.says_still(said, how, now)
                 asked = good and said.sessions
                 infos = self._log.sessions(self.user_id) if asked else []
                 if good and _readable(infos).issuperset(said.sessions):
                     return said
-        derived = stream._replace(stream=strategy.fingerprint)
         upto = self._log.head(derived).seq
         return replace(listed.advice(how, now=now), derived_seq=upto)
-
-    def _last_request(
-        self, stream: StreamId, strategy: Strategy
-    ) -> events.Request | None:
-        found = self._log.read(stream, types=("request",), limit=1, newest=True)
-        request = found[0].payload if found else None
-        if not isinstance(request, events.Request):
-            return None
-        return request if request.strategy.fingerprint == strategy.fingerprint else None
-
-    def _compacted(self, stream: StreamId, strategy: Strategy, since: int) -> bool:
-        derived = stream._replace(stream=strategy.fingerprint)
-        made = self._log.read(derived, after=since, types=("summary",))
-        return any(
-            isinstance(one.payload, events.Summary) and one.payload.kind == "session"
-            for one in made
-        )
 
 
 def _name(scenario: str) -> str:
@@ -812,9 +768,8 @@ def _name(scenario: str) -> str:
 def _loaded(standing: Standing) -> Shortlist | None:
     view = standing.view
     # A preference, or consent: what the user allows now may be more than what is kept.
-    stated = any(
-        isinstance(o.payload, events.StateUpdate | events.Consent) for o in standing.new
-    )
+    kinds = events.StateUpdate | events.Consent
+    stated = any(isinstance(one.payload, kinds) for one in standing.new)
     if view is None or not view.body or stated or len(standing.new) >= PAGE:
         return None  # nothing is kept, or more was said since than a wish
     body: dict[str, Any] = dict(view.body)
@@ -851,11 +806,8 @@ def retrieve(writer: Writer, stream: StreamId, query: Query, how: Choice) -> Ans
     memory = remember(writer.log, stream.user_id, Of(now=now))
     profile = profile_of(writer.log, stream.user_id, now)
     items = {item.memory_id: item for item in profile.items}
-    about = [
-        (line, items[line.memory_id])
-        for line in lines(profile, now)
-        if line.memory_id in items
-    ]
+    said = [line for line in lines(profile, now) if line.memory_id in items]
+    about = [(line, items[line.memory_id]) for line in said]
     found = answer(query, Known(memory.items, memory.means, about), how, now=now)
     if writer.audit is not None:
         counts = {"items": len(found.items)}
@@ -867,6 +819,7 @@ def retrieve(writer: Writer, stream: StreamId, query: Query, how: Choice) -> Ans
 _MOST_SESSIONS: Final = 20  # of the newest other ones, that layers look into
 _MOST_FACTS: Final = 40
 _ANSWERS: Final = 10  # the newest, of which one has a text
+_ENDS: Final = ("final", "agent_response")
 
 
 def elsewhere(
@@ -898,22 +851,19 @@ class _Looking(NamedTuple):
     wanted: Layers
     wishes: Wishes
 
-    def refs(self) -> events.JsonObject:
+    def refs(self) -> dict[str, Any]:
         """Where it stands."""
         mine, at = {self.stream.session_id}, self.stream
         while origin := self.log.head(at).state.forked_from:  # which it shows already
             at = at._replace(session_id=origin[0])
             mine.add(origin[0])
-        others = [
-            info
-            for info in self.log.sessions(self.stream.user_id)
-            if not info.is_apart and info.session_id not in mine
-        ]
+        every = self.log.sessions(self.stream.user_id)
+        others = [i for i in every if not i.is_apart and i.session_id not in mine]
         others.sort(key=lambda info: (info.updated_at, info.session_id), reverse=True)
         names = [info.session_id for info in others[:_MOST_SESSIONS]]
         # Told oldest first, so that what was said last comes last.
         about = self._about()
-        found: dict[str, Any] = {
+        return {
             "about": [line.text.partition(";")[0] for line in about],
             "items": [line.memory_id for line in about],
             "cited": sorted({name for line in about for name in line.cited}),
@@ -921,7 +871,6 @@ class _Looking(NamedTuple):
             "scope": self._scope(names)[::-1] if self.wanted.scope else [],
             "notes": self._notes(names)[::-1] if self.wanted.notes else [],
         }
-        return found
 
     def may_tell(self, refs: Mapping[str, Any]) -> bool:
         """Whether what is said of the user holds still, and its sessions are there."""
@@ -1000,36 +949,27 @@ class _Looking(NamedTuple):
             value = labels_in(one.payload).get("project", value)
         if value is None:
             return None
-        whose = self.stream.user_id, {"project": value}
-        found = self.log.sessions(
-            whose[0], session_id=self.stream.session_id, labels=whose[1]
-        )
+        user_id, session_id, _ = self.stream
+        labels = {"project": value}
+        found = self.log.sessions(user_id, session_id=session_id, labels=labels)
         return value if found else None
 
     def _digest(self, name: str) -> Iterator[tuple[list[Any], str]]:
         """The session's newest digest, its newest summary, or its last answer."""
         with suppress(errors.CorruptEvent, errors.Erased, errors.KeyUnavailable):
-            streams = self.log.streams(self.stream.user_id, name)
+            main = self.stream._replace(session_id=name)
+            others = [one for one in self.log.streams(*main[:2]) if one != MAIN]
+            derived = [main._replace(stream=other) for other in others]
             made = [
-                (one.at, one.seq, one)
-                for other in streams
-                if other != MAIN
-                for one in read_on(
-                    self.log,
-                    StreamId(self.stream.user_id, name, other),
-                    types=("summary",),
-                )
+                one
+                for stream in derived
+                for one in read_on(self.log, stream, types=("summary",))
+                if _kind(one) != "notes"
             ]
-            made.sort(key=lambda it: (_kind(it[2]) == "scope", *it[:2]))
-            last = [one for *_, one in made if _kind(one) != "notes"][-1:]
-            answers = self.log.read(
-                StreamId(self.stream.user_id, name),
-                types=("final", "agent_response"),
-                limit=_ANSWERS,
-                newest=True,
-            )
-            last = last or [one for one in answers if digest_of(one).strip()][-1:]
-            for one in last:
+            made.sort(key=lambda one: (_kind(one) == "scope", one.at, one.seq))
+            answers = self.log.read(main, types=_ENDS, limit=_ANSWERS, newest=True)
+            said = [one for one in answers if digest_of(one).strip()]
+            for one in (made or said)[-1:]:
                 yield [name, one.stream, one.seq], digest_of(one)
 
 

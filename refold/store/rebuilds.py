@@ -190,22 +190,19 @@ class _Walk:
         # When it was judged: the newest seq, and the time in microseconds.
         self._judged, self._unfinished = _left_off(derived)
 
-    def _begin_anew(self) -> None:
-        """Leave behind what was adopted, and all that followed from it."""
-        end, writer = self._derived[-1].seq, self._by.writer
-        head = writer.log.head(self._viewer.stream).seq
-        note = CompactionNote(phase="rebuilt", decided_at_seq=head)
-        if not self._by.dry_run:
-            writer.append(Order(self._stream, (Draft(note),), expected_seq=end))
-        self._begin(writer.log.read(self._stream, after=end))
-
     def go(self) -> Outline:
         """Walk all events there are; returns the outline at the last of them.
 
         Raises StaleSession if others appended to the derived stream meanwhile.
         """
         if any(getattr(one.payload, "adopted", None) for one in self._derived):
-            self._begin_anew()
+            # Leave behind what was adopted, and all that followed from it.
+            end, writer = self._derived[-1].seq, self._by.writer
+            head = writer.log.head(self._viewer.stream).seq
+            note = Draft(CompactionNote(phase="rebuilt", decided_at_seq=head))
+            if not self._by.dry_run:
+                writer.append(Order(self._stream, (note,), expected_seq=end))
+            self._begin(writer.log.read(self._stream, after=end))
         newest: Envelope | None = None
         ended = False
         self._read_derived()
@@ -253,11 +250,7 @@ class _Walk:
             self._unread = []
 
     def _is_called(self, envelope: Envelope, placed: Place | None) -> bool:
-        """Whether a model was called right before this event.
-
-        Where its request was recorded, that is the call, and the response is not
-        another.
-        """
+        """Whether a model was called before this; a recorded request is the call."""
         if isinstance(envelope.payload, Request):
             asked = envelope.meta.status != ACTIVATED
             self._asked = self._asked or asked
@@ -281,17 +274,15 @@ class _Walk:
         while True:
             if self._judged[0] == seq:
                 now = max(now, from_microseconds(self._judged[1]))
-            due = self._due(now, end)
-            if due is None or (seq, microseconds(due)) == self._judged:
+            # What fails here fails now, not then: the next event is soon enough.
+            if not self._timed or self._builder.failed_at == microseconds(now):
+                return
+            due = self._strategy.due_at(self._outline, now)
+            if due is None or (due := max(due, now)) >= end:
+                return
+            if (seq, microseconds(due)) == self._judged:
                 return
             self._judge(due)
-
-    def _due(self, now: datetime, end: datetime) -> datetime | None:
-        # What fails here fails now, not then: the next event is soon enough.
-        if not self._timed or self._builder.failed_at == microseconds(now):
-            return None
-        due = self._strategy.due_at(self._outline, now)
-        return None if due is None or max(due, now) >= end else max(due, now)
 
     def _judge(self, now: datetime) -> None:
         """One check, unless it was done: what is due, and what follows from it."""
@@ -342,28 +333,23 @@ class _Walk:
 
     def _record(self, event: Summary | CompactionNote, now: datetime) -> None:
         """Write it at the time at which it was decided, and take it in."""
-        entry = (self._imagined if self._by.dry_run else self._kept)(event, now)
+        known = self._outline.derived_seq
+        if self._by.dry_run:  # as far as the walk reads it
+            entry = Envelope.imagined(event, known + 1, now, self._stream)
+        else:
+            writer = self._by.writer
+            rebuilt_at = from_microseconds(writer.clock()).astimezone(UTC)
+            meta = Meta.of({"rebuilt_at": rebuilt_at.isoformat()})
+            draft = Draft(event, ts=now, meta=meta)
+            order = Order(self._stream, (draft,), expected_seq=known)
+            seq = writer.append(order).last_seq
+            (entry,) = writer.log.read(self._stream, after=seq - 1, limit=1)
         if isinstance(event, Summary):
             # What was absorbed is asked for no more: a long session makes thousands.
             gone = set(event.absorbs)
             self._derived = [one for one in self._derived if one.seq not in gone]
             self._derived.append(entry)
         self._take_derived(entry)
-
-    def _kept(self, event: Summary | CompactionNote, now: datetime) -> Envelope:
-        writer = self._by.writer
-        rebuilt_at = from_microseconds(writer.clock()).astimezone(UTC)
-        meta = Meta.of({"rebuilt_at": rebuilt_at.isoformat()})
-        draft = Draft(event, ts=now, meta=meta)
-        order = Order(self._stream, (draft,), expected_seq=self._outline.derived_seq)
-        seq = writer.append(order).last_seq
-        return writer.log.read(self._stream, after=seq - 1, limit=1)[0]
-
-    def _imagined(self, event: Summary | CompactionNote, now: datetime) -> Envelope:
-        """What would be recorded, as far as the walk reads it."""
-        return Envelope.imagined(
-            event, self._outline.derived_seq + 1, now, self._stream
-        )
 
 
 def _left_off(derived: list[Envelope]) -> tuple[tuple[int, int], bool]:
@@ -413,9 +399,8 @@ class _Team:
         for _ in range(min(jobs, len(sessions))):
             ours, theirs = Pipe()
             self._ends.append(ours)
-            process = context.Process(
-                target=_serve, args=(rebuild, theirs, tuple(self._ends)), daemon=True
-            )
+            given = rebuild, theirs, tuple(self._ends)
+            process = context.Process(target=_serve, args=given, daemon=True)
             process.start()
             theirs.close()
             self._processes.append(process)
@@ -456,7 +441,11 @@ class _Team:
             return
         del self._at[end]
         if kind == "failed":
-            raise _unpacked(*what)
+            error_type, args, fields = what
+            error = error_type.__new__(error_type, *args)
+            error.args = args
+            vars(error).update(fields)
+            raise error
         yield what
         self._give(end)
 
@@ -497,15 +486,6 @@ def _packed(error: Exception) -> tuple[type[Exception], tuple[Any, ...], Any]:
     return packed
 
 
-def _unpacked(
-    kind: type[Exception], args: tuple[Any, ...], fields: dict[str, Any]
-) -> Exception:
-    error = kind.__new__(kind, *args)
-    error.args = args
-    vars(error).update(fields)
-    return error
-
-
 class _Stopped(Exception):
     """Another session's rebuild failed, or nobody waits for this one any more."""
 
@@ -544,10 +524,8 @@ def _beside(
 ) -> Iterator[Rebuilt]:
     stop, pool = Event(), ThreadPoolExecutor(jobs, "refold-rebuild")
     try:
-        futures = [
-            pool.submit(_one, rebuilder, info, progress, stop) for info in sessions
-        ]
-        for future in as_completed(futures):
+        rebuild = partial(_one, rebuilder, progress=progress, stop=stop)
+        for future in as_completed([pool.submit(rebuild, info) for info in sessions]):
             yield future.result()
     finally:
         stop.set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from refold.domain import errors
 from refold.domain.envelope import Draft, Meta
@@ -126,9 +126,9 @@ def decide(
         refers_to=asked.seq,
     )
     meta = Meta.of({NOTE: note} if note else None)
-    key = f"refold.decision/{asked.seq}"
+    order = Order(stream, (Draft(event, meta=meta),), f"refold.decision/{asked.seq}")
     try:
-        receipt = writer.append(Order(stream, (Draft(event, meta=meta),), key))
+        receipt = writer.append(order)
     except errors.IdempotencyConflict as earlier:
         raise errors.AlreadyDecided(seq, decided_at=earlier.first_seq) from None
     if receipt.duplicate:
@@ -171,12 +171,10 @@ def ask(writer: Writer, head: Head, rules: ReviewRules | None) -> Reviewed:
 
     Raises InvalidConfiguration for what are no rules, and what an append raises.
     """
-    if rules is None:
-        rules = ReviewRules.default()
+    rules = ReviewRules.default() if rules is None else rules
     if not isinstance(rules, ReviewRules):
-        raise errors.InvalidConfiguration(
-            "rules: they are made by ReviewRules.read(text)"
-        )
+        why = "rules: they are made by ReviewRules.read(text)"
+        raise errors.InvalidConfiguration(why)
     watch = _watched(writer.log, head, rules)
     asked: list[int] = []
     refused: errors.RefoldError | None = None
@@ -192,10 +190,7 @@ def ask(writer: Writer, head: Head, rules: ReviewRules | None) -> Reviewed:
 
 
 def _watched(log: EventLog, head: Head, rules: ReviewRules) -> Watch:
-    """What the rules know of a session now; where much is new it is kept.
-
-    Of a session that is frozen nothing is: what is there stays as it is.
-    """
+    """What the rules know of a session; kept where much is new and it is not frozen."""
     stream, name = head.state.stream, name_of(rules)
     stored = log.load_view(stream, name) or StoredView(0, 0, {})
     watch = Watch.load(rules, stored.body) if stored.body else Watch(rules)
@@ -210,10 +205,7 @@ def _watched(log: EventLog, head: Head, rules: ReviewRules) -> Watch:
 
 
 def _ask(writer: Writer, stream: StreamId, source: Source) -> int:
-    """The seq of the question; 0 if it was asked meanwhile.
-
-    A bundle that is refused is asked with less of it, then without its events.
-    """
+    """The seq of the question, with less beside it if refused; 0 if asked meanwhile."""
     refused: errors.RefoldError | None = None
     for most in _SMALLER:
         bundle = bundle_of(source, most)
@@ -254,15 +246,9 @@ def _source(log: EventLog, stream: StreamId, rules: ReviewRules, due: Due) -> So
     have = {envelope.seq for envelope in turn}
     spans = joined([(seq, seq) for seq in {*due.seqs, due.turn_seq} - have])
     events = [*(log.read(stream, spans=spans) if spans else []), *turn]
-    system, request = (
-        log.read(stream, upto=due.at_seq, types=(kind,), newest=True, limit=1)
-        for kind in ("system", "request")
-    )
-    return Source(
-        due=due,
-        rules=rules,
-        refold=import_module("refold").__version__,
-        events=events,
-        system=system[0] if system else None,
-        request=request[0] if request else None,
-    )
+    newest: Any = {}
+    for kind in ("system", "request"):
+        found = log.read(stream, upto=due.at_seq, types=(kind,), newest=True, limit=1)
+        newest[kind] = found[0] if found else None
+    version = import_module("refold").__version__
+    return Source(due=due, rules=rules, refold=version, events=events, **newest)

@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from refold.domain import ports
-from refold.domain.envelope import Envelope
 from refold.domain.errors import Erased, InvalidEvent
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
@@ -77,14 +76,10 @@ class _Session:
     def search(self, head: int, asked: set[str]) -> Iterator[Found]:
         for part in reversed(range((head + SEGMENT - 1) // SEGMENT)):
             for seq in self._index(part, head).find(asked):
-                envelope = self._event(seq)
-                if envelope is not None and asked <= words(text := said(envelope)):
-                    line, name = snippet(text, sorted(asked)), envelope.session_id
-                    yield Found(name, seq, envelope.type, envelope.ts, line)
-
-    def _event(self, seq: int) -> Envelope | None:
-        found = self._log.read(self._stream, after=seq - 1, upto=seq)
-        return found[0] if found else None
+                for one in self._log.read(self._stream, after=seq - 1, upto=seq):
+                    if asked <= words(text := said(one)):
+                        line, name = snippet(text, sorted(asked)), one.session_id
+                        yield Found(name, seq, one.type, one.ts, line)
 
     def _index(self, part: int, head: int) -> Stored:
         """The words of a part up to the head; what is new in it is read."""

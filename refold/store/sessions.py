@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -95,13 +95,7 @@ from refold.store.history import (
     uncut,
     with_blobs,
 )
-from refold.store.proofs.explanations import (
-    Compared,
-    Explainer,
-    Explanation,
-    How,
-    compare,
-)
+from refold.store.proofs import explanations
 from refold.store.proofs.rerun import Model, Rerun, Rerunner, with_requests
 from refold.store.proofs.verification import Verified, Verifier
 from refold.store.reviews import Reviewed, ask, decide as decide_review
@@ -156,9 +150,8 @@ class Attempt:
         if not isinstance(error, Exception):
             return  # it went well, or somebody ended it
         where = self.what
-        *_, innermost = [None, *walk_tb(trace)]
-        if innermost is not None:  # by module: a path would name the machine
-            frame, line = innermost
+        for frame, line in deque(walk_tb(trace), maxlen=1):
+            # By module: a path would name the machine.
             module = frame.f_globals.get("__name__", "?")
             where = f"{where} ({module}.{frame.f_code.co_qualname}, line {line})"
         try:
@@ -186,35 +179,24 @@ class Attempt:
             passing = isinstance(error, _PASSING) or is_unreached(code)
             retryable = is_busy(status) if isinstance(status, int) else passing
         text = f"{self.what} failed with {code} before there was a result"
+        context: dict[str, Any] = {"after_seq": self._after}
+        if isinstance(status, int):
+            context["status"] = status
+        if error.__cause__ is not None:
+            context["cause"] = type(error.__cause__).__name__
+        beside: Any = {"request_id": self.request_id, "agent": self.agent}
+        told = {"code": code, "message": message, "where": where}
         for last in (*[False] * _TRIES, True):
             state = self.session.writer.log.head(self.session.stream).state
             left = [call for call in state.open_calls if call not in self._open]
-            closing = [
-                ToolResult(call_id=call, content=text, status="unknown")
-                for call in left
-            ]
-            context: dict[str, Any] = {"after_seq": self._after}
-            context["upto_seq"] = state.head_seq
-            if left:
-                context["open_calls"] = left[:_NAMED_CALLS]
-            if isinstance(status, int):
-                context["status"] = status
-            if error.__cause__ is not None:
-                context["cause"] = type(error.__cause__).__name__
-            failure = AgentError(
-                code=code,
-                message=message,
-                where=where,
-                retryable=retryable,
-                context=context,
-            )
+            given = {"content": text, "status": "unknown"}
+            closing = [ToolResult(call_id=call, **given) for call in left]
+            context |= {"upto_seq": state.head_seq, "open_calls": left[:_NAMED_CALLS]}
+            kept = {name: of for name, of in context.items() if of != []}
+            failure = AgentError(**told, retryable=retryable, context=kept)
+            order = [*closing, failure]
             try:
-                self.session.append(
-                    [*closing, failure],
-                    request_id=self.request_id,
-                    agent=self.agent,
-                    expected_seq=state.head_seq,
-                )
+                self.session.append(order, **beside, expected_seq=state.head_seq)
                 return
             except errors.StaleSession:
                 if last:
@@ -366,15 +348,13 @@ class Session:
             for one in items
         ]
         if opaque == "refuse" and any(has_bytes(one.value) for one in natives):
-            raise errors.InvalidEvent(
-                "bytes cannot be redacted: opaque='keep' keeps them as they are"
-            )
+            why = "bytes cannot be redacted: opaque='keep' keeps them as they are"
+            raise errors.InvalidEvent(why)
         beside = (ts, request_id, agent, Meta.of(meta) if meta else NO_META)
-        drafts = [
-            Draft(LATER, *beside, native=one, key=_key_of(one)) for one in natives
-        ]
-        begins = bool(self.begins) and self.writer.heads.get(self.stream) is None
-        begins = begins and self.writer.log.head(self.stream).seq == 0
+        new = Draft(LATER, *beside)
+        drafts = [replace(new, native=one, key=_key_of(one)) for one in natives]
+        unseen = self.begins and self.writer.heads.get(self.stream) is None
+        begins = unseen and self.writer.log.head(self.stream).seq == 0
         if begins:
             drafts.insert(0, Draft(labelling(self.begins), key="labels"))
         order = appends.Order(
@@ -419,13 +399,16 @@ class Session:
         """
         self.writer.used(self.stream)
         after = bounded("after", after)
+
+        def read(page: Iterable[Envelope]) -> Iterator[NativeItem]:
+            found = self._natives(page)
+            return (one for one in found if one.format and kind in (None, one.kind))
+
         if spans:
-            page = self.writer.log.read(self.stream, spans=spans)
-            return (one for one in self._natives(page) if _is_of(one, kind))
+            return read(self.writer.log.read(self.stream, spans=spans))
         if newest is None:
-            envelopes = self.pages(after)
-            found = self._natives(envelopes)
-            return found if others else (one for one in found if _is_of(one, kind))
+            every = self.pages(after)
+            return self._natives(every) if others else read(every)
         last: list[NativeItem] = []
         newest = bounded("newest", newest)
         if not newest:
@@ -437,8 +420,7 @@ class Session:
             # An item that begins before the page is read with the next one, whole.
             begin = first_of(page) if first > after else 0
             if begin < len(page):
-                some = [one for one in self._natives(page[begin:]) if _is_of(one, kind)]
-                last, upto = some + last, page[begin].seq - 1
+                last, upto = [*read(page[begin:]), *last], page[begin].seq - 1
         return iter(last[-newest:])
 
     def _natives(self, envelopes: Iterable[Envelope]) -> Iterator[NativeItem]:
@@ -622,18 +604,15 @@ class Session:
         Raises SessionNotFound, InvalidEvent if ``at`` is not a seq of this session,
         StaleSession if the new session exists already.
         """
-        child = self._forked(at, session_id=session_id)
-        self._pass_labels(child)
-        return child
+        return self._pass_labels(self._forked(at, session_id=session_id))
 
     def _forked(self, at: int, *, session_id: str) -> Session:
         """``fork`` without the labels, for who appends all of its events."""
         check_session_id(session_id)
         head = self.head()
         if not 1 <= at <= head.seq:
-            raise errors.InvalidEvent(
-                f"cannot fork at seq {at}: it is not in the session"
-            )
+            why = f"cannot fork at seq {at}: it is not in the session"
+            raise errors.InvalidEvent(why)
         child = replace(self, stream=self.stream._replace(session_id=session_id))
         event = Fork(session_id=self.session_id, at_seq=at)
         order = appends.Order(child.stream, (Draft(event),), expected_seq=0)
@@ -644,11 +623,12 @@ class Session:
         self.writer.append(order, born=born_at)
         return child
 
-    def _pass_labels(self, child: Session) -> None:
+    def _pass_labels(self, child: Session) -> Session:
         """Give a session that goes on from this one its labels."""
         if labels := _labels(self._folded()):
             child.append(labelling(labels))
             self.writer.log.label_like(child.stream, self.stream)
+        return child
 
     def delegate(
         self, task: str, *, session_id: str, agent: str | None = None
@@ -665,8 +645,7 @@ class Session:
         check_session_id(session_id)
         child = replace(self, stream=self.stream._replace(session_id=session_id))
         child.append(UserInput(text=task), agent=agent, meta=meta, expected_seq=0)
-        self._pass_labels(child)
-        return child
+        return self._pass_labels(child)
 
     def parent(self) -> Parent | None:
         """Where the session was delegated from; None if it was not."""
@@ -709,15 +688,13 @@ class Session:
             case AgentResponse(text=text) if text.strip():
                 outcome = "unknown"
             case _:
-                raise errors.InvalidEvent(
-                    f"session {self.session_id!r} has no result yet"
-                )
-        if call_id is not None:
-            status: Literal["ok", "error"] = "error" if outcome == "failure" else "ok"
-            result = ToolResult(call_id=call_id, content=text, status=status)
-            return found[0].seq, result
+                why = f"session {self.session_id!r} has no result yet"
+                raise errors.InvalidEvent(why)
         about = {"session": self.session_id, "outcome": outcome}
-        return found[0].seq, UserInput(text=tagged("agent_result", text, **about))
+        if call_id is None:
+            return found[0].seq, UserInput(text=tagged("agent_result", text, **about))
+        status: Literal["ok", "error"] = "error" if outcome == "failure" else "ok"
+        return found[0].seq, ToolResult(call_id=call_id, content=text, status=status)
 
     def head(self) -> ports.Head:
         """The session's end.  Raises SessionNotFound if it has not begun."""
@@ -783,9 +760,8 @@ class Session:
         try:
             bytes.fromhex(sha256)
         except ValueError:
-            raise errors.InvalidEvent(
-                "a blob is named by the 64 hex digits of its SHA-256"
-            ) from None
+            why = "a blob is named by the 64 hex digits of its SHA-256"
+            raise errors.InvalidEvent(why) from None
         stream: StreamId | None = self.stream
         while stream is not None:
             data = self.writer.log.blob(stream, sha256)
@@ -794,9 +770,8 @@ class Session:
             # What a session was forked from is read with it, its blobs too.
             origin = self.writer.log.head(stream).state.forked_from
             stream = stream._replace(session_id=origin[0]) if origin else None
-        raise errors.CorruptEvent(
-            f"blob {sha256}", seq=0, reason="there is no such blob"
-        )
+        reason = "there is no such blob"
+        raise errors.CorruptEvent(f"blob {sha256}", seq=0, reason=reason)
 
     def open_calls(self) -> list[ToolCall]:
         """The calls that wait for their results, whole, in the order they were made.
@@ -809,11 +784,9 @@ class Session:
         history: History | None = History.of(log, state)
         while waiting and history is not None:
             seqs = spans_of(sorted(call.seq for call in waiting.values()))
-            calls = [
-                uncut(log, one, ToolCall)
-                for one in log.read(history.stream, spans=seqs)
-                if one.type == "tool_call"
-            ]
+            page = log.read(history.stream, spans=seqs)
+            made = [one for one in page if one.type == "tool_call"]
+            calls = [uncut(log, one, ToolCall) for one in made]
             here = [one for one in calls if waiting.pop(one.call_id, None)]
             found, history = here + found, history.parent
         return found
@@ -832,13 +805,10 @@ class Session:
 
     def state(self, at: int | None = None) -> JsonObject:
         """The session's working memory: what ``state`` events set and left set."""
-        found = self._state(at).items()
-        return {name: value for name, value in found if not name.startswith(LABEL)}
-
-    def _state(self, at: int | None = None) -> JsonObject:
         self.writer.used(self.stream)
         self.head()
-        return self._folded(at)
+        found = self._folded(at).items()
+        return {name: value for name, value in found if not name.startswith(LABEL)}
 
     def _folded(self, at: int | None = None) -> JsonObject:
         state: JsonObject = {}
@@ -861,7 +831,9 @@ class Session:
 
     def labels(self) -> dict[str, str]:
         """The session's labels, as they are recorded, by name."""
-        return _labels(self._state())
+        self.writer.used(self.stream)
+        self.head()
+        return _labels(self._folded())
 
     def at(self, seq: int) -> SessionAt:
         """The session as it was when ``seq`` was its newest event, to read.
@@ -869,9 +841,8 @@ class Session:
         Raises InvalidEvent if it has no such event.
         """
         if not 1 <= seq <= self.head().seq:
-            raise errors.InvalidEvent(
-                f"seq {seq} is not in session {self.session_id!r}"
-            )
+            why = f"seq {seq} is not in session {self.session_id!r}"
+            raise errors.InvalidEvent(why)
         return SessionAt(self, seq)
 
     def context(
@@ -927,17 +898,14 @@ class Session:
 
         Only of types that the store's vault allows for this tool.
         """
-        told: JsonObject = self._revealing()(
-            arguments, types=self.writer.vault.allowed(tool)
-        ).value
+        types = self.writer.vault.allowed(tool)
+        told: JsonObject = self._revealing()(arguments, types=types).value
         return told
 
     def _revealing(self) -> Callable[..., vault.Revealed]:
         """Puts what the vault has, or what is kept of the session, for placeholders."""
-        state, plan = self.head().state, self.writer.redactor.plan
-        kept = (
-            vault.unexpired(state.kept, plan, self.writer.clock()) if state.kept else {}
-        )
+        state, now = self.head().state, self.writer.clock()
+        kept = vault.unexpired(state.kept, self.writer.redactor.plan, now)
         return partial(self.writer.vault.reveal, self.stream, state.numbers, kept=kept)
 
     acontext = _awaited(context)
@@ -1042,10 +1010,12 @@ class Session:
         return Compactor(self.writer, viewer, strategy, fitting(strategy, writes))
 
     def compare(
-        self, strategies: Iterable[str | Strategy] | None = None, **how: Unpack[How]
-    ) -> Compared:
+        self,
+        strategies: Iterable[str | Strategy] | None = None,
+        **how: Unpack[explanations.How],
+    ) -> explanations.Compared:
         """What several strategies, or all, would have sent and cost; writes nothing."""
-        return compare(self._viewer(), strategies, how, self.settings)
+        return explanations.compare(self._viewer(), strategies, how, self.settings)
 
     def record_request(
         self,
@@ -1059,9 +1029,8 @@ class Session:
 
         matches: whether the bytes sent were those of the view.
         """
-        return self.append(
-            view.request(model=model, matches=matches), request_id=request_id
-        )
+        request = view.request(model=model, matches=matches)
+        return self.append(request, request_id=request_id)
 
     def activate(self, strategy: str | Strategy) -> bool:
         """Make this the strategy of readers that name none.
@@ -1105,9 +1074,8 @@ class Session:
 
     def default_fingerprint(self) -> str:
         """The fingerprint of the strategy that readers get if they name none."""
-        state = self.head().state
-        viewer = contexts.Viewer(self.writer.log, History.of(self.writer.log, state))
-        if state.last_request and (sent := viewer.sent()) is not None:
+        viewer = self._viewer()
+        if viewer.history.newest_request and (sent := viewer.sent()) is not None:
             return sent[1].strategy.fingerprint
         return self.settings.strategy(None).fingerprint
 
@@ -1150,14 +1118,14 @@ class Session:
         *,
         at: int | None = None,
         message: int | None = None,
-    ) -> Explanation:
+    ) -> explanations.Explanation:
         """Why the context at ``at`` is as it is, proved; raises as ``context`` does."""
         self.writer.used(self.stream)
         if at is not None:
             self.at(at)
         viewer = self._viewer()
         chosen = self._chosen(viewer, strategy, at)
-        return Explainer(viewer, chosen).explain(at, message=message)
+        return explanations.Explainer(viewer, chosen).explain(at, message=message)
 
     def review(self, rules: ReviewRules | None = None) -> Reviewed:
         """Ask a human, by ``hitl`` events, what the rules say is to be asked.
@@ -1197,9 +1165,7 @@ class Session:
         """Bring the stored views to the head; returns how many moved."""
         self.head()
         log, scope = self.writer.log, ports.Scope(self.user_id, self.session_id)
-        return sum(
-            contexts.bring_up(log, view.place) for view in contexts.lagging(log, scope)
-        )
+        return contexts.bring_all_up(log, scope)
 
     def stats(self) -> dict[str, Any]:
         """What ``SessionStore.stats`` gives, of this session."""
@@ -1216,28 +1182,23 @@ class Session:
     ) -> tuple[contexts.Viewer, Strategy, ports.Standing]:
         """Of one read; if no strategy is named, it is looked up before."""
         log = self.writer.log
-        if strategy is None:
-            chosen = self._chosen(self._viewer(), None, None, prepares=prepares)
-        else:
-            chosen = self.settings.strategy(strategy)
+        viewer = self._viewer() if strategy is None else None
+        chosen = self._chosen(viewer, strategy, None, prepares=prepares)
         standing = log.standing(self.stream, chosen.fingerprint, shown=True)
         if standing.head.seq == 0:
             raise errors.SessionNotFound(self.user_id, self.session_id)
-        return (
-            contexts.Viewer(log, History.of(log, standing.head.state)),
-            chosen,
-            standing,
-        )
+        viewer = contexts.Viewer(log, History.of(log, standing.head.state))
+        return viewer, chosen, standing
 
     def _chosen(
         self,
-        viewer: contexts.Viewer,
+        viewer: contexts.Viewer | None,
         strategy: str | Strategy | None,
         at: int | None,
         *,
         prepares: bool = False,
     ) -> Strategy:
-        if strategy is not None:
+        if strategy is not None or viewer is None:
             return self.settings.strategy(strategy)
         newest = viewer.history.newest_request
         upto = newest if at is None else min(at, newest)
@@ -1259,10 +1220,6 @@ def _key_of(native: Native) -> str | None:
         return None
     key = "\0".join((native.format.name, native.kind, native.id))
     return str(repaired(key)[0])
-
-
-def _is_of(item: NativeItem, kind: str | None) -> bool:
-    return bool(item.format) and kind in (None, item.kind)
 
 
 class Extended(NamedTuple):
@@ -1293,7 +1250,11 @@ def take_in(
     if transcript.forked_from and session.writer.log.head(session.stream).seq == 0:
         _fork_again(session, transcript.forked_from, where, names)
     left: tuple[ports.Skipped, ...] = ()
-    if transcript.has_records and _changes(session, transcript):
+    tag = session.writer.numbering(session.stream, {})
+    # Where redaction finds more in it than was found when it was written:
+    if transcript.has_records and any(
+        _fitting(session, draft, tag)[1].found for draft in transcript.drafts
+    ):
         whole, transcript = transcript, transcript.without_records()
         left = transcript.skipped[len(whole.skipped) :]
     done = extend(session, transcript.drafts, where=where, progress=progress)
@@ -1308,22 +1269,15 @@ def take_in(
     return done._replace(skipped=left)
 
 
-def _changes(session: Session, transcript: ports.Transcript) -> bool:
-    """Whether redaction finds more in it than was found when it was written."""
-    tag = session.writer.numbering(session.stream, {})
-    return any(_fitting(session, draft, tag)[1].found for draft in transcript.drafts)
-
-
 def _fork_again(
     session: Session, origin: tuple[str, int], where: str, names: Mapping[str, str]
 ) -> None:
     name, at = origin
     stream = session.stream._replace(session_id=names.get(name, name))
-    told = [(one.seq, one.meta.source) for one in read_on(session.writer.log, stream)]
     seqs = [
-        seq
-        for seq, source in told
-        if source and isinstance(was := source.get("seq"), int) and was <= at
+        one.seq
+        for one in read_on(session.writer.log, stream)
+        if isinstance(was := (one.meta.source or {}).get("seq"), int) and was <= at
     ]
     if not seqs:
         why = f"goes on from session {name!r}: import that first, from the same export"
@@ -1349,13 +1303,12 @@ def _too_large(
     wait: bool,
 ) -> errors.ContextTooLarge:
     """What would help a context that is over its window."""
-    given = estimate(handed.extras.dump())
     if not strategy.compacts:
         helps = f"{strategy.name} makes no summaries, turn_window does"
     elif not wait:
         helps = "a summary is written in the background: wait=True waits for it"
     else:
-        prompt = estimate(view.system or "")
+        prompt, given = estimate(view.system or ""), estimate(handed.extras.dump())
         helps = (
             f"its system prompt has about {prompt:,}, what is handed in {given:,}, "
             "and of the rest nothing more may be summarised"
@@ -1388,9 +1341,8 @@ def extend(
         with suppress(errors.StaleSession):
             known = len(drafts) - len(new)
             return _append(session, head.seq, new, known, progress, numbers)
-    raise errors.ImportFailed(
-        where, "other writers keep changing this session: try again"
-    )
+    why = "other writers keep changing this session: try again"
+    raise errors.ImportFailed(where, why)
 
 
 def _new(
@@ -1406,25 +1358,19 @@ def _new(
     for draft, envelope in zip(drafts, imported, strict=False):
         known += 1
         if not _same(session, draft, envelope, tag):
-            raise errors.ImportFailed(
-                where,
+            why = (
                 f"the transcript was rewritten: seq {envelope.seq} of session "
                 f"{session.session_id!r} holds something else; import it into another "
-                "session",
-                seq=envelope.seq,
+                "session"
             )
+            raise errors.ImportFailed(where, why, seq=envelope.seq)
     new = drafts[known:]
     try:
         given = [draft.event for draft in new]
         events, _ = session.writer.decided(state, given, user_id=session.user_id)
-        fitting = [
-            _fitting(
-                session,
-                draft if draft.event is event else replace(draft, event=event),
-                tag,
-            )
-            for draft, event in zip(new, events, strict=True)
-        ]
+        pairs = zip(new, events, strict=True)
+        same = [one if one.event is e else replace(one, event=e) for one, e in pairs]
+        fitting = [_fitting(session, draft, tag) for draft in same]
     except (errors.InvalidEvent, errors.SessionClosed, errors.EventTooLarge) as error:
         raise errors.ImportFailed(where, str(error)) from None
     log, now = session.writer.log, from_microseconds(session.writer.clock())
@@ -1441,9 +1387,8 @@ def _same(session: Session, draft: Draft, envelope: Envelope, tag: Tagger) -> bo
     if appends.same_event(envelope.payload, incoming):
         return True
     again = _redact(session, replace(draft, event=envelope.payload), tag)
-    return appends.same_event(again.event, incoming) or appends.superseded(
-        envelope, incoming
-    )
+    known = appends.superseded(envelope, incoming)
+    return known or appends.same_event(again.event, incoming)
 
 
 def _fitting(session: Session, draft: Draft, tag: Tagger) -> _Prepared:
@@ -1476,18 +1421,17 @@ def _append(
         progress(duplicates)
     for start in range(0, len(new), _BATCH):
         batch = new[start : start + _BATCH]
-        drafts = tuple(draft for draft, _ in batch)
-        redacted = tuple(event for _, event in batch)
-        order = appends.Order(
-            session.stream, drafts, None, expected, redacted, numbers=numbers
-        )
+        drafts, redacted = zip(*batch, strict=True)
+        place = session.stream, drafts, None, expected, redacted
+        order = appends.Order(*place, numbers=numbers)
         expected = session.writer.append(order).last_seq
         for event in redacted:
             found.update(event.found)
         if progress:
             progress(duplicates + start + len(batch))
-    labels = [labels_in(draft.event) for draft, _ in new]
-    if any(labels):
-        joined = {name: one for some in labels for name, one in some.items()}
-        session.writer.log.label(session.stream, joined)
+    labels: dict[str, str | None] = {}
+    for draft, _ in new:
+        labels |= labels_in(draft.event)
+    if labels:
+        session.writer.log.label(session.stream, labels)
     return Extended(len(new), duplicates, found)

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, timedelta
-from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, Self
@@ -17,7 +16,6 @@ from typing import Any, Literal, NamedTuple, NoReturn, Self
 from refold.domain import ids, ports
 from refold.domain.access_log import AccessTrail
 from refold.domain.canonical import encodable
-from refold.domain.envelope import Envelope
 from refold.domain.errors import (
     Erased,
     InvalidConfiguration,
@@ -33,18 +31,11 @@ from refold.projections.context.strategy import Strategy, fitting
 from refold.projections.models import Spending, answers
 from refold.redaction.guard import Limits
 from refold.redaction.redactor import Redactor
+from refold.store import erasure
 from refold.store.appends import Heads, Writer, uncounted
 from refold.store.compactions import Upkeep
-from refold.store.contexts import Settings, bring_up, lagging
-from refold.store.erasure import (
-    Ask,
-    Eraser,
-    Erasure,
-    Erasures,
-    Keys,
-    Progress,
-    whose_of,
-)
+from refold.store.contexts import Settings, bring_all_up
+from refold.store.erasure import Erasure, Erasures, Keys
 from refold.store.exports import Exported, export_user
 from refold.store.history import read_on
 from refold.store.memory import Memories, User
@@ -79,20 +70,6 @@ class Imported(NamedTuple):
     duplicates: int
     redactions: Counter[str]
     skipped: tuple[ports.Skipped, ...] = ()
-
-
-def _tell(
-    progress: Callable[[str, int, int], None], name: str, total: int, done: int
-) -> None:
-    progress(name, done, total)
-
-
-def _place(envelope: Envelope, by: str) -> Spending:
-    """What an answer is counted for."""
-    if by == "day":
-        return Spending(day=f"{envelope.ts.astimezone(UTC):%Y-%m-%d}")
-    name = envelope.session_id if by == "session" else None
-    return Spending(envelope.user_id, name)
 
 
 def _no_reader(path: Path, *_: object) -> NoReturn:
@@ -208,11 +185,8 @@ class SessionStore:
         while most is None or len(found) < most:
             left = None if most is None else most - len(found)
             page = self.log.sessions(user_id, labels=labels, after=place, limit=left)
-            found += [
-                info
-                for info in page
-                if info.status != "erased" and not info.session_id.startswith(ids.KEPT)
-            ]
+            there = [info for info in page if info.status != "erased"]
+            found += [one for one in there if not one.session_id.startswith(ids.KEPT)]
             if left is None or len(page) < left:
                 break
             place = page[-1].user_id, page[-1].session_id
@@ -249,15 +223,13 @@ class SessionStore:
                 nothing = Imported(name, one.format, 0, 0, Counter(), one.skipped)
                 found += [nothing] if one.skipped else []
                 continue
-            total = len(one.drafts)
-            told = progress and partial(_tell, progress, name, total)
-            done = take_in(
-                self.session(user_id=user_id, session_id=name),
-                one,
-                where=str(path),
-                progress=told,
-                names=names,
-            )
+
+            def told(count: int, name: str = name, of: int = len(one.drafts)) -> None:
+                if progress is not None:
+                    progress(name, count, of)
+
+            session = self.session(user_id=user_id, session_id=name)
+            done = take_in(session, one, where=str(path), progress=told, names=names)
             names[one.session_id] = name
             skipped = (*one.skipped, *done.skipped)
             found.append(Imported(name, one.format, *done[:3], skipped))
@@ -276,11 +248,10 @@ class SessionStore:
         """
         ids.check_id("user_id", user_id)
         self.log.erasures.refuse_erased(user_id)
-        infos = self.sessions(user_id)
-        if session_id is not None:
-            infos = [info for info in infos if info.session_id == session_id]
-            if not infos:
-                raise SessionNotFound(user_id, session_id)
+        every = self.sessions(user_id)
+        infos = [info for info in every if session_id in (None, info.session_id)]
+        if session_id is not None and not infos:
+            raise SessionNotFound(user_id, session_id)
         return [*islice(search(self.log, infos, text), ids.bounded("limit", limit))]
 
     def user(self, user_id: str) -> User:
@@ -310,7 +281,7 @@ class SessionStore:
         key_backups: timedelta | None = None,
         vacuum: bool = False,
         absent_ok: bool = False,
-        progress: Progress | None = None,
+        progress: erasure.Progress | None = None,
     ) -> Erasure:
         """Forget a user for good: keys destroyed, rows deleted, a certificate signed.
 
@@ -333,9 +304,9 @@ class SessionStore:
         Raises OnHold, UserNotFound, SessionNotFound, StoreUnavailable, and
         InvalidConfiguration for a time under nothing or over 999999 days.
         """
-        whose = whose_of(user_id, session_id)
-        ask = Ask(whose, reason, operator, grace, key_backups, vacuum, absent_ok)
-        return Eraser(self.writer, progress).erase(ask)
+        asked = reason, operator, grace, key_backups, vacuum, absent_ok
+        ask = erasure.Ask(erasure.whose_of(user_id, session_id), *asked)
+        return erasure.Eraser(self.writer, progress).erase(ask)
 
     def verify(
         self,
@@ -492,8 +463,7 @@ class SessionStore:
 
     def catch_up(self, user_id: str | None = None) -> int:
         """Bring every stored view up to its session's head; returns how many moved."""
-        behind = lagging(self.log, ports.scope(user_id))
-        return sum(bring_up(self.log, view.place) for view in behind)
+        return bring_all_up(self.log, ports.scope(user_id))
 
     def costs(
         self,
@@ -511,13 +481,16 @@ class SessionStore:
         """
         if by not in ("session", "user", "day"):
             raise InvalidConfiguration("costs are summed by session, user or day")
-        found: dict[tuple[str, ...], Spending] = {}
+        found, session = dict[tuple[str, ...], Spending](), by == "session" or None
         for info in self._readable(user_id, session_id):
             names = self.log.streams(info.user_id, info.session_id)
             for name in names:
                 stream = ids.StreamId(info.user_id, info.session_id, name)
                 for answer in answers(read_on(self.log, stream)):
-                    place = _place(answer.first, by)
+                    place = Spending(info.user_id, session and info.session_id)
+                    if by == "day":
+                        day = answer.first.ts.astimezone(UTC)
+                        place = Spending(day=f"{day:%Y-%m-%d}")
                     key = tuple(filter(None, place[:3]))
                     found[key] = found.get(key, place).with_(answer)
         return [found[key] for key in sorted(found)]

@@ -6,6 +6,7 @@ import hmac
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from threading import Lock
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -34,11 +35,9 @@ ANY_TOOL: Final = "*"
 
 def foreign(text: str) -> str:
     """``text`` of another session: its numbered placeholders stand for nothing here."""
-    return NUMBERED.sub(_foreign, text) if "[" in text else text
-
-
-def _foreign(found: re.Match[str]) -> str:
-    return f"[~{found[0][1:]}" if found[1] in TYPES else found[0]
+    if "[" not in text:
+        return text
+    return NUMBERED.sub(lambda m: f"[~{m[0][1:]}" if m[1] in TYPES else m[0], text)
 
 
 def unnumbered(text: str) -> str:
@@ -101,16 +100,13 @@ class Numbering:
             name = b"numbers\0" + self._session.encode("utf-8", "surrogatepass")
             self._key = hmac.digest(self._user_key(), name, "sha256")
         mark = tag(self._key, kind, value)
-        entry = f"{kind}:{mark}"
-        if entry not in self.known and self._has_room(kind):
+        entry, room = f"{kind}:{mark}", len(self.known) < MOST_NUMBERED
+        if entry not in self.known and kind in self._kinds and room:
             self.known[entry] = self._last(kind) + 1
         if entry in self.known:
             self._given[mark] = f"[{kind}_{self.known[entry]}]"
             self.values.setdefault(entry, value)
         return mark
-
-    def _has_room(self, kind: str) -> bool:
-        return kind in self._kinds and len(self.known) < MOST_NUMBERED
 
     def _last(self, kind: str) -> int:
         found = [n for entry, n in self.known.items() if entry.startswith(f"{kind}:")]
@@ -148,12 +144,8 @@ class Numbering:
 
     def _escaped(self, found: re.Match[str], ours: bool) -> str:
         kind, text = found[1], found[0]
-        if kind not in self._kinds or (ours and self._was_given(kind, text)):
-            return text
-        return f"[~{text[1:]}"
-
-    def _was_given(self, kind: str, text: str) -> bool:
-        return int(text[len(kind) + 2 : -1]) <= self._last(kind)
+        given = ours and int(text[len(kind) + 2 : -1]) <= self._last(kind)
+        return text if kind not in self._kinds or given else f"[~{text[1:]}"
 
 
 class Renumbering(Numbering):
@@ -258,15 +250,14 @@ class Vault:
     def put(self, stream: StreamId, values: Mapping[str, str]) -> None:
         """Keep these values of a session, by type and keyed hash, as far as it may."""
         for name, value in values.items():
-            if name.partition(":")[0] in self._types:
-                with self._lock:
-                    self._add((stream, name), value)
-
-    def _add(self, key: tuple[StreamId, str], value: str) -> None:
-        self._bytes += _size(value) - _size(self._values.pop(key, ""))
-        self._values[key] = value
-        while len(self._values) > self._most or self._bytes > self._most_bytes:
-            self._bytes -= _size(self._values.popitem(last=False)[1])
+            if name.partition(":")[0] not in self._types:
+                continue
+            with self._lock:
+                known = self._values.pop((stream, name), "")
+                self._bytes += _size(value) - _size(known)
+                self._values[stream, name] = value
+                while len(self._values) > self._most or self._bytes > self._most_bytes:
+                    self._bytes -= _size(self._values.popitem(last=False)[1])
 
     def get(self, stream: StreamId, name: str) -> str | None:
         """The value of this type and keyed hash; None if it is not here."""
@@ -279,11 +270,8 @@ class Vault:
         """Drop what is known of a session, or of all of a user's."""
         with self._lock:
             for key in [*self._values]:
-                stream = key[0]
-                if stream.user_id == user_id and session_id in (
-                    None,
-                    stream.session_id,
-                ):
+                owner, name, _ = key[0]
+                if owner == user_id and session_id in (None, name):
                     self._bytes -= _size(self._values.pop(key))
 
     def allowed(self, tool: str) -> frozenset[str]:
@@ -313,10 +301,8 @@ class Vault:
         }
         found = Counter[str]()
 
-        def put(text: str) -> str:
-            return NUMBERED.sub(lambda match: one(match[1], match[0]), text)
-
-        def one(kind: str, placeholder: str) -> str:
+        def one(match: re.Match[str]) -> str:
+            kind, placeholder = match[1], match[0]
             name = names.get(placeholder)
             if name is None or (types is not None and kind not in types):
                 return placeholder
@@ -324,7 +310,7 @@ class Vault:
             found[kind] += known is not None
             return placeholder if known is None else known
 
-        told = _mapped(value, put)
+        told = _mapped(value, partial(NUMBERED.sub, one))
         return Revealed(told, {kind: n for kind, n in sorted(found.items()) if n})
 
 

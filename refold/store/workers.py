@@ -28,6 +28,12 @@ _GOES_ON: Final = "the worker goes on, it will try again"
 SEALING_EVERY_SEC: Final = 60.0
 
 
+def _check(what: str, every: float) -> None:
+    if not 0 < every <= _LONGEST_SEC:
+        most = f"every so many seconds, up to {_LONGEST_SEC:,}"
+        raise InvalidConfiguration(f"{what} {most}: {every} is none")
+
+
 class Worker:
     """Compacts what is due in a store, by new events and by the time that passes.
 
@@ -61,11 +67,7 @@ class Worker:
         every: float = EVERY_SEC,
         done: Callable[[Session, Strategy, int], object] | None = None,
     ) -> None:
-        if not 0 < every <= _LONGEST_SEC:
-            raise InvalidConfiguration(
-                f"a worker lists sessions every so many seconds, up to "
-                f"{_LONGEST_SEC:,}: {every} is none"
-            )
+        _check("a worker lists sessions", every)
         self._store, self._strategy, self._summarizer = store, strategy, summarizer
         self._user_id, self._session_id = user_id, session_id
         self._every, self._done = int(every * _SECOND), done
@@ -115,11 +117,10 @@ class Worker:
 
     def _list(self) -> None:
         """Have those looked at that have grown, and forget those that are gone."""
+        listed = self._store.log.sessions(self._user_id, session_id=self._session_id)
         found = {
             (info.user_id, info.session_id): info.head_seq
-            for info in self._store.log.sessions(
-                self._user_id, session_id=self._session_id
-            )
+            for info in listed
             # A closed session is as long as it will ever be, but is still read.
             if info.is_live and not info.session_id.startswith("_")
         }
@@ -150,8 +151,7 @@ class Worker:
         if made and self._done is not None:
             self._untold.append((session, strategy, known))
         compactor.viewer.caught_up(strategy)
-        due = compactor.due_at()
-        if due is not None:
+        if (due := compactor.due_at()) is not None:
             at = microseconds(due)
             # Due and not done: another is at it, or it cannot be done now.
             self._timers[key] = at if at > self._now() else self._list_at
@@ -178,11 +178,7 @@ class Sealer:
         every: float = SEALING_EVERY_SEC,
         done: Callable[[TreeHead], object] | None = None,
     ) -> None:
-        if not 0 < every <= _LONGEST_SEC:
-            raise InvalidConfiguration(
-                f"a sealer seals every so many seconds, up to {_LONGEST_SEC:,}: "
-                f"{every} is none"
-            )
+        _check("a sealer seals", every)
         self._store, self._every, self._done = store, every, done
         self._known: int | None = None
         self._woken: SimpleQueue[None] = SimpleQueue()

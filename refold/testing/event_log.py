@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from queue import SimpleQueue
 from typing import Final
 
@@ -93,11 +93,8 @@ def append_to(
 ) -> Append:
     """The append of ``events`` to ``head``, decided and redacted as the store does."""
     decided, state = decide(head.state, events)
-    redacted = tuple(
-        redact(Draft(event), now=NOW, redactor=_REDACTOR, limits=limits or Limits())
-        for event in decided
-    )
-    return Append(head, state, redacted, NOW, key)
+    make = partial(redact, now=NOW, redactor=_REDACTOR, limits=limits or Limits())
+    return Append(head, state, tuple(make(Draft(one)) for one in decided), NOW, key)
 
 
 def write(log: EventLog, stream: StreamId, *events: Event) -> Outcome:
@@ -142,13 +139,10 @@ class LeaseContract:
         write(log, ADA, *said("a"))
         write(log, BOB, *said("b"))
         assert take(log, "first")
-        others = (
-            _DERIVED._replace(stream="e" * 64),
-            BOB._replace(stream=_DERIVED.stream),
-        )
+        other, of_bob = "e" * 64, BOB._replace(stream=_DERIVED.stream)
 
         assert not take(log, "second")
-        for stream in others:
+        for stream in (_DERIVED._replace(stream=other), of_bob):
             assert log.leases.take_lease(stream, "second", now=NOW, until=_LATER)
 
     def test_a_lease_that_ended_can_be_taken(self, log: EventLog) -> None:
@@ -700,9 +694,7 @@ class EventLogContract(RewritingContract, LeaseContract):
         write(log, ADA, *said(*"abcdef"))
         for _ in range(3):
             write(log, derived, _RETIRED)
-        view = StoredView(
-            4, 1, {"n": 1}, shows=((1, 1), (3, 4)), shows_derived=((1, 1),)
-        )
+        view = StoredView(4, 1, {"n": 1}, ((1, 1), (3, 4)), ((1, 1),))
         assert log.save_view(ADA, "v", view, replaces=0)
 
         standing = log.standing(ADA, "v", shown=True)

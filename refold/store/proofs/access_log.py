@@ -35,7 +35,6 @@ EVERY: Final = 30.0  # seconds: what a killed process loses at most
 MOST: Final = 10_000  # sessions; of more, the others are counted from the next time on
 
 _DENIED: Final = (errors.SessionNotFound, errors.Erased, errors.Frozen, errors.OnHold)
-_IDS: Final = ("user_id", "session_id")
 _inside: ContextVar[str | None] = ContextVar("refold_access_inside", default=None)
 _called: ContextVar[str | None] = ContextVar("refold_access_called", default=None)
 # The id of the request that is answered, of who serves.
@@ -66,15 +65,12 @@ class Reads:
         """The session of this stream was read by its name just now."""
         if self._pid != os.getpid():
             self._begin()
-        place, now = stream[:2], self._clock()
+        now = self._clock()
         with self._lock:
-            known = self._counted.get(place)
-            if known is not None or len(self._counted) < MOST:
-                self._counted[place] = (known[0] + 1 if known else 1, now)
+            self._count(stream[:2], 1, now)
             if self._thread is None and not self._closed.is_set():
-                self._thread = Thread(
-                    target=self._run, name="refold-reads", daemon=True
-                )
+                named: Any = {"name": "refold-reads", "daemon": True}
+                self._thread = Thread(target=self._run, **named)
                 self._thread.start()
 
     def flush(self) -> None:
@@ -91,16 +87,14 @@ class Reads:
                     self._retention.add_accesses(user_id, accesses)
                 except errors.RefoldError as error:
                     log.debug("uses of sessions are not written yet: %s", error)
-                    self._take_back(accesses)
+                    with self._lock:
+                        for one in accesses:
+                            self._count(one[:2], one.reads, one.last_at)
 
-    def _take_back(self, accesses: list[Accesses]) -> None:
-        with self._lock:
-            for one in accesses:
-                place = one.user_id, one.session_id
-                reads, last = self._counted.get(place, (0, one.last_at))
-                if reads or len(self._counted) < MOST:
-                    total = reads + one.reads
-                    self._counted[place] = (total, max(last, one.last_at))
+    def _count(self, place: tuple[str, str], reads: int, at: int) -> None:
+        known = self._counted.get(place, (0, at))
+        if known[0] or len(self._counted) < MOST:
+            self._counted[place] = (known[0] + reads, max(known[1], at))
 
     def _run(self) -> None:
         closed = self._closed
@@ -276,18 +270,12 @@ def _told(audit: AccessTrail, order: Order) -> Iterator[list[Receipt]]:
 
 
 def _failed(access: Access, error: BaseException, spent: int) -> Access:
-    """The access as it failed after ``spent`` nanoseconds; no word of the error.
-
-    Of ours it has the type's name; the name of another's could say anything.
-    """
+    """The access as it failed, after ``spent`` nanoseconds; no word of the error."""
     name = "Unexpected" if isinstance(error, Exception) else "Interrupted"
     if type(error).__module__ == errors.RefoldError.__module__:
         name = type(error).__name__
-    return access._replace(
-        duration_us=spent // 1000,
-        status="denied" if isinstance(error, _DENIED) else "error",
-        error=name,
-    )
+    status: Any = "denied" if isinstance(error, _DENIED) else "error"
+    return access._replace(duration_us=spent // 1000, status=status, error=name)
 
 
 def _recorded(method: Callable[..., Any], how: Call) -> Callable[..., Any]:
@@ -355,17 +343,12 @@ def _followed(
         access = _failed(access, error, spent)
         raise
     finally:
-        close = getattr(items, "close", None)
-        if close is not None:
-            close()
-        audit.note(
-            access._replace(
-                seq=_seq(last), duration_us=spent // 1000, counts={counts: count}
-            )
-        )
+        getattr(items, "close", lambda: None)()
+        access = access._replace(seq=_seq(last), duration_us=spent // 1000)
+        audit.note(access._replace(counts={counts: count}))
 
 
-def _seq(result: Any) -> int | None:
+def _seq(result: Any = None) -> int | None:
     return result.seq if isinstance(result, Envelope) else None
 
 
@@ -374,10 +357,9 @@ def _measured(result: Any, counts: str | _Measure) -> tuple[int | None, Counts]:
     if not isinstance(counts, str):
         return counts(result)
     match result:
-        case list():
-            return _seq(result[-1]) if result else None, {counts: len(result)}
-        case dict():
-            return None, {counts: len(result)}
+        case list() | dict():
+            newest = result[-1:] if isinstance(result, list) else ()
+            return _seq(*newest), {counts: len(result)}
         case str():
             return None, {"characters": len(result)}
         case int() if type(result) is int:
@@ -385,47 +367,34 @@ def _measured(result: Any, counts: str | _Measure) -> tuple[int | None, Counts]:
     return None, NOTHING
 
 
-def _of_view(view: Any) -> tuple[int | None, Counts]:
-    return view.at, {"messages": len(view.messages), "tokens": view.tokens}
-
-
-def _of_verified(found: Any) -> tuple[int | None, Counts]:
-    return None, {"events": found.events, "problems": len(found.problems)}
-
-
 def _whom(method: Callable[..., Any]) -> _Whom:
     """Who a call is about: the ids that it is given, or whose session it is of."""
     names = list(signature(method).parameters)[1:]
-    places = [(name, names.index(name)) for name in _IDS if name in names]
-    if not places:
-        return lambda of, *_: (getattr(of, _IDS[0], None), getattr(of, _IDS[1], None))
+    if not {"user_id", "session_id"}.intersection(names):
+        return lambda of, *_: (
+            getattr(of, "user_id", None),
+            getattr(of, "session_id", None),
+        )
 
     def whom(_: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Who:
-        given = {
-            name: args[at] if at < len(args) else kwargs.get(name)
-            for name, at in places
-        }
+        given = dict(zip(names, args, strict=False)) | dict(kwargs)
         return given.get("user_id"), given.get("session_id")
 
     return whom
 
 
-def _of_head(head: Head) -> tuple[int | None, Counts]:
-    return head.seq, NOTHING
-
-
 _MEASURES: Final[Mapping[str, _Measure]] = {
-    "view": _of_view,
-    "verified": _of_verified,
-    "head": _of_head,
+    "view": lambda v: (v.at, {"messages": len(v.messages), "tokens": v.tokens}),
+    "verified": lambda v: (None, {"events": v.events, "problems": len(v.problems)}),
+    "head": lambda head: (head.seq, NOTHING),
 }
 
 
 def _call(said: str | dict[str, Any]) -> Call:
-    how = {"event": said} if isinstance(said, str) else said
-    if measure := _MEASURES.get(str(how.get("counts"))):
-        how = {**how, "counts": measure}
-    return Call(**how)
+    if isinstance(said, str):
+        return Call(said)
+    counts = said.get("counts", "events")
+    return Call(**{**said, "counts": _MEASURES.get(counts, counts)})
 
 
 CALLS: Final[Mapping[str, Mapping[str, Call]]] = {

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypedDict
 
@@ -82,6 +83,12 @@ class Chain(NamedTuple):
     hash: str
     problems: tuple[Problem, ...]
 
+    def to_json(self) -> dict[str, Any]:
+        """The chain as JSON."""
+        place = {"session_id": self.stream.session_id, "stream": self.stream.stream}
+        found = [problem.to_json() for problem in self.problems]
+        return {**place, "events": self.events, "hash": self.hash, "problems": found}
+
 
 @quiet
 @dataclass(frozen=True, slots=True)
@@ -141,9 +148,8 @@ class Explanation:
         for one in self.unshown:
             same = runs.setdefault((one.why, one.summary), {})
             same.setdefault(one.via, []).append(one)
-        for same in runs.values():
-            for run in same.values():
-                yield run[0], [self.events[one.seq] for one in run]
+        for run in chain.from_iterable(same.values() for same in runs.values()):
+            yield run[0], [self.events[one.seq] for one in run]
 
     def told(self, record: Record) -> list[Envelope]:
         """The events that a summary was itself made of."""
@@ -157,29 +163,18 @@ class Explanation:
     def to_json(self) -> dict[str, Any]:
         """All of it as JSON; events by seq, type, time and hash, never by content."""
         view = self.view
+        same = ("derived_seq", "digest", "tokens", "over_budget")
         return {
             "at": self.at,
             "message": self.message,
             "strategy": self.strategy.ref.model_dump(mode="json"),
             "view": {
                 "through_seq": view.at,
-                "derived_seq": view.derived_seq,
-                "digest": view.digest,
-                "tokens": view.tokens,
-                "over_budget": view.over_budget,
+                **{name: getattr(view, name) for name in same},
                 "messages": len(view.messages),
             },
             "request": self.sent and _sent(self.sent),
-            "chains": [
-                {
-                    "session_id": chain.stream.session_id,
-                    "stream": chain.stream.stream,
-                    "events": chain.events,
-                    "hash": chain.hash,
-                    "problems": [problem.to_json() for problem in chain.problems],
-                }
-                for chain in self.chains
-            ],
+            "chains": [chain.to_json() for chain in self.chains],
             "parts": [self._part(part) for part in self.parts],
             "summaries": [self._record(record) for record in self.records],
             "left_out": [self._run(run, events) for run, events in self.runs()],
@@ -187,20 +182,17 @@ class Explanation:
         }
 
     def _part(self, part: why.Part) -> dict[str, Any]:
-        span = part.span
         pins = {seq: self.pins[seq] for seq in part.seqs if seq in self.pins}
-        decided_by = own = span.summary if span else None
-        if own is None and part.cause in _DECIDED_RAW:
+        parts = ("kind", "first", "last", "summary")
+        span = {name: getattr(part.span, name, None) for name in parts}
+        decided_by = span["summary"]
+        if decided_by is None and part.cause in _DECIDED_RAW:
             decided_by = self.newest
         return {
-            "message": part.message,
-            "role": part.role,
+            **{name: getattr(part, name) for name in ("message", "role")},
             "first_block": part.first,
             "blocks": part.blocks,
-            "kind": span.kind if span else None,
-            "first": span.first if span else None,
-            "last": span.last if span else None,
-            "summary": own,
+            **span,
             "cause": part.cause,
             "why": BECAUSE[part.cause],
             "decided_by": decided_by,
@@ -248,13 +240,8 @@ class Explanation:
 
     def reference(self, envelope: Envelope) -> dict[str, Any]:
         """An event by its place; one of a parent also by the session it is in."""
-        told_ = {
-            "seq": envelope.seq,
-            "type": envelope.type,
-            "ts": timestamp(envelope.at),
-            "tokens": envelope.token_estimate,
-            "hash": envelope.hash,
-        }
+        told_ = {name: getattr(envelope, name) for name in ("seq", "type", "hash")}
+        told_ |= {"ts": timestamp(envelope.at), "tokens": envelope.token_estimate}
         if envelope.seq < 1:
             told_["session_id"] = envelope.session_id
         if envelope.seq in self.superseded:
@@ -263,17 +250,13 @@ class Explanation:
 
 
 def _sent(sent: Sent) -> dict[str, Any]:
-    request = sent.request
+    same = ("model", "through_seq", "derived_seq", "digest", "matches")
     return {
         "seq": sent.envelope.seq,
         "ts": timestamp(sent.envelope.at),
-        "model": request.model,
-        "through_seq": request.through_seq,
-        "derived_seq": request.derived_seq,
-        "digest": request.digest,
+        **{name: getattr(sent.request, name) for name in same},
         "derived_again": sent.digest,
         "proof": sent.proof,
-        "matches": request.matches,
         "is_this_view": sent.shown,
     }
 
@@ -300,11 +283,10 @@ class Explainer:
         outline = self.strategy.judged(outline)
         at = view.at if at is None else at
         events = {event.seq: event for event in self.viewer.history.events(upto=at)}
-        if message is not None and not 1 <= message <= len(view.messages):
-            raise errors.InvalidEvent(
-                f"message {message} is not in this context: it has "
-                f"{len(view.messages)}, counted from 1"
-            )
+        most = len(view.messages)
+        if message is not None and not 1 <= message <= most:
+            why_not = f"message {message} is not in this context: it has {most}"
+            raise errors.InvalidEvent(f"{why_not}, counted from 1")
         log, history = self.viewer.log, self.viewer.history
         derived = standing(log.read(self._derived, upto=outline.derived_seq))
         nodes = why.nodes_of(derived)
@@ -388,10 +370,7 @@ class Explainer:
         events: Mapping[int, Envelope],
         derived: Sequence[Envelope],
     ) -> dict[int, Outline]:
-        """The outline that each of these summaries was decided with, by its seq.
-
-        Both streams are folded as they were then: each once, and side by side.
-        """
+        """The outlines with which these summaries were decided, in one walk, by seq."""
         outlines: dict[int, Outline] = {}
         outline = self.strategy.begin()
         main, own = deque(events.values()), deque(derived)
@@ -417,15 +396,13 @@ class Explainer:
         while history is not None:
             streams.append(history.stream.main)
             history = history.parent
-        if with_derived:
-            streams.append(self._derived)
-        for stream in streams:
-            count, last, problems = 0, "", []
+        for stream in [*streams, self._derived] if with_derived else streams:
+            count, last, problems = 0, "", list[Problem]()
             for item in self.viewer.log.audit(stream):
-                if isinstance(item, Problem):
-                    problems += [item] if item.code != EXPIRED else []
-                else:
+                if not isinstance(item, Problem):
                     count, last = count + 1, item.hash
+                elif item.code != EXPIRED:
+                    problems.append(item)
             yield Chain(stream, count, last, tuple(problems))
 
 
@@ -466,10 +443,7 @@ def _pins(
 def _clocks(
     envelope: Envelope, decided_at: int, events: Mapping[int, Envelope]
 ) -> Iterator[datetime]:
-    """The times at which a summary may have been decided, the likeliest first.
-
-    That is before its text was written; in a rebuild it is the time of the events.
-    """
+    """When a summary may have been decided, the likeliest first; or events' times."""
     took = getattr(envelope.payload, "duration_ms", None) or 0
     yield envelope.ts - timedelta(milliseconds=took)
     for seq in (decided_at, decided_at + 1):
@@ -549,8 +523,7 @@ def compare(
     outcomes, skipped = [under(one, _label(given, one)) for given, one in named], []
     for name in spec.STRATEGIES if strategies is None else ():
         try:
-            one = _default(name, comparison.model, settings)
-            outcomes.append(under(one, name))
+            outcomes.append(under(_default(name, comparison.model, settings), name))
         except errors.RefoldError as error:
             skipped.append(Skipped(name, str(error)))
     return Compared(tuple(outcomes), tuple(skipped), comparison.model, len(events))
@@ -570,11 +543,8 @@ def _label(given: str | Strategy, strategy: Strategy) -> str:
     """As it was named, or its own name with the parameters it was given."""
     if isinstance(given, str):
         return given
-    params = ",".join(
-        f"{name}={getattr(strategy, name)}"
-        for name in type(strategy).model_fields
-        if name in strategy.model_fields_set
-    )
+    fields = [f for f in type(strategy).model_fields if f in strategy.model_fields_set]
+    params = ",".join(f"{name}={getattr(strategy, name)}" for name in fields)
     return f"{strategy.name}:{params}" if params else strategy.name
 
 

@@ -31,14 +31,7 @@ from refold.domain.ids import StreamId
 from refold.domain.model import quiet
 from refold.domain.session import SessionState
 from refold.domain.tokens import estimate
-from refold.projections.compare import (
-    Elements,
-    Moment,
-    RawRequests,
-    Requests,
-    Walk,
-    moments,
-)
+from refold.projections import compare
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.budget import NO_EXTRAS, Extras
 from refold.projections.context.outline import (
@@ -59,7 +52,7 @@ from refold.store.contexts import Viewer
 from refold.store.history import handed_in, with_blobs
 from refold.store.proofs.verification import Superseded, differs
 
-_ALL: Final = KeepAll()
+_ALL: Final[Strategy] = KeepAll()
 _AROUND: Final = 120  # characters told before what differs, and twice as many after
 
 
@@ -179,7 +172,7 @@ def with_requests(
     for seq, one in enumerate(new, state.head_seq + 1):
         events.append(_imagined(one, seq, state.stream, now))
     marked = [*new]
-    for envelope, sent in RawRequests(events).digests():
+    for envelope, sent in compare.RawRequests(events).digests():
         if (place := envelope.seq - state.head_seq - 1) >= 0:
             marked[place] = answering(new[place], sent)
     return marked
@@ -224,13 +217,6 @@ def _recorded(events: Sequence[Envelope]) -> Iterator[_Recorded]:
             yield _Recorded(one, index, sent, one.meta.model, None)
 
 
-def _derived(events: Sequence[Envelope]) -> Iterator[_Recorded]:
-    """The requests that an import of these events would have derived."""
-    places = {one.seq: index for index, one in enumerate(events)}
-    for one, digest in RawRequests(events).digests():
-        yield _Recorded(one, places[one.seq], digest, one.meta.model, None)
-
-
 @dataclass(slots=True)
 class _Run:
     """The events of a run, as they are recorded or as they would be now."""
@@ -241,17 +227,16 @@ class _Run:
 
     def view(self, one: _Recorded, extras: Extras) -> View:
         """The request made anew, of the summaries that it was made of."""
-        if (request := one.request) is None:
-            before = self.events[: one.read]
-            outline = _ALL.read(_ALL.begin(), before)
-            return self._requests(_ALL).view(outline, (), extras)
-        strategy = spec.parse(request.strategy.model_dump())
-        made = self.derived.get(strategy.fingerprint, [])
-        outline = self._outline(strategy, request, made)
-        return self._requests(strategy).view(outline, made, extras)
-
-    def _requests(self, strategy: Strategy) -> Requests:
-        return Requests(strategy, self.events, NO_EXTRAS, Elements())
+        strategy, made = _ALL, list[Envelope]()
+        if one.request is None:
+            outline = _ALL.read(_ALL.begin(), self.events[: one.read])
+        else:
+            strategy = spec.parse(one.request.strategy.model_dump())
+            made = self.derived.get(strategy.fingerprint, [])
+            outline = self._outline(strategy, one.request, made)
+        elements = compare.Elements()
+        requests = compare.Requests(strategy, self.events, NO_EXTRAS, elements)
+        return requests.view(outline, made, extras)
 
     def _outline(
         self, strategy: Strategy, request: Request, made: Iterable[Envelope]
@@ -302,19 +287,20 @@ class Rerunner:
             if strategy is None or one.envelope.meta.status != ACTIVATED
         ]
         self._recorded = bool(self._requests)
-        if not self._recorded:
-            self._requests = list(_derived(was))
-        names = {
-            one.request.strategy.fingerprint for one in self._requests if one.request
-        }
+        if not self._recorded:  # as an import of these events would have derived them
+            places = {one.seq: index for index, one in enumerate(was)}
+            self._requests = [
+                _Recorded(one, places[one.seq], digest, one.meta.model, None)
+                for one, digest in compare.RawRequests(was).digests()
+            ]
+        requests = [one.request for one in self._requests if one.request]
+        names = {request.strategy.fingerprint for request in requests}
         derived = {name: log.read(stream._replace(stream=name)) for name in names}
         self._prompt = prompt and self._taken(prompt)
         self._prompted = any(_prompt_in(one.payload) is not None for one in was)
         self._was = _Run(was, derived)
-        self._now = _Run(
-            [*map(self._anew, was)],
-            {name: [*map(self._anew, entries)] for name, entries in derived.items()},
-        )
+        anew = {name: [*map(self._anew, made)] for name, made in derived.items()}
+        self._now = _Run([*map(self._anew, was)], anew)
         self._handed: dict[tuple[int, bool], Extras] = {}
 
     def run(self, model: Model | None = None) -> Rerun:
@@ -345,7 +331,8 @@ class Rerunner:
 
     def _made(self) -> Iterator[tuple[_Recorded, View | None, bool]]:
         """Each request, and whether it differs; and its view, where it was rendered."""
-        raw = RawRequests(self._now.events, self._extras(None, now=True)).digests()
+        handed = self._extras(None, now=True)
+        raw = compare.RawRequests(self._now.events, handed).digests()
         walked = self._walked(self._strategy) if self._strategy else iter(())
         for one, view in zip_longest(self._requests, walked):
             if self._keeps(one):
@@ -367,19 +354,16 @@ class Rerunner:
 
     def _walked(self, strategy: Strategy) -> Iterator[View]:
         """The requests under another strategy, whose summaries are made on the way."""
-        moments = [Moment(one.read, one.envelope.seq) for one in self._requests]
-        walk = Walk(strategy, self._now.events, moments, Abridged())
+        stops = [compare.Moment(one.read, one.envelope.seq) for one in self._requests]
+        walk = compare.Walk(strategy, self._now.events, stops, Abridged())
         for one, _ in zip(self._requests, walk.steps(), strict=True):
             yield walk.view(self._extras(one, now=True))
 
     def _extras(self, one: _Recorded | None, *, now: bool) -> Extras:
         """What was handed in with a request; ``now``: as it would be."""
         place = (one.envelope.seq if one else 0, now)
-        if place not in self._handed:
-            self._handed[place] = self._read_extras(one, now=now)
-        return self._handed[place]
-
-    def _read_extras(self, one: _Recorded | None, *, now: bool) -> Extras:
+        if place in self._handed:
+            return self._handed[place]
         extras = NO_EXTRAS
         if one and one.request:
             extras = handed_in(self._viewer.log, self._viewer.stream, one.request)
@@ -389,10 +373,10 @@ class Rerunner:
                 shown = extras.layers  # of other sessions, which are not run again
                 extras = Extras.load(texts, extras.window_tokens)
                 extras = replace(extras, layers=shown)
-        if not now or self._prompt is None:
-            return extras
-        if extras.system is not None or not self._prompted:
-            return replace(extras, system=_instead(extras.system, self._prompt))
+        prompt = self._prompt if now else None
+        if prompt is not None and (extras.system is not None or not self._prompted):
+            extras = replace(extras, system=_instead(extras.system, prompt))
+        self._handed[place] = extras
         return extras
 
     def _anew(self, envelope: Envelope) -> Envelope:
@@ -421,14 +405,9 @@ class Rerunner:
         """The prompt as it would be recorded: its values have their numbers."""
         writer, stream = self._writer, self._viewer.stream
         numbers = self._viewer.log.head(stream).state.numbers
-        draft = Draft(SystemPrompt(text=prompt))
-        clean = writer.redacted(
-            draft,
-            user_id=stream.user_id,
-            now=writer.clock(),
-            unscanned="stub",
-            tag=writer.numbering(stream, numbers),
-        )
+        draft, now = Draft(SystemPrompt(text=prompt)), writer.clock()
+        how: Any = {"unscanned": "stub", "tag": writer.numbering(stream, numbers)}
+        clean = writer.redacted(draft, user_id=stream.user_id, now=now, **how)
         return _prompt_in(clean.event) or ""
 
     def _clean(self, kind: str, payload: JsonObject) -> dict[str, Any]:
@@ -447,18 +426,17 @@ class Rerunner:
             shown = Shown(now.digest, now.tokens)
             return Difference(number, seq, "digest", then, shown)
         where, before, after = _first(_parts(was), _parts(now))
-        place = _place(before or "", after or "")
+        pairs = enumerate(zip_longest(before or "", after or ""))
+        place = next((at for at, (one, other) in pairs if one != other), 0)
         then = Shown(was.digest, was.tokens, _around(before, place))
         shown = Shown(now.digest, now.tokens, _around(after, place))
         return Difference(number, seq, where, then, shown)
 
     def _live(self, told: Rerun, number: int, one: _Recorded, model: Model) -> Rerun:
         extras = self._extras(one, now=True)
-        tools = extras.tools or _tools(self._now.events)
-        extras = replace(extras, tools=tools)
-        strategy = self._strategy or (
-            spec.parse(one.request.strategy.model_dump()) if one.request else _ALL
-        )
+        extras = replace(extras, tools=extras.tools or _tools(self._now.events))
+        own = spec.parse(one.request.strategy.model_dump()) if one.request else _ALL
+        strategy = self._strategy or own
         recorded: Sequence[Envelope] | None = None
         if self._keeps(one):
             upto = one.request.derived_seq if one.request else 0
@@ -467,12 +445,10 @@ class Rerunner:
         run = _LiveRun(self._now.events, one.read, strategy, recorded, extras)
         live, calls = run.go(model)
         difference = told.first_difference
-        if difference is None and calls is not None:
-            unknown = Shown(one.digest)
-            at = number + calls[0]
-            difference = Difference(at, one.envelope.seq, "calls", unknown, unknown)
-        if difference is not None and calls is not None:
-            difference = difference._replace(call=calls[1])
+        if calls is not None:
+            unknown, seq = Shown(one.digest), one.envelope.seq
+            other = Difference(number + calls[0], seq, "calls", unknown, unknown)
+            difference = (difference or other)._replace(call=calls[1])
         live = live._replace(request=number)
         return told._replace(first_difference=difference, live=live)
 
@@ -513,12 +489,6 @@ def _first(
     return "digest", None, None
 
 
-def _place(then: str, now: str) -> int:
-    pairs = enumerate(zip(then, now, strict=False))
-    first = (at for at, (one, other) in pairs if one != other)
-    return next(first, min(len(then), len(now)))
-
-
 def _around(text: str | None, place: int) -> str | None:
     if text is None:
         return None
@@ -552,26 +522,21 @@ class _LiveRun:
         self._events, self._rest = [*events[:begin]], events[begin:]
         self._strategy, self._recorded, self._extras = strategy, recorded, extras
         self._seq = self._rest[0].seq
-        self._moments: list[Moment] = []
+        self._moments: list[compare.Moment] = []
         self._inputs = [e for e in self._rest if isinstance(e.payload, UserInput)]
-        calls = [one.payload for one in self._rest if isinstance(one.payload, ToolCall)]
-        results = {
-            one.payload.call_id: one.payload
-            for one in self._rest
-            if isinstance(one.payload, ToolResult)
-        }
+        made = [one.payload for one in self._rest]
+        results = {one.call_id: one for one in made if isinstance(one, ToolResult)}
         self._results = [
             (canonical(_told(call)), results[call.call_id])
-            for call in calls
-            if call.call_id in results
+            for call in made
+            if isinstance(call, ToolCall) and call.call_id in results
         ]
         self._before = list(_answers(self._rest))
 
     def go(self, model: Model) -> tuple[Live, tuple[int, Calls] | None]:
         """Let the model answer until a call has no recorded result.
 
-        Returns what it did, and the first calls that are others than those recorded,
-        with how many answers came before.
+        Also returns the first calls that are others, and how many answers came before.
         """
         answers = results = 0
         first: tuple[int, Calls] | None = None
@@ -600,8 +565,8 @@ class _LiveRun:
         """What is sent next: the walk ends before an answer that is to come."""
         pending = self._imagined(UserInput(text=""))
         events = [*self._events, pending]
-        self._moments.append(Moment(len(self._events), pending.seq))
-        walk = Walk(
+        self._moments.append(compare.Moment(len(self._events), pending.seq))
+        walk = compare.Walk(
             self._strategy, events, self._moments, Abridged(), self._recorded,
             goes_on=True,
         )  # fmt: skip
@@ -631,14 +596,11 @@ class _LiveRun:
 def _answers(events: Iterable[Envelope]) -> Iterator[tuple[JsonObject, ...]]:
     """The calls of each answer, in order."""
     events = list(events)
-    begins = {moment.seq for moment in moments(events)}
-    calls: list[JsonObject] | None = None
+    begins = {moment.seq for moment in compare.moments(events)}
+    answers = list[list[JsonObject]]()
     for one in events:
         if one.seq in begins:
-            if calls is not None:
-                yield tuple(calls)
-            calls = []
-        if isinstance(one.payload, ToolCall) and calls is not None:
-            calls.append(_told(one.payload))
-    if calls is not None:
-        yield tuple(calls)
+            answers.append([])
+        if isinstance(one.payload, ToolCall) and answers:
+            answers[-1].append(_told(one.payload))
+    return map(tuple, answers)

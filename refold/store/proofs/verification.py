@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import Any, Final, Literal, NamedTuple
 
+from refold.domain import errors
 from refold.domain.envelope import Blob, Draft, Envelope, Meta, microseconds
-from refold.domain.errors import (
-    CorruptEvent,
-    Erased,
-    EventTooLarge,
-    Expired,
-    KeyUnavailable,
-    RedactionFailed,
-    RefoldError,
-    UnknownStrategy,
-    counted,
-)
 from refold.domain.events import (
     Fork,
     JsonObject,
@@ -39,7 +31,6 @@ from refold.domain.ports import (
     EventLog,
     Head,
     Problem,
-    Repairs,
     Rewritten,
     Scope,
     SessionInfo,
@@ -54,7 +45,6 @@ from refold.domain.session import (
 )
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategies import spec
-from refold.projections.context.strategy import Strategy
 from refold.projections.context.units import spans_of
 from refold.projections.context.view import View
 from refold.redaction import chokepoint
@@ -70,7 +60,10 @@ _TRIES: Final = 3
 _AGAIN: Final = 20
 _READ: Final = 100
 _NOTED: Final = frozenset({Summary, Request, RedactionApplied, StateUpdate})
-_UNREADABLE = (CorruptEvent, KeyUnavailable, RedactionFailed, EventTooLarge)
+_UNREADABLE = (
+    *(errors.CorruptEvent, errors.KeyUnavailable),
+    *(errors.RedactionFailed, errors.EventTooLarge),
+)
 
 
 def wrong_views(log: EventLog, stream: StreamId) -> Iterator[Problem]:
@@ -97,26 +90,22 @@ def _wrong(viewer: Viewer, name: str, stored: StoredView) -> str | None:
     try:
         strategy = spec.parse(stored.body["strategy"])  # type: ignore[arg-type]  # as written
         known = Outline.load(stored.body["outline"])  # type: ignore[arg-type]  # the same
-    except (KeyError, TypeError, ValueError, UnknownStrategy):
+    except (KeyError, TypeError, ValueError, errors.UnknownStrategy):
         return None
     if strategy.fingerprint != name:
         return "the stored view is of another strategy"
-    if known != _folded(viewer, strategy, stored):
+    # The outline of what the view has read, from the beginning:
+    read = viewer.history.events(upto=stored.through_seq)
+    outline = strategy.read(strategy.begin(), read)
+    derived = viewer.stream._replace(stream=name)
+    if stored.derived_seq:
+        made = viewer.log.read(derived, upto=stored.derived_seq)
+        outline = with_derived(outline, made)
+    if known != Outline.load(outline.dump()):
         return "the stored view is not what the log makes of it: drop it"
     if named_in(strategy, known) != (stored.shows, stored.shows_derived):
         return "the stored view is read with events that it does not show"
     return None
-
-
-def _folded(viewer: Viewer, strategy: Strategy, stored: StoredView) -> Outline:
-    """The outline of what the view has read, from the beginning."""
-    events = viewer.history.events(upto=stored.through_seq)
-    outline = strategy.read(strategy.begin(), events)
-    derived = viewer.stream._replace(stream=strategy.fingerprint)
-    if stored.derived_seq:
-        entries = viewer.log.read(derived, upto=stored.derived_seq)
-        outline = with_derived(outline, entries)
-    return Outline.load(outline.dump())
 
 
 class Superseded:
@@ -167,9 +156,8 @@ class Superseded:
         if envelope.seq in self._main:  # what was handed in with it
             return True
         summaries = self._derived.get(request.strategy.fingerprint, set())
-        return any(seq <= request.through_seq for seq in self._main) or any(
-            seq <= request.derived_seq for seq in summaries
-        )
+        first, made = min(self._main, default=inf), min(summaries, default=inf)
+        return first <= request.through_seq or made <= request.derived_seq
 
 
 def _inherited(history: History) -> Iterator[int]:
@@ -227,17 +215,14 @@ class Verifier:
 
     def run(self) -> Verified:
         """Prove the session, again if it was changed by others meanwhile."""
+        user_id, session_id, _ = self._stream
+        listed = partial(self._log.sessions, user_id, session_id=session_id)
         for _ in range(_TRIES):
-            before = self._end()
-            verified = self._run()
-            if not verified.problems or self._end() == before:
+            before, verified = listed(), self._run()
+            if not verified.problems or listed() == before:
                 break
             self._begin()
         return verified
-
-    def _end(self) -> list[SessionInfo]:
-        user_id, session_id, _ = self._stream
-        return self._log.sessions(user_id, session_id=session_id)
 
     def _run(self) -> Verified:
         """Read everything once, then derive again what was derived from it."""
@@ -249,10 +234,8 @@ class Verifier:
         if not self._problems:
             self._guarded(self._derive_again, self._stream)
         if not self._problems and not self._chain_only:
-            self._guarded(
-                lambda main: self._problems.extend(wrong_views(self._log, main)),
-                self._stream,
-            )
+            views = partial(wrong_views, self._log)
+            self._guarded(lambda main: self._problems.extend(views(main)), self._stream)
             self._guarded(self._prove_labels, self._stream)
         return Verified(
             self._events,
@@ -267,10 +250,10 @@ class Verifier:
         """A session that cannot be read is a problem of its own, not of others."""
         try:
             prove(stream)
-        except (CorruptEvent, KeyUnavailable, Erased) as error:
-            seq = error.seq if isinstance(error, CorruptEvent) else None
+        except (errors.CorruptEvent, errors.KeyUnavailable, errors.Erased) as error:
+            seq = error.seq if isinstance(error, errors.CorruptEvent) else None
             self._problems.append(Problem(*stream, seq, "unreadable", str(error)))
-        except RefoldError:
+        except errors.RefoldError:
             raise
         except JUNK:
             self._problems.append(Problem(*stream, None, "unreadable", WRONG_TYPE))
@@ -298,7 +281,7 @@ class Verifier:
                 state = born(self._log, stream, event)
             try:  # each result answers one open call, and so on
                 accepted_next(state, event)
-            except RefoldError as error:
+            except errors.RefoldError as error:
                 self._report(item, "rule", str(error))
             state = evolve(state, event)
             unheard = unruled(state) - _NOTED if state.closed else unheard
@@ -327,7 +310,7 @@ class Verifier:
     def _compare(self, stream: StreamId, state: SessionState) -> None:
         try:
             head = self._log.head(stream)
-        except RefoldError as error:
+        except errors.RefoldError as error:
             self._problems.append(Problem(*stream, None, "head", str(error)))
             return
         # What was appended since the events were read has moved the head.
@@ -376,10 +359,10 @@ class Verifier:
             return
         try:
             changed = differs(views.view(request), request)
-        except Expired:
+        except errors.Expired:
             self._underived += 1
             return
-        except RefoldError as error:
+        except errors.RefoldError as error:
             self._report(envelope, "request", str(error))
             return
         if changed and (made_of.touches_request(envelope) or self._touched(envelope)):
@@ -453,10 +436,8 @@ class _Fold:
 class Repairer:
     """Looks at one session, and with ``apply`` mends what can be mended."""
 
-    def __init__(
-        self, log: EventLog, repairs: Repairs, stream: StreamId, *, apply: bool
-    ) -> None:
-        self._log, self._repairs, self._stream = log, repairs, stream.main
+    def __init__(self, log: EventLog, stream: StreamId, *, apply: bool) -> None:
+        self._log, self._repairs, self._stream = log, log.repairs, stream.main
         self._apply = apply
 
     def run(self, names: list[str]) -> Iterator[Damage]:
@@ -471,7 +452,7 @@ class Repairer:
                 yield from self._views()
                 yield from self._blobs()
                 yield from self._keys()
-        except Erased:
+        except errors.Erased:
             return
 
     def _events_and_head(self, stream: StreamId) -> Iterator[Damage]:
@@ -483,11 +464,14 @@ class Repairer:
             detail = f"{where}{first.detail}{rest}; restore it from a backup"
             yield Damage(stream, "events", detail, False)
             return
-        known = self._head(stream)
+        known: Head | None = None
+        with suppress(errors.CorruptEvent, errors.KeyUnavailable):
+            known = self._log.head(stream)
         seq = known.seq if known else 0
-        if seq > fold.state.head_seq:
-            # Written since the events were read, if it is there.
-            for envelope in self._log.read(stream, after=fold.state.head_seq, upto=seq):
+        known = known if seq else None
+        # Written since the events were read, if it is there.
+        if seq > (end := fold.state.head_seq):
+            for envelope in self._log.read(stream, after=end, upto=seq):
                 self._add(fold, envelope)
         if seq > fold.state.head_seq:
             gone = f"seq {fold.state.head_seq + 1} to {seq}"
@@ -511,7 +495,7 @@ class Repairer:
                     self._add(fold, item)
                 elif item.code not in ("head", EXPIRED):
                     fold.problems.append(item)
-        except (CorruptEvent, KeyUnavailable) as error:
+        except (errors.CorruptEvent, errors.KeyUnavailable) as error:
             fold.problems.append(Problem(*stream, None, "unreadable", str(error)))
         return fold
 
@@ -524,15 +508,10 @@ class Repairer:
         fold.state = fold.state._replace(numbers=numbers)
         fold.hash = bytes.fromhex(envelope.hash)
         fold.tokens += envelope.token_estimate
-        fold.last = _written(envelope)
+        # When it was written: its id says so, if it is of the time (RFC 9562).
+        timed, number = envelope.event_id.version == 7, envelope.event_id.int
+        fold.last = (number >> 80) * 1000 if timed else microseconds(envelope.ts)
         fold.first = fold.first or fold.last
-
-    def _head(self, stream: StreamId) -> Head | None:
-        try:
-            head = self._log.head(stream)
-        except (CorruptEvent, KeyUnavailable):
-            return None
-        return head if head.seq else None
 
     def _views(self) -> Iterator[Damage]:
         user_id, session_id, _ = self._stream
@@ -553,7 +532,7 @@ class Repairer:
         found = self._repairs.unnamed_blobs(self._stream)
         if found.addresses:
             mended = self._may_destroy and self._repairs.drop_blobs(self._stream, found)
-            blobs = counted(len(found.addresses), "blob")
+            blobs = errors.counted(len(found.addresses), "blob")
             detail = f"{blobs} without an event"
             yield Damage(self._stream, "blob", detail, True, mended)
 
@@ -566,7 +545,8 @@ class Repairer:
         left = self._log.retired_keys(self._stream)
         if left:
             mended = self._may_destroy and self._log.retire_keys(self._stream) > 0
-            detail = f"{counted(left, 'key')} left by a redaction that was cut off"
+            keys = errors.counted(left, "key")
+            detail = f"{keys} left by a redaction that was cut off"
             yield Damage(self._stream, "key", detail, True, mended)
 
 
@@ -587,14 +567,7 @@ def repair(
         streams.setdefault((lost.user_id, lost.session_id), []).append(lost.stream)
     for place, names in sorted(streams.items()):
         main = StreamId(*place, MAIN)
-        yield main, list(Repairer(log, log.repairs, main, apply=apply).run(names))
-
-
-def _written(envelope: Envelope) -> int:
-    """When the event was written: its id says so, if it is of the time (RFC 9562)."""
-    if envelope.event_id.version == 7:
-        return (envelope.event_id.int >> 80) * 1000
-    return microseconds(envelope.ts)
+        yield main, list(Repairer(log, main, apply=apply).run(names))
 
 
 class Exposure(NamedTuple):
@@ -689,10 +662,9 @@ class Rechecker:
         types: Counter[str],
         again: _Again | None = None,
     ) -> Exposure:
-        user_id, session_id, _ = self._stream
-        counted = dict(sorted(types.items()))
+        found = dict(sorted(types.items()))
         seq, blobs = (again.source.seq, again.blobs) if again else (None, 0)
-        return Exposure(user_id, session_id, name, seq, where, counted, blobs)
+        return Exposure(*self._stream[:2], name, seq, where, found, blobs)
 
     def again(self, envelope: Envelope) -> chokepoint.RedactedEvent | None:
         """What stands in the event's place, or None if nothing is found in it.
@@ -701,48 +673,36 @@ class Rechecker:
         took out meanwhile must not come back.
         """
         name, seq = envelope.stream, envelope.seq
-        known = self._again.get((name, seq))
-        new = seq > self._checked.get(name, 0)
-        if new or (known is not None and known.source != envelope):
-            self._checked[name] = max(seq, self._checked.get(name, 0))
+        checked, known = self._checked.get(name, 0), self._again.get((name, seq))
+        if seq > checked or (known is not None and known.source != envelope):
+            self._checked[name] = max(seq, checked)
             self._again.pop((name, seq), None)
-            known = self._redone(envelope)
-            if known is not None:
+            if known := self._redone(envelope):
                 self._again[name, seq] = known
         return known.redacted if known else None
 
     def _redone(self, envelope: Envelope) -> _Again | None:
         payload, in_payload = self._whole(envelope.payload.payload())
         meta, in_meta = self._whole(envelope.meta.dump())
-        beside: JsonObject = {
-            "request_id": envelope.request_id,
-            "agent": envelope.agent,
-            "meta": meta,
-        }
+        request_id, agent = envelope.request_id, envelope.agent
+        beside: JsonObject = {"request_id": request_id, "agent": agent, "meta": meta}
         types = self._found(beside, (envelope.type, payload))
         if not types:
             return None
+        native: Any = meta.get("native") or {}
+        digests = [str(one) for one in native.get("bytes") or ()]
+        # The bytes of an item, which no rule reads.
+        held = [(one, self._writer.log.blob(self._stream, one)) for one in digests]
+        opaque = tuple(Blob(one, data) for one, data in held if data is not None)
+        event, told = event_of(envelope.type, payload), Meta.of(meta)
         draft = chokepoint.Seen(
-            event_of(envelope.type, payload),
-            envelope.ts,
-            envelope.request_id,
-            envelope.agent,
-            Meta.of(meta),
-            opaque=self._opaque(meta),
+            event, envelope.ts, request_id, agent, told, opaque=opaque
         )
         redacted = with_room(self._writer, draft, self._stream.user_id, self._tag)
         kept = {blob.sha256 for blob in redacted.blobs}
         blobs = len((in_payload | in_meta) - kept)
         before = str(envelope.redaction.get("rules", ""))
         return _Again(envelope, redacted, types, blobs, before)
-
-    def _opaque(self, meta: JsonObject) -> tuple[Blob, ...]:
-        """The bytes of an item, which no rule reads."""
-        native: Any = meta.get("native") or {}
-        read = partial(self._writer.log.blob, self._stream)
-        digests = [str(one) for one in native.get("bytes") or ()]
-        found = [(sha256, read(sha256)) for sha256 in digests]
-        return tuple(Blob(sha256, data) for sha256, data in found if data is not None)
 
     def _whole(self, value: JsonObject) -> tuple[JsonObject, set[str]]:
         """``value`` with its blobs in it, and which they are."""
@@ -751,7 +711,7 @@ class Rechecker:
         def read(sha256: str) -> bytes | None:
             try:
                 data = self._writer.log.blob(self._stream, sha256)
-            except Expired:
+            except errors.Expired:
                 return None
             if data is not None:
                 used.add(sha256)
@@ -769,7 +729,7 @@ class Rechecker:
                 types.update(chokepoint.redact_payload(redactor, *payload)[1].types)
         except RedactionError as error:
             what = payload[0] if payload else "stored"
-            raise RedactionFailed(what, reason=str(error)) from None
+            raise errors.RedactionFailed(what, reason=str(error)) from None
         return types
 
     def state(self, state: SessionState) -> SessionState:
@@ -781,26 +741,21 @@ class Rechecker:
             if state.numbers != self._numbers:
                 raise Overtaken
             state = state._replace(numbers=self._tag.known)
+        made = [again.redacted.event for again in self._again.values()]
+        names = {e.call_id: e.tool_name for e in made if isinstance(e, ToolCall)}
         calls, user_id = {}, self._stream.user_id
         for given, call in state.open_calls.items():
             call_id = self._writer.recorded_id(user_id, given)
-            name = self._tool_name(call_id, call.tool_name)
-            calls[call_id] = call._replace(tool_name=name)
+            if call_id not in names:  # of a fork's origin: its name is redacted alone
+                told: Any = {"tool_name": call.tool_name}
+                clean: Any = self._writer.redactor.value(told)[0]
+                names[call_id] = str(clean["tool_name"])
+            calls[call_id] = call._replace(tool_name=names[call_id])
         return state.with_calls(calls)
-
-    def _tool_name(self, call_id: str, name: str) -> str:
-        """As the call's own event has it now, or redacted alone in a fork's state."""
-        for again in self._again.values():
-            event = again.redacted.event
-            if isinstance(event, ToolCall) and event.call_id == call_id:
-                return event.tool_name
-        clean: Any = self._writer.redactor.value({"tool_name": name})[0]
-        return str(clean["tool_name"])
 
     def record(self, event: RedactionApplied) -> chokepoint.RedactedEvent:
         """The event that binds what was replaced, with what the rules say of it."""
-        places = [(event.stream, seq) for seq in event.seqs]
-        again = [self._again[place] for place in places]
+        again = [self._again[event.stream, seq] for seq in event.seqs]
         types = sum((one.types for one in again), Counter[str]())
         update = {
             "rules": self._writer.redactor.rule_set,
@@ -874,7 +829,7 @@ def with_forks(
     for info in sessions:
         try:
             state = writer.log.head(StreamId(user_id, info.session_id)).state
-        except Erased:
+        except errors.Erased:
             continue
         if state.forked_from is not None:
             parents[info.session_id] = state.forked_from[0]
