@@ -41,7 +41,7 @@ class TauBench:
             recording.skip(
                 "data of the task that the agent did not see", f"{place} info"
             )
-        trial = base.session_name(run.get("trial")) or "0"
+        trial = base.session_name(run, "trial") or "0"
         return recording.transcript(base.session_name(f"task-{task}-trial-{trial}"))
 
 
