@@ -15,15 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Unpack
 
 from anthropic import AnthropicError
 
-from refold.adapters.claude.messages import (
-    broken_off,
-    error_of,
-    events_of,
-    events_of_user,
-    news,
-    normal,
-    plain,
-)
+from refold.adapters.claude import messages as chat
+from refold.adapters.claude.messages import events_of, plain
 from refold.adapters.claude.summarizer import failure, own_client
 from refold.adapters.claude.tools import not_recorded
 from refold.domain import errors
@@ -125,7 +118,7 @@ class _Captured:
         raises; RecordingFailed if that is for the response.
         """
         if messages:
-            found = news(self.session, messages)
+            found = chat.news(self.session, messages)
             warned = (
                 {"warnings": [{"code": "history_differs"}]} if found.differs else {}
             )
@@ -135,7 +128,7 @@ class _Captured:
             if system is not None:
                 handed["system"] = system
             view = self.session.context(self._chosen(), **handed)
-            same = normal(messages) == view.messages and system == view.system
+            same = chat.normal(messages) == view.messages and system == view.system
             self._append(view.request(model=self._model, matches=same), request_id)
         if response is not None:
             self._answer(response, request_id)
@@ -181,7 +174,7 @@ class _Captured:
     ) -> Asked:
         """Record what the user brings, and the request, before anything is sent."""
         told = _told(options or {})
-        if events := events_of_user(content):
+        if events := chat.events_of_user(content):
             try:
                 self._append(events, request_id)
             except errors.InvalidEvent:  # some results in it may be recorded already
@@ -251,7 +244,9 @@ class _Captured:
         said = plain(message)
         try:
             meta = _meta(said or {}, self._took(asked))
-            self._append(broken_off(said, error_of(error)), asked.request_id, meta)
+            self._append(
+                chat.broken_off(said, chat.error_of(error)), asked.request_id, meta
+            )
         except errors.RefoldError as failure:
             if message is not None:
                 raise errors.RecordingFailed(message, failure) from failure

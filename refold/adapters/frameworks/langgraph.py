@@ -23,15 +23,9 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from refold.adapters.frameworks import needed
+from refold.domain import events as kinds
 from refold.domain.envelope import Format, Meta, Native
 from refold.domain.errors import Erased
-from refold.domain.events import (
-    AgentResponse,
-    SystemPrompt,
-    ToolCall,
-    ToolResult,
-    UserInput,
-)
 from refold.events import Draft
 from refold.projections.items import NativeItem
 from refold.store.sessions import Session
@@ -122,22 +116,22 @@ def _view(kind: str, tree: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
     meta = Meta(response_id=message.get("id"), usage=message.get("usage_metadata"))
     match name.removesuffix("Chunk"):
         case "HumanMessage":
-            yield Draft(UserInput(text=_text(message["content"])))
+            yield Draft(kinds.UserInput(text=_text(message["content"])))
         case "SystemMessage":
-            yield Draft(SystemPrompt(text=_text(message["content"])))
+            yield Draft(kinds.SystemPrompt(text=_text(message["content"])))
         case "AIMessage":
             if text := _text(message["content"]):
-                yield Draft(AgentResponse(text=text), meta=meta)
+                yield Draft(kinds.AgentResponse(text=text), meta=meta)
                 meta = Meta(response_id=message.get("id"))
             for call in message["tool_calls"]:
-                event = ToolCall(
+                event = kinds.ToolCall(
                     call_id=call["id"], tool_name=call["name"], arguments=call["args"]
                 )
                 yield Draft(event, meta=meta)
                 meta = Meta(response_id=message.get("id"))
         case "ToolMessage" if message["tool_call_id"] in calls:
             yield Draft(
-                ToolResult(
+                kinds.ToolResult(
                     call_id=message["tool_call_id"],
                     content=message["content"],
                     status="error" if message.get("status") == "error" else "ok",

@@ -429,7 +429,8 @@ def _spoken(event: events.UserInput) -> str | Sequence[JsonObject]:
     texts += [one.text for one in event.attachments if one.text]
     if not shown:
         return "\n\n".join(texts)
-    return [*({"type": "text", "text": text} for text in texts), *shown]
+    said: list[JsonObject] = [{"type": "text", "text": text} for text in texts]
+    return said + shown
 
 
 _IMAGES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})

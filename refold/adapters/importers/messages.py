@@ -258,7 +258,7 @@ def _kind(block: Any) -> str:
 
 
 def _is_result(block: Any) -> bool:
-    return base.at(block, "type") == "tool_result"
+    return _type_of(block) == "tool_result"
 
 
 Dialect: TypeAlias = Literal["openai", "anthropic"]
