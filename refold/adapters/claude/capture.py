@@ -119,9 +119,8 @@ class _Captured:
         """
         if messages:
             found = chat.news(self.session, messages)
-            warned = (
-                {"warnings": [{"code": "history_differs"}]} if found.differs else {}
-            )
+            warnings = [{"code": "history_differs"}] if found.differs else []
+            warned = {"warnings": warnings}
             if found.events:
                 self._append(found.events, request_id, warned)
             handed: HandedIn = {**self._window(), "tools": tools}
@@ -184,10 +183,9 @@ class _Captured:
                 if new:
                     self._append(new, request_id)
         given: HandedIn = {**self._window(), **self._handed, **handed}
-        summarizer = self._summarizer
         view = self.session.prepare(
             self._chosen(prepares=True),
-            summarizer=summarizer,
+            summarizer=self._summarizer,
             model=self._model,
             **given,
         )

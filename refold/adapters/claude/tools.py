@@ -152,9 +152,7 @@ def _is_recorded(session: Session, event: Event) -> bool:
     if not isinstance(event, ToolResult):
         return False
     found = result_of(session, event.call_id)
-    if found is None:
-        return False
-    return result_block("", event) == _block(session, "", found)
+    return found is not None and result_block("", event) == _block(session, "", found)
 
 
 def _block(session: Session, call_id: str, recorded: Envelope) -> Block:

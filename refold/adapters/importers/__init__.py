@@ -61,13 +61,10 @@ def read(
         source = Source(path)
         importer = _importer(source, format)
         transcripts = list(importer.read(source))
-        if not any(found.drafts for found in transcripts) and (
-            not importer.recognises(source)
-        ):
-            raise source.failed(
-                f"holds nothing of the format {importer.name}: use --format {AUTO}, or "
-                "another"
-            )
+        empty = not any(found.drafts for found in transcripts)
+        if empty and not importer.recognises(source):
+            what = f"holds nothing of the format {importer.name}"
+            raise source.failed(f"{what}: use --format {AUTO}, or another")
     except RecursionError:
         raise ImportFailed(shown(path), "is nested too deeply: flatten it") from None
     named = _named_apart(transcripts)
