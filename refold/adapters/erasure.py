@@ -309,7 +309,10 @@ class StoredErasures:
         if job is not None and erased:  # what others noted meanwhile
             self._unname(job)
         if said is not None:
-            statement = {**statement, "sealed": self._sealed(user_id, said, now)}
+            # To be read as long as the user has a key.
+            key = user_key(self._recorder, self._keys, user_id, now=now)
+            words = seal(key.cipher, canonical(said), _SAID)
+            statement = {**statement, "sealed": b64encode(words).decode()}
         signer = self._keys.signer()
         signature = signer.sign(erasure.message(statement))
         signed = Signed(dict(statement), signer.key_id, signer.public_key, signature)
@@ -334,11 +337,6 @@ class StoredErasures:
             return self._opened(row).said or {}
         except (KeyUnavailable, *JUNK):
             return {}
-
-    def _sealed(self, user_id: str, said: JsonObject, now: int) -> str:
-        """The words of a certificate, to be read as long as the user has a key."""
-        key = user_key(self._recorder, self._keys, user_id, now=now)
-        return b64encode(seal(key.cipher, canonical(said), _SAID)).decode()
 
     def _opened(self, row: Any) -> Signed:
         signed = Signed.read(row.body)

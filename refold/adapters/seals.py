@@ -325,11 +325,9 @@ class TreeCheck:
                 yield _problem(None, "erasure", f"{erasure}: {detail}")
 
     def _read_certificates(self) -> list[Stated]:
-        rows = self._erasures.certificate_rows()
-        stated = ((row, self._stated(row)) for row in rows)
-        return [
-            (row, said and {**said, **self._erasures.said(row)}) for row, said in stated
-        ]
+        stated = ((row, self._stated(row)) for row in self._erasures.certificate_rows())
+        said = self._erasures.said
+        return [(row, told and {**told, **said(row)}) for row, told in stated]
 
     def _stated(self, row: Any) -> Any:
         """What a certificate states; None if this store did not sign that."""
@@ -376,10 +374,8 @@ class TreeCheck:
 
 
 def _covers(whose: Whose, stream: StreamId) -> bool:
-    user_id, sessions = whose
-    return user_id == stream.user_id and (
-        sessions is None or stream.session_id in sessions
-    )
+    named = whose.sessions is None or stream.session_id in whose.sessions
+    return named and whose.user_id == stream.user_id
 
 
 def _says(signed: Signed, row: Any) -> bool:

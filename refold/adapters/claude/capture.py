@@ -91,7 +91,9 @@ class _Captured:
             raise errors.InvalidConfiguration(
                 f"max_tokens must be above 0, not {max_tokens}"
             )
-        self.client, self.session = client, _numbered(session)
+        writer = session.writer  # whose vault has the values of numbered placeholders
+        writer = replace(writer, redactor=writer.redactor.numbering)
+        self.client, self.session = client, replace(session, writer=writer)
         self._model, self._max_tokens, self._agent = model, max_tokens, agent
         self._strategy, self._summarizer, self._handed = strategy, summarizer, handed
 
@@ -409,13 +411,6 @@ class LiveModel:
             seconds = timeout if isinstance(timeout, int | float) else 600
             raise errors.AnswerFailed(failure(error, timeout=seconds).reason) from None
         return events_of(plain(message))
-
-
-def _numbered(session: Session) -> Session:
-    """The session with numbered placeholders, for which its vault has the values."""
-    writer = session.writer
-    redactor = writer.redactor.numbering
-    return replace(session, writer=replace(writer, redactor=redactor))
 
 
 async def _in_thread(record: Any, *arguments: Any) -> None:

@@ -56,13 +56,10 @@ class ATIF:
                 why = "is no ATIF trajectory: it has no steps"
                 raise source.failed(why, line=line.number)
             place = f"line {line.number}" if source.is_lines else ""
-            session = base.session_name(_name(root))
+            named = root.get("session_id") or root.get("trajectory_id")
+            session = base.session_name(named)
             yield _whole(source, root, place).transcript(session)
             yield from _below(source, root, place, session)
-
-
-def _name(trajectory: Mapping[str, Any]) -> Any:
-    return trajectory.get("session_id") or trajectory.get("trajectory_id")
 
 
 def _below(
@@ -125,8 +122,7 @@ class _Steps:
         if self._header:
             beside["trajectory"], self._header = self._header, {}
         metrics = base.mapping(step, "metrics")
-        rest = {k: v for k, v in metrics.items() if k not in _COUNTED}
-        if rest:
+        if rest := {k: v for k, v in metrics.items() if k not in _COUNTED}:
             told["metrics"] = rest
         origin = base.Origin(
             place,

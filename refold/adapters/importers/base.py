@@ -405,9 +405,7 @@ def number(value: Any, *path: str) -> float | None:
 def milliseconds(value: Any, *path: str, per_unit: float = 1.0) -> float | None:
     """The duration that is there, in milliseconds, if it can be one."""
     amount = number(value, *path)
-    if amount is None or amount < 0:
-        return None
-    return round(amount * per_unit, 3)
+    return None if amount is None or amount < 0 else round(amount * per_unit, 3)
 
 
 def moment(value: Any, *path: str) -> datetime | None:

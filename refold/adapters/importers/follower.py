@@ -140,7 +140,11 @@ class Follower:
                 raise errors.InvalidConfiguration(
                     f"{self.folder} is captured by another process already"
                 ) from None
-            self._load()
+            with suppress(OSError, ValueError, TypeError, KeyError):
+                kept = orjson.loads(self._kept.read_bytes())
+                self.appended, self.refused = kept["appended"], kept["refused"]
+                files = kept["files"].items()
+                self._places = {k: Place(**{**v, "stamp": (0, 0)}) for k, v in files}
             try:
                 yield
             finally:
@@ -264,13 +268,6 @@ class Follower:
     def _refuse(self, place: Place, end: int, why: str) -> None:
         self.refused += 1
         _log.warning("%s: not captured up to byte %d: %s", place.path, end, why)
-
-    def _load(self) -> None:
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            kept = orjson.loads(self._kept.read_bytes())
-            self.appended, self.refused = kept["appended"], kept["refused"]
-            files = kept["files"].items()
-            self._places = {k: Place(**{**v, "stamp": (0, 0)}) for k, v in files}
 
     def _save(self) -> None:
         told: dict[str, Any] = {"client": self._name, "user": self._user}

@@ -149,7 +149,7 @@ def user(content: Any) -> Iterator[base.Found]:
     elif not content:
         yield EMPTY
     else:
-        for is_result, run in runs(content, _is_result):
+        for is_result, run in runs(content, lambda b: _type_of(b) == "tool_result"):
             if is_result:
                 yield from map(_result, run)
             else:
@@ -255,10 +255,6 @@ def _kind(block: Any) -> str:
     if not isinstance(base.at(block, "type"), str):
         return "unknown"
     return "response" if block["type"] in _RESPONSE else "provider"
-
-
-def _is_result(block: Any) -> bool:
-    return _type_of(block) == "tool_result"
 
 
 Dialect: TypeAlias = Literal["openai", "anthropic"]

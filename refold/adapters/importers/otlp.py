@@ -24,6 +24,7 @@ _OPERATION: Final = "gen_ai.operation.name"
 _CHAT, _TOOL, _TURN = "chat", "execute_tool", "invoke_agent"
 _ASKS: Final = frozenset({_CHAT, "generate_content", "text_completion"})
 _GIVEN, _SAID = "gen_ai.input.messages", "gen_ai.output.messages"
+_COUNTED: Final = ("input", "output")
 _READ: Final = "gen_ai.usage.cache_read.input_tokens"
 _WRITTEN: Final = "gen_ai.usage.cache_creation.input_tokens"
 _PROVIDERS: Final = {"claude": "anthropic", "gpt": "openai", "gemini": "gcp.gemini"}
@@ -430,22 +431,18 @@ def _answered(message: Json) -> Iterator[base.Found]:
     yield from messages.answered(texts, thinking, stop_reason=reason)
     for part in parts:
         if part.get("type") == "tool_call":
-            yield messages.called(
-                part.get("id"), part.get("name"), part.get("arguments")
-            )
+            yield messages.called(*map(part.get, ("id", "name", "arguments")))
 
 
 def _usage(about: Json) -> Json | None:
-    given, made = (
-        base.number(about, f"gen_ai.usage.{name}_tokens")
-        for name in ("input", "output")
-    )
-    if given is None and made is None:
+    counts = [base.number(about, f"gen_ai.usage.{x}_tokens") for x in _COUNTED]
+    if counts == [None, None]:
         return None
+    given, made = (int(count or 0) for count in counts)
     read, written = (int(base.number(about, name) or 0) for name in (_READ, _WRITTEN))
     return {
-        "input_tokens": max(int(given or 0) - read - written, 0),
-        "output_tokens": int(made or 0),
+        "input_tokens": max(given - read - written, 0),
+        "output_tokens": made,
         "cache_read_input_tokens": read,
         "cache_creation_input_tokens": written,
     }

@@ -67,7 +67,11 @@ class _History:
         elif message.of_model:
             yield from self._assistant(message)
         elif ids := self._answered(value):
-            yield from self._results(ids, value.get("content"))
+            # Of several calls made together, the first has the text.
+            for index, call_id in enumerate(ids):
+                took = self._durations.pop(call_id, None)
+                content = "" if index else value.get("content")
+                yield messages.returned(call_id, content, took=took)
         else:
             yield from openai.found(message, self._calls)
 
@@ -112,12 +116,6 @@ class _History:
         observed = base.text(value, "message_type") not in _NOT_OBSERVED
         is_reply = value.get("role") == "user" and observed and len(waiting) == 1
         return list(waiting) if is_reply else []
-
-    def _results(self, ids: list[str], content: Any) -> Iterator[base.Found]:
-        """One observation; of several calls made together, the first has its text."""
-        for index, call_id in enumerate(ids):
-            took = self._durations.pop(call_id, None)
-            yield messages.returned(call_id, "" if index else content, took=took)
 
 
 def _final(info: dict[str, Any]) -> Iterator[base.Piece]:
