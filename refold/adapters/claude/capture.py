@@ -49,6 +49,17 @@ _BETAS: Final = {
 }
 
 
+class Brought(HandedIn, total=False):
+    """What a call may have besides its content: HandedIn, and these.
+
+    request_id: by which the call is traced.
+    options:    whatever else the API takes, such as ``tool_choice`` or ``thinking``.
+    """
+
+    request_id: str | None
+    options: Mapping[str, Any] | None
+
+
 class Asked(NamedTuple):
     """A request that is recorded and may be sent: what the SDK's ``create`` takes.
 
@@ -166,14 +177,11 @@ class _Captured:
             unscanned="stub",
         )
 
-    def _ask(
-        self,
-        content: Content,
-        request_id: str | None,
-        options: Mapping[str, Any] | None,
-        handed: HandedIn,
-    ) -> Asked:
+    def _ask(self, content: Content, brought: Brought) -> Asked:
         """Record what the user brings, and the request, before anything is sent."""
+        handed: dict[str, Any] = {**brought}
+        request_id = handed.pop("request_id", None)
+        options = handed.pop("options", None)
         told = _told(options or {})
         if events := chat.events_of_user(content):
             try:
@@ -184,7 +192,7 @@ class _Captured:
                     raise
                 if new:
                     self._append(new, request_id)
-        given: HandedIn = {**self._window(), **self._handed, **handed}
+        given: Any = {**self._window(), **self._handed, **handed}
         view = self.session.prepare(
             self._chosen(prepares=True),
             summarizer=self._summarizer,
@@ -261,26 +269,18 @@ class Capture(_Captured):
 
     client: Anthropic
 
-    def create(
-        self,
-        content: Content = None,
-        *,
-        request_id: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        **handed: Unpack[HandedIn],
-    ) -> Message:
+    def create(self, content: Content = None, **more: Unpack[Brought]) -> Message:
         """Send the session's context, ``content`` being what the user adds to it.
 
         content: a text; blocks of a user's message, such as results of tools; events;
                  or None, if all is recorded already.
-        options: whatever else the API takes, such as ``tool_choice`` or ``thinking``.
-        handed:  what is handed in for this call (HandedIn).
+        more:    what else the call has (Brought).
 
         Raises what the SDK raises, recorded as an ``error``; what ``session.append``
         and ``session.prepare`` raise, before anything is sent; RecordingFailed, with
         the answer, if it cannot be recorded.
         """
-        asked = self._ask(content, request_id, options, handed)
+        asked = self._ask(content, more)
         try:
             message: Message = _api(self.client, asked).create(**asked.body)
         except BaseException as error:
@@ -292,19 +292,14 @@ class Capture(_Captured):
 
     @contextmanager
     def stream(
-        self,
-        content: Content = None,
-        *,
-        request_id: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        **handed: Unpack[HandedIn],
+        self, content: Content = None, **more: Unpack[Brought]
     ) -> Iterator[MessageStream]:
         """The same as the SDK's stream; the answer is recorded when the block ends.
 
         What breaks off, or is left early, is recorded as far as it came, with the
         ``stop_reason`` ``interrupted``, and an ``error``.  Its calls are no calls.
         """
-        asked = self._ask(content, request_id, options, handed)
+        asked = self._ask(content, more)
         stream = None
         try:
             with _api(self.client, asked).stream(**asked.body) as stream:
@@ -329,17 +324,9 @@ class AsyncCapture(_Captured):
 
     client: AsyncAnthropic
 
-    async def create(
-        self,
-        content: Content = None,
-        *,
-        request_id: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        **handed: Unpack[HandedIn],
-    ) -> Message:
+    async def create(self, content: Content = None, **more: Unpack[Brought]) -> Message:
         """``Capture.create`` for asyncio."""
-        given = content, request_id, options, handed
-        asked = await asyncio.to_thread(self._ask, *given)
+        asked = await asyncio.to_thread(self._ask, content, more)
         try:
             message: Message = await _api(self.client, asked).create(**asked.body)
         except BaseException as error:
@@ -351,16 +338,10 @@ class AsyncCapture(_Captured):
 
     @asynccontextmanager
     async def stream(
-        self,
-        content: Content = None,
-        *,
-        request_id: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        **handed: Unpack[HandedIn],
+        self, content: Content = None, **more: Unpack[Brought]
     ) -> AsyncIterator[AsyncMessageStream]:
         """``Capture.stream`` for asyncio."""
-        given = content, request_id, options, handed
-        asked = await asyncio.to_thread(self._ask, *given)
+        asked = await asyncio.to_thread(self._ask, content, more)
         stream = None
         try:
             async with _api(self.client, asked).stream(**asked.body) as stream:
