@@ -7,25 +7,13 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Literal
 from uuid import uuid4
 
 import orjson
+import sqlalchemy as sa
 from cryptography.exceptions import InvalidTag
-from sqlalchemy import (
-    Connection,
-    Table,
-    case,
-    delete,
-    false,
-    func,
-    insert,
-    literal_column,
-    select,
-    text,
-    tuple_,
-    update,
-)
 
 from refold.adapters.keys import rotation
 from refold.adapters.keys.master import SIZE
@@ -39,21 +27,10 @@ from refold.adapters.sql.subjects import Subject, Subjects
 from refold.adapters.sql.tables import of_stream, stream_of, within
 from refold.adapters.sql.tree import Tree
 from refold.adapters.streams import Blobs, EncryptedStreams, encrypted_head, user_key
+from refold.domain import erasure
 from refold.domain.canonical import canonical
 from refold.domain.chain import leaf_hash, root_of
-from refold.domain.erasure import (
-    FREEZE,
-    Accesses,
-    Job,
-    LegalHold,
-    OldBlobs,
-    Remains,
-    Signed,
-    Stage,
-    Unused,
-    Whose,
-    message,
-)
+from refold.domain.erasure import FREEZE, Accesses, Job, LegalHold, Signed, Whose
 from refold.domain.errors import Erased, KeyUnavailable, NotErased, OnHold, RefoldError
 from refold.domain.events import JsonObject
 from refold.domain.ids import MAIN, StreamId
@@ -91,12 +68,12 @@ class StoredErasures:
         return self._database.change(NOBODY, lambda c: self.begun(c, job, subjects))
 
     def begun(
-        self, connection: Connection, job: Job, subjects: Sequence[Subject]
+        self, connection: sa.Connection, job: Job, subjects: Sequence[Subject]
     ) -> Job:
         """The job, kept with its subjects, or the one that is there for the same."""
         table = self._t.subjects
         # Who begins a session of the user has locked this row, and is waited for.
-        locked = update(table).where(table.c.ref == job.user_ref)
+        locked = sa.update(table).where(table.c.ref == job.user_ref)
         connection.execute(locked.values(epoch=table.c.epoch))
         for subject in subjects:
             self._subjects.put(connection, subject)
@@ -108,7 +85,7 @@ class StoredErasures:
                 return other
         row: dict[str, Any] = {"job_id": job.job_id, "user_ref": job.user_ref}
         row |= {"stage": job.stage, "due_at": job.due_at, "body": job.dump()}
-        connection.execute(insert(self._t.erasures).values(row))
+        connection.execute(sa.insert(self._t.erasures).values(row))
         return job
 
     def subjects(self, job: Job, status: Literal["erasing", "erased"]) -> list[Subject]:
@@ -129,25 +106,25 @@ class StoredErasures:
         found = self._database.read(ref, self._under_way(ref))
         return [Job.load(*row) for row in found]
 
-    def _jobs(self, connection: Connection, user_ref: str) -> list[Job]:
+    def _jobs(self, connection: sa.Connection, user_ref: str) -> list[Job]:
         rows = connection.execute(self._under_way(user_ref))
         return [Job.load(*row) for row in rows]
 
     def _under_way(self, user_ref: str | None) -> Any:
         table = self._t.erasures
         columns = table.c.job_id, table.c.user_ref, table.c.stage
-        query = select(*columns, table.c.due_at, table.c.body)
+        query = sa.select(*columns, table.c.due_at, table.c.body)
         if user_ref is not None:
             query = query.where(table.c.user_ref == user_ref)
         return query.order_by(table.c.job_id)
 
-    def advance(self, job: Job, before: Stage) -> Job | None:
+    def advance(self, job: Job, before: erasure.Stage) -> Job | None:
         table = self._t.erasures
         here = table.c.job_id == job.job_id
         values = {"stage": job.stage, "due_at": job.due_at, "body": job.dump()}
-        changed = update(table).where(here, table.c.stage == before).values(values)
+        changed = sa.update(table).where(here, table.c.stage == before).values(values)
 
-        def attempt(connection: Connection) -> Job | None:
+        def attempt(connection: sa.Connection) -> Job | None:
             if connection.execute(changed).rowcount:
                 return job
             known = self._jobs(connection, job.user_ref)
@@ -170,18 +147,13 @@ class StoredErasures:
         self._recorder.flush()
         self._keys.forget(whose.user_id)
 
-    def marked(self, connection: Connection, whose: Whose) -> None:
+    def marked(self, connection: sa.Connection, whose: Whose) -> None:
         """Mark heads as erased, and remember what they were."""
         heads = self._t.heads
         mine = _of(heads, whose)
-        locked = select(heads.c.seq).where(*mine).order_by(*stream_of(heads))
-        locked = locked.with_for_update(key_share=True)
-        marked = update(heads).where(*mine, heads.c.status != "erased")
-        # Twice: a stream that began while the lock was waited for is seen by the
-        # second, and with the main heads marked no other can begin.
-        for _ in range(2):
-            connection.execute(locked).all()
-            connection.execute(marked.values(before=heads.c.status, status="erased"))
+        marked = sa.update(heads).where(*mine, heads.c.status != "erased")
+        marked = marked.values(before=heads.c.status, status="erased")
+        _turn(connection, heads, mine, [marked], key_share=True)
 
     def hold_keys(self, job: Job, *, now: int) -> int:
         """Put the keys aside."""
@@ -235,31 +207,33 @@ class StoredErasures:
         self._seen(job.whose.user_id)
         heads, table = self._t.heads, self._t.subjects
         mine = _of(heads, job.whose)
-        back = update(heads).where(*mine, heads.c.before.is_not(None))
+        back = sa.update(heads).where(*mine, heads.c.before.is_not(None))
         subjects = self.subjects(job, "erasing")
 
-        def attempt(connection: Connection) -> None:
+        def attempt(connection: sa.Connection) -> None:
             connection.execute(back.values(status=heads.c.before, before=None))
             for subject in subjects:
                 if subject.ref == subject.user_ref:
                     self._subjects.put(connection, subject._replace(status="live"))
                 else:
-                    connection.execute(delete(table).where(table.c.ref == subject.ref))
+                    connection.execute(
+                        sa.delete(table).where(table.c.ref == subject.ref)
+                    )
 
         self._database.change(job.whose.user_id, attempt)
 
-    def remains(self, whose: Whose) -> Remains:
+    def remains(self, whose: Whose) -> erasure.Remains:
         """What there is to delete; streams that lost their heads are counted too."""
         self._adopt(whose)
         counts = self.left(whose)
         leaves = map(leaf_hash, self._hashes(whose))
-        return Remains(counts, counts["events"], root_of(leaves))
+        return erasure.Remains(counts, counts["events"], root_of(leaves))
 
     def _adopt(self, whose: Whose) -> None:
         """Give a marked head to streams that have none, so that they can be deleted."""
         events, heads = self._t.events, self._t.heads
         of_events, of_heads = (
-            select(*stream_of(table)).where(*_of(table, whose))
+            sa.select(*stream_of(table)).where(*_of(table, whose))
             for table in (events, heads)
         )
         lost = of_events.except_(of_heads)
@@ -268,31 +242,31 @@ class StoredErasures:
         found = self._database.read(whose.user_id, lost)
         rows = [StreamId(*row)._asdict() | nothing for row in found]
         if rows:
-            self._database.run(whose.user_id, insert(heads), rows)
+            self._database.run(whose.user_id, sa.insert(heads), rows)
 
     def _hashes(self, whose: Whose) -> Iterator[bytes]:
         """The hashes of all events, in the order of session, stream and seq."""
         events, heads = self._t.events.c, self._t.heads.c
-        query = select(heads.session_id).where(*_of(self._t.heads, whose)).distinct()
+        query = sa.select(heads.session_id).where(*_of(self._t.heads, whose)).distinct()
         found = self._database.read(whose.user_id, query)
         names = sorted(str(row[0]) for row in found)
         for start in range(0, len(names), _SESSIONS):
             some = Whose(whose.user_id, tuple(names[start : start + _SESSIONS]))
             columns = events.session_id, events.stream, events.seq, events.hash
-            query = select(*columns).where(*_of(self._t.events, some))
+            query = sa.select(*columns).where(*_of(self._t.events, some))
             for row in sorted(self._database.read(whose.user_id, query)):
                 yield bytes(row[3])
 
     def left(self, whose: Whose) -> dict[str, int]:
         found = {}
         for table in self._theirs():
-            query = select(func.count()).select_from(table).where(*_of(table, whose))
-            found[str(table.name)] = int(
-                self._database.read(whose.user_id, query)[0][0]
-            )
+            query = sa.select(sa.func.count()).select_from(table)
+            query = query.where(*_of(table, whose))
+            ((number,),) = self._database.read(whose.user_id, query)
+            found[str(table.name)] = int(number)
         return found
 
-    def _theirs(self) -> list[Table]:
+    def _theirs(self) -> list[sa.Table]:
         """Every table that has rows of users, whoever added it."""
         tables = self._t.metadata.sorted_tables
         return [table for table in tables if "user_id" in table.c]
@@ -305,11 +279,11 @@ class StoredErasures:
             self._tree.forget(whose.user_id, session, job.job_id)
         # As long as a row is there, the head says that it is erased.
         for table in sorted(self._theirs(), key=lambda table: table is self._t.heads):
-            place: Any = literal_column(self._database.place)
-            some = select(place).select_from(table).where(*_of(table, whose))
+            place: Any = sa.literal_column(self._database.place)
+            some = sa.select(place).select_from(table).where(*_of(table, whose))
             here = self._database.among(some.limit(_AT_ONCE))
             # In parts of a table rows of others lie at the same places.
-            doomed = delete(table).where(*_of(table, whose), here)
+            doomed = sa.delete(table).where(*_of(table, whose), here)
             started = time.monotonic()
             while number := self._database.run(whose.user_id, doomed):
                 yield str(table.name), number
@@ -335,9 +309,12 @@ class StoredErasures:
         if job is not None and erased:  # what others noted meanwhile
             self._unname(job)
         if said is not None:
-            statement = {**statement, "sealed": self._sealed(user_id, said, now)}
+            # To be read as long as the user has a key.
+            key = user_key(self._recorder, self._keys, user_id, now=now)
+            words = seal(key.cipher, canonical(said), _SAID)
+            statement = {**statement, "sealed": b64encode(words).decode()}
         signer = self._keys.signer()
-        signature = signer.sign(message(statement))
+        signature = signer.sign(erasure.message(statement))
         signed = Signed(dict(statement), signer.key_id, signer.public_key, signature)
         row: dict[str, Any] = {
             "certificate_id": str(statement["certificate_id"]),
@@ -346,9 +323,8 @@ class StoredErasures:
             "body": canonical(signed.to_json()).decode(),
         }
         subjects = self.subjects(job, "erased") if job and erased else []
-        ended = self._database.change(
-            NOBODY, lambda c: self._end(c, job, subjects, row)
-        )
+        end = partial(self._end, job=job, subjects=subjects, row=row)
+        ended = self._database.change(NOBODY, end)
         self._recorder.flush()
         if not ended:
             return None
@@ -361,11 +337,6 @@ class StoredErasures:
             return self._opened(row).said or {}
         except (KeyUnavailable, *JUNK):
             return {}
-
-    def _sealed(self, user_id: str, said: JsonObject, now: int) -> str:
-        """The words of a certificate, to be read as long as the user has a key."""
-        key = user_key(self._recorder, self._keys, user_id, now=now)
-        return b64encode(seal(key.cipher, canonical(said), _SAID)).decode()
 
     def _opened(self, row: Any) -> Signed:
         signed = Signed.read(row.body)
@@ -380,7 +351,7 @@ class StoredErasures:
 
     def _end(
         self,
-        connection: Connection,
+        connection: sa.Connection,
         job: Job | None,
         subjects: list[Subject],
         row: dict[str, Any],
@@ -388,18 +359,17 @@ class StoredErasures:
         """Keep the certificate, set the subjects, drop the job; False if it is gone."""
         table = self._t.erasures
         if job is not None:
-            gone = delete(table).where(table.c.job_id == job.job_id)
+            gone = sa.delete(table).where(table.c.job_id == job.job_id)
             if not connection.execute(gone).rowcount:
                 return False
         for subject in subjects:
             self._subjects.put(connection, subject)
-            # Who is erased as a whole is named by no other job either.
-            others = delete(table).where(table.c.user_ref == subject.ref)
-            connection.execute(others)
-            # Also what others wished to keep while it was under way.
-            holds = delete(self._t.holds)
-            connection.execute(holds.where(self._t.holds.c.user_ref == subject.ref))
-        connection.execute(insert(self._t.certificates).values(row))
+            # Who is erased as a whole is named by no other job either; nor is there
+            # what others wished to keep while it was under way.
+            for kept in (table, self._t.holds):
+                others = sa.delete(kept).where(kept.c.user_ref == subject.ref)
+                connection.execute(others)
+        connection.execute(sa.insert(self._t.certificates).values(row))
         return True
 
     def certificates(self, user_id: str | None = None) -> list[Signed]:
@@ -413,7 +383,7 @@ class StoredErasures:
     def certificate_rows(self, user_id: str | None = None) -> Sequence[Any]:
         """The rows of certificates as they are, whatever is in them."""
         table, ref = self._t.certificates, None
-        query = select(table).order_by(table.c.created_at, table.c.certificate_id)
+        query = sa.select(table).order_by(table.c.created_at, table.c.certificate_id)
         if user_id is not None:
             ref = self._keys.user_ref(user_id)
             query = query.where(table.c.user_ref == ref)
@@ -459,24 +429,24 @@ class StoredErasures:
         ref = self._keys.user_ref(user_id)
         return [LegalHold(*row) for row in self._database.read(ref, self._held(ref))]
 
-    def _holds(self, connection: Connection, user_ref: str) -> list[LegalHold]:
+    def _holds(self, connection: sa.Connection, user_ref: str) -> list[LegalHold]:
         return [LegalHold(*row) for row in connection.execute(self._held(user_ref))]
 
     def _held(self, user_ref: str) -> Any:
         table = self._t.holds
-        query = select(table.c.name, table.c.reason, table.c.created_at)
+        query = sa.select(table.c.name, table.c.reason, table.c.created_at)
         return query.where(table.c.user_ref == user_ref).order_by(table.c.name)
 
     def hold(self, user_id: str, hold: LegalHold) -> bool:
         ref = self._keys.user_ref(user_id)
 
-        def attempt(connection: Connection) -> bool:
+        def attempt(connection: sa.Connection) -> bool:
             # The subject is locked, so that an erasure begins before or after.
             self._subjects.locked(connection, ref)
             if any(one.name == hold.name for one in self._holds(connection, ref)):
                 return False
             row = {"user_ref": ref, **hold._asdict()}
-            connection.execute(insert(self._t.holds).values(row))
+            connection.execute(sa.insert(self._t.holds).values(row))
             return True
 
         return self._database.change(NOBODY, attempt)
@@ -484,7 +454,7 @@ class StoredErasures:
     def release(self, user_id: str, name: str) -> bool:
         """End a legal hold."""
         table, ref = self._t.holds, self._keys.user_ref(user_id)
-        gone = delete(table).where(table.c.user_ref == ref, table.c.name == name)
+        gone = sa.delete(table).where(table.c.user_ref == ref, table.c.name == name)
         return bool(self._database.run(NOBODY, gone))
 
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
@@ -496,13 +466,13 @@ class StoredErasures:
         if not self._database.searchable:
             return {"files": {}, "names": 0, "too_short": 0}
         heads = self._t.heads.c
-        query = select(heads.session_id).where(heads.session_id.in_(list(names)))
+        query = sa.select(heads.session_id).where(heads.session_id.in_(list(names)))
         others = {row[0] for row in self._database.read(None, query.distinct())}
         return self._database.found_in_files([n for n in names if n not in others])
 
     def facts(self) -> JsonObject:
         settings = self._t.settings.c
-        query = select(settings.name, settings.value)
+        query = sa.select(settings.name, settings.value)
         values = {row.name: row.value for row in self._database.read(NOBODY, query)}
         schema, store_id = values.get("schema_version", 0), values.get("store_id", "")
         engine = self._database.name
@@ -534,14 +504,35 @@ class StoredErasures:
         return rotation.status(self._keys)
 
 
-def _of(table: Table, whose: Whose) -> list[Any]:
+def _of(table: sa.Table, whose: Whose) -> list[Any]:
     """The conditions for rows of ``whose``; a table that knows no sessions has none."""
     mine: list[Any] = [table.c.user_id == whose.user_id]
     if whose.sessions is None:
         return mine
     if "session_id" not in table.c:
-        return [false()]
+        return [sa.false()]
     return [*mine, table.c.session_id.in_(list(whose.sessions))]
+
+
+def _turn(
+    connection: sa.Connection,
+    heads: sa.Table,
+    mine: Sequence[Any],
+    changes: Sequence[Any],
+    *,
+    key_share: bool = False,
+) -> None:
+    """Change the heads of ``mine`` while nobody else does.
+
+    Twice: a stream that began while the lock was waited for is seen by the second,
+    and with the main heads marked no other can begin.
+    """
+    locked = sa.select(heads.c.seq).where(*mine).order_by(*stream_of(heads))
+    locked = locked.with_for_update(key_share=key_share)
+    for _ in range(2):
+        connection.execute(locked).all()
+        for change in changes:
+            connection.execute(change)
 
 
 _BOUND: Final = "bound"
@@ -626,89 +617,82 @@ class StoredRetention:
         self._subjects = Subjects(recorder.database)
 
     def freeze(self, user_id: str, freeze: LegalHold) -> bool:
-        ref = self._keys.user_ref(user_id)
-
-        def attempt(connection: Connection) -> bool:
-            subject = self._subjects.locked(connection, ref)
-            if subject.status in ("erasing", "erased"):
-                raise Erased("the user")
-            if subject.status == "frozen":
-                return False
-            self._subjects.put(connection, subject._replace(status="frozen"))
-            row = {"user_ref": ref, **freeze._asdict()}
-            connection.execute(insert(self._t.holds).values(row))
-            self._turn(connection, user_id, FROZEN)
-            return True
-
-        done = self._database.change(user_id, attempt)
+        row = {"user_ref": self._keys.user_ref(user_id), **freeze._asdict()}
+        kept = sa.insert(self._t.holds).values(row)
+        done = self._change(user_id, "frozen", FROZEN, kept)
         self._recorder.flush()
         return done
 
     def unfreeze(self, user_id: str) -> bool:
         holds, ref = self._t.holds, self._keys.user_ref(user_id)
-        gone = delete(holds).where(holds.c.user_ref == ref, holds.c.name == FREEZE)
+        gone = sa.delete(holds).where(holds.c.user_ref == ref, holds.c.name == FREEZE)
+        return self._change(user_id, "live", THAWED, gone)
 
-        def attempt(connection: Connection) -> bool:
+    def _change(
+        self,
+        user_id: str,
+        status: Literal["live", "frozen"],
+        into: Mapping[str, str],
+        hold: Any,
+    ) -> bool:
+        """Give the user, and all heads, the other status; False if they have it.
+
+        Heads that are marked as erased too: by what they were before.
+        """
+        heads, ref = self._t.heads, self._keys.user_ref(user_id)
+        mine, turned = [heads.c.user_id == user_id], []
+        for column in (heads.c.status, heads.c.before):
+            other = sa.case(dict(into), value=column, else_=column)
+            some = sa.update(heads).where(*mine, column.in_(list(into)))
+            turned.append(some.values({column: other}))
+
+        def attempt(connection: sa.Connection) -> bool:
             subject = self._subjects.locked(connection, ref)
-            if subject.status != "frozen":
+            if status == "frozen" and subject.status in ("erasing", "erased"):
+                raise Erased("the user")
+            if (subject.status == "frozen") == (status == "frozen"):
                 return False
-            self._subjects.put(connection, subject._replace(status="live"))
-            connection.execute(gone)
-            self._turn(connection, user_id, THAWED)
+            self._subjects.put(connection, subject._replace(status=status))
+            connection.execute(hold)
+            _turn(connection, heads, mine, turned)
             return True
 
         return self._database.change(user_id, attempt)
 
-    def _turn(
-        self, connection: Connection, user_id: str, into: Mapping[str, str]
-    ) -> None:
-        """Give all heads of the user the other status, also those marked as erased."""
-        heads = self._t.heads
-        mine = heads.c.user_id == user_id
-        locked = select(heads.c.seq).where(mine).order_by(*stream_of(heads))
-        locked = locked.with_for_update()
-        turned = update(heads).where(mine)
-        # Twice, as when they are marked: a stream may begin while one is waited for.
-        for _ in range(2):
-            connection.execute(locked).all()
-            for column in (heads.c.status, heads.c.before):
-                other = case(dict(into), value=column, else_=column)
-                some = turned.where(column.in_(list(into)))
-                connection.execute(some.values({column: other}))
-
     def add_accesses(self, user_id: str, accesses: Sequence[Accesses]) -> None:
-        names = {
-            name: getattr(self._t, name).fullname for name in ("accesses", "heads")
+        tables = {
+            "accesses": self._t.accesses.fullname,
+            "heads": self._t.heads.fullname,
         }
-        query = text(_ADD.format(**names, shared=self._database.shared))
+        query = sa.text(_ADD.format(**tables, shared=self._database.shared))
         # In one order, so that no two of these wait for each other.
         rows = [one._asdict() for one in sorted(accesses)]
         self._database.run(user_id, query, rows)
 
     def accesses(self, user_id: str | None = None) -> list[Accesses]:
         table = self._t.accesses
-        query = select(*(table.c[name] for name in Accesses._fields))
+        query = sa.select(*(table.c[name] for name in Accesses._fields))
         if user_id is not None:
             query = query.where(table.c.user_id == user_id)
         query = query.order_by(table.c.user_id, table.c.session_id)
         return [Accesses(*row) for row in self._database.read(user_id, query)]
 
-    def old_blobs(self, before: int) -> Iterator[OldBlobs]:
+    def old_blobs(self, before: int) -> Iterator[erasure.OldBlobs]:
         blobs = self._t.blobs.c
         place = blobs.user_id, blobs.address
-        query = select(*place, blobs.session_id).order_by(*place).limit(_BLOBS)
+        query = sa.select(*place, blobs.session_id).order_by(*place).limit(_BLOBS)
         query = query.where(blobs.created_at <= before, blobs.size > 0)
-        behind = tuple_(*place) > tuple_("", b"")
+        behind = sa.tuple_(*place) > sa.tuple_("", b"")
         while page := self._database.read(None, query.where(behind)):
             sessions: dict[tuple[str, str], list[bytes]] = {}
             for user_id, address, session_id in page:
                 sessions.setdefault((user_id, session_id), []).append(bytes(address))
             for session, addresses in sessions.items():
-                yield OldBlobs(*session, tuple(addresses))
+                yield erasure.OldBlobs(*session, tuple(addresses))
             last = page[-1]
-            behind = tuple_(*place) > tuple_(last.user_id, bytes(last.address))
+            behind = sa.tuple_(*place) > sa.tuple_(last.user_id, bytes(last.address))
 
-    def expire_blobs(self, blobs: OldBlobs) -> int:
+    def expire_blobs(self, blobs: erasure.OldBlobs) -> int:
         """Let go of the texts; an encrypted mark says so in their place.
 
         Nothing is done if the session is erased, frozen or under another key by now.
@@ -721,29 +705,29 @@ class StoredRetention:
         marks = Blobs(self._recorder, self._keys, stream)
         rows = sorted(marks.expired(address, key) for address in blobs.addresses)
         table, heads = self._t.blobs, self._t.heads
-        live = select(heads.c.seq).where(
+        live = sa.select(heads.c.seq).where(
             of_stream(heads, stream),
             heads.c.status.in_(list(FROZEN)),
             heads.c.key_check == key.check,
         )
 
-        def attempt(connection: Connection) -> int:
+        def attempt(connection: sa.Connection) -> int:
             if connection.execute(live.with_for_update(read=True)).first() is None:
                 return 0
             done = 0
             for row in rows:
                 here = table.c.user_id == blobs.user_id, table.c.address == row.address
-                changed = update(table).where(*here, table.c.size > 0)
+                changed = sa.update(table).where(*here, table.c.size > 0)
                 values = {"body": row.body, "size": 0}
                 done += connection.execute(changed.values(values)).rowcount
             return done
 
         return self._database.change(blobs.user_id, attempt)
 
-    def begin_unused(self, job: Job, unused: Unused) -> Job | None:
+    def begin_unused(self, job: Job, unused: erasure.Unused) -> Job | None:
         subjects = self._erasures.subjects(job, "erasing")
 
-        def attempt(connection: Connection) -> Job:
+        def attempt(connection: sa.Connection) -> Job:
             self._subjects.locked(connection, job.user_ref)
             begun = self._erasures.begun(connection, job, subjects)
             if begun is job:
@@ -759,20 +743,22 @@ class StoredRetention:
         self._recorder.flush()
         return begun
 
-    def _used(self, connection: Connection, whose: Whose, unused: Unused) -> bool:
+    def _used(
+        self, connection: sa.Connection, whose: Whose, unused: erasure.Unused
+    ) -> bool:
         """Whether any was used, or another begun; their heads stay locked."""
         heads, accesses = self._t.heads.c, self._t.accesses.c
         of_user = heads.user_id == whose.user_id, heads.stream == MAIN
-        every = connection.scalars(select(heads.session_id).where(*of_user))
+        every = connection.scalars(sa.select(heads.session_id).where(*of_user))
         if set(every) != set(unused.known):
             return True
         names = list(whose.sessions or unused.known)
-        query = select(heads.updated_at).where(*of_user, heads.session_id.in_(names))
+        query = sa.select(heads.updated_at).where(*of_user, heads.session_id.in_(names))
         query = query.order_by(heads.session_id).with_for_update()
         if any(at > unused.since for at in connection.scalars(query)):
             return True
         mine = accesses.user_id == whose.user_id, accesses.session_id.in_(names)
-        read = select(accesses.last_at).where(*mine, accesses.last_at > unused.since)
+        read = sa.select(accesses.last_at).where(*mine, accesses.last_at > unused.since)
         return unused.reads and connection.execute(read).first() is not None
 
 
@@ -798,13 +784,15 @@ class StoredRepairs:
         heads, events, subjects = self._t.heads, self._t.events, self._t.subjects.c
         # A head that is gone says neither that its user is frozen nor that it was
         # marked as erased; a freeze or an erasure that begins now waits for this.
-        user = select(subjects.status)
+        user = sa.select(subjects.status)
         user = user.where(subjects.ref == keys.user_ref(stream.user_id))
-        known = select(heads.c.status).where(of_stream(heads, stream)).with_for_update()
-        last = select(events.c.seq, events.c.hash).where(of_stream(events, stream))
+        known = (
+            sa.select(heads.c.status).where(of_stream(heads, stream)).with_for_update()
+        )
+        last = sa.select(events.c.seq, events.c.hash).where(of_stream(events, stream))
         last = last.order_by(events.c.seq.desc()).limit(1)
 
-        def attempt(connection: Connection) -> bool:
+        def attempt(connection: sa.Connection) -> bool:
             there = connection.execute(user.with_for_update(read=True)).scalar()
             if there not in (None, "live"):
                 return False
@@ -815,10 +803,10 @@ class StoredRepairs:
             if (end.seq, bytes(end.hash)) != (row.seq, row.hash):
                 return False
             if status is None:
-                put: Any = insert(heads).values(**stream._asdict(), **row._asdict())
+                put: Any = sa.insert(heads).values(**stream._asdict(), **row._asdict())
             else:
                 here = of_stream(heads, stream)
-                put = update(heads).where(here).values(**row._asdict())
+                put = sa.update(heads).where(here).values(**row._asdict())
             connection.execute(put)
             return True
 
@@ -827,10 +815,9 @@ class StoredRepairs:
     def unnamed_blobs(self, stream: StreamId) -> Scanned:
         ends = self._database.change(stream.user_id, lambda c: self._ends(c, stream))
         blobs = self._t.blobs
-        query = select(blobs.c.address).where(*within(blobs, Scope(*stream[:2])))
-        addresses = [
-            bytes(row[0]) for row in self._database.read(stream.user_id, query)
-        ]
+        query = sa.select(blobs.c.address).where(*within(blobs, Scope(*stream[:2])))
+        found = self._database.read(stream.user_id, query)
+        addresses = [bytes(row[0]) for row in found]
         if not addresses:
             return Scanned(ends, ())
         recorder, named = self._streams.recorder, set[bytes]()
@@ -847,20 +834,20 @@ class StoredRepairs:
         blobs = self._t.blobs
         theirs = blobs.c.user_id == stream.user_id
 
-        def attempt(connection: Connection) -> bool:
+        def attempt(connection: sa.Connection) -> bool:
             if self._ends(connection, stream) != scanned.ends:
                 return False
             for address in scanned.addresses:
                 here = blobs.c.address == address
-                connection.execute(delete(blobs).where(theirs, here))
+                connection.execute(sa.delete(blobs).where(theirs, here))
             return True
 
         return self._database.change(stream.user_id, attempt)
 
-    def _ends(self, connection: Connection, stream: StreamId) -> dict[str, int]:
+    def _ends(self, connection: sa.Connection, stream: StreamId) -> dict[str, int]:
         """The heads of the session, locked until the transaction ends."""
         heads = self._t.heads
-        query = select(heads.c.stream, heads.c.seq)
+        query = sa.select(heads.c.stream, heads.c.seq)
         query = query.where(*within(heads, Scope(*stream[:2]))).order_by(heads.c.stream)
         found = connection.execute(query.with_for_update())
         return {row.stream: row.seq for row in found}

@@ -7,7 +7,6 @@ from typing import Any, Final, NoReturn
 
 from eventsourcing.persistence import (
     AggregateRecorder,
-    EventStore,
     InfrastructureFactory,
     InfrastructureFactoryError,
     Mapper,
@@ -164,10 +163,6 @@ class LogFactory(InfrastructureFactory[TrackingRecorder]):
         if purpose != "events":
             raise InfrastructureFactoryError(f"a Refold log keeps no {purpose}")
         return self._recorder
-
-    def event_store(self, mapper: Any = None, recorder: Any = None) -> EventStore[Any]:
-        """An event store that reads envelopes by the name of their stream."""
-        return EventStore(mapper or self.mapper(), recorder or self._recorder)
 
     def tracking_recorder(
         self,

@@ -7,27 +7,13 @@ and the old key is destroyed when that is durable.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, cast
 
+from refold.adapters import streams
 from refold.adapters.keys.ring import SessionKey
-from refold.adapters.rows import (
-    Batch,
-    BlobRow,
-    EncryptedEvent,
-    HeadRow,
-    ReplacedEvent,
-    Rewrite,
-)
-from refold.adapters.streams import (
-    Blobs,
-    EncryptedStreams,
-    check_not_erased,
-    check_not_frozen,
-    encrypted_head,
-    opened_head,
-)
+from refold.adapters.rows import Batch, EncryptedEvent, Heads, ReplacedEvent, Rewrite
 from refold.adapters.verification import PAGE
 from refold.domain import errors
 from refold.domain.chain import resealed
@@ -48,7 +34,11 @@ class Rewriter:
     """Seals one session anew."""
 
     def __init__(
-        self, log: EncryptedStreams, stream: StreamId, rewriting: Rewriting, now: int
+        self,
+        log: streams.EncryptedStreams,
+        stream: StreamId,
+        rewriting: Rewriting,
+        now: int,
     ) -> None:
         self._log, self._stream = log, stream
         self._rewriting, self._now = rewriting, now
@@ -73,7 +63,7 @@ class Rewriter:
     def _while_none_moves(self) -> _Draft:
         drafts: list[_Draft] = []
 
-        def finished(heads: Mapping[str, HeadRow]) -> Rewrite | None:
+        def finished(heads: Heads) -> Rewrite | None:
             drafts.extend(filter(None, [self._draft()]))
             return drafts[-1].finished(heads) if drafts else None
 
@@ -91,8 +81,8 @@ class Rewriter:
         row = self._log.recorder.head_row(self._stream)
         if row is None:
             raise errors.SessionNotFound(user_id, session_id)
-        check_not_erased(self._stream, row)
-        check_not_frozen(row)
+        streams.check_not_erased(self._stream, row)
+        streams.check_not_frozen(row)
         old = self._log.key(self._stream)
         new = self._log.keys.successor(user_id, session_id, of=old, now=self._now)
         draft = _Draft(self._log, self._stream, self._rewriting, old, new, self._now)
@@ -111,7 +101,7 @@ class _Draft:
 
     def __init__(
         self,
-        log: EncryptedStreams,
+        log: streams.EncryptedStreams,
         stream: StreamId,
         rewriting: Rewriting,
         old: SessionKey,
@@ -125,17 +115,15 @@ class _Draft:
         self._cut_before: set[str] = set()
         self._cut: dict[str, Blob] = {}
         self._expired: set[str] = set()
-        self._blobs = Blobs(log.recorder, log.keys, stream)
+        self._blobs = streams.Blobs(log.recorder, log.keys, stream)
         self._batch: Batch | None = None
 
     def is_there(self) -> bool:
         """Whether it took effect though the answer to the commit was lost."""
         if self._batch is None:
             return False
-        first = self._batch.events[0]
-        found = self._log.recorder.select_events(
-            self._stream, gt=first.seq - 1, limit=1
-        )
+        first, recorder = self._batch.events[0], self._log.recorder
+        found = recorder.select_events(self._stream, gt=first.seq - 1, limit=1)
         return bool(found) and found[0].hash == first.hash
 
     def result(self) -> Rewritten:
@@ -176,69 +164,63 @@ class _Draft:
             if data is not None:
                 self._cut[sha256] = Blob(sha256, data)
 
-    def finished(self, heads: Mapping[str, HeadRow]) -> Rewrite | None:
+    def finished(self, heads: Heads) -> Rewrite | None:
         """The whole session, read to these heads; None if its key is another now."""
         if MAIN not in heads:  # it was erased meanwhile, or somebody deleted the row
             self._log.keys.refuse_erased(*self._stream[:2])
             raise errors.SessionNotFound(*self._stream[:2])
         for name, head in heads.items():
-            check_not_erased(self._stream._replace(stream=name), head)
-            check_not_frozen(head)
+            streams.check_not_erased(self._stream._replace(stream=name), head)
+            streams.check_not_frozen(head)
         if any(head.key_check != self._old.check for head in heads.values()):
             return None
         for name, head in heads.items():
             self.read(name, upto=head.seq)
-        derived = {name: head for name, head in heads.items() if name != MAIN}
-        kept = (*self._blobs.rows(self._cut.values(), self.new), *self._marks())
+        kept, expired = self._blobs.rows(self._cut.values(), self.new), self._expired
+        marks = (
+            self._blobs.expired(self._blobs.address(sha256), self.new)
+            for sha256 in expired - set(self._cut)
+        )
         batch = self._log.batch(self._append(heads), self.new)
-        self._batch = replace(batch, blobs=kept)
+        self._batch = replace(batch, blobs=(*kept, *marks))
         return Rewrite(
             batch=self._batch,
             rows=tuple(row for rows in self._rows.values() for row in rows),
-            states={name: self._state(name, head) for name, head in derived.items()},
+            states={name: self._state(name, heads) for name in heads if name != MAIN},
             blobs=tuple(map(self._blobs.address, self._cut_before)),
         )
 
-    def _marks(self) -> Iterator[BlobRow]:
-        """What says that a blob expired, under the new key."""
-        for sha256 in self._expired - set(self._cut):
-            yield self._blobs.expired(self._blobs.address(sha256), self.new)
-
-    def _append(self, heads: Mapping[str, HeadRow]) -> Append:
-        base = opened_head(self._stream, heads[MAIN], self._old)
+    def _append(self, heads: Heads) -> Append:
+        base = streams.opened_head(self._stream, heads[MAIN], self._old)
         state, events = self._rewriting.state(base.state), list(self._bound())
         for event in events:
             state = evolve(state, event)
         recorded = tuple(self._rewriting.record(event) for event in events)
         return Append(base, state, recorded, self._now)
 
-    def _state(self, name: str, head: HeadRow) -> bytes:
-        stream = self._stream._replace(stream=name)
-        state = self._rewriting.state(opened_head(stream, head, self._old).state)
-        return encrypted_head(head, state, self.new).state
+    def _state(self, name: str, heads: Heads) -> bytes:
+        stream, head = self._stream._replace(stream=name), heads[name]
+        state = streams.opened_head(stream, head, self._old).state
+        state = self._rewriting.state(state)
+        return streams.encrypted_head(head, state, self.new).state
 
     def _bound(self) -> Iterator[RedactionApplied]:
         """The events that bind all rows, a run of them each."""
-        for name, rows in self._rows.items():
+        for name, sealed in self._rows.items():
             superseded = self._superseded.get(name, set())
-            for run in _runs(rows, superseded):
-                yield self._binding(name, run, superseded)
-
-    def _binding(
-        self, name: str, run: list[EncryptedEvent], superseded: set[int]
-    ) -> RedactionApplied:
-        rows = [row.resealing for row in run]
-        named = [row for row in rows if row.seq in superseded]
-        return RedactionApplied(
-            stream=name,
-            seqs=tuple(row.seq for row in named),
-            hashes=tuple(row.digest.hex() for row in named),
-            first_hashes=tuple(row.first_digest.hex() for row in named),
-            first_seq=rows[0].seq,
-            last_seq=rows[-1].seq,
-            digest=resealed(rows),
-            key_version=self.new.version,
-        )
+            for run in _runs(sealed, superseded):
+                rows = [row.resealing for row in run]
+                named = [row for row in rows if row.seq in superseded]
+                yield RedactionApplied(
+                    stream=name,
+                    seqs=tuple(row.seq for row in named),
+                    hashes=tuple(row.digest.hex() for row in named),
+                    first_hashes=tuple(row.first_digest.hex() for row in named),
+                    first_seq=rows[0].seq,
+                    last_seq=rows[-1].seq,
+                    digest=resealed(rows),
+                    key_version=self.new.version,
+                )
 
 
 def _runs(

@@ -18,13 +18,7 @@ from uuid import UUID
 import orjson
 import zstandard
 from cryptography.exceptions import InvalidTag
-from eventsourcing.persistence import (
-    IntegrityError,
-    JSONTranscoder,
-    Mapper,
-    OperationalError,
-    StoredEvent,
-)
+from eventsourcing import persistence
 
 from refold.adapters.keys.ring import KeyRing, SessionKey, seal, unseal
 from refold.adapters.keys.store import NO_REFS, Refs
@@ -52,29 +46,21 @@ _MAX_PLAIN: Final = 64 * 1024 * 1024
 _KEPT: Final = ("payload", "meta", "request_id", "agent")
 _MOST_KEPT: Final = 1024 * 1024  # bytes of what is kept of a session
 # The library's mapper asks for one; what is sealed is JSON already.
-_TRANSCODER: Final = JSONTranscoder()
+_TRANSCODER: Final = persistence.JSONTranscoder()
 _REFUSED: Final = "only an event that passed redaction can be stored"
 
 
 class PlacedEvent(NamedTuple):
     """A redacted event at its place in a stream, behind the event of ``prev_hash``.
 
-    It satisfies the event protocol of the eventsourcing library.  ``key`` is given with
-    it, for all of one append is under the key that the head will name.
+    ``key`` is given with it, for all of one append is under the key that the head will
+    name.
     """
 
     redacted: RedactedEvent
     columns: Columns
     prev_hash: bytes
     key: SessionKey
-
-    @property
-    def originator_id(self) -> str:
-        return str(self.columns[0])
-
-    @property
-    def originator_version(self) -> int:
-        return self.columns[1]
 
 
 class ReplacedEvent(NamedTuple):
@@ -88,17 +74,9 @@ class ReplacedEvent(NamedTuple):
     again: RedactedEvent | None
     key: SessionKey
 
-    @property
-    def originator_id(self) -> str:
-        return self.row.originator_id
-
-    @property
-    def originator_version(self) -> int:
-        return self.row.seq
-
 
 @dataclass(frozen=True, init=False)
-class EncryptedEvent(StoredEvent):
+class EncryptedEvent(persistence.StoredEvent):
     """A row of the log: ``state`` is the ciphertext, ``topic`` type and version.
 
     ``first_digest`` is the SHA-256 of the ciphertext that ``hash`` was made of, if
@@ -221,7 +199,7 @@ class Reading:
             self.opened[hash_] = row
 
 
-class EncryptingMapper(Mapper[str]):
+class EncryptingMapper(persistence.Mapper[str]):
     """Encrypts events with the keys of their sessions, and opens them again."""
 
     def __init__(self, keys: KeyRing) -> None:
@@ -252,16 +230,14 @@ class EncryptingMapper(Mapper[str]):
         if again is not None:
             if type(again) is not RedactedEvent:
                 raise TypeError(_REFUSED)
-            content = _superseding(
-                row.header, again, orjson.loads(_unpacked(row, plain))
-            )
-            plain = pack(canonical(content))
+            before = orjson.loads(_unpacked(row, plain))
+            plain = pack(canonical(_superseding(row.header, again, before)))
         context, first = row.context, row.resealing.first_digest
         body = _FORMAT + seal(key.cipher, plain, context)
         return stored(row.columns, context, body, row.hash, row.prev_hash, first)
 
     def to_domain_event(
-        self, stored_event: StoredEvent, reading: Reading | None = None
+        self, stored_event: persistence.StoredEvent, reading: Reading | None = None
     ) -> Any:
         """Open one row into its envelope, which decodes what it holds when it is asked.
 
@@ -483,7 +459,7 @@ class Moved(NamedTuple):
 WriteOutcome: TypeAlias = Wrote | Moved | Duplicate
 
 
-class NotInserted(IntegrityError):
+class NotInserted(persistence.IntegrityError):
     """The library's name for a conflict; ``outcome`` says what was in the way."""
 
     def __init__(self, outcome: Moved | Duplicate) -> None:
@@ -491,7 +467,7 @@ class NotInserted(IntegrityError):
         self.outcome = outcome
 
 
-class QueueFull(OperationalError):
+class QueueFull(persistence.OperationalError):
     """More appends wait than can be waited for."""
 
 

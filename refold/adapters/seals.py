@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -178,15 +178,12 @@ class TreeSeals:
             )
         first, *links = _chain(self.recorder, stream, seq, seal)
         leaves = _leaves(self.tree, head.size)
+        leaf = {name: getattr(seal, name).hex() for name in ("positions", "receipts")}
         return {
             "proof": EVENT,
             "event": first,
             "chain": [[link["header"], link["body"]] for link in links],
-            "leaf": {
-                "index": seal.leaf,
-                "positions": seal.positions.hex(),
-                "receipts": seal.receipts.hex(),
-            },
+            "leaf": {"index": seal.leaf, **leaf},
             "inclusion": _hex(inclusion_proof(leaves, seal.leaf)),
             "tree_head": head.to_json(),
         }
@@ -234,12 +231,9 @@ class TreeCheck:
         unsigned = "the tree head is not signed by this store"
         standing = Standing(self._recorder, self._erasures)
         remembered = self._erasures.recall(SEALED)
+        wrong = [head.size for head in heads if not self._signed(head)]
         problems = [
-            *(
-                _problem(head.size, "signature", unsigned)
-                for head in heads
-                if not self._signed(head)
-            ),
+            *(_problem(size, "signature", unsigned) for size in wrong),
             *self._roots(heads),
             *self._owners(),
             *self._certified(),
@@ -331,11 +325,9 @@ class TreeCheck:
                 yield _problem(None, "erasure", f"{erasure}: {detail}")
 
     def _read_certificates(self) -> list[Stated]:
-        rows = self._erasures.certificate_rows()
-        stated = ((row, self._stated(row)) for row in rows)
-        return [
-            (row, said and {**said, **self._erasures.said(row)}) for row, said in stated
-        ]
+        stated = ((row, self._stated(row)) for row in self._erasures.certificate_rows())
+        said = self._erasures.said
+        return [(row, told and {**told, **said(row)}) for row, told in stated]
 
     def _stated(self, row: Any) -> Any:
         """What a certificate states; None if this store did not sign that."""
@@ -382,10 +374,8 @@ class TreeCheck:
 
 
 def _covers(whose: Whose, stream: StreamId) -> bool:
-    user_id, sessions = whose
-    return user_id == stream.user_id and (
-        sessions is None or stream.session_id in sessions
-    )
+    named = whose.sessions is None or stream.session_id in whose.sessions
+    return named and whose.user_id == stream.user_id
 
 
 def _says(signed: Signed, row: Any) -> bool:
@@ -451,17 +441,9 @@ def _chain(
 
 def _event(row: EncryptedEvent) -> JsonObject:
     header = row.header
-    return {
-        **header.stream._asdict(),
-        "seq": header.seq,
-        "type": header.type,
-        "ts": header.ts,
-        "event_id": str(header.event_id),
-        "token_estimate": header.token_estimate,
-        "schema_version": header.schema_version,
-        "prev_hash": row.prev_hash.hex(),
-        "body": _body(row),
-    }
+    columns = header._asdict() | header.stream._asdict()
+    columns |= {"event_id": str(header.event_id), "prev_hash": row.prev_hash.hex()}
+    return {**columns, "body": _body(row)}
 
 
 def _body(row: EncryptedEvent) -> str:
@@ -494,30 +476,35 @@ class FileAnchor:
                 raise self._unusable(error) from None
             yield  # who may not write here cannot seal, but may look
             return
-        with file:
-            _lock(file)
+        with file:  # given back when it is closed
+            if sys.platform != "win32":
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        """Look into the file, if there is one."""
+        try:
+            with suppress(FileNotFoundError):
+                yield
+        except OSError as error:
+            raise self._unusable(error) from None
 
     def read(self) -> Iterator[TreeHead]:
         """All tree heads in it; a last line that was not finished is none."""
-        try:
+        lines: list[bytes] = []
+        with self._using():
             lines = self.path.read_bytes().split(b"\n")[:-1]
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise self._unusable(error) from None
         for number, line in enumerate(lines, start=1):
             yield self._head(line, f"line {number}")
 
     def newest(self) -> TreeHead | None:
         """The tree head of the last line that was finished."""
-        try:
-            with self.path.open("rb") as file:
-                return self._last(file)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._unusable(error) from None
+        with self._using(), self.path.open("rb") as file:
+            return self._last(file)
+        return None
 
     def add(self, heads: Sequence[TreeHead]) -> None:
         """Append the heads that are larger than the last, and wait for the disk."""
@@ -559,14 +546,6 @@ class FileAnchor:
             f"the anchor {self.path} cannot be used ({error.strerror})",
             remedy="check the rights on the file and its folder",
         )
-
-
-def _lock(file: BinaryIO) -> None:
-    """Wait until nobody else has it; given back when the file is closed."""
-    if sys.platform != "win32":
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def _end_of_lines(file: BinaryIO) -> int:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 from eventsourcing.persistence import (
+    EventStore,
     InfrastructureFactoryError,
     IntegrityError,
     StoredEvent,
@@ -156,7 +157,7 @@ def test_the_library_reads_envelopes_through_its_own_interfaces(
     log: EncryptedLog,
 ) -> None:
     write(log, ADA, *said("a", "b", "c"))
-    store = LogFactory(log.recorder, log.keys).event_store()
+    store: EventStore[str] = LogFactory(log.recorder, log.keys).event_store()
 
     events: list[Any] = list(store.get(str(ADA), gt=1))
     newest: list[Any] = list(store.get(str(ADA), desc=True, limit=1))

@@ -15,15 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Unpack
 
 from anthropic import AnthropicError
 
-from refold.adapters.claude.messages import (
-    broken_off,
-    error_of,
-    events_of,
-    events_of_user,
-    news,
-    normal,
-    plain,
-)
+from refold.adapters.claude import messages as chat
+from refold.adapters.claude.messages import events_of, plain
 from refold.adapters.claude.summarizer import failure, own_client
 from refold.adapters.claude.tools import not_recorded
 from refold.domain import errors
@@ -54,6 +47,17 @@ _BETAS: Final = {
     "clear_": "context-management-2025-06-27",
     "compact_": "compact-2026-01-12",
 }
+
+
+class Brought(HandedIn, total=False):
+    """What a call may have besides its content: HandedIn, and these.
+
+    request_id: by which the call is traced.
+    options:    whatever else the API takes, such as ``tool_choice`` or ``thinking``.
+    """
+
+    request_id: str | None
+    options: Mapping[str, Any] | None
 
 
 class Asked(NamedTuple):
@@ -98,7 +102,9 @@ class _Captured:
             raise errors.InvalidConfiguration(
                 f"max_tokens must be above 0, not {max_tokens}"
             )
-        self.client, self.session = client, _numbered(session)
+        writer = session.writer  # whose vault has the values of numbered placeholders
+        writer = replace(writer, redactor=writer.redactor.numbering)
+        self.client, self.session = client, replace(session, writer=writer)
         self._model, self._max_tokens, self._agent = model, max_tokens, agent
         self._strategy, self._summarizer, self._handed = strategy, summarizer, handed
 
@@ -125,17 +131,16 @@ class _Captured:
         raises; RecordingFailed if that is for the response.
         """
         if messages:
-            found = news(self.session, messages)
-            warned = (
-                {"warnings": [{"code": "history_differs"}]} if found.differs else {}
-            )
+            found = chat.news(self.session, messages)
+            warnings = [{"code": "history_differs"}] if found.differs else []
+            warned = {"warnings": warnings}
             if found.events:
                 self._append(found.events, request_id, warned)
             handed: HandedIn = {**self._window(), "tools": tools}
             if system is not None:
                 handed["system"] = system
             view = self.session.context(self._chosen(), **handed)
-            same = normal(messages) == view.messages and system == view.system
+            same = chat.normal(messages) == view.messages and system == view.system
             self._append(view.request(model=self._model, matches=same), request_id)
         if response is not None:
             self._answer(response, request_id)
@@ -172,16 +177,13 @@ class _Captured:
             unscanned="stub",
         )
 
-    def _ask(
-        self,
-        content: Content,
-        request_id: str | None,
-        options: Mapping[str, Any] | None,
-        handed: HandedIn,
-    ) -> Asked:
+    def _ask(self, content: Content, brought: Brought) -> Asked:
         """Record what the user brings, and the request, before anything is sent."""
+        handed: dict[str, Any] = {**brought}
+        request_id = handed.pop("request_id", None)
+        options = handed.pop("options", None)
         told = _told(options or {})
-        if events := events_of_user(content):
+        if events := chat.events_of_user(content):
             try:
                 self._append(events, request_id)
             except errors.InvalidEvent:  # some results in it may be recorded already
@@ -190,11 +192,10 @@ class _Captured:
                     raise
                 if new:
                     self._append(new, request_id)
-        given: HandedIn = {**self._window(), **self._handed, **handed}
-        summarizer = self._summarizer
+        given: Any = {**self._window(), **self._handed, **handed}
         view = self.session.prepare(
             self._chosen(prepares=True),
-            summarizer=summarizer,
+            summarizer=self._summarizer,
             model=self._model,
             **given,
         )
@@ -251,7 +252,9 @@ class _Captured:
         said = plain(message)
         try:
             meta = _meta(said or {}, self._took(asked))
-            self._append(broken_off(said, error_of(error)), asked.request_id, meta)
+            self._append(
+                chat.broken_off(said, chat.error_of(error)), asked.request_id, meta
+            )
         except errors.RefoldError as failure:
             if message is not None:
                 raise errors.RecordingFailed(message, failure) from failure
@@ -266,26 +269,18 @@ class Capture(_Captured):
 
     client: Anthropic
 
-    def create(
-        self,
-        content: Content = None,
-        *,
-        request_id: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        **handed: Unpack[HandedIn],
-    ) -> Message:
+    def create(self, content: Content = None, **more: Unpack[Brought]) -> Message:
         """Send the session's context, ``content`` being what the user adds to it.
 
         content: a text; blocks of a user's message, such as results of tools; events;
                  or None, if all is recorded already.
-        options: whatever else the API takes, such as ``tool_choice`` or ``thinking``.
-        handed:  what is handed in for this call (HandedIn).
+        more:    what else the call has (Brought).
 
         Raises what the SDK raises, recorded as an ``error``; what ``session.append``
         and ``session.prepare`` raise, before anything is sent; RecordingFailed, with
         the answer, if it cannot be recorded.
         """
-        asked = self._ask(content, request_id, options, handed)
+        asked = self._ask(content, more)
         try:
             message: Message = _api(self.client, asked).create(**asked.body)
         except BaseException as error:
@@ -297,19 +292,14 @@ class Capture(_Captured):
 
     @contextmanager
     def stream(
-        self,
-        content: Content = None,
-        *,
-        request_id: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        **handed: Unpack[HandedIn],
+        self, content: Content = None, **more: Unpack[Brought]
     ) -> Iterator[MessageStream]:
         """The same as the SDK's stream; the answer is recorded when the block ends.
 
         What breaks off, or is left early, is recorded as far as it came, with the
         ``stop_reason`` ``interrupted``, and an ``error``.  Its calls are no calls.
         """
-        asked = self._ask(content, request_id, options, handed)
+        asked = self._ask(content, more)
         stream = None
         try:
             with _api(self.client, asked).stream(**asked.body) as stream:
@@ -334,17 +324,9 @@ class AsyncCapture(_Captured):
 
     client: AsyncAnthropic
 
-    async def create(
-        self,
-        content: Content = None,
-        *,
-        request_id: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        **handed: Unpack[HandedIn],
-    ) -> Message:
+    async def create(self, content: Content = None, **more: Unpack[Brought]) -> Message:
         """``Capture.create`` for asyncio."""
-        given = content, request_id, options, handed
-        asked = await asyncio.to_thread(self._ask, *given)
+        asked = await asyncio.to_thread(self._ask, content, more)
         try:
             message: Message = await _api(self.client, asked).create(**asked.body)
         except BaseException as error:
@@ -356,16 +338,10 @@ class AsyncCapture(_Captured):
 
     @asynccontextmanager
     async def stream(
-        self,
-        content: Content = None,
-        *,
-        request_id: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        **handed: Unpack[HandedIn],
+        self, content: Content = None, **more: Unpack[Brought]
     ) -> AsyncIterator[AsyncMessageStream]:
         """``Capture.stream`` for asyncio."""
-        given = content, request_id, options, handed
-        asked = await asyncio.to_thread(self._ask, *given)
+        asked = await asyncio.to_thread(self._ask, content, more)
         stream = None
         try:
             async with _api(self.client, asked).stream(**asked.body) as stream:
@@ -416,13 +392,6 @@ class LiveModel:
             seconds = timeout if isinstance(timeout, int | float) else 600
             raise errors.AnswerFailed(failure(error, timeout=seconds).reason) from None
         return events_of(plain(message))
-
-
-def _numbered(session: Session) -> Session:
-    """The session with numbered placeholders, for which its vault has the values."""
-    writer = session.writer
-    redactor = writer.redactor.numbering
-    return replace(session, writer=replace(writer, redactor=redactor))
 
 
 async def _in_thread(record: Any, *arguments: Any) -> None:

@@ -10,26 +10,14 @@ import anthropic
 
 from refold.adapters.importers import messages as blocks
 from refold.adapters.importers.base import Found, Piece
+from refold.domain import events as kinds
 from refold.domain.envelope import Draft
 from refold.domain.errors import InvalidEvent
-from refold.domain.events import (
-    AgentError,
-    AgentResponse,
-    Event,
-    JsonObject,
-    ProviderEdit,
-    Thinking,
-    ToolCall,
-    ToolResult,
-    UserInput,
-    event_of,
-    is_busy,
-    is_unreached,
-)
+from refold.domain.events import Event, JsonObject
 from refold.store.sessions import Session
 
 INTERRUPTED: Final = "interrupted"
-_failed: Final = partial(AgentError, where="anthropic.messages")
+_failed: Final = partial(kinds.AgentError, where="anthropic.messages")
 _THINKING: Final = ("thinking", "redacted_thinking")
 
 
@@ -55,18 +43,18 @@ def events_of(message: JsonObject) -> list[Event]:
     edits = management.get("applied_edits") if isinstance(management, dict) else None
     events: list[Event] = [_response(message, message.get("stop_reason"))]
     events += [
-        ToolCall(
+        kinds.ToolCall(
             call_id=call["id"], tool_name=call["name"], arguments=call.get("input", {})
         )
         for call in calls
     ]
     if edits or others:
         edited: Any = edits or ()
-        events.append(ProviderEdit(edits=tuple(edited), blocks=tuple(others)))
+        events.append(kinds.ProviderEdit(edits=tuple(edited), blocks=tuple(others)))
     return events
 
 
-def broken_off(message: JsonObject | None, error: AgentError) -> list[Event]:
+def broken_off(message: JsonObject | None, error: kinds.AgentError) -> list[Event]:
     """The events of a response that broke off: what came, and why no more did.
 
     Nobody is to carry out its calls, and the last may be half of one: they stand in
@@ -82,7 +70,7 @@ def broken_off(message: JsonObject | None, error: AgentError) -> list[Event]:
     return [_response(message, INTERRUPTED), error]
 
 
-def error_of(error: BaseException | None) -> AgentError:
+def error_of(error: BaseException | None) -> kinds.AgentError:
     """Why there is no answer, or no whole one.
 
     Never the API's own words, which may quote the request.  None: the caller left.
@@ -93,7 +81,7 @@ def error_of(error: BaseException | None) -> AgentError:
         status = error.status_code
         code = error.type or f"http_{status}"
         context: JsonObject = {"status": status, "request_id": error.request_id}
-        retryable = is_busy(status) or is_unreached(code)
+        retryable = kinds.is_busy(status) or kinds.is_unreached(code)
         return _failed(
             code=code, message=f"HTTP {status}", retryable=retryable, context=context
         )
@@ -106,13 +94,15 @@ def error_of(error: BaseException | None) -> AgentError:
     return _failed(code=INTERRUPTED, message=why)
 
 
-def _response(message: JsonObject, stop_reason: Any) -> AgentResponse:
+def _response(message: JsonObject, stop_reason: Any) -> kinds.AgentResponse:
     blocks, usage = _blocks(message), message.get("usage")
     names = ("type", "thinking", "signature", "data")
-    return AgentResponse(
+    return kinds.AgentResponse(
         text="".join(block["text"] for block in blocks if block["type"] == "text"),
         thinking=tuple(
-            Thinking(**{name: b[name] for name in names if b.get(name) is not None})
+            kinds.Thinking(
+                **{name: b[name] for name in names if b.get(name) is not None}
+            )
             for b in blocks
             if b["type"] in _THINKING
         ),
@@ -219,20 +209,20 @@ def _events(found: Iterable[Found]) -> list[Event]:
     for piece in found:
         if not isinstance(piece, Piece):
             raise InvalidEvent(f"a message cannot be recorded: {piece.why}")
-        events.append(event_of(piece.type, piece.fields))
+        events.append(kinds.event_of(piece.type, piece.fields))
     return events
 
 
 def _key(event: Event) -> Key | None:
     """What tells a piece of a conversation; None of a response that says nothing."""
     match event:
-        case UserInput(text=text, attachments=attachments):
+        case kinds.UserInput(text=text, attachments=attachments):
             files = (attachment.model_dump_json() for attachment in attachments)
             return ("user", text.strip(), *files)
-        case AgentResponse(text=text) if text.strip():
+        case kinds.AgentResponse(text=text) if text.strip():
             return ("agent", text.strip())
-        case ToolCall(call_id=call_id):
+        case kinds.ToolCall(call_id=call_id):
             return ("call", call_id)
-        case ToolResult(call_id=call_id):
+        case kinds.ToolResult(call_id=call_id):
             return ("result", call_id)
     return None

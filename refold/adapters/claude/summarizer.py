@@ -52,12 +52,9 @@ class Prompt:
         own = (wanted.compression_prompt, wanted.recent_memories_subprompt)
         rules = cls.named(NOTES).text
         text = "\n\n".join(part for part in (*own, rules) if part)
-        numbers = {
-            "{compression_target}": wanted.lines,
-            "{num_recent_memories_to_keep}": wanted.num_recent_memories_to_keep,
-        }
-        for name, number in numbers.items():
-            text = text.replace(name, str(number))
+        recent = wanted.num_recent_memories_to_keep
+        text = text.replace("{compression_target}", str(wanted.lines))
+        text = text.replace("{num_recent_memories_to_keep}", str(recent))
         return cls(NOTES, text)
 
     @classmethod
@@ -264,13 +261,10 @@ class AnthropicSummarizer:
         if not source.words:
             raise SummarizerFailed("there are no words to summarise")
         words = max(1, min(target_tokens * 3 // 4, source.words))
-        match source.kind:
-            case "session":
-                prompt = self.prompt
-            case "scope":
-                prompt = Prompt.named(SCOPE)
-            case _:
-                prompt = Prompt.for_notes(source)
+        prompt = self.prompt
+        if source.kind != "session":
+            scoped = source.kind == "scope"
+            prompt = Prompt.named(SCOPE) if scoped else Prompt.for_notes(source)
         asked = prompt.within(words)
         max_tokens = self._max_tokens or 2 * target_tokens + _ANSWER_TOKENS
         message = self._ask(asked, tagged(source), max_tokens)
@@ -304,15 +298,10 @@ class AnthropicSummarizer:
         except anthropic.AnthropicError as error:
             # What the SDK raises carries the request: it is not passed on.
             raise failure(error, timeout=self._timeout) from None
-        # The SDK takes what another server sends too.
-        sent = isinstance(answer, anthropic.types.Message)
-        if (
-            not sent
-            or not isinstance(answer.content, list)
-            or (not isinstance(answer.model, str))
-        ):
-            raise SummarizerFailed("the answer is not a message: check the base URL")
-        return answer
+        match answer:  # the SDK takes what another server sends too
+            case anthropic.types.Message(content=list(), model=str()):
+                return answer
+        raise SummarizerFailed("the answer is not a message: check the base URL")
 
     def _ref(self, message: Message, max_tokens: int, prompt: Prompt) -> SummarizerRef:
         params: JsonObject = {"prompt": prompt.name, "max_tokens": max_tokens}
@@ -371,10 +360,8 @@ class AnthropicCounter:
     ) -> int:
         """See TokenCounter.  Raises CountingFailed."""
         request: dict[str, Any] = {"model": model, "messages": list(messages)}
-        if system:
-            request["system"] = system
-        if tools:
-            request["tools"] = list(tools)
+        request |= {"system": system} if system else {}
+        request |= {"tools": list(tools)} if tools else {}
         try:
             counted: Any = self._client.messages.count_tokens(**request)
         except anthropic.AnthropicError as error:

@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Unpack
 
 from refold.domain.envelope import Draft, Envelope, Meta
-from refold.domain.errors import (
-    IdempotencyConflict,
-    InvalidEvent,
-)
+from refold.domain.errors import IdempotencyConflict, InvalidEvent
 from refold.domain.events import Event, JsonObject, ToolCall, ToolResult
 from refold.projections.context.text import Block, result_block
 from refold.projections.memory import tool
@@ -25,11 +22,6 @@ from refold.store.sessions import Session
 _PAGE: Final = 200
 _TRIES: Final = 4
 _KEY: Final = "memories:"
-# A try is lost only to a writer that won, so that many of them come to an end.
-_MOST_TRIES: Final = 64
-_OPTED_OUT: Final = "Error: the user wants no memory: nothing is kept and nothing shown"
-_EXPIRED: Final = "Error: the file is not whole any more, and cannot be changed"
-_LOST: Final = "Error: others are changing these files: try again"
 
 
 class Call(NamedTuple):
@@ -160,9 +152,7 @@ def _is_recorded(session: Session, event: Event) -> bool:
     if not isinstance(event, ToolResult):
         return False
     found = result_of(session, event.call_id)
-    if found is None:
-        return False
-    return result_block("", event) == _block(session, "", found)
+    return found is not None and result_block("", event) == _block(session, "", found)
 
 
 def _block(session: Session, call_id: str, recorded: Envelope) -> Block:

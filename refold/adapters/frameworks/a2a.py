@@ -13,17 +13,10 @@ from hashlib import sha256
 from typing import Any, Final, TypeAlias
 
 from refold.adapters.importers import base
+from refold.domain import events as kinds
 from refold.domain.canonical import canonical
 from refold.domain.envelope import Envelope
 from refold.domain.errors import InvalidEvent, SessionNotFound
-from refold.domain.events import (
-    AgentResponse,
-    Final as Ending,
-    HumanReview,
-    ToolCall,
-    ToolResult,
-    UserInput,
-)
 from refold.store.history import uncut
 from refold.store.sessions import Session
 from refold.store.store import SessionStore
@@ -64,7 +57,7 @@ def receive(
         if there["status"]["state"] in _ENDED:
             raise InvalidEvent(f"the task {name!r} has ended: begin another")
     session.append(
-        UserInput(text="\n\n".join(map(_said, base.each(message, "parts")))),
+        kinds.UserInput(text="\n\n".join(map(_said, base.each(message, "parts")))),
         agent=agent,
         meta={_ABOUT: {"messageId": message_id, "contextId": context}},
         idempotency_key=f"{_ABOUT}:{message_id}",
@@ -85,22 +78,22 @@ def task(session: Session) -> Json:
     state, history, artifacts = "SUBMITTED", list[Json](), list[Json]()
     for one in events:
         match one.payload:
-            case UserInput(text=text):
+            case kinds.UserInput(text=text):
                 state = "SUBMITTED" if one is events[0] else "WORKING"
                 name = _about(one).get("messageId", str(one.event_id))
                 history.append(_message(name, "USER", text))
-            case HumanReview(decision=None, question=question):
+            case kinds.HumanReview(decision=None, question=question):
                 state = "INPUT_REQUIRED"
                 history.append(_message(str(one.event_id), "AGENT", question))
-            case AgentResponse(text=text):
+            case kinds.AgentResponse(text=text):
                 state = "WORKING"
                 history.append(_message(str(one.event_id), "AGENT", text))
-            case Ending(outcome=outcome, result=result):
+            case kinds.Final(outcome=outcome, result=result):
                 state = "FAILED" if outcome == "failure" else "COMPLETED"
-                text = uncut(session.writer.log, one, Ending).text
+                text = uncut(session.writer.log, one, kinds.Final).text
                 parts = [{"text": text}] + [{"data": result}] * (result is not None)
                 artifacts = [{"artifactId": str(one.event_id), "parts": parts}]
-            case HumanReview() | ToolCall() | ToolResult():
+            case kinds.HumanReview() | kinds.ToolCall() | kinds.ToolResult():
                 state = "WORKING"
     status: Json = {"state": _STATE + state, "timestamp": events[-1].ts.isoformat()}
     if state == "INPUT_REQUIRED":
@@ -132,7 +125,7 @@ def deliver(
     found = (one for one in calls if one.payload.payload()["call_id"] == name)
     if (call := next(found, None)) is None:
         raise InvalidEvent(f"session {session.session_id!r} has no call {call_id!r}")
-    whole, key = uncut(log, call, ToolCall), str(call.event_id)
+    whole, key = uncut(log, call, kinds.ToolCall), str(call.event_id)
     arguments: Any = whole.arguments
     if isinstance(arguments, dict):
         arguments = session.reveal(arguments, tool=whole.tool_name)
@@ -149,7 +142,7 @@ def deliver(
         parts = (part for one in artifacts for part in base.each(one, "parts"))
         content = "\n\n".join(map(_said, parts)) or state.removeprefix(_STATE).lower()
         session.append(
-            ToolResult(
+            kinds.ToolResult(
                 call_id=call_id,
                 content=content,
                 status="ok" if state == f"{_STATE}COMPLETED" else "error",

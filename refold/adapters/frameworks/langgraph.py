@@ -23,15 +23,9 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from refold.adapters.frameworks import needed
+from refold.domain import events as kinds
 from refold.domain.envelope import Format, Meta, Native
 from refold.domain.errors import Erased
-from refold.domain.events import (
-    AgentResponse,
-    SystemPrompt,
-    ToolCall,
-    ToolResult,
-    UserInput,
-)
 from refold.events import Draft
 from refold.projections.items import NativeItem
 from refold.store.sessions import Session
@@ -122,22 +116,20 @@ def _view(kind: str, tree: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
     meta = Meta(response_id=message.get("id"), usage=message.get("usage_metadata"))
     match name.removesuffix("Chunk"):
         case "HumanMessage":
-            yield Draft(UserInput(text=_text(message["content"])))
+            yield Draft(kinds.UserInput(text=_text(message["content"])))
         case "SystemMessage":
-            yield Draft(SystemPrompt(text=_text(message["content"])))
+            yield Draft(kinds.SystemPrompt(text=_text(message["content"])))
         case "AIMessage":
             if text := _text(message["content"]):
-                yield Draft(AgentResponse(text=text), meta=meta)
+                yield Draft(kinds.AgentResponse(text=text), meta=meta)
                 meta = Meta(response_id=message.get("id"))
             for call in message["tool_calls"]:
-                event = ToolCall(
-                    call_id=call["id"], tool_name=call["name"], arguments=call["args"]
-                )
-                yield Draft(event, meta=meta)
+                given = {"tool_name": call["name"], "arguments": call["args"]}
+                yield Draft(kinds.ToolCall(call_id=call["id"], **given), meta=meta)
                 meta = Meta(response_id=message.get("id"))
         case "ToolMessage" if message["tool_call_id"] in calls:
             yield Draft(
-                ToolResult(
+                kinds.ToolResult(
                     call_id=message["tool_call_id"],
                     content=message["content"],
                     status="error" if message.get("status") == "error" else "ok",
@@ -220,9 +212,8 @@ class _Thread:
         for item in self.session.items(after=self.state["seq"], others=True):
             self._take(item)
             if item.kind == "redaction_applied":
-                for memory in (self.values, self.seen, self.known):
-                    memory.clear()
-                for memory in (self.judged, self.near, self.lists):
+                known = self.values, self.seen, self.known
+                for memory in (*known, self.judged, self.near, self.lists):
                     memory.clear()
 
     def _take(self, item: NativeItem) -> None:
@@ -319,10 +310,8 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
                 [name, version, keep(thread, name, new) if name in values else None]
                 for name, version in new_versions.items()
             ]
-            return [
-                *new.values(),
-                Native(FORMAT, "point", None, {**point, "blobs": blobs}),
-            ]
+            told = {**point, "blobs": blobs}
+            return [*new.values(), Native(FORMAT, "point", None, told)]
 
         def keep(thread: _Thread, name: str, new: dict[str, Native]) -> Any:
             return self._kept(thread, values[name], new, (ns, name))
@@ -667,12 +656,10 @@ def _config(thread_id: str, ns: str, checkpoint: str) -> Any:
 
 
 def _is_message(tree: Any) -> bool:
-    inner = tree[1].get("$ext") if isinstance(tree[1], dict) else None
-    if not inner or inner[0] != _PYDANTIC or not isinstance(inner[1], list):
-        return False
-    return str(inner[1][0]).startswith("langchain_core.messages") and bool(
-        isinstance(inner[1][2], dict) and inner[1][2].get("id")
-    )
+    match tree[1]:
+        case {"$ext": [code, [module, _, {"id": name}, *_], *_]} if code == _PYDANTIC:
+            return str(module).startswith("langchain_core.messages") and bool(name)
+    return False
 
 
 def _seen_as(thread: _Thread, value: Any) -> tuple[Any, _Kept] | None:

@@ -66,9 +66,8 @@ class RefoldSession:
         session_settings: Any = None,
     ) -> None:
         self.session_id, self._user_id = session_id, user_id
-        self.session_settings = _settings.coerce_session_settings(
-            session_settings or _settings.SessionSettings()
-        )
+        given = session_settings or _settings.SessionSettings()
+        self.session_settings = _settings.coerce_session_settings(given)
         self._store, self._erase, self._closed = store, erase_on_clear, False
         self._strategy, self._summarizer = strategy, summarizer
 
@@ -81,9 +80,8 @@ class RefoldSession:
         """Append items; one with the id of an item that is there is not repeated."""
 
         def made(session: Session, live: _Live) -> list[Any]:
-            return [
-                Native(FORMAT, "item", None, one) for one in _new(session, live, items)
-            ]
+            new = _new(session, live, items)
+            return [Native(FORMAT, "item", None, one) for one in new]
 
         await self._done(lambda session: _written(session, made))
 
@@ -164,9 +162,8 @@ class RefoldSession:
             for block, (span, _) in zip(message["content"], origins, strict=True):
                 if span and span.kind == "summary" and span.first and span.last:
                     place, text = (span.first, span.last), block.get("text")
-                    told[place] = told.get(place, "") + str(
-                        block.get("content", "") if text is None else text
-                    )
+                    text = block.get("content", "") if text is None else text
+                    told[place] = f"{told.get(place, '')}{text}"
         return told
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import TypeAdapter
@@ -43,11 +44,8 @@ def _view(kind: str, value: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
         response_id=message.get("provider_response_id"),
         usage=message.get("usage"),
     )
-    found = (
-        _response(message)
-        if message["kind"] == "response"
-        else _request(message, calls)
-    )
+    answer = message["kind"] == "response"
+    found = _response(message) if answer else _request(message, calls)
     yield from base.typed(found, origin)
 
 
@@ -55,7 +53,7 @@ def _response(message: Mapping[str, Any]) -> Iterator[base.Found]:
     parts = message["parts"]
     texts = [one["content"] for one in parts if one["part_kind"] == "text"]
     thinking = [
-        {"type": "thinking", "thinking": one["content"], **_signed(one)}
+        messages.thinking_of({**one, "type": "thinking", "thinking": one["content"]})
         for one in parts
         if one["part_kind"] == "thinking"
     ]
@@ -64,10 +62,6 @@ def _response(message: Mapping[str, Any]) -> Iterator[base.Found]:
         if one["part_kind"] == "tool-call":
             made = {"name": one["tool_name"], "arguments": one["args"]}
             yield from openai.call_of(one["tool_call_id"], made, "")
-
-
-def _signed(part: Mapping[str, Any]) -> dict[str, Any]:
-    return {"signature": part["signature"]} if part.get("signature") else {}
 
 
 def _request(
@@ -125,12 +119,9 @@ class _Kept:
 
     def read(self, ids: Sequence[str]) -> list[Any]:
         """These entries, in their order."""
-        spans = sorted(
-            (first, last) for first, last, _ in map(self.entries.__getitem__, ids)
-        )
+        spans = sorted(tuple(self.entries[name][:2]) for name in ids)
         values = {one.id: one.value for one in self.session.items(spans=spans)}
-        told = [values[name]["message"] for name in ids]
-        told = ModelMessagesTypeAdapter.validate_python(told)
+        told = _loaded([values[name] for name in ids])
         return [
             ai.ConversationEntry(id=name, parent_id=self.entries[name][2], message=one)
             for name, one in zip(ids, told, strict=True)
@@ -140,6 +131,10 @@ class _Kept:
 def _dumped(messages: Sequence[Any]) -> list[Any]:
     told = ModelMessagesTypeAdapter.dump_python([*messages], mode="json")
     return [{"message": one} for one in told]
+
+
+def _loaded(told: Sequence[Any]) -> list[Any]:
+    return [*ModelMessagesTypeAdapter.validate_python([v["message"] for v in told])]
 
 
 class _Filter(AbstractCapability[Any]):
@@ -216,16 +211,9 @@ class RefoldConversationStore(ai.ConversationStore):
     ) -> None:
         """Keep a record with its new entries.  Raises ConversationConflict."""
         name = record.conversation_id
-        told = ModelMessagesTypeAdapter.dump_python(
-            [one.message for one in new_entries], mode="json"
-        )
+        told = _dumped([one.message for one in new_entries])
         made = [
-            Native(
-                FORMAT,
-                "entry",
-                one.id,
-                {"parent_id": one.parent_id, "message": message},
-            )
+            Native(FORMAT, "entry", one.id, {"parent_id": one.parent_id, **message})
             for one, message in zip(new_entries, told, strict=True)
         ]
         value = _RECORD.dump_python(record, mode="json")
@@ -298,10 +286,7 @@ class RefoldConversationStore(ai.ConversationStore):
             return _dumped(stored or [one.message for one in self._history(head, None)])
 
         told = as_stored(session, FORMAT, _dumped(history), known=known)
-        found: list[Any] = ModelMessagesTypeAdapter.validate_python(
-            [one["message"] for one in told]
-        )
-        return found
+        return _loaded(told)
 
     def _write(self, name: str, made: list[Native], expected: str | None) -> None:
         session = self._session(name)
@@ -323,9 +308,8 @@ class RefoldConversationStore(ai.ConversationStore):
             kept = self._of(entry_id)
             if kept is None:
                 raise KeyError(entry_id)
-            ids = [*kept.upto(entry_id)][
-                : None if limit is None else limit - len(found)
-            ]
+            left = None if limit is None else limit - len(found)
+            ids = [*islice(kept.upto(entry_id), left)]
             found += kept.read(ids)
             entry_id = kept.entries[ids[-1]][2]
         return found[::-1]

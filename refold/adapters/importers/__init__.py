@@ -10,14 +10,7 @@ from typing import NamedTuple
 
 from refold.adapters.importers.anthropic import Anthropic
 from refold.adapters.importers.atif import ATIF
-from refold.adapters.importers.base import (
-    Importer,
-    Skipped,
-    Source,
-    Transcript,
-    replaced,
-    shown,
-)
+from refold.adapters.importers.base import Importer, Source, replaced, shown
 from refold.adapters.importers.claude_code import ClaudeCode
 from refold.adapters.importers.codex import Codex
 from refold.adapters.importers.inspect import Inspect
@@ -29,6 +22,7 @@ from refold.adapters.importers.swe_agent import SWEAgent
 from refold.adapters.importers.tau_bench import TauBench
 from refold.domain.errors import ImportFailed
 from refold.domain.ids import MAX_ID
+from refold.domain.ports import Skipped, Transcript
 
 __all__ = ["FORMATS", "Named", "Outline", "Skipped", "Transcript", "named", "read"]
 
@@ -67,13 +61,10 @@ def read(
         source = Source(path)
         importer = _importer(source, format)
         transcripts = list(importer.read(source))
-        if not any(found.drafts for found in transcripts) and (
-            not importer.recognises(source)
-        ):
-            raise source.failed(
-                f"holds nothing of the format {importer.name}: use --format {AUTO}, or "
-                "another"
-            )
+        empty = not any(found.drafts for found in transcripts)
+        if empty and not importer.recognises(source):
+            what = f"holds nothing of the format {importer.name}"
+            raise source.failed(f"{what}: use --format {AUTO}, or another")
     except RecursionError:
         raise ImportFailed(shown(path), "is nested too deeply: flatten it") from None
     named = _named_apart(transcripts)
@@ -86,9 +77,8 @@ def read(
 
 def _importer(source: Source, name: str) -> Importer:
     if name not in FORMATS:
-        raise source.failed(
-            f"there is no such format: name one of {', '.join(FORMATS)}"
-        )
+        why = f"there is no such format: name one of {', '.join(FORMATS)}"
+        raise source.failed(why)
     if name != AUTO:
         return next(importer for importer in IMPORTERS if importer.name == name)
     found = [importer for importer in IMPORTERS if importer.recognises(source)]

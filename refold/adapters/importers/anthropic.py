@@ -23,7 +23,7 @@ class Anthropic:
         for conversation in messages.conversations(source):
             recording = base.Recording(self.name, source.name)
             header = conversation.header
-            shared = base.Origin("", model=base.text(header.get("model")))
+            shared = base.Origin("", model=base.text(header, "model"))
             if header.get("system") is not None:
                 place = " ".join(filter(None, (conversation.place, "system")))
                 origin = replace(shared, place=place, model=None)

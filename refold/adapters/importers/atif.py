@@ -13,21 +13,9 @@ from typing import Any, Final
 import orjson
 
 from refold.adapters.importers import base, messages
+from refold.domain import events
 from refold.domain.envelope import Envelope
-from refold.domain.events import (
-    AgentResponse,
-    CompactionNote,
-    Event,
-    Fork,
-    JsonObject,
-    ProviderEdit,
-    RedactionApplied,
-    Request,
-    SystemPrompt,
-    ToolCall,
-    ToolResult,
-    UserInput,
-)
+from refold.domain.events import Event, JsonObject
 from refold.projections.models import Usage
 
 VERSION: Final = "ATIF-v1.7"
@@ -44,7 +32,7 @@ _COUNTED: Final = ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_
 _ACTION: Final = "action"  # what a result without a call is of
 _OWN: Final = "refold"  # what an event stands under that no other field can say
 # Of the log it was in: neither is anything to another program.
-_BOOKKEEPING: Final = (Request, Fork, RedactionApplied, CompactionNote)
+_BOOKKEEPING: Final = {"request", "fork", "redaction_applied", "compaction"}
 _EDIT: Final = "context_management"
 _NEXT: Final = "continued_trajectory_ref"
 _HAND_OFF: Final = "hand_off"
@@ -57,9 +45,8 @@ class ATIF:
 
     def recognises(self, source: base.Source) -> bool:
         """Whether the first value says that it is one."""
-        first = next(iter(source.lines()), None)
-        version = base.mapping(first.value).get("schema_version") if first else None
-        return isinstance(version, str) and version.startswith(_PREFIX)
+        first = next(source.lines(), base.Line(0, None))
+        return str(base.at(first.value, "schema_version")).startswith(_PREFIX)
 
     def read(self, source: base.Source) -> Iterator[base.Transcript]:
         """A transcript for each trajectory; what continues one is read with it."""
@@ -69,26 +56,21 @@ class ATIF:
                 why = "is no ATIF trajectory: it has no steps"
                 raise source.failed(why, line=line.number)
             place = f"line {line.number}" if source.is_lines else ""
-            session = base.session_name(_name(root))
+            named = root.get("session_id") or root.get("trajectory_id")
+            session = base.session_name(named)
             yield _whole(source, root, place).transcript(session)
             yield from _below(source, root, place, session)
-
-
-def _name(trajectory: Mapping[str, Any]) -> Any:
-    return trajectory.get("session_id") or trajectory.get("trajectory_id")
 
 
 def _below(
     source: base.Source, root: dict[str, Any], place: str, session: str
 ) -> Iterator[base.Transcript]:
     """The runs of sub-agents that are embedded in a trajectory, and theirs."""
-    found = base.sequence(root.get("subagent_trajectories"))
-    for index, below in enumerate(map(base.mapping, found)):
+    for index, below in enumerate(base.each(root, "subagent_trajectories")):
         where = f"{place} subagent_trajectories[{index}]".strip()
-        name = base.text(below.get("trajectory_id")) or str(index + 1)
+        name = base.text(below, "trajectory_id") or str(index + 1)
         named = base.session_name(f"{session}~{name}") if session else ""
-        read = _whole(source, below, where)
-        yield read.transcript(named, parent=session)
+        yield _whole(source, below, where).transcript(named, parent=session)
         yield from _below(source, below, where, named)
 
 
@@ -101,7 +83,7 @@ def _whole(
     seen = {source.path.name}
     skips = False
     while True:
-        name = base.text(trajectory.get(_NEXT))
+        name = base.text(trajectory, _NEXT)
         path = source.path.with_name(name.rsplit("/", 1)[-1]) if name else None
         goes_on = path is not None and path.name not in seen and path.is_file()
         if name and not goes_on:
@@ -109,8 +91,8 @@ def _whole(
             why = "no such file beside it: import that into a session of its own"
             recording.skip(f"continuation: {why}", place)
         reading = _Steps(recording, header, place, skips=skips)
-        for index, step in enumerate(base.sequence(trajectory.get("steps"))):
-            reading.step(index, base.mapping(step))
+        for index, step in enumerate(base.each(trajectory, "steps")):
+            reading.step(index, step)
         if path is None or not goes_on:
             return recording
         seen.add(path.name)
@@ -134,19 +116,18 @@ class _Steps:
             self._recording.skip("copied context; it was imported before", place)
             return
         told = {k: step[k] for k in sorted(step.keys() - _STEP)}
-        if _OWN in base.mapping(told.get("extra")):
+        if _OWN in base.mapping(told, "extra"):
             told["extra"] = {k: v for k, v in told["extra"].items() if k != _OWN}
         beside: JsonObject = {"step": told}
         if self._header:
             beside["trajectory"], self._header = self._header, {}
-        metrics = base.mapping(step.get("metrics"))
-        rest = {k: v for k, v in metrics.items() if k not in _COUNTED}
-        if rest:
+        metrics = base.mapping(step, "metrics")
+        if rest := {k: v for k, v in metrics.items() if k not in _COUNTED}:
             told["metrics"] = rest
         origin = base.Origin(
             place,
-            ts=base.moment(step.get("timestamp")),
-            model=base.text(step.get("model_name")),
+            ts=base.moment(step, "timestamp"),
+            model=base.text(step, "model_name"),
             response_id=place if step.get("source") == "agent" else None,
             usage=_usage(metrics),
         )
@@ -163,12 +144,12 @@ class _Steps:
         begun, message = False, step.get("message")
         for piece in self._said(step):
             begun |= isinstance(piece, base.Piece)
-            yield piece, _parts(message)
+            yield piece, {"message": message} if isinstance(message, list) else {}
         for call in base.each(step, "tool_calls"):
             begun = True
             yield _called(call), _more(call)
-        for number, result in enumerate(base.each(step.get("observation"), "results")):
-            call_id = base.text(result.get("source_call_id"))
+        for number, result in enumerate(base.each(step, "observation", "results")):
+            call_id = base.text(result, "source_call_id")
             if call_id is None:
                 call_id = f"{place}:{number}"[-_LONGEST:]
                 said = {} if begun or not message else {"message": message}
@@ -176,26 +157,24 @@ class _Steps:
             begun = True
             yield _returned(call_id, result), _more(result)
         if not begun:
-            kind, value = str(step.get("source")), {"message": message}
-            item = {"format": ATIF.name, "kind": kind, "value": value}
-            yield base.Piece("item", item), {}
+            item = {"kind": str(step.get("source")), "value": {"message": message}}
+            yield base.Piece("item", {"format": ATIF.name, **item}), {}
 
     def _said(self, step: dict[str, Any]) -> Iterator[base.Found]:
         """What the message of a step is; what was made of a context is no input."""
-        extra, message = base.mapping(step.get("extra")), step.get("message")
+        extra, message = base.mapping(step, "extra"), step.get("message")
         edit = extra.get(_EDIT)
         after, self._replaces = self._replaces, False
         match step.get("source"):
             case "agent":
-                thought = base.text(step.get("reasoning_content"))
-                thinking: list[JsonObject] = [{"type": "thinking", "thinking": thought}]
                 texts, files = _read(message)
-                yield from messages.answered(texts, thinking if thought else ())
+                thought = messages.thought(base.text(step, "reasoning_content"))
+                yield from messages.answered(texts, thought)
                 if files:
                     why = "image or sound in a model's message; its export has it"
                     yield base.Skipped("message", why)
             case "system" if own := _own(step):
-                yield base.Piece(str(own.get("type")), base.mapping(own.get("payload")))
+                yield base.Piece(str(own.get("type")), base.mapping(own, "payload"))
             case "system" if isinstance(edit, dict):
                 self._replaces = edit.get("boundary") == "replace"
                 told: Any = {"type": _EDIT, "text": message, **edit}
@@ -225,24 +204,19 @@ def _read(message: Any) -> tuple[list[str], list[JsonObject]]:
         return [message] if message else [], []
     texts, files = [], list[JsonObject]()
     for part in map(base.mapping, base.sequence(message)):
-        held = base.mapping(part.get("source"))
         if (said := messages.words(part)) is not None:
             texts.append(said)
-        elif base.text(held.get("path")):
+        elif path := base.text(part, "source", "path"):
             kind = "image" if part.get("type") == "image" else "file"
-            media = base.text(held.get("media_type"))
-            files.append({"kind": kind, "media_type": media, "url": held["path"]})
+            media = base.text(part, "source", "media_type")
+            files.append({"kind": kind, "media_type": media, "url": path})
     return texts, files
-
-
-def _parts(message: Any) -> JsonObject:
-    return {"message": message} if isinstance(message, list) else {}
 
 
 def _called(call: dict[str, Any]) -> base.Found:
     made = call.get("arguments")
     if _own(call).get("text") is True:
-        made = base.mapping(made).get("arguments")
+        made = base.at(made, "arguments")
     return messages.called(call.get("tool_call_id"), call.get("function_name"), made)
 
 
@@ -257,7 +231,7 @@ def _returned(call_id: str, result: dict[str, Any]) -> base.Piece:
 
 def _own(value: Mapping[str, Any]) -> dict[str, Any]:
     """What an export of Refold says beside."""
-    return base.mapping(base.mapping(value.get("extra")).get(_OWN))
+    return base.mapping(value, "extra", _OWN)
 
 
 def _more(value: dict[str, Any]) -> JsonObject:
@@ -270,17 +244,13 @@ def _more(value: dict[str, Any]) -> JsonObject:
 
 def _usage(metrics: dict[str, Any]) -> JsonObject | None:
     """The usage of a response; ATIF counts what was read from a cache as prompt."""
-    told = {k: metrics[k] for k in _COUNTED if base.number(metrics.get(k)) is not None}
+    told = {k: metrics[k] for k in _COUNTED if base.number(metrics, k) is not None}
     if not told:
         return None
-    read = told.get("cached_tokens", 0)
-    usage: JsonObject = {"input_tokens": max(told.get("prompt_tokens", 0) - read, 0)}
-    usage["output_tokens"] = told.get("completion_tokens", 0)
-    if "cached_tokens" in told:
-        usage["cache_read_input_tokens"] = read
-    if "cost_usd" in told:
-        usage["cost_usd"] = told["cost_usd"]
-    return usage
+    given, made, read = (told.get(name, 0) for name in _COUNTED[:3])
+    usage = {"input_tokens": max(given - read, 0), "output_tokens": made}
+    usage |= {"cache_read_input_tokens": read} if "cached_tokens" in told else {}
+    return usage | ({"cost_usd": told["cost_usd"]} if "cost_usd" in told else {})
 
 
 def trajectory(
@@ -327,23 +297,24 @@ class _Written:
 
     def add(self, envelope: Envelope) -> None:
         event, source = envelope.payload, envelope.meta.source or {}
-        if isinstance(event, _BOOKKEEPING):
+        if event.type in _BOOKKEEPING:
             return
         own = source if source.get("format") == ATIF.name else {}
-        self.header |= base.mapping(own.get("trajectory"))
+        self.header |= base.mapping(own, "trajectory")
         if envelope.agent:
             self.agent["name"] = envelope.agent
         step = self._step(envelope, own)
         match event:
-            case ToolCall():
+            case events.ToolCall():
                 named = own.get("unnamed") is not True
                 self._of[event.call_id] = step, named
                 if named:
                     step.setdefault("tool_calls", []).append(_call(event, own))
-            case ToolResult():
+            case events.ToolResult():
                 self._returned(event, envelope, own)
-            case AgentResponse() if thought := _thoughts(event):
-                step["reasoning_content"] = thought
+            case events.AgentResponse(thinking=thinking):
+                if thoughts := [one.thinking for one in thinking if one.thinking]:
+                    step["reasoning_content"] = "\n\n".join(thoughts)
         usage = getattr(event, "usage", None) or envelope.meta.usage
         if usage and step["source"] == "agent":
             self._count(step, usage)
@@ -361,19 +332,23 @@ class _Written:
     def _step(self, envelope: Envelope, own: Mapping[str, Any]) -> dict[str, Any]:
         """The step that the event is a part of: a new one, if it begins one."""
         event = envelope.payload
-        if isinstance(event, ToolResult) and event.call_id in self._of:
+        if isinstance(event, events.ToolResult) and event.call_id in self._of:
             if self._response_id == _UNNAMED:
                 self._response_id = None
             return self._of[event.call_id][0]
         response_id = envelope.meta.response_id or _UNNAMED
         goes_on = self._response_id == response_id and "step" not in own
-        if isinstance(event, ToolCall) and self._response is not None and goes_on:
+        if (
+            isinstance(event, events.ToolCall)
+            and self._response is not None
+            and goes_on
+        ):
             return self._response
         step: dict[str, Any] = {
             "step_id": len(self.steps) + 1,
             "timestamp": _when(envelope),
             **_message(event),
-            **base.mapping(own.get("step")),
+            **base.mapping(own, "step"),
         }
         if "message" in own:
             step["message"] = own["message"]
@@ -385,7 +360,7 @@ class _Written:
         return step
 
     def _returned(
-        self, event: ToolResult, envelope: Envelope, own: Mapping[str, Any]
+        self, event: events.ToolResult, envelope: Envelope, own: Mapping[str, Any]
     ) -> None:
         step, named = self._of.get(event.call_id, (self.steps[-1], False))
         told: dict[str, Any] = {"source_call_id": event.call_id} if named else {}
@@ -398,7 +373,7 @@ class _Written:
         if _when(envelope) != step["timestamp"]:
             extra["timestamp"] = _when(envelope)
         told |= {"extra": {_OWN: extra}} if extra and not own else {}
-        told |= base.mapping(own.get("more"))
+        told |= base.mapping(own, "more")
         observed = step.setdefault("observation", {"results": []})
         observed["results"].append(told)
 
@@ -413,25 +388,25 @@ class _Written:
         }
         if read.read or "cache_read_input_tokens" in usage:
             counts["cached_tokens"] = read.read
-        if base.number(usage.get("cost_usd")) is not None:
+        if base.number(usage, "cost_usd") is not None:
             counts["cost_usd"] = usage["cost_usd"]  # type: ignore[assignment]  # a number
-        step["metrics"] = {**base.mapping(step.get("metrics")), **counts}
+        step["metrics"] = {**base.mapping(step, "metrics"), **counts}
 
 
 def _message(event: Event) -> dict[str, Any]:
     """Whose step an event begins, and its message."""
     match event:
-        case UserInput():
+        case events.UserInput():
             return {"source": "user", "message": _spoken(event)}
-        case SystemPrompt(text=str(text), closed=False):
+        case events.SystemPrompt(text=str(text), closed=False):
             return {"source": "system", "message": text}
-        case AgentResponse(text=text):
+        case events.AgentResponse(text=text):
             return {"source": "agent", "message": text}
-        case ToolCall() | ToolResult():
+        case events.ToolCall() | events.ToolResult():
             return {"source": "agent", "message": ""}
-        case ProviderEdit(edits=[{"type": "hand_off", "text": text}]):
+        case events.ProviderEdit(edits=[{"type": "hand_off", "text": text}]):
             return {"source": "user", "message": text}
-        case ProviderEdit(edits=[{"type": "context_management", "text": text}]):
+        case events.ProviderEdit(edits=[{"type": "context_management", "text": text}]):
             return {"source": "system", "message": text}
     if event.type == "item" and getattr(event, "format", "") == ATIF.name:
         return {"source": "system", **base.mapping(getattr(event, "value", None))}
@@ -439,7 +414,7 @@ def _message(event: Event) -> dict[str, Any]:
     return {"source": "system", "message": "", "extra": {_OWN: own}}
 
 
-def _spoken(event: UserInput) -> str | Sequence[JsonObject]:
+def _spoken(event: events.UserInput) -> str | Sequence[JsonObject]:
     """The text of an input, with its images if others can fetch them."""
     shown: list[JsonObject] = [
         {"type": "image", "source": {"media_type": one.media_type, "path": one.url}}
@@ -457,16 +432,12 @@ def _spoken(event: UserInput) -> str | Sequence[JsonObject]:
 _IMAGES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 
 
-def _call(event: ToolCall, own: Mapping[str, Any]) -> dict[str, Any]:
+def _call(event: events.ToolCall, own: Mapping[str, Any]) -> dict[str, Any]:
     made, extra = event.arguments, {}
     if isinstance(made, str):
         made, extra = {"arguments": made}, {"extra": {_OWN: {"text": True}}}
     named = {"tool_call_id": event.call_id, "function_name": event.tool_name}
-    return {**named, "arguments": made, **extra, **base.mapping(own.get("more"))}
-
-
-def _thoughts(event: AgentResponse) -> str:
-    return "\n\n".join(one.thinking for one in event.thinking if one.thinking)
+    return {**named, "arguments": made, **extra, **base.mapping(own, "more")}
 
 
 def _content(content: Any, extra: dict[str, Any]) -> Any:

@@ -122,20 +122,18 @@ class Source:
             return None
         if self.kind is Kind.SINGLE:
             return next(self.lines()).value
-        raw = b"".join(raw for _, raw in self._raw_lines(blank=True))
-        try:
-            value, changes = loads(raw)
-        except (ValueError, RecursionError) as error:
-            raise self._refused(raw, error) from None
-        self.note("", changes)
-        return value
+        return self._value(
+            None, b"".join(raw for _, raw in self._raw_lines(blank=True))
+        )
 
-    def _value(self, line: int, raw: bytes) -> Any:
+    def _value(self, line: int | None, raw: bytes) -> Any:
         try:
             value, changes = loads(raw)
         except (ValueError, RecursionError) as error:
+            if line is None:
+                raise self._refused(raw, error) from None
             raise self.failed(_problem(error, raw), line=line) from None
-        self.note(f"line {line}", changes)
+        self.note(f"line {line}" if line else "", changes)
         return value
 
     def _refused(self, raw: bytes, error: Exception) -> ImportFailed:
@@ -333,6 +331,19 @@ class Origin:
     usage: JsonObject | None = None
     source: JsonObject = field(default_factory=dict)
 
+    def draft(
+        self, event: Event, usage: JsonObject | None, source: JsonObject | None = None
+    ) -> Draft:
+        """An event of the entry, which has this usage beside it."""
+        meta = Meta(
+            model=self.model,
+            usage=usage,
+            scenario=self.scenario,
+            response_id=self.response_id,
+            source=source,
+        )
+        return Draft(event, self.ts, self.request_id, self.agent, meta)
+
 
 class Importer(Protocol):
     """Reads one format.
@@ -350,46 +361,59 @@ class Importer(Protocol):
     def read(self, source: Source) -> Iterable[Transcript]: ...
 
 
-def mapping(value: Any) -> dict[str, Any]:
-    """``value`` if it is a JSON object, else an empty one."""
-    return value if isinstance(value, dict) else {}
+def at(value: Any, *path: str) -> Any:
+    """What is there in ``value``, behind these names; None if nothing is.
+
+    The functions below take such a path, too.
+    """
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
-def sequence(value: Any) -> list[Any]:
-    """``value`` if it is a JSON array, else an empty one."""
-    return value if isinstance(value, list) else []
+def mapping(value: Any, *path: str) -> dict[str, Any]:
+    """The JSON object that is there, else an empty one."""
+    found = at(value, *path)
+    return found if isinstance(found, dict) else {}
 
 
-def each(value: Any, key: str) -> Iterator[dict[str, Any]]:
-    """The objects in the array that ``value`` has there."""
-    return map(mapping, sequence(mapping(value).get(key)))
+def sequence(value: Any, *path: str) -> list[Any]:
+    """The JSON array that is there, else an empty one."""
+    found = at(value, *path)
+    return found if isinstance(found, list) else []
 
 
-def text(value: Any) -> str | None:
-    """``value`` if it is a text that is not empty."""
-    return value if isinstance(value, str) and value else None
+def each(value: Any, *path: str) -> Iterator[dict[str, Any]]:
+    """The objects in the array that is there."""
+    return map(mapping, sequence(value, *path))
 
 
-def number(value: Any) -> float | None:
-    """``value`` if it is a finite number and no truth value."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+def text(value: Any, *path: str) -> str | None:
+    """The text that is there, if it is not empty."""
+    found = at(value, *path)
+    return found if isinstance(found, str) and found else None
+
+
+def number(value: Any, *path: str) -> float | None:
+    """The finite number that is there, which no truth value is."""
+    found = at(value, *path)
+    if isinstance(found, bool) or not isinstance(found, int | float):
         return None
-    return value if math.isfinite(value) else None
+    return found if math.isfinite(found) else None
 
 
-def milliseconds(value: Any, *, per_unit: float = 1.0) -> float | None:
-    """A duration that a file gives, in milliseconds, if it can be one."""
-    amount = number(value)
-    if amount is None or amount < 0:
-        return None
-    return round(amount * per_unit, 3)
+def milliseconds(value: Any, *path: str, per_unit: float = 1.0) -> float | None:
+    """The duration that is there, in milliseconds, if it can be one."""
+    amount = number(value, *path)
+    return None if amount is None or amount < 0 else round(amount * per_unit, 3)
 
 
-def moment(value: Any) -> datetime | None:
-    """The time in UTC that ``value`` names: ISO 8601, or seconds since 1970.
+def moment(value: Any, *path: str) -> datetime | None:
+    """The time in UTC that is named there: ISO 8601, or seconds since 1970.
 
     A time without a zone is taken as UTC, a number beyond any date as milliseconds.
     """
+    value = at(value, *path)
     try:
         if isinstance(value, str):
             when = datetime.fromisoformat(value.strip())
@@ -403,8 +427,9 @@ def moment(value: Any) -> datetime | None:
         return None
 
 
-def session_name(value: Any) -> str:
-    """``value`` if it can name a session, else nothing: the caller names it then."""
+def session_name(value: Any, *path: str) -> str:
+    """What is there if it can name a session, else nothing: the caller does then."""
+    value = at(value, *path)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     try:
@@ -437,14 +462,8 @@ def typed(found: Iterable[Found], origin: Origin) -> Iterator[Draft]:
             fields = dict(piece.fields)
             if usage and piece.type == "agent_response":
                 fields["usage"], usage = usage, None
-            meta = Meta(
-                model=origin.model,
-                usage=usage,
-                scenario=origin.scenario,
-                response_id=origin.response_id,
-            )
-            event, usage = event_of(piece.type, fields), None
-            yield Draft(event, origin.ts, origin.request_id, origin.agent, meta)
+            yield origin.draft(event_of(piece.type, fields), usage)
+            usage = None
 
 
 class Recording:
@@ -503,28 +522,25 @@ class Recording:
             self.skip(why, origin.place)
             return False
         try:
-            fields, meta = self._with_usage(piece, origin)
-            event, state = accepted(self._state, event_of(piece.type, fields), meta)
+            draft = self._draft(piece, origin)
+            event, state = accepted(self._state, draft.event, draft.meta)
         except (InvalidEvent, ValueError, TypeError, RecursionError):
             self.skip(f"not valid as an event {piece.type}", origin.place)
             return False
         self._state = state
         if origin.response_id and origin.usage:
             self._usage[origin.response_id] = origin.usage
-        self._drafts.append(
-            Draft(event, origin.ts, origin.request_id, origin.agent, meta)
-        )
+        self._drafts.append(replace(draft, event=event))
         return True
 
-    def _with_usage(self, piece: Piece, origin: Origin) -> tuple[JsonObject, Meta]:
+    def _draft(self, piece: Piece, origin: Origin) -> Draft:
         """Put a response's usage on its first event, once.
 
         A client may write a response in parts, with the usage as it grew: what a
         later part says is kept beside, in ``meta.source``, where no sum counts it.
         """
         fields = dict(piece.fields)
-        source: JsonObject = {"format": self._form, "place": origin.place}
-        source |= origin.source
+        source = {"format": self._form, "place": origin.place, **origin.source}
         usage = None
         if origin.usage:
             told = self._usage.get(origin.response_id or "")
@@ -534,11 +550,4 @@ class Recording:
                 fields["usage"] = origin.usage
             elif told is None:
                 usage = origin.usage
-        meta = Meta(
-            model=origin.model,
-            usage=usage,
-            scenario=origin.scenario,
-            response_id=origin.response_id,
-            source=source,
-        )
-        return fields, meta
+        return origin.draft(event_of(piece.type, fields), usage, source)

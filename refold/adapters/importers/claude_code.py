@@ -18,22 +18,11 @@ _NOTES = {
     "file-history-snapshot": "snapshot of files that the client keeps for undo",
     "progress": "progress report",
     "attachment": "client's context, in a form that the model did not see",
-    **dict.fromkeys(
-        (
-            "agent-color",
-            "agent-name",
-            "ai-title",
-            "custom-title",
-            "last-prompt",
-            "mode",
-            "permission-mode",
-            "pr-link",
-            "tag",
-            "worktree-state",
-        ),
-        "note of the client, not part of the conversation",
-    ),
 }
+_NOTE = "note of the client, not part of the conversation"
+_OF_SESSION = ("agent-color", "agent-name", "ai-title", "custom-title", "tag")
+_OF_WORK = ("last-prompt", "mode", "permission-mode", "pr-link", "worktree-state")
+_NOTES |= dict.fromkeys(_OF_SESSION + _OF_WORK, _NOTE)
 _FLAGS = {
     "isMeta": "meta",
     "isCompactSummary": "compact_summary",
@@ -55,7 +44,7 @@ class ClaudeCode:
             if entry.get("type") in ("user", "assistant"):
                 framed = entry.keys() & {"sessionId", "parentUuid", "isSidechain"}
                 return bool(framed) and isinstance(entry.get("message"), dict | str)
-            if base.text(entry.get("type")) not in _NOTES or "role" in entry:
+            if base.text(entry, "type") not in _NOTES or "role" in entry:
                 return False
             seen = True
         return seen
@@ -82,13 +71,11 @@ class _Conversations:
     def entry(self, number: int, value: Any) -> None:
         place = f"line {number}"
         entry = base.mapping(value)
-        uuid = base.text(entry.get("uuid"))
-        if uuid and uuid in self._lines:
+        uuid = base.text(entry, "uuid")
+        if uuid and self._lines.setdefault(uuid, number) != number:
             self._skip(f"same entry as line {self._lines[uuid]}", place)
             return
-        if uuid:
-            self._lines[uuid] = number
-        if session := base.session_name(entry.get("sessionId")):
+        if session := base.session_name(entry, "sessionId"):
             self._sessions.setdefault(session)
         chain = self._chain(entry, place)
         found = _found(entry)
@@ -108,11 +95,15 @@ class _Conversations:
         # as a resumed one begins with entries of the one that it goes on from.
         stem = self._source.path.stem
         session = stem if stem in self._sessions else next(iter(self._sessions), "")
-        first, *others = (
-            _transcript(chain, self._recording(chain), session)
-            for chain in chains or [_MAIN]
-        )
+        first, *others = (self._told(chain, session) for chain in chains or [_MAIN])
         return [replace(first, skipped=(*first.skipped, *self._skipped)), *others]
+
+    def _told(self, chain: str, session: str) -> base.Transcript:
+        recording = self._recording(chain)
+        if chain == _MAIN or not session:
+            return recording.transcript(session if chain == _MAIN else "")
+        name = base.session_name(f"{session}~{chain[:8]}")
+        return recording.transcript(name, parent=session)
 
     def _skip(self, why: str, place: str) -> None:
         self._skipped.append(base.Skipped(self._source.at(place), why))
@@ -126,16 +117,11 @@ class _Conversations:
         """The conversation of an entry, named by its first entry's uuid."""
         if entry.get("isSidechain") is not True:
             return _MAIN
-        uuid, agent = base.text(entry.get("uuid")), base.text(entry.get("agentId"))
-        parents = map(
-            base.text, (entry.get("parentUuid"), entry.get("logicalParentUuid"))
-        )
-        known = (self._chain_of.get(parent) for parent in parents if parent)
-        chain = next(filter(None, known), None)
-        if chain is None and agent:
-            chain = self._chain_of_agent.get(agent)
-        if chain is None:
-            chain = uuid or agent or place
+        uuid, agent = base.text(entry, "uuid"), base.text(entry, "agentId")
+        parents = (base.text(entry, x) for x in ("parentUuid", "logicalParentUuid"))
+        known = [self._chain_of.get(parent or "") for parent in parents]
+        known.append(self._chain_of_agent.get(agent or ""))
+        chain = next(filter(None, known), None) or uuid or agent or place
         if agent:
             self._chain_of_agent.setdefault(agent, chain)
         if uuid:
@@ -144,7 +130,7 @@ class _Conversations:
 
     def _origin(self, entry: dict[str, Any], place: str) -> base.Origin:
         origin = _origin(entry, place)
-        session = base.session_name(entry.get("sessionId"))
+        session = base.session_name(entry, "sessionId")
         if session and session != next(iter(self._sessions)):
             origin.source["session"] = session
         return origin
@@ -154,26 +140,25 @@ def _origin(entry: dict[str, Any], place: str) -> base.Origin:
     source: JsonObject = {
         name: entry[key]
         for name, key in (("id", "uuid"), ("parent", "parentUuid"))
-        if base.text(entry.get(key))
+        if base.text(entry, key)
     }
     source |= {name: True for flag, name in _FLAGS.items() if entry.get(flag) is True}
     if entry.get("type") == "attachment":
-        attachment = base.mapping(entry.get("attachment"))
-        typed = attachment.get("commandMode") in (None, "prompt")
+        typed = base.at(entry, "attachment", "commandMode") in (None, "prompt")
         source["queued"] = True
-        if attachment.get("isMeta") is True or not typed:
+        if base.at(entry, "attachment", "isMeta") is True or not typed:
             source["meta"] = True
-    message = base.mapping(entry.get("message"))
+    message = base.mapping(entry, "message")
     of_model = entry.get("type") == "assistant"
-    response = base.text(message.get("id")) or f"msg:{entry.get('uuid') or place}"
+    response = base.text(message, "id") or f"msg:{entry.get('uuid') or place}"
     return base.Origin(
         place,
-        ts=base.moment(entry.get("timestamp")),
-        request_id=base.text(entry.get("requestId")),
-        agent=base.text(entry.get("agentId")),
-        model=base.text(message.get("model")),
+        ts=base.moment(entry, "timestamp"),
+        request_id=base.text(entry, "requestId"),
+        agent=base.text(entry, "agentId"),
+        model=base.text(message, "model"),
         response_id=response if of_model else None,
-        usage=base.mapping(message.get("usage")) or None,
+        usage=base.mapping(message, "usage") or None,
         source=source,
     )
 
@@ -187,17 +172,9 @@ def _view(_: str, entry: Any, __: object) -> Iterator[Draft]:
 FORMAT = Format(
     ClaudeCode.name,
     _view,
-    lambda entry: base.text(base.mapping(entry).get("type")) or "",
-    lambda entry: base.text(base.mapping(entry).get("uuid")),
+    lambda entry: base.text(entry, "type") or "",
+    lambda entry: base.text(entry, "uuid"),
 )
-
-
-def _transcript(chain: str, recording: base.Recording, session: str) -> base.Transcript:
-    if chain == _MAIN or not session:
-        return recording.transcript(session if chain == _MAIN else "")
-    return recording.transcript(
-        base.session_name(f"{session}~{chain[:8]}"), parent=session
-    )
 
 
 def _found(entry: dict[str, Any]) -> Iterator[base.Found] | str:
@@ -222,9 +199,9 @@ def _user(entry: dict[str, Any]) -> Iterator[base.Found]:
     pieces = [item for item in found if isinstance(item, base.Piece)]
     results = [piece for piece in pieces if piece.type == "tool_result"]
     if len(results) == 1:
-        told = base.mapping(entry.get("toolUseResult"))
+        told = base.mapping(entry, "toolUseResult")
         for key, unit in _DURATIONS.items():
-            took = base.milliseconds(told.get(key), per_unit=unit)
+            took = base.milliseconds(told, key, per_unit=unit)
             if took is not None:
                 results[0].fields.setdefault("duration_ms", took)
     yield from found
@@ -234,21 +211,19 @@ def _assistant(entry: dict[str, Any]) -> Iterator[base.Found]:
     content = _content(entry)
     if entry.get("isApiErrorMessage") is True:
         message = "".join(messages.plain(content) or [])
-        code = base.text(entry.get("error")) or "api_error"
-        passing = is_unreached(code)
-        fields = {"code": code, "message": message, "retryable": passing}
+        code = base.text(entry, "error") or "api_error"
+        fields = {"code": code, "message": message, "retryable": is_unreached(code)}
         return iter([base.Piece("error", fields)])
-    reason = base.mapping(entry.get("message")).get("stop_reason")
+    reason = base.at(entry, "message", "stop_reason")
     return messages.agent(content, stop_reason=reason)
 
 
 def _content(entry: dict[str, Any]) -> Any:
     message = entry.get("message")
-    return message if isinstance(message, str) else base.mapping(message).get("content")
+    return message if isinstance(message, str) else base.at(message, "content")
 
 
 def _is_queued(entry: dict[str, Any]) -> bool:
     """Whether this is what a user typed while the agent worked."""
-    attachment = base.mapping(entry.get("attachment"))
-    queued = attachment.get("type") == "queued_command"
+    queued = base.at(entry, "attachment", "type") == "queued_command"
     return entry.get("type") == "attachment" and queued

@@ -44,26 +44,22 @@ class _Rollout:
     def __init__(
         self, recording: base.Recording | _Drafts, model: str | None = None
     ) -> None:
-        self._recording, self._session, self._parent = recording, "", ""
-        self._model = model
+        self._recording, self._session, self._model = recording, "", model
+        self.parent: str | None = None
         self._spent: Any = None
 
     @property
     def name(self) -> str:
-        name = f"{self._parent}~{self._session}" if self._parent else self._session
+        name = f"{self.parent}~{self._session}" if self.parent else self._session
         return base.session_name(name)
-
-    @property
-    def parent(self) -> str | None:
-        return self._parent or None
 
     def line(self, number: int, entry: dict[str, Any]) -> None:
         kind, told = entry.get("type"), entry.get("payload")
         if not isinstance(told, dict):  # as the first versions wrote it
             kind, told = "response_item" if kind else "session_meta", entry
-        origin = base.Origin(f"line {number}", ts=base.moment(entry.get("timestamp")))
+        origin = base.Origin(f"line {number}", ts=base.moment(entry, "timestamp"))
         if kind == "turn_context":
-            self._model = base.text(told.get("model")) or self._model
+            self._model = base.text(told, "model") or self._model
         elif kind == "response_item":
             self._item(told, origin)
         elif kind == "event_msg":
@@ -82,12 +78,11 @@ class _Rollout:
             yield base.Skipped("", _OF_CLIENT)
         else:
             if not self._session:  # a fork has the record of its origin, too
-                self._session = base.session_name(told.get("id"))
-                spawned = base.mapping(base.mapping(told.get("source")).get("subagent"))
-                by = base.mapping(spawned.get("thread_spawn")).get("parent_thread_id")
-                self._parent = base.session_name(by)
-            prompt = base.mapping(told.get("base_instructions")).get("text")
-            if prompt := base.text(prompt) or base.text(told.get("instructions")):
+                self._session = base.session_name(told, "id")
+                by = "source", "subagent", "thread_spawn", "parent_thread_id"
+                self.parent = base.session_name(told, *by) or None
+            prompt = base.text(told, "base_instructions", "text")
+            if prompt := prompt or base.text(told, "instructions"):
                 yield messages.system(prompt)
 
     def _item(self, item: dict[str, Any], origin: base.Origin) -> None:
@@ -97,7 +92,7 @@ class _Rollout:
             item = {**item, "role": "user"}
         elif role != "user":
             origin = replace(origin, model=self._model)
-        kind = base.text(item.get("type")) or ""
+        kind = base.text(item, "type") or ""
         found = [*openai.response_item(item)]
         if kind.endswith("_output") and found:
             found = [_returned(item)]
@@ -108,11 +103,11 @@ class _Rollout:
 
     def _event(self, told: dict[str, Any], origin: base.Origin) -> None:
         """What the client noted: the tokens of an answer, and what broke it off."""
-        kind = base.text(told.get("type")) or ""
+        kind = base.text(told, "type") or ""
         if kind == "token_count":
-            self._spend(base.mapping(told.get("info")), origin)
+            self._spend(base.mapping(told, "info"), origin)
         elif kind in _BROKEN:
-            why = base.text(told.get("message")) or base.text(told.get("reason")) or ""
+            why = base.text(told, "message") or base.text(told, "reason") or ""
             fields = {"code": kind, "message": why, "where": "codex"}
             self._recording.take([base.Piece("error", fields)], origin)
         elif kind not in _AGAIN:
@@ -125,13 +120,13 @@ class _Rollout:
             return
         self._spent = total
         given, read, made = (
-            int(base.number(last.get(f"{name}_tokens")) or 0)
+            int(base.number(last, f"{name}_tokens") or 0)
             for name in ("input", "cached_input", "output")
         )
-        usage = {"input_tokens": max(given - read, 0), "output_tokens": made}
+        usage: Any = {"input_tokens": max(given - read, 0), "output_tokens": made}
         usage["cache_read_input_tokens"] = read
         item = {"format": Codex.name, "kind": "token_count", "value": last}
-        counted = replace(origin, model=self._model, usage={**usage})
+        counted = replace(origin, model=self._model, usage=usage)
         self._recording.take([base.Piece("item", item)], counted)
 
 
@@ -141,9 +136,9 @@ def _returned(item: dict[str, Any]) -> base.Piece:
     if isinstance(given, dict) and "content" in given:
         content = given["content"]
     told = base.parsed(content)[0] if isinstance(content, str) else None
-    ended = base.mapping(base.mapping(told).get("metadata"))
-    failed = base.mapping(given).get("success") is False or ended.get("exit_code")
-    took = base.milliseconds(ended.get("duration_seconds"), per_unit=1000.0)
+    ended = base.mapping(told, "metadata")
+    failed = base.at(given, "success") is False or ended.get("exit_code")
+    took = base.milliseconds(ended, "duration_seconds", per_unit=1000.0)
     return messages.returned(item["call_id"], content, failed=bool(failed), took=took)
 
 
@@ -166,7 +161,7 @@ def format_of(model: str | None) -> Format:
     return Format(
         Codex.name,
         partial(_view, model),
-        lambda entry: base.text(base.mapping(entry).get("type")) or "",
+        lambda entry: base.text(entry, "type") or "",
         _id,
     )
 
@@ -179,8 +174,7 @@ def _view(model: str | None, _: str, entry: Any, __: object) -> list[Draft]:
 
 def _id(entry: Any) -> str | None:
     """Of a count of tokens, which is told again and again; lines have no ids."""
-    told = base.mapping(base.mapping(entry).get("payload"))
-    total = base.mapping(told.get("info")).get("total_token_usage")
+    total = base.at(entry, "payload", "info", "total_token_usage")
     return text_digest(str(total)) if total else None
 
 

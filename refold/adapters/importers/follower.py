@@ -59,15 +59,15 @@ class Place:
 def _claude_code(entry: dict[str, Any], place: Place) -> tuple[str, Format]:
     session = _stem(place)
     if entry.get("isSidechain") is True:
-        part = base.text(entry.get("agentId")) or "sub-agents"
-        session = f"{base.text(entry.get('sessionId')) or session}~{part}"
+        part = base.text(entry, "agentId") or "sub-agents"
+        session = f"{base.text(entry, 'sessionId') or session}~{part}"
     return session, claude_code.FORMAT
 
 
 def _codex(entry: dict[str, Any], place: Place) -> tuple[str, Format]:
     if entry.get("type") == "turn_context":
-        told = base.mapping(entry.get("payload"))
-        place.model = base.text(told.get("model")) or place.model
+        told = base.mapping(entry, "payload")
+        place.model = base.text(told, "model") or place.model
     if not place.session:
         place.session = codex.name_of(entry)
     return place.session or _stem(place)[-36:], codex.format_of(place.model)
@@ -140,7 +140,11 @@ class Follower:
                 raise errors.InvalidConfiguration(
                     f"{self.folder} is captured by another process already"
                 ) from None
-            self._load()
+            with suppress(OSError, ValueError, TypeError, KeyError):
+                kept = orjson.loads(self._kept.read_bytes())
+                self.appended, self.refused = kept["appended"], kept["refused"]
+                files = kept["files"].items()
+                self._places = {k: Place(**{**v, "stamp": (0, 0)}) for k, v in files}
             try:
                 yield
             finally:
@@ -265,24 +269,11 @@ class Follower:
         self.refused += 1
         _log.warning("%s: not captured up to byte %d: %s", place.path, end, why)
 
-    def _load(self) -> None:
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            kept = orjson.loads(self._kept.read_bytes())
-            self.appended, self.refused = kept["appended"], kept["refused"]
-            files = kept["files"].items()
-            self._places = {k: Place(**{**v, "stamp": (0, 0)}) for k, v in files}
-
     def _save(self) -> None:
-        told = {
-            "client": self._name,
-            "user": self._user,
-            "folder": str(self.folder),
-            "appended": self.appended,
-            "refused": self.refused,
-            "pid": os.getpid(),
-            "looked_at": int(time.time()),
-            "files": self._places,
-        }
+        told: dict[str, Any] = {"client": self._name, "user": self._user}
+        told |= {"folder": str(self.folder), "files": self._places}
+        told |= {"appended": self.appended, "refused": self.refused}
+        told |= {"pid": os.getpid(), "looked_at": int(time.time())}
         new = self._kept.with_suffix(".new")
         new.write_bytes(orjson.dumps(told))
         new.chmod(0o600)

@@ -15,26 +15,10 @@ from refold.domain.errors import counted
 from refold.domain.events import JsonObject
 
 _TOLD = frozenset({"model", "tool", "score"})
-_KNOWN = frozenset(
-    {
-        "approval",
-        "compaction",
-        "error",
-        "info",
-        "input",
-        "logger",
-        "sample_init",
-        "sample_limit",
-        "sandbox",
-        "score_edit",
-        "span_begin",
-        "span_end",
-        "state",
-        "step",
-        "store",
-        "subtask",
-    }
-)
+# Of the rest of an evaluation; a log may name others, which are not repeated.
+_RUN = {"approval", "compaction", "error", "info", "input", "logger", "sandbox"}
+_SAMPLE = {"sample_init", "sample_limit", "score_edit", "state", "store", "subtask"}
+_KNOWN = frozenset(_RUN | _SAMPLE | {"span_begin", "span_end", "step"})
 
 
 class Timing:
@@ -45,9 +29,9 @@ class Timing:
         self._calls: dict[str, list[dict[str, Any]]] = {}
         self._kinds: Counter[str] = Counter()
         self._unmatched = 0
-        times = [base.moment(base.mapping(event).get("timestamp")) for event in events]
-        self.started = next((when for when in times if when), None)
-        self.ended = next((when for when in reversed(times) if when), None)
+        times = [base.moment(event, "timestamp") for event in events]
+        self.started = next(filter(None, times), None)
+        self.ended = next(filter(None, reversed(times)), None)
         self._begun = False
         for event in map(base.mapping, events):
             self._add(event)
@@ -55,35 +39,29 @@ class Timing:
     def origin(self, message: Message, task: str | None) -> base.Origin:
         """What the log tells of a message."""
         value, of_model = message.value, message.of_model
-        answer = (
-            self._answers.pop(base.text(value.get("id")) or "", {}) if of_model else {}
-        )
+        answer = self._answers.pop(base.text(value, "id") or "", {}) if of_model else {}
         return base.Origin(
             message.place,
             ts=self._when(value, answer),
-            model=base.text(value.get("model")) if of_model else None,
+            model=base.text(value, "model") if of_model else None,
             scenario=task,
             response_id=message.response_id if of_model else None,
-            usage=base.mapping(base.mapping(answer.get("output")).get("usage")) or None,
+            usage=base.mapping(answer, "output", "usage") or None,
             source=message.source,
         )
 
     def took(self, call_id: str) -> float | None:
         """The milliseconds of the oldest run of a call that was not asked for yet."""
-        events = self._calls.get(call_id)
-        if not events:
-            return None
-        return base.milliseconds(events.pop(0).get("working_time"), per_unit=1000.0)
+        event = events.pop(0) if (events := self._calls.get(call_id)) else None
+        return base.milliseconds(event, "working_time", per_unit=1000.0)
 
     def left_out(self) -> Iterator[str]:
         """Say what of the events is not in the messages; ask after all messages."""
         for kind, count in sorted(self._kinds.items()):
             yield f"{counted(count, f'{kind} event')}: no message"
-        answers = len(self._answers) + self._unmatched
-        if answers:
+        if answers := len(self._answers) + self._unmatched:
             yield f"{counted(answers, 'model event')} without a message of that id"
-        calls = sum(map(len, self._calls.values()))
-        if calls:
+        if calls := sum(map(len, self._calls.values())):
             yield f"{counted(calls, 'tool event')} whose result is no message here"
 
     def _when(self, value: dict[str, Any], answer: dict[str, Any]) -> datetime | None:
@@ -93,20 +71,17 @@ class Timing:
             self._begun = True
             return _end_of(answer)
         if role == "tool":
-            events = self._calls.get(base.text(value.get("tool_call_id")) or "")
+            events = self._calls.get(base.text(value, "tool_call_id") or "")
             return _end_of(events[0]) if events else None
         return None if self._begun else self.started
 
     def _add(self, event: dict[str, Any]) -> None:
-        kind = base.text(event.get("event")) or ""
-        if kind == "tool" and base.text(event.get("id")):
+        kind = base.text(event, "event") or ""
+        if kind == "tool" and base.text(event, "id"):
             self._calls.setdefault(event["id"], []).append(event)
         elif kind == "model":
-            choices = base.sequence(base.mapping(event.get("output")).get("choices"))
-            made = (
-                base.mapping(base.mapping(choices[0]).get("message")) if choices else {}
-            )
-            message_id = base.text(made.get("id"))
+            choice = next(base.each(event, "output", "choices"), None)
+            message_id = base.text(choice, "message", "id")
             if message_id and message_id not in self._answers:
                 self._answers[message_id] = event
             else:
@@ -116,7 +91,7 @@ class Timing:
 
 
 def _end_of(event: dict[str, Any]) -> datetime | None:
-    return base.moment(event.get("completed")) or base.moment(event.get("timestamp"))
+    return base.moment(event, "completed") or base.moment(event, "timestamp")
 
 
 _REFERENCES = ("attachment://", "tc://")
@@ -133,8 +108,11 @@ class Attachments:
 
     def resolved(self, value: Any) -> Any:
         """``value`` with what it refers to; a reference that leads nowhere stays."""
-        if isinstance(value, str):
-            return self._text(value) if value.startswith(_REFERENCES) else value
+        if isinstance(value, str) and value.startswith(_REFERENCES):
+            found = self._texts.get(value.partition("://")[2])
+            if isinstance(found, str):
+                return found
+            self._missing += 1
         if isinstance(value, dict):
             return {key: self.resolved(item) for key, item in value.items()}
         if isinstance(value, list):
@@ -147,13 +125,6 @@ class Attachments:
             missing = counted(self._missing, "reference")
             yield f"{missing} to attachments that are not in the log"
 
-    def _text(self, reference: str) -> str:
-        found = self._texts.get(reference.partition("://")[2])
-        if isinstance(found, str):
-            return found
-        self._missing += 1
-        return reference
-
 
 def found(message: dict[str, Any], timing: Timing) -> Iterator[base.Found]:
     """The events of one message."""
@@ -162,9 +133,9 @@ def found(message: dict[str, Any], timing: Timing) -> Iterator[base.Found]:
         case "system":
             yield messages.system(content)
         case "user":
-            parts = [content] if isinstance(content, str) else base.sequence(content)
+            parts = [*enumerate(messages.parts(content))]
             why = "part that is neither text nor file"
-            yield from messages.heard([*enumerate(parts)], messages.words, _file, why)
+            yield from messages.heard(parts, messages.words, _file, why)
         case "assistant":
             yield from _assistant(message)
         case "tool":
@@ -175,39 +146,32 @@ def found(message: dict[str, Any], timing: Timing) -> Iterator[base.Found]:
 
 def _assistant(message: dict[str, Any]) -> Iterator[base.Found]:
     content = message.get("content")
-    parts = [content] if isinstance(content, str) else base.sequence(content)
     made: list[base.Found] = [*messages.unreadable(content)]
-    for is_ours, run in messages.runs(parts, _is_ours):
+    for is_ours, run in messages.runs(messages.parts(content), _is_ours):
         # What is not ours the provider did by itself, such as a search.
         made += _response(run) if is_ours else messages.provider(run)
-    for index, value in enumerate(base.sequence(message.get("tool_calls"))):
-        call = base.mapping(value)
-        call_id, name = call.get("id"), call.get("function")
-        found = messages.called(call_id, name, call.get("arguments"))
-        made.append(base.placed(found, f"tool_calls[{index}]"))
+    for index, call in enumerate(base.each(message, "tool_calls")):
+        given = call.get("id"), call.get("function"), call.get("arguments")
+        made.append(base.placed(messages.called(*given), f"tool_calls[{index}]"))
     yield from made or [messages.EMPTY]
 
 
 def _response(run: list[tuple[int, Any]]) -> Iterator[base.Found]:
     parts = [part for _, part in run]
     texts = [told for part in parts if (told := messages.words(part)) is not None]
-    thinking = [
-        _thought(part)
-        for part in map(base.mapping, parts)
-        if part.get("type") == "reasoning"
-    ]
+    thinking = [_thought(p) for p in parts if base.at(p, "type") == "reasoning"]
     yield from messages.answered(texts, thinking)
     for index, part in run:
-        if base.sequence(base.mapping(part).get("citations")):
+        if base.sequence(part, "citations"):
             yield base.Skipped(f"content[{index}]", messages.CITATIONS)
 
 
 def _result(message: dict[str, Any], timing: Timing) -> base.Found:
-    call_id = base.text(message.get("tool_call_id"))
+    call_id = base.text(message, "tool_call_id")
     if call_id is None:
         return messages.NO_CALL
-    error, content = base.mapping(message.get("error")), message.get("content")
-    failure = base.text(error.get("message"))
+    error, content = base.mapping(message, "error"), message.get("content")
+    failure = base.text(error, "message")
     if failure and content != failure:  # what was returned and why it failed, as told
         content = {"error": failure, "content": content} if content else failure
     took = timing.took(call_id)
@@ -215,43 +179,28 @@ def _result(message: dict[str, Any], timing: Timing) -> base.Found:
 
 
 def _thought(part: dict[str, Any]) -> JsonObject:
-    reasoning = base.text(part.get("reasoning")) or ""
+    reasoning = base.text(part, "reasoning") or ""
     if part.get("redacted") is True:
         return {"type": "redacted_thinking", "data": reasoning}
-    signature = base.text(part.get("signature"))
+    signature = base.text(part, "signature")
     return {"type": "thinking", "thinking": reasoning, "signature": signature}
 
 
 def _file(part: dict[str, Any]) -> JsonObject | None:
-    kind = base.text(part.get("type")) or ""
-    url = base.text(part.get(kind))
+    kind = base.text(part, "type") or ""
+    url = base.text(part, kind)
     if kind not in _KINDS or url is None:
         return None
-    made = located(_KINDS[kind], url)
-    if base.text(part.get("filename")):
-        made["name"] = part["filename"]
-    return made
+    return located(_KINDS[kind], url, base.text(part, "filename"))
 
 
 def _is_ours(part: Any) -> bool:
-    return isinstance(part, str) or base.text(base.mapping(part).get("type")) in _OURS
+    return isinstance(part, str) or base.text(part, "type") in _OURS
 
 
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
-_READ = frozenset(
-    {
-        "attachments",
-        "epoch",
-        "error",
-        "events",
-        "id",
-        "limit",
-        "messages",
-        "model_usage",
-        "scores",
-        "uuid",
-    }
-)
+_TAKEN = ("error", "limit", "model_usage", "scores")
+_READ = {*_TAKEN, "attachments", "epoch", "events", "id", "messages", "uuid"}
 
 
 class Inspect:
@@ -262,20 +211,18 @@ class Inspect:
     def recognises(self, source: base.Source) -> bool:
         """Whether this is an evaluation's log, with samples or without."""
         log = base.mapping(source.document)
-        return (
-            isinstance(log.get("eval"), dict) and "status" in log and "version" in log
-        )
+        return isinstance(log.get("eval"), dict) and log.keys() >= {"status", "version"}
 
     def read(self, source: base.Source) -> Iterator[base.Transcript]:
         """A transcript for each sample."""
         log = base.mapping(source.document)
-        samples = base.sequence(log.get("samples"))
+        samples = base.sequence(log, "samples")
         if not samples:
             raise source.failed(
                 "holds no samples of an Inspect evaluation: log it with samples, or "
                 "name another --format"
             )
-        task = base.text(base.mapping(log.get("eval")).get("task"))
+        task = base.text(log, "eval", "task")
         for index, value in enumerate(samples):
             yield self._sample(source, f"samples[{index}]", base.mapping(value), task)
 
@@ -283,17 +230,15 @@ class Inspect:
         self, source: base.Source, place: str, sample: dict[str, Any], task: str | None
     ) -> base.Transcript:
         recording = base.Recording(self.name, source.name)
-        attachments = Attachments(base.mapping(sample.get("attachments")))
-        timing = Timing(base.sequence(sample.get("events")))
-        for index, raw in enumerate(base.sequence(sample.get("messages"))):
+        attachments = Attachments(base.mapping(sample, "attachments"))
+        timing = Timing(base.sequence(sample, "events"))
+        for index, raw in enumerate(base.sequence(sample, "messages")):
             value = base.mapping(attachments.resolved(raw))
             message = Message(f"{place} messages[{index}]", index, value)
             origin = timing.origin(message, task)
             recording.take(found(value, timing), origin)
-        end = base.Origin(place, ts=timing.ended, scenario=task)
-        told = ("error", "limit", "model_usage", "scores")
-        ended = attachments.resolved({key: sample.get(key) for key in told})
-        recording.take(_end(ended), end)
+        ended = attachments.resolved({key: sample.get(key) for key in _TAKEN})
+        recording.take(_end(ended), base.Origin(place, ts=timing.ended, scenario=task))
         for why in (*attachments.missing(), *timing.left_out()):
             recording.skip(why, place)
         if left := len(sample.keys() - _READ):
@@ -303,25 +248,20 @@ class Inspect:
 
 
 def _session(sample: dict[str, Any], task: str | None) -> str:
-    if named := base.session_name(sample.get("uuid")):
+    if named := base.session_name(sample, "uuid"):
         return named
-    parts = (
-        task,
-        base.session_name(sample.get("id")),
-        base.session_name(sample.get("epoch")),
-    )
-    return base.session_name("-".join(parts)) if all(parts) else ""  # type: ignore[arg-type]  # all are there
+    parts = (task or "", *(base.session_name(sample, x) for x in ("id", "epoch")))
+    return base.session_name("-".join(parts)) if all(parts) else ""
 
 
 def _end(sample: Any) -> Iterator[base.Piece]:
     """How the sample ended: its error, then its scores."""
-    error = base.mapping(sample.get("error"))
-    if error:
-        message = base.text(error.get("message")) or ""
+    if error := base.mapping(sample, "error"):
+        message = base.text(error, "message") or ""
         yield base.Piece("error", {"code": "sample_error", "message": message})
-    scores = base.mapping(sample.get("scores"))
+    scores = base.mapping(sample, "scores")
     if scores or error:
-        values = [_value(base.mapping(score).get("value")) for score in scores.values()]
+        values = [_value(base.at(score, "value")) for score in scores.values()]
         known = [value for value in values if value is not None and 0 <= value <= 1]
         told = list({outcome(value) for value in known})
         kept = ("scores", "model_usage", "limit")
@@ -338,6 +278,4 @@ def _value(value: Any) -> float | None:
     """A score as a number: a grade, or what it is."""
     if isinstance(value, bool):
         return float(value)
-    if isinstance(value, str):
-        return _GRADES.get(value)
-    return base.number(value)
+    return _GRADES.get(value) if isinstance(value, str) else base.number(value)

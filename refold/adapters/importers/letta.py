@@ -33,7 +33,7 @@ class Letta:
         found = _document(source)
         if "core_memory" in found:
             return isinstance(found.get("messages"), list)
-        agents = base.sequence(found.get("agents"))
+        agents = base.sequence(found, "agents")
         return bool(agents) and all(_is_agent(agent) for agent in agents)
 
     def read(self, source: base.Source) -> Iterator[base.Transcript]:
@@ -43,7 +43,7 @@ class Letta:
             yield self._agent(source, "", found)
         elif not isinstance(found.get("agents"), list):
             raise source.failed("is not a Letta agent file: it has no messages")
-        for index, agent in enumerate(base.sequence(found.get("agents"))):
+        for index, agent in enumerate(base.sequence(found, "agents")):
             yield self._agent(source, f"agents[{index}]", base.mapping(agent))
 
     def _agent(
@@ -52,7 +52,7 @@ class Letta:
         recording = base.Recording(self.name, source.name)
         prefix = f"{place} " if place else ""
         calls = openai.UnnamedCalls()
-        for message in messages.numbered(base.sequence(agent.get("messages")), prefix):
+        for message in messages.numbered(base.sequence(agent, "messages"), prefix):
             recording.take(_found(message, calls), _origin(message))
         for key, why in _LEFT_OUT.items():
             if agent.get(key):
@@ -73,7 +73,7 @@ def _document(source: base.Source) -> dict[str, Any]:
 
 def _found(message: Message, calls: openai.UnnamedCalls) -> Iterator[base.Found]:
     value = message.value
-    asks = value.get("role") == "approval" and base.sequence(value.get("tool_calls"))
+    asks = value.get("role") == "assistant" or base.sequence(value, "tool_calls")
     match value.get("role"):
         case "system":
             yield messages.system(value.get("content"))
@@ -81,9 +81,7 @@ def _found(message: Message, calls: openai.UnnamedCalls) -> Iterator[base.Found]
             yield from messages.user(value.get("content"))
         case "tool":
             yield from _results(value)
-        case "assistant":
-            yield from _assistant(message, calls)
-        case "approval" if asks:
+        case "assistant" | "approval" if asks:
             yield from _assistant(message, calls)
         case "approval" if isinstance(value.get("approve"), bool):
             decision = "approved" if value["approve"] else "denied"
@@ -95,58 +93,52 @@ def _found(message: Message, calls: openai.UnnamedCalls) -> Iterator[base.Found]
 def _origin(message: Message) -> base.Origin:
     value = message.value
     of_model = value.get("role") in ("assistant", "approval")
+    summary = {"summary": True} if value.get("role") == "summary" else {}
     return base.Origin(
         message.place,
-        ts=base.moment(value.get("created_at")),
-        agent=base.text(value.get("name")) if of_model else None,
-        model=base.text(value.get("model")) if of_model else None,
+        ts=base.moment(value, "created_at"),
+        agent=base.text(value, "name") if of_model else None,
+        model=base.text(value, "model") if of_model else None,
         response_id=message.response_id if of_model else None,
-        source=message.source
-        | ({"summary": True} if value.get("role") == "summary" else {}),
+        source=message.source | summary,
     )
 
 
 def _assistant(message: Message, calls: openai.UnnamedCalls) -> Iterator[base.Found]:
     content = message.value.get("content")
     yield from messages.unreadable(content)
-    parts = [content] if isinstance(content, str) else base.sequence(content)
     texts, thinking = [], []
-    for index, part in enumerate(parts):
-        words, thought = messages.words(part), _thought(base.mapping(part))
-        if words is not None:
+    for index, part in enumerate(messages.parts(content)):
+        if (words := messages.words(part)) is not None:
             texts.append(words)
-        elif thought is not None:
+        elif thought := _thought(part):
             thinking.append(thought)
-        elif base.mapping(part).get("type") != "tool_call":  # told again in tool_calls
-            yield base.Skipped(
-                f"content[{index}]", "part that is neither text nor thinking"
-            )
+        elif base.at(part, "type") != "tool_call":  # told again in tool_calls
+            why = "part that is neither text nor thinking"
+            yield base.Skipped(f"content[{index}]", why)
     made = [*messages.answered(texts, thinking), *openai.called(message, calls)]
     yield from made or [messages.EMPTY]
 
 
-def _thought(part: dict[str, Any]) -> dict[str, Any] | None:
-    known = _THOUGHTS.get(base.text(part.get("type")) or "")
-    if known is None:
+def _thought(part: Any) -> dict[str, Any] | None:
+    if (known := _THOUGHTS.get(base.text(part, "type") or "")) is None:
         return None
     kind, held, field = known
-    thought = base.text(part.get(held)) or ""
-    return {"type": kind, field: thought, "signature": base.text(part.get("signature"))}
+    thought = base.text(part, held) or ""
+    return {"type": kind, field: thought, "signature": base.text(part, "signature")}
 
 
 def _results(value: dict[str, Any]) -> Iterator[base.Found]:
     """What a tool returned; newer files tell the returns of several calls together."""
     content = value.get("content")
     returns = [*base.each(value, "tool_returns")]
-    named = [item for item in returns if base.text(item.get("tool_call_id"))]
+    named = [item for item in returns if base.text(item, "tool_call_id")]
+    ids = [item["tool_call_id"] for item in named]
     if len(named) > 1:
-        for item in named:
-            given = item["tool_call_id"], item.get("func_response")
-            yield _result(*given, item.get("status"))
+        for call, item in zip(ids, named, strict=True):
+            yield _result(call, item.get("func_response"), item.get("status"))
         return
-    call_id = base.text(value.get("tool_call_id")) or next(
-        (item["tool_call_id"] for item in named), None
-    )
+    call_id = base.text(value, "tool_call_id") or next(iter(ids), None)
     if call_id is None:
         yield messages.NO_CALL
         return
@@ -155,9 +147,7 @@ def _results(value: dict[str, Any]) -> Iterator[base.Found]:
     told = returns[0].get("status") if returns else None
     # Letta puts a tool's text into an envelope with a status.
     envelope = base.parsed(kept)[0] if isinstance(kept, str) else None
-    yield _result(
-        call_id, kept, base.text(base.mapping(envelope).get("status")) or told
-    )
+    yield _result(call_id, kept, base.text(envelope, "status") or told)
 
 
 def _result(call_id: str, content: Any, status: Any) -> base.Piece:

@@ -60,28 +60,22 @@ def called(call_id: Any, name: Any, arguments: Any) -> base.Piece | base.Skipped
         return base.Skipped("", "tool call without an id: no result could belong to it")
     if not base.text(name):
         return base.Skipped("", "tool call that does not name its tool")
-    if arguments is None:
-        arguments = {}
-    if not isinstance(arguments, dict | str):
+    if not isinstance(arguments, dict | str | None):
         arguments = canonical(arguments).decode()
-    return base.Piece(
-        "tool_call", {"call_id": call_id, "tool_name": name, "arguments": arguments}
-    )
+    made = {} if arguments is None else arguments
+    fields = {"call_id": call_id, "tool_name": name, "arguments": made}
+    return base.Piece("tool_call", fields)
 
 
 def returned(
     call_id: str, content: Any, *, failed: bool = False, took: float | None = None
 ) -> base.Piece:
     """What a call gave, after ``took`` milliseconds."""
-    return base.Piece(
-        "tool_result",
-        {
-            "call_id": call_id,
-            "content": "" if content is None else content,
-            "status": "error" if failed else "ok",
-            **({} if took is None else {"duration_ms": took}),
-        },
-    )
+    told = "" if content is None else content
+    status = "error" if failed else "ok"
+    fields = {"call_id": call_id, "content": told, "status": status}
+    timed = {} if took is None else {"duration_ms": took}
+    return base.Piece("tool_result", fields | timed)
 
 
 def heard(
@@ -125,6 +119,11 @@ def unreadable(content: Any) -> Iterator[base.Skipped]:
         yield base.Skipped("", CANNOT_READ)
 
 
+def parts(content: Any) -> list[Any]:
+    """The parts of a content; a text is the only one, if it is not empty."""
+    return [content] if base.text(content) else base.sequence(content)
+
+
 def plain(content: Any) -> list[str] | None:
     """The texts of a content that has nothing else in it, or None."""
     if isinstance(content, str):
@@ -137,7 +136,8 @@ def plain(content: Any) -> list[str] | None:
 
 def words(part: Any) -> str | None:
     """The text that a part is, or the text block."""
-    return part if isinstance(part, str) else _text_of(part)
+    told = base.at(part, "text") if base.at(part, "type") == "text" else part
+    return told if isinstance(told, str) else None
 
 
 def user(content: Any) -> Iterator[base.Found]:
@@ -149,7 +149,7 @@ def user(content: Any) -> Iterator[base.Found]:
     elif not content:
         yield EMPTY
     else:
-        for is_result, run in runs(content, _is_result):
+        for is_result, run in runs(content, lambda b: _type_of(b) == "tool_result"):
             if is_result:
                 yield from map(_result, run)
             else:
@@ -163,13 +163,11 @@ def agent(content: Any, *, stop_reason: Any = None) -> Iterator[base.Found]:
     A response's text and thinking come first, its calls after them.  What only the
     provider can read stands between two responses, byte for byte.
     """
-    if isinstance(content, str | None):
-        content = [content] if content else []
     yield from unreadable(content)
-    if not isinstance(content, list):
+    if not isinstance(content, str | list | None):
         return
     reason, made = base.text(stop_reason), list[base.Found]()
-    for kind, run in runs(content, _kind):
+    for kind, run in runs(parts(content), _kind):
         if kind == "response":
             made += _responses(run, reason)
         elif kind == "provider":
@@ -193,6 +191,11 @@ def runs(
         yield told, list(run)
 
 
+def thought(text: str | None) -> list[JsonObject]:
+    """What a model thought, as the only block; none where it is not told."""
+    return [{"type": "thinking", "thinking": text}] if text else []
+
+
 def thinking_of(block: dict[str, Any]) -> JsonObject:
     """A thinking block, as the provider gave it."""
     return {key: block[key] for key in _THINKING if isinstance(block.get(key), str)}
@@ -200,8 +203,8 @@ def thinking_of(block: dict[str, Any]) -> JsonObject:
 
 def attachment(block: dict[str, Any]) -> JsonObject | None:
     """The image or document of a block, or None if it holds neither."""
-    kind, source = block.get("type"), base.mapping(block.get("source"))
-    where = _SOURCES.get(base.text(source.get("type")) or "")
+    kind, source = block.get("type"), base.mapping(block, "source")
+    where = _SOURCES.get(base.text(source, "type") or "")
     if kind not in ("image", "document") or where is None:
         return None
     key, field = where
@@ -210,20 +213,15 @@ def attachment(block: dict[str, Any]) -> JsonObject | None:
         held = "\n\n".join(plain(held) or [])
     if not base.text(held):
         return None
-    found: JsonObject = {
-        "kind": kind,
-        key: f"file:{held}" if field == "file_id" else held,
-    }
-    if base.text(block.get("title")):
-        found["name"] = block["title"]
-    if base.text(source.get("media_type")):
-        found["media_type"] = source["media_type"]
-    return found
+    found = {"kind": kind, key: f"file:{held}" if field == "file_id" else held}
+    found |= {"name": name} if (name := base.text(block, "title")) else {}
+    media = base.text(source, "media_type")
+    return found | ({"media_type": media} if media else {})
 
 
 def _result(item: tuple[int, Any]) -> base.Found:
     index, block = item
-    call_id = base.text(block.get("tool_use_id"))
+    call_id = base.text(block, "tool_use_id")
     if call_id is None:
         return base.placed(NO_CALL, f"content[{index}]")
     failed = block.get("is_error") is True
@@ -233,41 +231,30 @@ def _result(item: tuple[int, Any]) -> base.Found:
 def _responses(
     run: list[tuple[int, Any]], stop_reason: str | None
 ) -> Iterator[base.Found]:
-    blocks = [
-        (index, {"type": "text", "text": block} if isinstance(block, str) else block)
-        for index, block in run
-    ]
-    texts = [words for _, block in blocks if (words := _text_of(block)) is not None]
-    thinking = [
-        thinking_of(block) for _, block in blocks if "thinking" in str(block["type"])
-    ]
+    texts = [said for _, block in run if (said := words(block)) is not None]
+    thinking = [thinking_of(one) for _, one in run if "thinking" in _type_of(one)]
     yield from answered(texts, thinking, stop_reason=stop_reason)
-    for index, block in blocks:
-        if block["type"] == "text" and _text_of(block) is None:
-            yield base.Skipped(f"content[{index}]", "text block without a text")
-        if base.sequence(block.get("citations")):
-            yield base.Skipped(f"content[{index}]", CITATIONS)
-        if block["type"] == "tool_use":
+    for index, block in run:
+        place = f"content[{index}]"
+        if _type_of(block) == "text" and words(block) is None:
+            yield base.Skipped(place, "text block without a text")
+        if base.sequence(block, "citations"):
+            yield base.Skipped(place, CITATIONS)
+        if _type_of(block) == "tool_use":
             call = called(block.get("id"), block.get("name"), block.get("input"))
-            yield base.placed(call, f"content[{index}]")
+            yield base.placed(call, place)
+
+
+def _type_of(block: Any) -> str:
+    return base.text(block, "type") or ""
 
 
 def _kind(block: Any) -> str:
     if isinstance(block, str):
         return "response"
-    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+    if not isinstance(base.at(block, "type"), str):
         return "unknown"
     return "response" if block["type"] in _RESPONSE else "provider"
-
-
-def _text_of(block: Any) -> str | None:
-    found = base.mapping(block)
-    words = found.get("text")
-    return words if found.get("type") == "text" and isinstance(words, str) else None
-
-
-def _is_result(block: Any) -> bool:
-    return base.mapping(block).get("type") == "tool_result"
 
 
 Dialect: TypeAlias = Literal["openai", "anthropic"]
@@ -278,20 +265,9 @@ _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "functio
 _OPENAI_ROLES = frozenset({"tool", "function"})
 _OPENAI_KEYS = ("tool_calls", "function_call", "tool_call_id", "refusal")
 _OPENAI_PARTS = frozenset({"image_url", "input_audio", "file", "refusal"})
-_ANTHROPIC_BLOCKS = frozenset(
-    {
-        "compaction",
-        "container_upload",
-        "document",
-        "image",
-        "mcp_tool_use",
-        "redacted_thinking",
-        "search_result",
-        "server_tool_use",
-        "thinking",
-        "tool_use",
-    }
-)
+_OF_MODEL = {"compaction", "mcp_tool_use", "redacted_thinking", "server_tool_use"}
+_OF_EITHER = {"container_upload", "document", "image", "search_result"}
+_ANTHROPIC_BLOCKS = frozenset(_OF_MODEL | _OF_EITHER | {"thinking", "tool_use"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,12 +286,12 @@ class Message:
     @property
     def response_id(self) -> str:
         """Which response of a model it is: its id, else its place."""
-        return base.text(self.value.get("id")) or f"msg:{self.index}"
+        return base.text(self.value, "id") or f"msg:{self.index}"
 
     @property
     def source(self) -> JsonObject:
         """Its id, if it has one."""
-        return {"id": self.value["id"]} if base.text(self.value.get("id")) else {}
+        return {"id": self.value["id"]} if base.text(self.value, "id") else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,9 +305,7 @@ class Conversation:
     @property
     def session(self) -> Any:
         """What the file calls the session, if it says."""
-        return next(
-            (self.header[key] for key in _SESSION_KEYS if key in self.header), ""
-        )
+        return next((self.header[k] for k in _SESSION_KEYS if k in self.header), "")
 
     @property
     def unread(self) -> int:
@@ -367,7 +341,7 @@ def dialect(source: base.Source) -> Dialect | None:
             return None
         aside |= "system" in conversation.header
         for message in conversation.messages:
-            if base.text(message.value.get("role")) not in _ROLES:
+            if base.text(message.value, "role") not in _ROLES:
                 return None
             chatting = True
             aside &= message.value["role"] not in ("system", "developer")
@@ -378,8 +352,7 @@ def dialect(source: base.Source) -> Dialect | None:
 
 
 def _of_lines(lines: Iterator[base.Line]) -> Iterator[Conversation]:
-    first = next(lines, None)
-    if first is None:
+    if (first := next(lines, None)) is None:
         return
     everything = chain([first], lines)
     if isinstance(first.value, list) or "messages" in base.mapping(first.value):
@@ -425,8 +398,8 @@ def _evidence(message: dict[str, Any]) -> set[Dialect]:
     by_key = any(message.get(key) for key in _OPENAI_KEYS)
     if message["role"] in _OPENAI_ROLES or by_key:
         found.add("openai")
-    for part in base.sequence(message.get("content")):
-        kind = base.text(base.mapping(part).get("type")) or ""
+    for part in base.sequence(message, "content"):
+        kind = base.text(part, "type") or ""
         if kind in _OPENAI_PARTS:
             found.add("openai")
         elif kind in _ANTHROPIC_BLOCKS or kind.endswith("tool_result"):

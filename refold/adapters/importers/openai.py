@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from refold.adapters.importers import base, messages
 from refold.domain.events import JsonObject
 
-_TEXTS = ("text", "input_text", "output_text")
+_TEXTS = ("text", "input_text", "output_text", "refusal")
 
 
 class OpenAI:
@@ -25,7 +26,7 @@ class OpenAI:
         """A transcript for each list of messages."""
         for conversation in messages.conversations(source):
             recording = base.Recording(self.name, source.name)
-            origin = base.Origin("", model=base.text(conversation.header.get("model")))
+            origin = base.Origin("", model=base.text(conversation.header, "model"))
             record(recording, conversation.messages, origin)
             skip_header(recording, conversation)
             yield recording.transcript(base.session_name(conversation.session))
@@ -34,11 +35,8 @@ class OpenAI:
 def skip_header(recording: base.Recording, conversation: messages.Conversation) -> None:
     """Say that there is more around the messages than a transcript holds."""
     if conversation.unread:
-        recording.skip(
-            f"fields beside the messages ({conversation.unread}), such as the tools "
-            "offered",
-            conversation.place,
-        )
+        beside = f"fields beside the messages ({conversation.unread})"
+        recording.skip(f"{beside}, such as the tools offered", conversation.place)
 
 
 def record(
@@ -59,9 +57,9 @@ class UnnamedCalls:
     def __init__(self) -> None:
         self._waiting: list[tuple[str, str | None]] = []
 
-    def made(self, call_id: str, name: str | None) -> str:
+    def made(self, call_id: str, call: dict[str, Any]) -> str:
         """Remember a call that was given ``call_id``."""
-        self._waiting.append((call_id, name))
+        self._waiting.append((call_id, base.text(call, "name")))
         return call_id
 
     def answered(self, name: str | None) -> str | None:
@@ -91,21 +89,19 @@ def found(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.Found
 def origin_of(message: messages.Message, shared: base.Origin) -> base.Origin:
     """What the events of one message share."""
     value, source = message.value, message.source
-    name = base.text(value.get("name"))
+    name = base.text(value, "name")
     ts = base.moment(value.get("timestamp", value.get("created_at")))
+    shared = replace(shared, place=message.place, ts=ts, source=source)
     if not message.of_model:
         if name and value.get("role") == "user":
             source["name"] = name
-        return replace(shared, place=message.place, ts=ts, model=None, source=source)
+        return replace(shared, model=None)
     return replace(
         shared,
-        place=message.place,
-        ts=ts,
         agent=name,
-        model=base.text(value.get("model")) or shared.model,
+        model=base.text(value, "model") or shared.model,
         response_id=message.response_id,
-        usage=base.mapping(value.get("usage")) or None,
-        source=source,
+        usage=base.mapping(value, "usage") or None,
     )
 
 
@@ -123,48 +119,41 @@ def user(content: Any) -> Iterator[base.Found]:
 def assistant(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.Found]:
     """The response in a model's message, then its calls."""
     value = message.value
-    texts, refused = _spoken(value), base.text(value.get("refusal"))
-    content = value.get("content")
+    content, refused = value.get("content"), base.text(value, "refusal")
     yield from messages.unreadable(content)
-    for index, part in enumerate(base.sequence(content)):
-        if _words(part) is None:
+    texts = []
+    for index, part in enumerate(messages.parts(content)):
+        if (words := _words(part)) is not None:
+            texts.append(words)
+        else:
             yield base.Skipped(f"content[{index}]", "part that is not text")
-    thinking: list[JsonObject] = []
-    if base.text(value.get("reasoning_content")):
-        thinking.append({"type": "thinking", "thinking": value["reasoning_content"]})
-    reason = "refusal" if refused else base.text(value.get("finish_reason"))
-    made = [
-        *messages.answered(
-            [*texts, *([refused] if refused else [])], thinking, stop_reason=reason
-        ),
-        *called(message, calls),
-    ]
-    yield from made or [messages.EMPTY]
+    if not isinstance(content, str | list):
+        texts.append(base.text(value, "audio", "transcript") or "")
+    texts.append(refused or "")
+    thinking = messages.thought(base.text(value, "reasoning_content"))
+    reason = "refusal" if refused else base.text(value, "finish_reason")
+    said = messages.answered(texts, thinking, stop_reason=reason)
+    yield from [*said, *called(message, calls)] or [messages.EMPTY]
 
 
 def called(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.Found]:
     """The tool calls of a model's message."""
-    if not isinstance(message.value.get("tool_calls"), list | None):
+    value, place = message.value, f"call:{message.index}"
+    if not isinstance(value.get("tool_calls"), list | None):
         yield base.Skipped("tool_calls", "not a list of calls")
-    for index, value in enumerate(base.sequence(message.value.get("tool_calls"))):
-        call = base.mapping(value)
-        made = base.mapping(call.get("function")) or base.mapping(call.get("custom"))
-        call_id = base.text(call.get("id")) or calls.made(
-            f"call:{message.index}:{index}", base.text(made.get("name"))
-        )
+    for index, call in enumerate(base.each(value, "tool_calls")):
+        made = base.mapping(call, "function") or base.mapping(call, "custom")
+        call_id = base.text(call, "id") or calls.made(f"{place}:{index}", made)
         yield from call_of(call_id, made, f"tool_calls[{index}]")
-    legacy = message.value.get("function_call")
-    if legacy:
-        made = base.mapping(legacy)
-        call_id = calls.made(f"call:{message.index}", base.text(made.get("name")))
-        yield from call_of(call_id, made, "function_call")
+    if value.get("function_call"):
+        made = base.mapping(value, "function_call")
+        yield from call_of(calls.made(place, made), made, "function_call")
 
 
 def result(value: dict[str, Any], calls: UnnamedCalls) -> base.Found:
     """What a tool returned; OpenAI's messages do not say whether it failed."""
-    call_id = base.text(value.get("tool_call_id")) or calls.answered(
-        base.text(value.get("name"))
-    )
+    call_id = base.text(value, "tool_call_id")
+    call_id = call_id or calls.answered(base.text(value, "name"))
     if call_id is None:
         return messages.NO_CALL
     return messages.returned(call_id, value.get("content"))
@@ -184,14 +173,13 @@ def call_of(call_id: str, made: dict[str, Any], place: str) -> Iterator[base.Fou
 
 def response_item(item: dict[str, Any]) -> Iterator[base.Found]:
     """The events of an item of the Responses API; none of what has no text."""
-    kind, call_id = str(item.get("type") or "message"), base.text(item.get("call_id"))
+    kind, call_id = str(item.get("type") or "message"), base.text(item, "call_id")
     if kind == "message":
         yield from found(messages.Message("", 0, item), UnnamedCalls())
     elif kind == "reasoning":
         parts = item.get("summary") or item.get("content")
-        told = (base.text(base.mapping(p).get("text")) for p in base.sequence(parts))
-        thinking: list[JsonObject] = [{"type": "thinking", "thinking": t} for t in told]
-        yield from messages.answered([], [one for one in thinking if one["thinking"]])
+        told = (messages.thought(base.text(p, "text")) for p in base.sequence(parts))
+        yield from messages.answered([], [*chain.from_iterable(told)])
     elif kind.endswith("_call") and call_id:
         given = item.get("arguments", item.get("input", item.get("action")))
         made = {"name": item.get("name") or kind, "arguments": given}
@@ -200,54 +188,36 @@ def response_item(item: dict[str, Any]) -> Iterator[base.Found]:
         yield messages.returned(call_id, item.get("output"))
 
 
-def _spoken(value: dict[str, Any]) -> list[str]:
-    content = value.get("content")
-    if isinstance(content, str):
-        return [content]
-    if isinstance(content, list):
-        return [words for part in content if (words := _words(part)) is not None]
-    transcript = base.text(base.mapping(value.get("audio")).get("transcript"))
-    return [transcript] if transcript else []
-
-
 def _words(part: Any) -> str | None:
     if isinstance(part, str):
         return part
-    found = base.mapping(part)
-    kind = found.get("type")
-    words = found.get("refusal" if kind == "refusal" else "text")
-    spoken = isinstance(words, str) and kind in (*_TEXTS, "refusal")
-    return words if spoken else None
+    kind = base.at(part, "type")
+    words = base.at(part, "refusal" if kind == "refusal" else "text")
+    return words if isinstance(words, str) and kind in _TEXTS else None
 
 
 def _file(part: dict[str, Any]) -> JsonObject | None:
     match part.get("type"):
         case "image_url" | "input_image":
-            image = part.get("image_url")
-            url = base.text(image) or base.text(base.mapping(image).get("url"))
+            url = base.text(part, "image_url") or base.text(part, "image_url", "url")
             return located("image", url) if url else None
         case "input_audio":
-            audio = base.mapping(part.get("input_audio"))
-            media = f"audio/{base.text(audio.get('format')) or 'unknown'}"
-            data = base.text(audio.get("data"))
+            media = f"audio/{base.text(part, 'input_audio', 'format') or 'unknown'}"
+            data = base.text(part, "input_audio", "data")
             return {"kind": "file", "media_type": media, "data": data} if data else None
         case "file":
-            file = base.mapping(part.get("file"))
-            data = base.text(file.get("file_data"))
-            held = base.text(file.get("file_id"))
-            if not data and not held:
-                return None
-            made = located("file", data or f"file:{held}")
-            if base.text(file.get("filename")):
-                made["name"] = file["filename"]
-            return made
+            data, held = (base.text(part, "file", x) for x in ("file_data", "file_id"))
+            url = data or (f"file:{held}" if held else None)
+            name = base.text(part, "file", "filename")
+            return located("file", url, name) if url else None
     return None
 
 
-def located(kind: str, url: str) -> JsonObject:
+def located(kind: str, url: str, name: str | None = None) -> JsonObject:
     """The attachment at ``url``; what a data URL holds is taken out of it."""
+    made: JsonObject = {"kind": kind, **({"name": name} if name else {})}
     head, comma, data = url.partition(",")
     if url.startswith("data:") and comma and head.endswith(";base64"):
         media = head.removeprefix("data:").removesuffix(";base64")
-        return {"kind": kind, "media_type": media or None, "data": data}
-    return {"kind": kind, "url": url}
+        return {**made, "media_type": media or None, "data": data}
+    return {**made, "url": url}

@@ -14,15 +14,9 @@ from itertools import takewhile
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from refold.adapters.importers import base, messages
+from refold.domain import events
 from refold.domain.canonical import canonical
 from refold.domain.envelope import Envelope, from_microseconds, microseconds
-from refold.domain.events import (
-    AgentResponse,
-    SystemPrompt,
-    ToolCall,
-    ToolResult,
-    UserInput,
-)
 from refold.projections.models import Usage
 
 Json: TypeAlias = dict[str, Any]
@@ -30,6 +24,7 @@ _OPERATION: Final = "gen_ai.operation.name"
 _CHAT, _TOOL, _TURN = "chat", "execute_tool", "invoke_agent"
 _ASKS: Final = frozenset({_CHAT, "generate_content", "text_completion"})
 _GIVEN, _SAID = "gen_ai.input.messages", "gen_ai.output.messages"
+_COUNTED: Final = ("input", "output")
 _READ: Final = "gen_ai.usage.cache_read.input_tokens"
 _WRITTEN: Final = "gen_ai.usage.cache_creation.input_tokens"
 _PROVIDERS: Final = {"claude": "anthropic", "gpt": "openai", "gemini": "gcp.gemini"}
@@ -48,15 +43,15 @@ def traces(
     turn, waiting, answered = list[Envelope](), set[str](), False
     for one in envelopes:
         match one.payload:
-            case UserInput() if answered and not waiting:
+            case events.UserInput() if answered and not waiting:
                 yield _Turn(turn, session_id, content=content).request()
                 turn, answered = [], False
-            case ToolCall(call_id=call_id):
+            case events.ToolCall(call_id=call_id):
                 waiting.add(call_id)
                 answered = True
-            case ToolResult(call_id=call_id):
+            case events.ToolResult(call_id=call_id):
                 waiting.discard(call_id)
-            case AgentResponse():
+            case events.AgentResponse():
                 answered = True
         turn.append(one)
     if turn:
@@ -91,25 +86,23 @@ class _Turn:
 
     def _add(self, one: Envelope) -> None:
         event = one.payload
-        if isinstance(event, AgentResponse | ToolCall):
-            if (
-                self._answer
-                and self._answer[0].meta.response_id != one.meta.response_id
-            ):
+        if isinstance(event, events.AgentResponse | events.ToolCall):
+            of = self._answer[0] if self._answer else one
+            if of.meta.response_id != one.meta.response_id:
                 self._asked()
             self._answer.append(one)
-            if isinstance(event, ToolCall):
+            if isinstance(event, events.ToolCall):
                 self._calls[event.call_id] = one
             return
         self._asked()
         match event:
-            case UserInput():
-                self._given.append(_message("user", [_text(event.text)]))
+            case events.UserInput():
+                self._given.append(_message("user", _text(event.text)))
                 self._unsent.append(one)
-            case SystemPrompt():
+            case events.SystemPrompt():
                 self._system.append(_text(event.text or ""))
                 self._unsent.append(one)
-            case ToolResult():
+            case events.ToolResult():
                 self._returned(event, one)
             case _:
                 self._note(one)
@@ -151,7 +144,7 @@ class _Turn:
             _READ: read or None,
             _WRITTEN: written or None,
         }
-        answer = {**_message("assistant", parts), "finish_reason": reason}
+        answer = {**_message("assistant", *parts), "finish_reason": reason}
         if self._content:
             more |= {_GIVEN: _json(self._given), _SAID: _json([answer])}
             if self._system:
@@ -160,10 +153,10 @@ class _Turn:
         self._span(_CHAT, first, self._before, group[-1].ts, model, more, kind=3)
         self._before = group[-1].ts
 
-    def _returned(self, result: ToolResult, one: Envelope) -> None:
+    def _returned(self, result: events.ToolResult, one: Envelope) -> None:
         call = self._calls.get(result.call_id)
         part = {"type": "tool_call_response", "id": result.call_id}
-        self._given.append(_message("tool", [{**part, "response": result.content}]))
+        self._given.append(_message("tool", {**part, "response": result.content}))
         failed = result.status != "ok"
         more: Json = {
             "gen_ai.tool.name": result.tool_name,
@@ -172,7 +165,7 @@ class _Turn:
         }
         if self._content:
             more["gen_ai.tool.call.result"] = _json(result.content)
-            if call is not None and isinstance(call.payload, ToolCall):
+            if call is not None and isinstance(call.payload, events.ToolCall):
                 more["gen_ai.tool.call.arguments"] = _json(call.payload.arguments)
         begun = one.ts if call is None else call.ts
         span = self._span(_TOOL, one, begun, one.ts, result.tool_name, more)
@@ -221,32 +214,26 @@ def _json(value: Any) -> str:
     return canonical(value).decode()
 
 
-def _text(text: str) -> Json:
-    return {"type": "text", "content": text}
+def _text(text: str, kind: str = "text") -> Json:
+    return {"type": kind, "content": text}
 
 
-def _message(role: str, parts: list[Json]) -> Json:
-    return {"role": role, "parts": parts}
+def _message(role: str, *parts: Json) -> Json:
+    return {"role": role, "parts": [*parts]}
 
 
-def _parts(event: Any) -> Iterator[Json]:
-    if isinstance(event, ToolCall):
+def _parts(event: Any) -> list[Json]:
+    if isinstance(event, events.ToolCall):
         call = {"type": "tool_call", "id": event.call_id, "name": event.tool_name}
-        yield {**call, "arguments": event.arguments}
-        return
-    for one in event.thinking:
-        if one.thinking:
-            yield {"type": "reasoning", "content": one.thinking}
-    if event.text:
-        yield _text(event.text)
+        return [{**call, "arguments": event.arguments}]
+    thoughts = [one.thinking for one in event.thinking if one.thinking]
+    said = [_text(event.text)] if event.text else []
+    return [*(_text(thought, "reasoning") for thought in thoughts), *said]
 
 
 def _attributes(values: Json) -> list[Json]:
-    return [
-        {"key": key, "value": _valued(value)}
-        for key, value in values.items()
-        if value is not None
-    ]
+    known = ((key, value) for key, value in values.items() if value is not None)
+    return [{"key": key, "value": _valued(value)} for key, value in known]
 
 
 def _valued(value: Any) -> Json:
@@ -287,7 +274,7 @@ class OTLP:
         for line in source.lines():
             for span in _spans(line.value):
                 trace, about = str(span.get("traceId")), _about(span)
-                name = base.text(about.get("gen_ai.conversation.id")) or trace
+                name = base.text(about, "gen_ai.conversation.id") or trace
                 for part in (span, *base.each(span, "events")):
                     some = _Span(_order(part), trace, part, _about(part))
                     found.setdefault(name, []).append(some)
@@ -313,9 +300,7 @@ class _Conversation:
         own = str(one.span.get("name")).removeprefix("refold.")
         if operation in _ASKS:
             self._asked(one)
-        elif operation == _TOOL and (
-            called := base.text(about.get("gen_ai.tool.call.id"))
-        ):
+        elif operation == _TOOL and (called := base.text(about, "gen_ai.tool.call.id")):
             self._ran[called] = one
             if "refold.seq" in about:
                 self.finish()  # where it was, and as it was
@@ -335,7 +320,7 @@ class _Conversation:
         system = _structured(about.get("gen_ai.system_instructions"))
         if system and system != self._system:
             self._system = system
-            words = [str(base.mapping(part).get("content") or "") for part in system]
+            words = [str(base.at(part, "content") or "") for part in system]
             self._take([messages.system("\n\n".join(words))], one)
         given = _structured(about.get(_GIVEN))
         # A request tells all again, or only what is new.
@@ -351,7 +336,7 @@ class _Conversation:
         self._told = [*given, *told]
 
     def _given(self, role: Any, part: Json, one: _Span) -> None:
-        called, content = base.text(part.get("id")), part.get("content")
+        called, content = base.text(part, "id"), part.get("content")
         if part.get("type") == "tool_call_response" and called:
             result = part.get("response", part.get("result"))
             self._returned(called, result, self._ran.get(called, one))
@@ -364,7 +349,7 @@ class _Conversation:
     def _returned(self, called: str, content: Any, one: _Span) -> None:
         if called not in self.recording.waiting:
             return  # told before
-        failed = base.mapping(one.span.get("status")).get("code") in _FAILED
+        failed = base.at(one.span, "status", "code") in _FAILED
         took = (one.order[2] - one.order[1]) / 1e6 if called in self._ran else None
         self._ran.pop(called, None)
         piece = messages.returned(called, content, failed=failed, took=took)
@@ -385,11 +370,9 @@ class _Conversation:
             base.Origin(
                 f"span {one.span.get('spanId', '')}".strip(),
                 ts=one.at(end=answer or end),
-                agent=base.text(about.get("gen_ai.agent.name")),
+                agent=base.text(about, "gen_ai.agent.name"),
                 model=base.text(model) if answer else None,
-                response_id=base.text(about.get("gen_ai.response.id"))
-                if answer
-                else None,
+                response_id=base.text(about, "gen_ai.response.id") if answer else None,
                 usage=_usage(about) if answer else None,
                 source={"trace": one.trace},
             ),
@@ -413,9 +396,9 @@ def _value(given: Any) -> Any:
             case "intValue":
                 return _whole(value)
             case "arrayValue":
-                return [*map(_value, base.sequence(base.mapping(value).get("values")))]
+                return [*map(_value, base.sequence(value, "values"))]
             case "kvlistValue":
-                return _about({"attributes": base.mapping(value).get("values")})
+                return _about({"attributes": base.at(value, "values")})
         return value
     return None
 
@@ -444,28 +427,22 @@ def _answered(message: Json) -> Iterator[base.Found]:
     texts = [str(p.get("content") or "") for p in parts if p.get("type") == "text"]
     thoughts = (p.get("content") for p in parts if p.get("type") == "reasoning")
     thinking = [{"type": "thinking", "thinking": one} for one in thoughts]
-    reason = base.text(message.get("finish_reason"))
+    reason = base.text(message, "finish_reason")
     yield from messages.answered(texts, thinking, stop_reason=reason)
     for part in parts:
         if part.get("type") == "tool_call":
-            yield messages.called(
-                part.get("id"), part.get("name"), part.get("arguments")
-            )
+            yield messages.called(*map(part.get, ("id", "name", "arguments")))
 
 
 def _usage(about: Json) -> Json | None:
-    given, made = (
-        base.number(about.get(f"gen_ai.usage.{name}_tokens"))
-        for name in ("input", "output")
-    )
-    if given is None and made is None:
+    counts = [base.number(about, f"gen_ai.usage.{x}_tokens") for x in _COUNTED]
+    if counts == [None, None]:
         return None
-    read, written = (
-        int(base.number(about.get(name)) or 0) for name in (_READ, _WRITTEN)
-    )
+    given, made = (int(count or 0) for count in counts)
+    read, written = (int(base.number(about, name) or 0) for name in (_READ, _WRITTEN))
     return {
-        "input_tokens": max(int(given or 0) - read - written, 0),
-        "output_tokens": int(made or 0),
+        "input_tokens": max(given - read - written, 0),
+        "output_tokens": made,
         "cache_read_input_tokens": read,
         "cache_creation_input_tokens": written,
     }

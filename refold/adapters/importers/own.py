@@ -40,7 +40,7 @@ class Refold:
 
     def recognises(self, source: base.Source) -> bool:
         """Whether the first line is an envelope."""
-        first = next(iter(source.lines()), None) if source.is_lines else None
+        first = next(source.lines(), None) if source.is_lines else None
         return first is not None and base.mapping(first.value).keys() >= _NAMES
 
     def read(self, source: base.Source) -> Iterator[Transcript]:
@@ -63,7 +63,7 @@ def read_folder(folder: Path) -> list[Transcript]:
     """
     index = base.Source(folder / MANIFEST)
     sources = [
-        base.Source(folder / _inside(index, base.text(stream.get("file")) or ""))
+        base.Source(folder / _inside(index, base.text(stream, "file") or ""))
         for one in base.each(index.document, "sessions")
         for stream in base.each(one, "streams")
     ]
@@ -106,8 +106,7 @@ def _transcripts(sources: Iterable[base.Source], blob: Blob) -> Iterator[Transcr
 
 
 def _after(one: Transcript, sessions: Mapping[str, Any]) -> set[str]:
-    origin = one.forked_from
-    return {origin[0]} if origin and origin[0] in sessions else set()
+    return {name for name, _ in filter(None, [one.forked_from]) if name in sessions}
 
 
 class _Session:
@@ -166,8 +165,8 @@ class _Session:
             return None
         source = {"format": Refold.name, "seq": _seq(value), "of": meta.source}
         meta = meta.model_copy(update={"source": source})
-        who = (base.text(value.get("request_id")), base.text(value.get("agent")))
-        return Draft(event, base.moment(value.get("ts")), *who, meta)
+        who = (base.text(value, "request_id"), base.text(value, "agent"))
+        return Draft(event, base.moment(value, "ts"), *who, meta)
 
     def _accepted(self, stream: str, event: Event, meta: Meta) -> Event:
         """The event as its stream takes it; a fork's calls may be of the one before."""

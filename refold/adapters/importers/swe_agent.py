@@ -24,7 +24,7 @@ class SWEAgent:
         if isinstance(run.get("trajectory"), list):
             return isinstance(run.get("history"), list)
         messages = [*base.each(run, "history")]
-        roles = all(base.text(message.get("role")) for message in messages)
+        roles = all(base.text(message, "role") for message in messages)
         return roles and any("message_type" in message for message in messages)
 
     def read(self, source: base.Source) -> Iterator[base.Transcript]:
@@ -33,10 +33,10 @@ class SWEAgent:
         if not isinstance(run.get("history"), list):
             raise source.failed("is not an SWE-agent trajectory: it has no history")
         recording = base.Recording(self.name, source.name)
-        reading = _History(recording, base.sequence(run.get("trajectory")))
+        reading = _History(recording, base.sequence(run, "trajectory"))
         for message in messages.numbered(run["history"], name="history"):
             reading.message(message)
-        info = base.mapping(run.get("info"))
+        info = base.mapping(run, "info")
         recording.take(_final(info), base.Origin("info"))
         more = len(run.keys() - _TOLD) + len(info.keys() - set(_RESULT))
         if more:
@@ -55,7 +55,7 @@ class _History:
     def message(self, message: Message) -> None:
         origin = base.Origin(message.place)
         if message.of_model:
-            agent = base.text(message.value.get("agent"))
+            agent = base.text(message.value, "agent")
             response_id = f"msg:{message.index}"
             origin = base.Origin(message.place, agent=agent, response_id=response_id)
         self._recording.take(self._found(message), origin)
@@ -67,7 +67,11 @@ class _History:
         elif message.of_model:
             yield from self._assistant(message)
         elif ids := self._answered(value):
-            yield from self._results(ids, value.get("content"))
+            # Of several calls made together, the first has the text.
+            for index, call_id in enumerate(ids):
+                took = self._durations.pop(call_id, None)
+                content = "" if index else value.get("content")
+                yield messages.returned(call_id, content, took=took)
         else:
             yield from openai.found(message, self._calls)
 
@@ -80,14 +84,14 @@ class _History:
         if not calls and base.text(action):
             call_id = f"action:{message.index}"
             calls = [messages.called(call_id, "action", {"command": action})]
-            spoken = base.text(value.get("thought")) or content
+            spoken = base.text(value, "thought") or content
         if isinstance(action, str):
             self._time(calls, action)
         texts = messages.plain(spoken)
         if texts is None and spoken is not None:
             yield base.Skipped("", "content that is not text alone")
         blocks = base.each(value, "thinking_blocks")
-        thinking = [messages.thinking_of(b) for b in blocks if base.text(b.get("type"))]
+        thinking = [messages.thinking_of(b) for b in blocks if base.text(b, "type")]
         made = [*messages.answered(texts or [], thinking), *calls]
         yield from made or [messages.EMPTY]
 
@@ -97,7 +101,7 @@ class _History:
         if step.get("action") != action:
             self._steps = iter(())  # steps and history do not agree any more
             return
-        took = base.milliseconds(step.get("execution_time"), per_unit=1000.0)
+        took = base.milliseconds(step, "execution_time", per_unit=1000.0)
         ids = [call.fields["call_id"] for call in calls if isinstance(call, base.Piece)]
         if took is not None and len(ids) == 1:
             self._durations[str(ids[0])] = took
@@ -106,28 +110,18 @@ class _History:
         """The calls that a message is the observation of."""
         waiting = self._recording.waiting
         if value.get("role") == "tool":
-            named = [
-                base.text(call) for call in base.sequence(value.get("tool_call_ids"))
-            ]
-            single = base.text(value.get("tool_call_id"))
-            ids = [call for call in (*named, single) if call]
+            named = *base.sequence(value, "tool_call_ids"), value.get("tool_call_id")
+            ids = [call for call in map(base.text, named) if call]
             return ids or list(waiting if len(waiting) == 1 else ())
-        observed = base.text(value.get("message_type")) not in _NOT_OBSERVED
+        observed = base.text(value, "message_type") not in _NOT_OBSERVED
         is_reply = value.get("role") == "user" and observed and len(waiting) == 1
         return list(waiting) if is_reply else []
-
-    def _results(self, ids: list[str], content: Any) -> Iterator[base.Found]:
-        """One observation; of several calls made together, the first has its text."""
-        for index, call_id in enumerate(ids):
-            took = self._durations.pop(call_id, None)
-            yield messages.returned(call_id, "" if index else content, took=took)
 
 
 def _final(info: dict[str, Any]) -> Iterator[base.Piece]:
     """How the run ended, if it has; whether what it submitted is right is not told."""
     result = {key: info[key] for key in _RESULT if info.get(key) is not None}
-    status = base.text(info.get("exit_status"))
-    submission = base.text(info.get("submission"))
+    status, submission = (base.text(info, x) for x in _RESULT[:2])
     if status is None and submission is None:
         return
     submitted = submission is not None or str(status).startswith("submitted")

@@ -38,19 +38,17 @@ class TauBench:
         openai.record(recording, chat, origin)
         recording.take([_final(run)], origin)
         if run.get("info"):
-            recording.skip(
-                "data of the task that the agent did not see", f"{place} info"
-            )
-        trial = base.session_name(run.get("trial")) or "0"
+            why = "data of the task that the agent did not see"
+            recording.skip(why, f"{place} info")
+        trial = base.session_name(run, "trial") or "0"
         return recording.transcript(base.session_name(f"task-{task}-trial-{trial}"))
 
 
 def _final(run: dict[str, Any]) -> base.Piece:
     reward = base.number(run["reward"])
     result = {key: run[key] for key in ("task_id", "trial") if key in run}
-    return base.Piece(
-        "final", {"outcome": outcome(reward), "reward": reward, "result": result}
-    )
+    ended = {"outcome": outcome(reward), "reward": reward, "result": result}
+    return base.Piece("final", ended)
 
 
 def outcome(score: float | None) -> str:

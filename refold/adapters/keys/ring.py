@@ -347,21 +347,17 @@ class KeyRing:
         self, user_id: str, ref: str, version: int, wrapped: bytes
     ) -> SessionKey:
         """The session's key; the user's is read again if it was rotated meanwhile."""
-        user = self.user(user_id, now=None)
-        try:
-            return _opened(user, ref, version, wrapped)
-        except InvalidTag:
+        for _ in range(2):
+            user = self.user(user_id, now=None)
+            with suppress(InvalidTag):
+                return _opened(user, ref, version, wrapped)
             self._users.forget(user_id)
-        user = self.user(user_id, now=None)
-        for number, again in self.store.session_keys(user.ref, ref).items():
-            wrapped = again if number == version else wrapped
-        try:
-            return _opened(user, ref, version, wrapped)
-        except InvalidTag:
-            raise KeyUnavailable(
-                "the session's key does not open with its user's key",
-                remedy="restore the key store from its newest backup",
-            ) from None
+            again = self.store.session_keys(self.user(user_id, now=None).ref, ref)
+            wrapped = again.get(version, wrapped)
+        raise KeyUnavailable(
+            "the session's key does not open with its user's key",
+            remedy="restore the key store from its newest backup",
+        )
 
     def user_ref(self, user_id: str) -> str:
         """The keyed hash that names the user."""

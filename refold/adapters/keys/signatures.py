@@ -7,14 +7,10 @@ import binascii
 import hashlib
 
 from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import (
     Ed25519PrivateKey,
     Ed25519PublicKey,
-)
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_pem_public_key,
 )
 
 from refold.domain.errors import InvalidConfiguration
@@ -55,14 +51,15 @@ def signed_by(public_key: bytes, signature: bytes, message: bytes) -> bool:
 def public_pem(public_key: bytes) -> str:
     """The public key as other tools read it (PEM, SubjectPublicKeyInfo)."""
     key = Ed25519PublicKey.from_public_bytes(public_key)
-    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return key.public_bytes(serialization.Encoding.PEM, form).decode()
 
 
 def read_public_key(text: str) -> bytes:
     """A public key from PEM, base64 or hex; raises InvalidConfiguration for others."""
     try:
         if "BEGIN PUBLIC KEY" in text:
-            key = load_pem_public_key(text.strip().encode())
+            key = serialization.load_pem_public_key(text.strip().encode())
             raw = key.public_bytes_raw() if isinstance(key, Ed25519PublicKey) else b""
         elif len(text.strip()) == 64:
             raw = bytes.fromhex(text.strip())
