@@ -19,15 +19,8 @@ from refold.domain.errors import InvalidEvent
 from refold.domain.events import JsonObject
 from refold.domain.model import quiet
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
-from refold.projections.context.text import (
-    Block,
-    Message,
-    Numbered,
-    cut_middle,
-    tagged,
-    value_text,
-    violations,
-)
+from refold.projections.context import text as markup
+from refold.projections.context.text import Block, Message, Numbered
 
 TITLE: Final = "## Memory (Verified)"
 
@@ -83,7 +76,7 @@ def cost(text: str) -> int:
 
 def framed(text: str) -> str:
     """The section as it stands in a message."""
-    return tagged("memory", text, of="advice")
+    return markup.tagged("memory", text, of="advice")
 
 
 class Cut(NamedTuple):
@@ -110,7 +103,7 @@ class Elsewhere(NamedTuple):
         """The texts of a layer, as they stand in a message."""
         about = {"of": layer, "from": "earlier sessions"}
         mine = [text for name, text in self.texts if name == layer]
-        return [tagged("memory", text, **about) for text in mine]
+        return [markup.tagged("memory", text, **about) for text in mine]
 
     @property
     def sessions(self) -> set[str]:
@@ -218,7 +211,7 @@ class Extras:
             raise InvalidEvent("state: must be an object of names and JSON values")
         if not isinstance(extras.window_tokens, int) or extras.window_tokens < 1:
             raise InvalidEvent(f"window: at least 1 token, not {window!r}")
-        problems = violations(extras.examples) if extras.examples else []
+        problems = markup.violations(extras.examples) if extras.examples else []
         if problems:
             raise InvalidEvent(f"examples: {problems[0]}")
         if extras.examples and extras.examples[-1]["role"] != "assistant":
@@ -392,10 +385,10 @@ def cut_to(text: str, tokens: int, seq: int | None) -> str:
         return text
     mark = _POINTER.format(seq)
     keep = max(len(text) * tokens // size, len(mark) + 40)
-    short = cut_middle(text, keep, mark)
+    short = markup.cut_middle(text, keep, mark)
     while estimate_text(short) > tokens and keep > len(mark) + 40:
         keep = max(keep * 9 // 10, len(mark) + 40)
-        short = cut_middle(text, keep, mark)
+        short = markup.cut_middle(text, keep, mark)
     return short
 
 
@@ -405,7 +398,7 @@ def _size(block: Block) -> int:
         case {"type": "text", "text": str(text)}:
             return estimate_text(text)
         case {"type": "tool_use", "input": arguments}:
-            return estimate_text(value_text(arguments))
+            return estimate_text(markup.value_text(arguments))
         case {"type": "tool_result", "content": str(text)}:
             return estimate_text(text)
         case {"type": "tool_result", "content": list(parts)}:
@@ -421,7 +414,7 @@ def _cut(block: Block, tokens: int, seq: int | None) -> Block:
         case {"type": "text", "text": str(text)}:
             return {**block, "text": cut_to(text, tokens, seq)}
         case {"type": "tool_use", "input": arguments}:
-            short = cut_to(value_text(arguments), tokens, seq)
+            short = cut_to(markup.value_text(arguments), tokens, seq)
             return {**block, "input": {"arguments": short}}
         case {"type": "tool_result", "content": str(text)}:
             return {**block, "content": cut_to(text, tokens, seq)}

@@ -16,18 +16,11 @@ from typing import Final, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from refold.domain import events as log
 from refold.domain.canonical import text_digest
 from refold.domain.envelope import Envelope, from_microseconds, microseconds
 from refold.domain.errors import SummaryRefused
-from refold.domain.events import (
-    JsonObject,
-    StrategyRef,
-    SummarizerRef,
-    Summary,
-    SummaryKind,
-    ToolCall,
-    ToolResult,
-)
+from refold.domain.events import JsonObject
 from refold.domain.tokens import estimate_text
 from refold.projections.context.outline import LayerState, Outline, compacted
 from refold.projections.context.text import (
@@ -77,10 +70,10 @@ class Compaction:
     goes_on: bool = False
     omitted: Spans = ()
     reader: str | None = None
-    kind: SummaryKind = "session"
+    kind: log.SummaryKind = "session"
 
     @classmethod
-    def of(cls, summary: Summary, *, reader: str | None) -> Self:
+    def of(cls, summary: log.Summary, *, reader: str | None) -> Self:
         """The compaction that a recorded summary carried out, as far as it is known."""
         return cls(
             first_seq=summary.first_seq,
@@ -214,7 +207,9 @@ def pressed(
     return _fold(outline, oldest, target, reason) if oldest else None
 
 
-def adoptable(outline: Outline, due: Compaction, summary: Summary) -> Compaction | None:
+def adoptable(
+    outline: Outline, due: Compaction, summary: log.Summary
+) -> Compaction | None:
     """What is due as a summary that is there carries it out; None if it does not fit.
 
     It may end elsewhere than what is due, where the strategy may cut.
@@ -253,7 +248,7 @@ def supposed(outline: Outline, seq: int, decision: Compaction) -> Outline:
     return compacted(
         outline,
         seq,
-        Summary.model_construct(  # type: ignore[call-arg]  # of what counts here
+        log.Summary.model_construct(  # type: ignore[call-arg]  # of what counts here
             first_seq=decision.first_seq,
             last_seq=decision.last_seq,
             decided_at_seq=decision.decided_at_seq,
@@ -339,7 +334,7 @@ class Source:
     envelopes: tuple[Envelope, ...] = ()
     summaries: tuple[str, ...] = ()
     goes_on: bool = False
-    kind: SummaryKind = "session"
+    kind: log.SummaryKind = "session"
     notes: Notes | None = None
 
     @property
@@ -395,12 +390,12 @@ def new_in(compaction: Compaction, summaries: Iterable[Envelope]) -> Spans:
 
 def _absorbed(
     compaction: Compaction, envelopes: Iterable[Envelope]
-) -> tuple[list[Summary], int]:
+) -> tuple[list[log.Summary], int]:
     """The summaries it absorbs, and where the span behind them begins."""
     wanted = compaction.absorbs
     found = {one.seq: one.payload for one in envelopes if one.seq in wanted}
     named = (found.get(seq) for seq in wanted)
-    absorbed = [summary for summary in named if isinstance(summary, Summary)]
+    absorbed = [summary for summary in named if isinstance(summary, log.Summary)]
     if len(absorbed) < len(wanted):
         raise ValueError(f"of the summaries {wanted} some are missing")
     ends = (summary.last_seq + 1 for summary in absorbed)
@@ -415,14 +410,14 @@ def of_events(events: Sequence[Envelope]) -> Source:
         thread, placed = place(thread, envelope)
         entry = entry_of(envelope.payload, asked)
         if placed is not None and entry is not None:
-            if isinstance(envelope.payload, ToolResult):
+            if isinstance(envelope.payload, log.ToolResult):
                 entry = entry._replace(tag="result")
             texts.append(entry.text(seq=envelope.seq))
             words += count_value_words(entry.content)
     return Source("\n".join(texts), words, len(texts), tuple(events))
 
 
-def summary_text(summary: Summary) -> str:
+def summary_text(summary: log.Summary) -> str:
     """A summary's words: its abridged history, its text, or both."""
     return "\n".join(part for part in (summary.abridged, summary.text) if part)
 
@@ -437,7 +432,7 @@ class Written:
     """
 
     text: str
-    by: SummarizerRef
+    by: log.SummarizerRef
     abridged: str = ""
     usage: JsonObject | None = None
     prompt_digest: str | None = None
@@ -478,15 +473,15 @@ def summary_of(
     source: Source,
     written: Written,
     *,
-    strategy: StrategyRef,
+    strategy: log.StrategyRef,
     appended_at_seq: int,
     duration_ms: float | None = None,
-) -> Summary:
+) -> log.Summary:
     """The event that makes a compaction effective, for the strategy's derived stream.
 
     ``appended_at_seq`` is the head of the main stream when it is appended.
     """
-    return Summary(
+    return log.Summary(
         kind=compaction.kind,
         strategy=strategy,
         first_seq=compaction.first_seq,
@@ -549,7 +544,7 @@ class Notes(BaseModel):
 def note_lines(envelope: Envelope, tool: str | None = None) -> list[str]:
     """The lines of a note: the texts that a call of this tool (or any) was given."""
     call = envelope.payload
-    if not isinstance(call, ToolCall) or tool not in (None, call.tool_name):
+    if not isinstance(call, log.ToolCall) or tool not in (None, call.tool_name):
         return []
     given = call.arguments
     values = [given] if isinstance(given, str) else given.values()

@@ -122,8 +122,7 @@ class LayerState(NamedTuple):
 
     def taken(self, seq: int, summary: Summary) -> LayerState:
         """The state after a summary of a layer, of that seq in the derived stream."""
-        live = _live(seq, summary)
-        done = self._replace(failures=0, failed_at=None)
+        live, done = _live(seq, summary), self._replace(failures=0, failed_at=None)
         if summary.kind == "scope":
             return done._replace(scope=live)
         return done._replace(written=live, written_lines=len(summary.text.splitlines()))
@@ -242,8 +241,7 @@ class Outline(NamedTuple):
     @property
     def complete_turns(self) -> int:
         """How many turns are complete, those compacted included."""
-        begun = self.turn_count > 0
-        return self.turn_count - (1 if begun and not (self.done or self.idle) else 0)
+        return max(0, self.turn_count - (not (self.done or self.idle)))
 
     @property
     def summary_tokens(self) -> int:
@@ -307,9 +305,7 @@ class Outline(NamedTuple):
         return _adapter().validate_python(fields)
 
 
-@cache
-def _adapter() -> TypeAdapter[Outline]:
-    return TypeAdapter(Outline)
+_adapter: Final = cache(lambda: TypeAdapter(Outline))  # it takes a while
 
 
 def _plain(value: Any) -> Any:
@@ -531,23 +527,19 @@ def fold_derived(outline: Outline, envelope: Envelope) -> Outline:
         case Summary() as summary:
             return outline._replace(layers=outline.layers.taken(envelope.seq, summary))
         case events.CompactionNote(phase="failed", kind="session"):
-            return outline._replace(
-                failures=outline.failures + 1, failed_at=envelope.at
-            )
+            failures = outline.failures + 1
+            return outline._replace(failures=failures, failed_at=envelope.at)
         case events.CompactionNote(phase="failed"):
             failures = outline.layers.failures + 1
             layers = outline.layers._replace(failures=failures, failed_at=envelope.at)
             return outline._replace(layers=layers)
-        case _:
-            return outline
+    return outline
 
 
 def compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
     """The outline with a summary of the session, ``seq`` in the derived stream."""
-    decided_at = summary.decided_at_seq
-    through = summary.last_seq
-    if outline.compacted_through is not None:
-        through = max(through, outline.compacted_through)
+    decided_at, known = summary.decided_at_seq, outline.compacted_through
+    through = summary.last_seq if known is None else max(summary.last_seq, known)
     kept, waiting = outline.waiting.compacted(through, decided_at)
     rest = [live for live in outline.summaries if live.seq not in summary.absorbs]
     summaries = sorted((*rest, _live(seq, summary)), key=lambda live: live.first)
@@ -695,16 +687,8 @@ def _unpack_summaries(packed: Any) -> list[LiveSummary]:
 
 
 _TYPES: Final = (
-    "user_input",
-    "agent_response",
-    "tool_call",
-    "tool_result",
-    "planner",
-    "reflection",
-    "aggregate",
-    "final",
-    "error",
-    "hitl",
+    *("user_input", "agent_response", "tool_call", "tool_result", "planner"),
+    *("reflection", "aggregate", "final", "error", "hitl"),
 )
 
 

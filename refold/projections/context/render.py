@@ -17,7 +17,7 @@ from refold.domain import events
 from refold.domain.canonical import text_digest
 from refold.domain.envelope import Envelope
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
-from refold.projections.context import budget, units
+from refold.projections.context import budget, units, view
 from refold.projections.context.compaction import note_lines, summary_text
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import (
@@ -43,14 +43,7 @@ from refold.projections.context.text import (
     user_blocks,
     value_text,
 )
-from refold.projections.context.view import (
-    COMPRESS,
-    Origin,
-    SpanKind,
-    View,
-    ViewSpan,
-    view_digest,
-)
+from refold.projections.context.view import View, ViewSpan
 
 OPENING: Final = "(The session begins with the agent.)"
 _ONWARD: Final = "(The agent went on.)"
@@ -156,7 +149,7 @@ def _rendered(
         messages=messages,
         system=system,
         tokens=tokens,
-        digest=view_digest(system, messages),
+        digest=view.view_digest(system, messages),
         spans=(*system_spans, *_spans(groups), *(piece.span for piece in added)),
         over_budget=max(0, tokens - extras.window_tokens),
         strategy=strategy.name,
@@ -242,7 +235,7 @@ def _layer(about: str, body: str, spans: units.Spans) -> Piece:
     return _note(tagged("memory", body, of=about), span)
 
 
-def _summary_span(live: units.LiveSummary, kind: SpanKind = "summary") -> ViewSpan:
+def _summary_span(live: units.LiveSummary, kind: view.SpanKind = "summary") -> ViewSpan:
     return ViewSpan(kind, live.first, live.last, live.seq)
 
 
@@ -304,7 +297,7 @@ def _as_text(live: units.LiveSummary, summary: events.Summary, before: str) -> P
 def _as_tool(live: units.LiveSummary, summary: events.Summary) -> list[Piece]:
     """The summary as what a call of ``memory_compress`` returned."""
     id_ = f"toolu_refold_{live.seq}"
-    use = {"type": "tool_use", "id": id_, "name": COMPRESS, "input": {}}
+    use = {"type": "tool_use", "id": id_, "name": view.COMPRESS, "input": {}}
     text = f"{_BEGIN}\n{_WHOSE}\n{summary_text(summary)}\n{_END}"
     result = {"type": "tool_result", "tool_use_id": id_, "content": text}
     span, tokens = _summary_span(live), live.tokens + 2 * MESSAGE_OVERHEAD
@@ -599,10 +592,10 @@ class Draft:
     spans: list[ViewSpan | None] = field(default_factory=list)
 
     @property
-    def origins(self) -> tuple[Origin, ...]:
+    def origins(self) -> tuple[view.Origin, ...]:
         """Where each of its blocks is from."""
         placed = zip(self.spans, self.blocks, strict=True)
-        return tuple([Origin(span, seq) for span, (seq, _) in placed])
+        return tuple([view.Origin(span, seq) for span, (seq, _) in placed])
 
 
 def _drafts(pieces: Iterable[Piece]) -> list[Draft]:

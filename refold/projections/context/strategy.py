@@ -28,18 +28,13 @@ from refold.domain import errors, events
 from refold.domain.canonical import canonical, digest, text_digest
 from refold.domain.envelope import ACTIVATED, Envelope
 from refold.domain.events import JsonObject, StateUpdate, StrategyRef, SummarizerRef
+from refold.projections.context import compaction
 from refold.projections.context.abridged import Abridged, Limits, ledger_beside, made_by
 from refold.projections.context.compaction import (
     Compaction,
-    Notes,
     Source,
     Summarizer,
     Written,
-    check_summary,
-    held_back,
-    note_lines,
-    noted,
-    pressed,
 )
 from refold.projections.context.outline import (
     Detail,
@@ -124,7 +119,7 @@ class Layers(BaseModel):
     user: bool = False
     scope: bool = False
     scope_tokens: int = Field(default=1_000, ge=1)
-    notes: Notes | None = None
+    notes: compaction.Notes | None = None
 
     def kept(self, state: LayerState, envelope: Envelope) -> LayerState:
         """What layers keep after this event."""
@@ -141,7 +136,7 @@ class Layers(BaseModel):
             case StateUpdate() as update if self.user and (names := _names(update)):
                 fact = Fact(seq, tuple(text_digest(name)[:8] for name in names))
                 state = state._replace(facts=(*state.facts, fact))
-        if self.notes and (lines := note_lines(envelope, self.notes.tool)):
+        if self.notes and (lines := compaction.note_lines(envelope, self.notes.tool)):
             note = Note(seq, len(lines))
             state = state._replace(notes=(*state.notes, note))
         return state
@@ -151,7 +146,7 @@ class Layers(BaseModel):
 
         What fails here waits by itself: it holds back no compaction of the session.
         """
-        if held_back(outline.layers, now):
+        if compaction.held_back(outline.layers, now):
             return None
         return self._notes_due(outline) or self._scope_due(outline)
 
@@ -387,7 +382,9 @@ class Strategy(BaseModel):
         target = getattr(self, "summary_tokens", _SUMMARY_TOKENS)
         takes = self.manner.form != "text"  # one summary stands for all
         absorbs = outline.summaries if takes else ()
-        return pressed(outline, over, target=target, most=most, absorbs=absorbs)
+        return compaction.pressed(
+            outline, over, target=target, most=most, absorbs=absorbs
+        )
 
     @property
     def compacts(self) -> bool:
@@ -565,7 +562,7 @@ def write(
     of_turns = isinstance(summarizer, Abridged)
     if limits is None or not of_turns:
         written = summarizer.summarise(source, target_tokens=target_tokens)
-        check_summary("\n".join((written.abridged, written.text)), source)
+        compaction.check_summary("\n".join((written.abridged, written.text)), source)
         if source.kind == "session" and limits is None and not of_turns:
             most = max(target_tokens // 3, 1)
             beside = ledger_beside(source, written.text, most_tokens=most)
@@ -577,7 +574,7 @@ def write(
         if isinstance(summarizer, Abridged):
             told = replace(told, tools=summarizer.tools)
         written = replace(written, abridged=_beside(source, told, written.text))
-        check_summary("\n".join((written.abridged, written.text)), source)
+        compaction.check_summary("\n".join((written.abridged, written.text)), source)
     return written
 
 
@@ -592,8 +589,8 @@ def _notes(
     written = summarizer.summarise(asked, target_tokens=target_tokens)
     lines = [line.strip() for line in written.text.splitlines() if line.strip()]
     written = replace(written, text="\n".join(lines))
-    check_summary(written.text, source)
-    wanted, before = layers.notes.lines, len(noted(source))
+    compaction.check_summary(written.text, source)
+    wanted, before = layers.notes.lines, len(compaction.noted(source))
     if len(lines) > wanted + wanted // 4:
         raise errors.SummarizerFailed(
             f"{before} lines of notes would become {len(lines)}, not about {wanted}"

@@ -12,23 +12,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import orjson
 from pydantic import JsonValue
 
+from refold.domain import events
 from refold.domain.canonical import shipped
 from refold.domain.envelope import Envelope, Meta
-from refold.domain.events import (
-    AgentError,
-    Aggregate,
-    Event,
-    Final as Ending,
-    Fork,
-    HumanReview,
-    JsonObject,
-    Reflection,
-    Request,
-    StateUpdate,
-    ToolCall,
-    ToolResult,
-    UserInput,
-)
 from refold.domain.ids import MEMORY_ID
 from refold.domain.session import labels_in
 
@@ -64,7 +50,7 @@ def by_words(scenarios: Mapping[str, tuple[str, ...]]) -> Classifier:
     }
 
     def classify(envelope: Envelope) -> str | None:
-        if not isinstance(envelope.payload, UserInput):
+        if not isinstance(envelope.payload, events.UserInput):
             return None
         text = envelope.payload.text.lower()
         named = (n for n, words in lowered.items() if any(w in text for w in words))
@@ -134,7 +120,7 @@ _REASONS: Final = tuple(
 REASONS: Final = (*(name for name, _ in _REASONS), CUT_OFF, OTHER)
 
 
-def reason_of(result: ToolResult) -> str | None:
+def reason_of(result: events.ToolResult) -> str | None:
     """Why the call failed, as one of ``REASONS``; None if it did not.
 
     Tools that report a failure as an ordinary result are told by how it begins.
@@ -251,7 +237,7 @@ class Shown:
     ended_at: int = 0
     gone: tuple[str, ...] = ()
 
-    def dump(self) -> JsonObject:
+    def dump(self) -> events.JsonObject:
         """All of it as JSON."""
         found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         return {**found, "failures": list(map(list, self.failures))}
@@ -308,32 +294,32 @@ class Watch:
             self._guess = self._classify(envelope)
         self._meta(envelope)
         match envelope.payload:
-            case ToolCall() as call if self._agent in (None, envelope.agent):
+            case events.ToolCall() as call if self._agent in (None, envelope.agent):
                 self._call(envelope.seq, call, envelope.agent or "")
-            case ToolResult() as result:
+            case events.ToolResult() as result:
                 self._result(envelope.seq, result, codes_of(envelope.meta.warnings))
-            case Reflection(pass_=passed, issues=issues):
+            case events.Reflection(pass_=passed, issues=issues):
                 self._iterations += 1
                 self._name_failures(codes_of(issues))
                 if passed is not None:
                     self._said["agent"] = (float(passed), envelope.seq)
-            case Aggregate(results=results) if results:
+            case events.Aggregate(results=results) if results:
                 correct = sum(one.verdict == "correct" for one in results)
                 self._said["agent"] = (correct / len(results), envelope.seq)
-            case Ending(reward=float(reward)) if isfinite(reward):
+            case events.Final(reward=float(reward)) if isfinite(reward):
                 reward = min(1.0, max(0.0, reward))
                 self._said["environment"] = (reward, envelope.seq)
-            case Ending(outcome=outcome) if outcome in _OUTCOMES:
+            case events.Final(outcome=outcome) if outcome in _OUTCOMES:
                 self._said["environment"] = (_OUTCOMES[outcome], envelope.seq)
-            case HumanReview(decision=str(decision)) if decision in _DECISIONS:
+            case events.HumanReview(decision=str(decision)) if decision in _DECISIONS:
                 self._said["human"] = (_DECISIONS[decision], envelope.seq)
-            case Request(advised=advised):
+            case events.Request(advised=advised):
                 self._told(envelope.seq, advised)
-            case StateUpdate() as update:
+            case events.StateUpdate() as update:
                 project = labels_in(update).get("project")
                 if project and _NAME.fullmatch(project):
                     self._project = project
-            case Fork(session_id=session_id, at_seq=at_seq):
+            case events.Fork(session_id=session_id, at_seq=at_seq):
                 self._parent = (session_id, at_seq)
 
     def _meta(self, envelope: Envelope) -> None:
@@ -359,7 +345,7 @@ class Watch:
             if isinstance(name, str) and MEMORY_ID.fullmatch(name):
                 self._advised.setdefault(name, seq)
 
-    def _call(self, seq: int, call: ToolCall, agent: str) -> None:
+    def _call(self, seq: int, call: events.ToolCall, agent: str) -> None:
         if call.tool_name in OWN_TOOLS:
             return
         tool = call.tool_name
@@ -384,7 +370,9 @@ class Watch:
                     for one in some
                 ]
 
-    def _result(self, seq: int, result: ToolResult, codes: Sequence[str]) -> None:
+    def _result(
+        self, seq: int, result: events.ToolResult, codes: Sequence[str]
+    ) -> None:
         if result.untrusted:
             self._taints["untrusted_result"] = None
         called, tool, agent = self._open.pop(result.call_id, (0, "", ""))
@@ -483,18 +471,23 @@ def _member(one: Shown, known: dict[str, Shown]) -> Shown:
     return replace(one, family=family, taints=tuple(sorted(taints)), advised=advised)
 
 
-def may_trigger(event: Event, meta: Meta) -> bool:
+def may_trigger(event: events.Event, meta: Meta) -> bool:
     """Whether memory is worth making anew after this.
 
     The run ended, a human decided, an item was judged incorrect, something failed or
     was degraded, or the agent reflected: it may be unsure, or have done so before.
     """
     match event:
-        case Aggregate(results=results):
+        case events.Aggregate(results=results):
             wrong = any(one.verdict == "incorrect" for one in results)
             return wrong or bool(meta.warnings)
-        case Reflection() | AgentError() | Ending() | HumanReview(decision=str()):
+        case (
+            events.Reflection()
+            | events.AgentError()
+            | events.Final()
+            | events.HumanReview(decision=str())
+        ):
             return True
-        case StateUpdate(set=keys) if keys.get("warnings"):
+        case events.StateUpdate(set=keys) if keys.get("warnings"):
             return True
     return bool(meta.warnings)

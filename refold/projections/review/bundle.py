@@ -13,19 +13,12 @@ from typing import Any, Final, Literal, NamedTuple
 import orjson
 from pydantic import Field, JsonValue, ValidationError
 
+from refold.domain import events as log
 from refold.domain.canonical import canonical, repaired, text_digest
 from refold.domain.envelope import Envelope, Warn
 from refold.domain.erasure import timestamp
 from refold.domain.errors import InvalidConfiguration, InvalidEvent
-from refold.domain.events import (
-    JsonObject,
-    Request,
-    SessionEvent,
-    SystemPrompt,
-    ToolCall,
-    ToolResult,
-    event_of,
-)
+from refold.domain.events import JsonObject
 from refold.domain.model import Model, explain
 from refold.projections.memory.sessions import reason_of, said_failed
 from refold.projections.review.incidents import Due, Watch
@@ -178,10 +171,10 @@ class Pairs(NamedTuple):
         calls: dict[int, int | None] = {}
         for envelope in events:
             match envelope.payload:
-                case ToolCall(call_id=call_id):
+                case log.ToolCall(call_id=call_id):
                     waiting[call_id] = envelope.seq
                     calls[envelope.seq] = None
-                case ToolResult(call_id=call_id) if call_id in waiting:
+                case log.ToolResult(call_id=call_id) if call_id in waiting:
                     call = waiting.pop(call_id)
                     results[envelope.seq], calls[call] = call, envelope.seq
         return cls(results, calls)
@@ -237,7 +230,7 @@ def slim(
             slimmed[key] = [_issue(one, fit, names) for one in value[: fit.items]]
         else:
             slimmed[key] = call if key == "call_id" else _cut(key, value, fit)
-    if isinstance(envelope.payload, ToolResult):
+    if isinstance(envelope.payload, log.ToolResult):
         slimmed["content"] = _still_failed(envelope.payload, slimmed["content"], fit)
     return slimmed
 
@@ -266,7 +259,7 @@ def _cut(key: str, value: Any, fit: Fit) -> Any:
     return value
 
 
-def _still_failed(result: ToolResult, content: Any, fit: Fit) -> Any:
+def _still_failed(result: log.ToolResult, content: Any, fit: Fit) -> Any:
     """What is left of a result, with the words by which it says that it failed."""
     if reason_of(result) is None or _fails(result, content):
         return content
@@ -278,7 +271,7 @@ def _still_failed(result: ToolResult, content: Any, fit: Fit) -> Any:
     return words
 
 
-def _fails(result: ToolResult, content: Any) -> bool:
+def _fails(result: log.ToolResult, content: Any) -> bool:
     return reason_of(result.model_copy(update={"content": content})) is not None
 
 
@@ -304,9 +297,9 @@ class Entry(Model):
     agent: str | None = None
     warnings: tuple[Warn, ...] = ()
 
-    def event(self) -> SessionEvent:
+    def event(self) -> log.SessionEvent:
         """The event.  Raises InvalidEvent if it is none."""
-        return event_of(self.type, self.payload)
+        return log.event_of(self.type, self.payload)
 
 
 class Where(Model):
@@ -442,10 +435,10 @@ def _head(
     # What the model was sent, by digests: what it was is in the log.
     found: dict[str, Any] = {}
     match source.system and source.system.payload:
-        case SystemPrompt(text=str(text)):
+        case log.SystemPrompt(text=str(text)):
             found["system_digest"] = text_digest(text)
     match source.request and source.request.payload:
-        case Request() as request:
+        case log.Request() as request:
             strategy = request.strategy.model_dump(mode="json")
             if _size(strategy) > 2_000:
                 strategy.pop("params")  # the fingerprint stands for them

@@ -10,15 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
+from refold.domain import events as log
 from refold.domain.envelope import Envelope, Warn
 from refold.domain.erasure import timestamp
-from refold.domain.events import (
-    Final as Ending,
-    HumanReview,
-    JsonObject,
-    SessionEvent,
-    UserInput,
-)
 from refold.domain.model import quiet
 from refold.projections.review.rules import (
     SEVERITIES,
@@ -86,7 +80,7 @@ class Recovery(NamedTuple):
     step: Step
     rule: str
     seq: int
-    figures: JsonObject
+    figures: log.JsonObject
     number: int
 
     @property
@@ -105,7 +99,7 @@ class Recovery(NamedTuple):
         """What says, beside the events of the step, that they are one."""
         return {"warnings": [self.warning.model_dump()]}
 
-    def to_json(self) -> JsonObject:
+    def to_json(self) -> log.JsonObject:
         """All that there is to do it by."""
         more = {"idempotency_key": self.idempotency_key, "meta": self.meta}
         return {**self._asdict(), **more}
@@ -125,7 +119,7 @@ class Due(NamedTuple):
     first_seq: int
     at_seq: int
     turn_seq: int
-    figures: JsonObject
+    figures: log.JsonObject
     seqs: tuple[int, ...]
 
 
@@ -237,14 +231,14 @@ class Watch:
     turn: int = 1
 
     def take(
-        self, seq: int, event: SessionEvent, warnings: Sequence[Warn] = ()
+        self, seq: int, event: log.SessionEvent, warnings: Sequence[Warn] = ()
     ) -> None:
         """Look at the next event, and at the warnings that stand with it."""
-        if isinstance(event, HumanReview):
+        if isinstance(event, log.HumanReview):
             self._reviewed(seq, event)
             return
         self.counts.take(seq, event)
-        if isinstance(event, UserInput):
+        if isinstance(event, log.UserInput):
             self._end(seq)
             self.turn, live = seq, self.live.items()
             # A tool that fails turn after turn is one question, until it is answered.
@@ -254,7 +248,7 @@ class Watch:
                 incident.tried(seq, warnings)
         for rule in self.rules.rules:
             self._apply(rule, seq, event)
-        if isinstance(event, Ending):
+        if isinstance(event, log.Final):
             self._end(seq)
 
     def recoveries(self) -> list[Recovery]:
@@ -266,7 +260,7 @@ class Watch:
         """What is to be asked and was not yet."""
         return [o for o in self.due if (o.rule.name, o.first_seq) not in self.asked]
 
-    def _apply(self, rule: Rule, seq: int, event: SessionEvent) -> None:
+    def _apply(self, rule: Rule, seq: int, event: log.SessionEvent) -> None:
         found = found_by(rule, self.counts, seq, event)
         if found is None:
             for key, one in list(self.live.items()):
@@ -290,7 +284,7 @@ class Watch:
         if (due := incident.look(seq)) is not None:
             self.due.append(due)
 
-    def _reviewed(self, seq: int, review: HumanReview) -> None:
+    def _reviewed(self, seq: int, review: log.HumanReview) -> None:
         if review.decision is None:
             if (asked := asked_for(review)) is not None:
                 self.asked.setdefault(asked, seq)
@@ -302,7 +296,7 @@ class Watch:
                 if isinstance(incident.rule, ToolRule):
                     self.counts.forgive(incident.found.subject)
 
-    def dump(self) -> JsonObject:
+    def dump(self) -> log.JsonObject:
         """What there is to know of later events; what was asked is left out."""
         names = {one.name for one in self.live.values()}
         counts = self.counts
@@ -367,7 +361,7 @@ class Review(NamedTuple):
     trigger: str
     severity: Severity
     question: str
-    bundle: JsonObject | None
+    bundle: log.JsonObject | None
     decided: Decided | None
     closed: bool = False
 
@@ -376,7 +370,7 @@ class Review(NamedTuple):
         """Whether a decision is waited for, and can be made."""
         return self.decided is None and not self.closed
 
-    def to_json(self) -> JsonObject:
+    def to_json(self) -> log.JsonObject:
         """All of it."""
         found: dict[str, Any] = self._asdict()
         found["decided"] = self.decided and self.decided._asdict()
@@ -388,7 +382,7 @@ def reviews_of(events: Iterable[Envelope], *, closed: bool = False) -> list[Revi
     found: dict[int, Review] = {}
     for envelope in events:
         match envelope.payload:
-            case HumanReview(decision=None) as asked:
+            case log.HumanReview(decision=None) as asked:
                 found[envelope.seq] = Review(
                     user_id=envelope.user_id,
                     session_id=envelope.session_id,
@@ -401,7 +395,7 @@ def reviews_of(events: Iterable[Envelope], *, closed: bool = False) -> list[Revi
                     decided=None,
                     closed=closed,
                 )
-            case HumanReview(refers_to=int(seq)) as said if seq in found:
+            case log.HumanReview(refers_to=int(seq)) as said if seq in found:
                 if found[seq].decided is not None:
                     continue
                 note = (envelope.meta.__pydantic_extra__ or {}).get(NOTE)
@@ -422,7 +416,7 @@ def urgency(review: Review) -> tuple[int, str, str, str, int]:
     return (SEVERITIES.index(review.severity), review.at, *place)
 
 
-def asked_for(review: HumanReview) -> tuple[str, int] | None:
+def asked_for(review: log.HumanReview) -> tuple[str, int] | None:
     """The rule and seq that a question was asked for; None if by no rule."""
     where = (review.bundle or {}).get("where")
     seq = where.get("first_seq") if isinstance(where, dict) else None

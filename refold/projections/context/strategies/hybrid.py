@@ -16,12 +16,11 @@ from refold.projections.context.compaction import (
     batch,
     held_back,
     oldest_units,
-    side_by_side,
 )
-from refold.projections.context.outline import Detail, Outline
+from refold.projections.context.outline import Outline
+from refold.projections.context.strategies.recursive_summary import RecursiveSummary
 from refold.projections.context.strategy import (
     Manner,
-    Pinning,
     Shown,
     Weighed,
     distance,
@@ -38,7 +37,7 @@ _AT_ONCE = 8  # times as many exchanges, where more than twice as many are due
 _SAID = frozenset({"agent_response", "tool_call"})
 
 
-class Hybrid(Pinning, Weighed):
+class Hybrid(RecursiveSummary, Weighed):
     """Send all while it is little, key events while it is more, else summaries.
 
     threshold_low:    from so many tokens on, only key events and plans are sent raw.
@@ -61,23 +60,17 @@ class Hybrid(Pinning, Weighed):
     """
 
     name: ClassVar[str] = "hybrid"
-    needs: ClassVar[Detail] = "units"
     stable_prefix: ClassVar[bool] = False
 
     threshold_low: int = Field(default=4_000, ge=1)
     threshold_high: int = Field(default=8_000, ge=1)
     last_n_events: int = Field(default=40, ge=1)
     last_n_plans: int = Field(default=3, ge=0)
-    keep_last: int = Field(default=3, ge=1)
     trigger: Literal["tokens", "count", "idle", "event"] = "tokens"
     trigger_count: int = Field(default=100, ge=1)
     trigger_idle_sec: int = Field(default=600, ge=1)
     trigger_event: str = "final"
     summary_model: str | None = None
-    every: int = Field(default=10, ge=1)
-    fan_in: int = Field(default=2, ge=2)
-    summary_tokens: int = Field(default=500, ge=1)
-    folded_tokens: int = Field(default=800, ge=1)
 
     @model_validator(mode="after")
     def _in_order(self) -> Hybrid:
@@ -186,6 +179,3 @@ class Hybrid(Pinning, Weighed):
                 break
             place -= 1
         return min(place, last)
-
-    def _fold(self, outline: Outline) -> Compaction | None:
-        return side_by_side(outline, fan_in=self.fan_in, target=self.folded_tokens)
