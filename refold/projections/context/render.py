@@ -17,16 +17,10 @@ from refold.domain import events
 from refold.domain.canonical import text_digest
 from refold.domain.envelope import Envelope
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
-from refold.projections.context import budget, units, view
+from refold.projections.context import budget, strategy as rules, units, view
 from refold.projections.context.compaction import note_lines, summary_text
 from refold.projections.context.outline import Outline
-from refold.projections.context.strategy import (
-    Left,
-    Manner,
-    Shown,
-    Strategy,
-    told_of_user,
-)
+from refold.projections.context.strategy import Left, Manner, Shown, Strategy
 from refold.projections.context.text import (
     Block,
     Message,
@@ -126,7 +120,7 @@ def _rendered(
     groups = [
         [*examples, *memory, *_summaries(manner, outline, found)],
         *_behind(outline, rows, press, manner.pin_tokens),
-        list(_left_out(shown.left)),
+        _left_out(shown.left),
         [
             piece
             for exchange in units.arrange(_within(rows, shown.raw))
@@ -139,10 +133,7 @@ def _rendered(
     drafts = _drafts(pieces)
     if added:
         _insert(drafts, added, outline.user_seq)
-    messages: list[Message] = [
-        {"role": draft.role, "content": [block for _, block in draft.blocks]}
-        for draft in drafts
-    ]
+    messages = [draft.message for draft in drafts]
     own = sum(piece.tokens for piece in (*pieces, *added))
     tokens = own + system_tokens + estimate(extras.tools)
     return View(
@@ -204,7 +195,7 @@ def _memory(
     """The user's profile, what was handed in, the scope's digest, the agent's notes."""
     layers = outline.layers
     yield from _elsewhere(extras, "user")
-    if known := told_of_user(_within(rows, layers.facts_shown)):
+    if known := rules.told_of_user(_within(rows, layers.facts_shown)):
         yield _layer("user", known, layers.facts_shown)
     if extras.advice_text.strip():
         yield _note(budget.framed(extras.advice_text), ViewSpan("memory"))
@@ -213,8 +204,7 @@ def _memory(
             block = text_block(tagged("memory", text))
             tokens = estimate_text(text) + MESSAGE_OVERHEAD
             yield Piece("user", [(None, block)], tokens, ViewSpan("memory"))
-    told = (("scope", layers.scope_shown), ("notes", layers.written_shown))
-    for about, live in told:
+    for about, live in (("scope", layers.scope_shown), ("notes", layers.written_shown)):
         yield from _elsewhere(extras, about)
         if live is not None:
             body = tagged("memory", summary_text(_found(summaries, live)), of=about)
@@ -266,10 +256,9 @@ def _summaries(
 def _found(
     summaries: Mapping[int, events.Event], live: units.LiveSummary
 ) -> events.Summary:
-    summary = summaries.get(live.seq)
-    if not isinstance(summary, events.Summary):
-        raise ValueError(f"summary {live.seq} of the derived stream is missing")
-    return summary
+    if isinstance(summary := summaries.get(live.seq), events.Summary):
+        return summary
+    raise ValueError(f"summary {live.seq} of the derived stream is missing")
 
 
 def _as_told(live: units.LiveSummary, summary: events.Summary, template: str) -> Piece:
@@ -313,11 +302,10 @@ def _behind(
     """What stays raw behind the summaries: exchanges left open, and pinned events."""
     if outline.compacted_through is None:
         return []
-    raw = outline.kept
+    raw, newest = outline.kept, outline.kept_input
+    if newest is not None and not units.holds(units.joined(chain(*raw)), newest):
+        raw = (*raw, ((newest, newest),))
     kept = units.joined(chain(*raw))
-    if outline.kept_input is not None and not units.holds(kept, outline.kept_input):
-        raw = (*raw, ((outline.kept_input,) * 2,))
-        kept = units.joined(chain(*raw))
     pinned = units.without(units.upto(outline.pinned, outline.compacted_through), kept)
     groups = [
         press.pieces(exchange)
@@ -341,15 +329,14 @@ def _pinned(rows: Sequence[Envelope], press: Press, left: int) -> Iterator[list[
             yield [_note(text, ViewSpan("stub", first, last), more=0)]
         else:
             left -= tokens
-            yield [
-                one._replace(span=one.span._replace(kind="pinned")) for one in pieces
-            ]
+            yield [o._replace(span=o.span._replace(kind="pinned")) for o in pieces]
 
 
-def _left_out(left: Left | None) -> Iterator[Piece]:
-    if left is not None and left.messages:
-        text = tagged("left_out", "", **left._asdict())
-        yield _note(text, ViewSpan("stub", left.first, left.last))
+def _left_out(left: Left | None) -> list[Piece]:
+    if left is None or not left.messages:
+        return []
+    text = tagged("left_out", "", **left._asdict())
+    return [_note(text, ViewSpan("stub", left.first, left.last))]
 
 
 def _system(
@@ -429,7 +416,7 @@ class Press:
         (envelope,) = exchange
         if isinstance(envelope.payload, events.UserInput):
             blocks: Numbered = [
-                (envelope.seq, block) for block in user_blocks(envelope.payload)
+                (envelope.seq, b) for b in user_blocks(envelope.payload)
             ]
             return self._piece("user", blocks, exchange)
         entry = entry_of(envelope.payload, self.asked)
@@ -453,9 +440,7 @@ class Press:
                 blocks = [(first.seq, said), *blocks]
         back = self.back.get(first.seq, [])
         blocks = [*back, *(thought if blocks else ()), *blocks]
-        own = [
-            one for one in exchange if not isinstance(one.payload, events.ToolResult)
-        ]
+        own = [o for o in exchange if not isinstance(o.payload, events.ToolResult)]
         pieces = self._piece("assistant", blocks, own)
         if back and pieces:
             more = estimate([block for _, block in back])
@@ -469,12 +454,11 @@ class Press:
             span = ViewSpan("raw", called.envelope.seq, called.envelope.seq)
             return [Piece("user", [(None, result_block(id_, None))], 0, span)]
         envelope, result = called.result
+        block = result_block(id_, result)
         if not self.cleared(envelope):
-            return self._piece(
-                "user", [(envelope.seq, result_block(id_, result))], [envelope]
-            )
+            return self._piece("user", [(envelope.seq, block)], [envelope])
         text = cleared_text(envelope.seq, envelope.token_estimate)
-        block = {**result_block(id_, result), "content": text}  # an error stays one
+        block = {**block, "content": text}  # an error stays one
         span = ViewSpan("stub", envelope.seq, envelope.seq)
         tokens = estimate_text(text) + MESSAGE_OVERHEAD
         return [Piece("user", [(envelope.seq, block)], tokens, span)]
@@ -562,24 +546,22 @@ def given_back(rows: Sequence[Envelope], kinds: Collection[str]) -> dict[int, Nu
     Those of an event in which something was redacted are left out.
     """
     found: dict[int, Numbered] = {}
-    if not kinds:
-        return found
     response = None
-    for envelope in rows:
-        redacted = envelope.redaction.get("n")
-        match envelope.payload:
+    for row in rows if kinds else ():
+        redacted = row.redaction.get("n")
+        match row.payload:
             case events.AgentResponse():
-                response = envelope.seq
+                response = row.seq
             case events.ProviderEdit(blocks=blocks) if response and not redacted:
+                named = [block for block in blocks if block.get("type") in kinds]
                 # Those that the guard cut nothing out of.
-                kept: Numbered = [
-                    (envelope.seq, block)
-                    for block in blocks
-                    if block.get("type") in kinds
-                    and not any("[refold: " in str(value) for value in block.values())
-                ]
-                if kept:
-                    found[response] = kept
+                whole = (
+                    b
+                    for b in named
+                    if "[refold: " not in " ".join(map(str, b.values()))
+                )
+                if kept := [(row.seq, block) for block in whole]:
+                    found[response] = [*kept]
     return found
 
 
@@ -590,6 +572,11 @@ class Draft:
     role: Role
     blocks: Numbered = field(default_factory=list)
     spans: list[ViewSpan | None] = field(default_factory=list)
+
+    @property
+    def message(self) -> Message:
+        """The message that it became."""
+        return {"role": self.role, "content": [block for _, block in self.blocks]}
 
     @property
     def origins(self) -> tuple[view.Origin, ...]:
@@ -626,9 +613,10 @@ def _insert(drafts: list[Draft], added: Sequence[Piece], user_seq: int | None) -
 
     It stands before the newest user input if that is there, else after the results.
     """
-    if not any(draft.role == "user" for draft in drafts):
+    users = [draft for draft in drafts if draft.role == "user"]
+    if not users:
         drafts.append(Draft("user"))
-    last = next(draft for draft in reversed(drafts) if draft.role == "user")
+    last = (users or drafts)[-1]
     seqs = [seq for seq, _ in last.blocks]
     if user_seq is not None and user_seq in seqs:
         at = seqs.index(user_seq)

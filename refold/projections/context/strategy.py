@@ -15,14 +15,8 @@ from functools import cached_property
 from itertools import accumulate, chain
 from typing import Any, ClassVar, Final, Literal, NamedTuple, final
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    JsonValue,
-    ValidationError,
-    model_validator,
-)
+import pydantic
+from pydantic import BaseModel, Field, JsonValue, model_validator
 
 from refold.domain import errors, events
 from refold.domain.canonical import canonical, digest, text_digest
@@ -114,7 +108,7 @@ class Layers(BaseModel):
     notes:        the agent's own notes.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
 
     user: bool = False
     scope: bool = False
@@ -126,14 +120,13 @@ class Layers(BaseModel):
         called = state.shown_at is not None
         if called and not self.user and self.notes is None:
             return state
-        seq = envelope.seq
+        seq, active = envelope.seq, envelope.meta.status == ACTIVATED
         match envelope.payload:
-            case events.Request(through_seq=through) if not called:
-                if envelope.meta.status != ACTIVATED:
-                    state = state._replace(shown_at=through)
+            case events.Request(through_seq=through) if not called and not active:
+                state = state._replace(shown_at=through)
             case events.AgentResponse() | events.ToolCall() if not called:
                 state = state._replace(shown_at=seq - 1)
-            case StateUpdate() as update if self.user and (names := _names(update)):
+            case StateUpdate() if self.user and (names := user_names(envelope)):
                 fact = Fact(seq, tuple(text_digest(name)[:8] for name in names))
                 state = state._replace(facts=(*state.facts, fact))
         if self.notes and (lines := compaction.note_lines(envelope, self.notes.tool)):
@@ -211,7 +204,7 @@ def profile(envelopes: Iterable[Envelope]) -> JsonObject:
     for envelope in envelopes:
         update = envelope.payload
         if isinstance(update, StateUpdate):
-            for name in _names(update):
+            for name in user_names(envelope):
                 known.pop(name, None)
                 if name in update.set:
                     known[name] = update.set[name]
@@ -221,7 +214,8 @@ def profile(envelopes: Iterable[Envelope]) -> JsonObject:
 def user_names(envelope: Envelope) -> list[str]:
     """What of the user it sets or unsets."""
     update = envelope.payload
-    return _names(update) if isinstance(update, StateUpdate) else []
+    names = (*update.set, *update.unset) if isinstance(update, StateUpdate) else ()
+    return [name for name in names if name.startswith(_USER)]
 
 
 def told_of_user(envelopes: Iterable[Envelope]) -> str:
@@ -232,10 +226,6 @@ def told_of_user(envelopes: Iterable[Envelope]) -> str:
 def _line(value: JsonValue) -> str:
     text = value_text(value)
     return text if len(text.splitlines()) <= 1 else canonical(value).decode()
-
-
-def _names(update: StateUpdate) -> list[str]:
-    return [name for name in (*update.set, *update.unset) if name.startswith(_USER)]
 
 
 def _older(notes: tuple[Note, ...], keep: int) -> tuple[Note, ...]:
@@ -289,7 +279,7 @@ class Strategy(BaseModel):
     Raises UnknownStrategy for a parameter it does not have or that is out of bounds.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
@@ -302,14 +292,13 @@ class Strategy(BaseModel):
     def __init__(self, **params: Any) -> None:
         try:
             super().__init__(**params)
-        except ValidationError as error:
+        except pydantic.ValidationError as error:
             raise errors.UnknownStrategy(_explain(type(self), error)) from None
         try:
             canonical(self.params)
         except TypeError:
-            raise errors.UnknownStrategy(
-                f"strategy {self.name}: a number has more than 64 bits"
-            ) from None
+            why = f"strategy {self.name}: a number has more than 64 bits"
+            raise errors.UnknownStrategy(why) from None
 
     @property
     def params(self) -> JsonObject:
@@ -380,8 +369,8 @@ class Strategy(BaseModel):
         if not self.compacts:
             return None
         target = getattr(self, "summary_tokens", _SUMMARY_TOKENS)
-        takes = self.manner.form != "text"  # one summary stands for all
-        absorbs = outline.summaries if takes else ()
+        # Told otherwise than as text, one summary stands for all.
+        absorbs = outline.summaries if self.manner.form != "text" else ()
         return compaction.pressed(
             outline, over, target=target, most=most, absorbs=absorbs
         )
@@ -504,7 +493,7 @@ def known(given: str, names: Iterable[str]) -> str:
     return f"{said}; did you mean {near[0]}?" if near else said
 
 
-def _explain(kind: type[Strategy], error: ValidationError) -> str:
+def _explain(kind: type[Strategy], error: pydantic.ValidationError) -> str:
     problems = []
     for detail in error.errors(include_url=False):
         where = ".".join(str(part) for part in detail["loc"])
@@ -570,10 +559,9 @@ def write(
     else:
         written = Written("", made_by(limits))
     if limits is not None:
-        told = Abridged(limits)
-        if isinstance(summarizer, Abridged):
-            told = replace(told, tools=summarizer.tools)
-        written = replace(written, abridged=_beside(source, told, written.text))
+        tools = {"tools": summarizer.tools} if isinstance(summarizer, Abridged) else {}
+        beside = _beside(source, Abridged(limits, **tools), written.text)
+        written = replace(written, abridged=beside)
         compaction.check_summary("\n".join((written.abridged, written.text)), source)
     return written
 
@@ -607,9 +595,8 @@ def _beside(source: Source, told: Abridged, text: str) -> str:
     while True:
         most = limits.total_chars
         history = replace(told, limits=limits).summarise(source, target_tokens=most)
-        history_text = history.text
-        if most == 1 or own_words(history_text) <= room:
-            return history_text
+        if most == 1 or own_words(history.text) <= room:
+            return history.text
         limits = limits.model_copy(update={"total_chars": most // 2})
 
 

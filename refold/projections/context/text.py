@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from binascii import Error as NotBase64
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
@@ -12,18 +11,15 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from refold.domain import events
-from refold.domain.canonical import canonical
+from refold.domain.canonical import canonical, shipped
 from refold.domain.envelope import Envelope
 from refold.domain.events import HumanReview, JsonObject
 
 
 def tagged(name: str, text: str, /, **attributes: object) -> str:
     """``text`` between tags; it cannot close them itself.  None is no attribute."""
-    opening = "".join(
-        f' {key}="{_attribute(value)}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
+    given = ((key, value) for key, value in attributes.items() if value is not None)
+    opening = "".join(f' {key}="{_attribute(value)}"' for key, value in given)
     if not text:
         return f"<{name}{opening}/>"
     if "</" in text:
@@ -236,10 +232,8 @@ def entry_of(
             about = {"pass": event.pass_, "confidence": event.confidence}
             return Entry("assistant", "reflection", body, about, (*issues, suggestion))
         case events.Aggregate(results=results):
-            verdicts = tuple(
-                verdict.model_dump(mode="json", exclude_none=True)
-                for verdict in results
-            )
+            dumped = (one.model_dump(mode="json", exclude_none=True) for one in results)
+            verdicts = tuple(dumped)
             body = "\n".join(map(value_text, verdicts))
             return Entry("assistant", "aggregate", body, {}, verdicts)
         case events.Final(text=text, outcome=outcome):
@@ -247,7 +241,7 @@ def entry_of(
         case events.AgentError(is_transport=False) as error:
             code, message, context = error.code, error.message, error.context
             known = value_text(context) if context else ""
-            body = "\n".join(part for part in (message, known) if part)
+            body = "\n".join(filter(None, (message, known)))
             about = {"code": code, "where": error.where}
             return Entry("user", "error", body, about, (code, message, context))
         case HumanReview(decision=str(decision), question=question):
@@ -272,16 +266,11 @@ def questions(envelopes: Iterable[Envelope]) -> dict[int, str]:
 
 def attachment_text(attachment: events.Attachment) -> str:
     """An attachment as text: its own, or what it is and that it is not here."""
-    known = {
-        "kind": attachment.kind,
-        "name": attachment.name,
-        "type": attachment.media_type,
-        "url": attachment.url,
-        "sha256": attachment.sha256,
-    }
-    if attachment.text and attachment.text.strip():
-        return tagged("attachment", attachment.text, **known)
-    return tagged("attachment", "", **known, shown=False)
+    one, about = attachment, {"kind": attachment.kind, "name": attachment.name}
+    about |= {"type": one.media_type, "url": one.url, "sha256": one.sha256}
+    if one.text and one.text.strip():
+        return tagged("attachment", one.text, **about)
+    return tagged("attachment", "", **about, shown=False)
 
 
 def result_text(content: Any) -> str:
@@ -371,7 +360,7 @@ def is_base64(data: object) -> bool:
     """Whether ``data`` is something, in base64."""
     try:
         return isinstance(data, str) and bool(b64decode(data, validate=True))
-    except (NotBase64, ValueError):
+    except ValueError:
         return False
 
 
@@ -409,22 +398,10 @@ Messages = Sequence[Message]
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
-_ROLES: Final = {
-    "user": frozenset({"text", "image", "document", "tool_result"}),
-    "assistant": frozenset({"text", "tool_use", "compaction"}) | _THINKING,
-}
-_FIELDS: Final = {
-    "text": frozenset({"text", "citations"}),
-    "image": frozenset({"source"}),
-    "document": frozenset({"source", "title", "context", "citations"}),
-    "tool_use": frozenset({"id", "name", "input"}),
-    "tool_result": frozenset({"tool_use_id", "content", "is_error"}),
-    "thinking": frozenset({"thinking", "signature"}),
-    "redacted_thinking": frozenset({"data"}),
-    "compaction": frozenset(
-        {"content", "encrypted_content", "signature", "tool_changes"}
-    ),
-}
+# Which blocks a message of each role may have, and which fields a block of each type.
+_ALLOWED: Final = shipped("refold.projections", "data", "messages.toml")
+_ROLES: Final = {role: frozenset(kinds) for role, kinds in _ALLOWED["roles"].items()}
+_FIELDS: Final = {kind: frozenset(some) for kind, some in _ALLOWED["fields"].items()}
 _ALWAYS: Final = frozenset({"type", "cache_control"})
 
 
@@ -531,7 +508,12 @@ def _problems(block: Block) -> Iterator[str]:
         case "text" if not _filled(block.get("text")):
             yield ": text must hold more than white space"
         case "tool_use":
-            yield from _use_problems(block)
+            for field, pattern in (("id", _ID), ("name", _NAME)):
+                value = block.get(field)
+                if not isinstance(value, str) or not pattern.fullmatch(value):
+                    yield f": {field} must match ^{pattern.pattern}$"
+            if not isinstance(block.get("input"), dict):
+                yield ": input must be an object"
         case "tool_result":
             yield from _result_problems(block)
         case "thinking":
@@ -543,15 +525,6 @@ def _problems(block: Block) -> Iterator[str]:
             yield ": redacted thinking needs its data"
         case "image":
             yield from _image_problems(block)
-
-
-def _use_problems(block: Block) -> Iterator[str]:
-    for field, pattern in (("id", _ID), ("name", _NAME)):
-        value = block.get(field)
-        if not isinstance(value, str) or not pattern.fullmatch(value):
-            yield f": {field} must match ^{pattern.pattern}$"
-    if not isinstance(block.get("input"), dict):
-        yield ": input must be an object"
 
 
 def _result_problems(block: Block) -> Iterator[str]:
@@ -592,8 +565,7 @@ def _blocks(index: int, message: Message) -> Iterator[tuple[str, Block]]:
     """The blocks of a message, each with where it is."""
     content = message.get("content")
     blocks = [text_block(content)] if isinstance(content, str) else content
-    found = enumerate(blocks if isinstance(blocks, list) else ())
-    for number, block in found:
+    for number, block in enumerate(blocks if isinstance(blocks, list) else ()):
         if isinstance(block, dict):
             yield f"messages.{index}.content.{number}", block
 

@@ -217,10 +217,6 @@ def _result(thread: Thread, seq: int, key: str) -> tuple[Thread, Place]:
     return thread, Place(kind, call.exchange, call)
 
 
-def _as_it_is(text: str) -> str:
-    return text
-
-
 # The smallest piece that a context may drop, in the order of its events.
 Exchange = tuple[Envelope, ...]
 
@@ -233,7 +229,7 @@ def arrange(envelopes: Iterable[Envelope]) -> tuple[Exchange, ...]:
     thread = Thread()
     members: dict[int, list[Envelope]] = {}
     for envelope in envelopes:
-        thread, placed = place(thread, envelope, _as_it_is)
+        thread, placed = place(thread, envelope, str)
         if placed is not None:
             first = envelope.seq if placed.kind == "late" else placed.exchange
             members.setdefault(first, []).append(envelope)
@@ -409,8 +405,7 @@ class Waiting(NamedTuple):
 
     def asked(self, seq: int, thread: Thread, user: int | None) -> Waiting:
         """Take in a question to a human: it holds the exchange it was asked in."""
-        anchor, spans = seq, joined([(seq, seq)])
-        response = thread.response
+        anchor, spans, response = seq, spans_of([seq]), thread.response
         if response is not None and (user is None or response > user):
             anchor, spans = response, joined((*self.response, *spans))
         elif user is not None:
@@ -435,19 +430,14 @@ class Waiting(NamedTuple):
         self, through: int, decided_at: int
     ) -> tuple[tuple[Spans, ...], Waiting]:
         """What stays raw behind a compaction, and what is left to watch."""
-        kept = tuple(
-            upto(hold.spans, through)
-            for hold in self.holds
-            if hold.first <= through
-            and hold.opened <= decided_at
-            and (hold.closed is None or hold.closed > decided_at)
-        )
         holds = tuple(
             hold
             for hold in self.holds
             if hold.first > through or hold.closed is None or hold.closed > decided_at
         )
-        return kept, self._replace(holds=holds).beyond(through)
+        kept = (o for o in holds if o.first <= through and o.opened <= decided_at)
+        spans = tuple(upto(hold.spans, through) for hold in kept)
+        return spans, self._replace(holds=holds).beyond(through)
 
     def beyond(self, through: int | None) -> Waiting:
         """Without the ties that no later cut can part."""
@@ -484,14 +474,13 @@ def _held(
     """With ``seq`` in the exchange that is open; else it opens as ``spans``, if any."""
     if all(hold.first != exchange or hold.closed is not None for hold in holds):
         return (*holds, Hold(exchange, spans, seq)) if spans else holds
-    return tuple(
-        [
-            Hold(hold.first, behind(hold.spans, seq), hold.opened)
-            if hold.first == exchange and hold.closed is None
-            else hold
-            for hold in holds
-        ]
-    )
+    held = [
+        Hold(hold.first, behind(hold.spans, seq), hold.opened)
+        if hold.first == exchange and hold.closed is None
+        else hold
+        for hold in holds
+    ]
+    return tuple(held)
 
 
 def _tied(

@@ -25,36 +25,12 @@ from refold.projections.context.text import cleared_text, entry_of
 from refold.projections.context.units import Thread, holds, place
 from refold.projections.context.view import Origin, View, ViewSpan
 
-Reason = Literal[
-    "agent",
-    "type",
-    "replaced",
-    "question",
-    "said",
-    "empty",
-    "compacted",
-    "omitted",
-    "cleared",
-    "pins_budget",
-    "window",
-    "later",
-]
-Cause = Literal[
-    "system",
-    "handed_in",
-    "memory",
-    "own_words",
-    "summary",
-    "raw",
-    "open",
-    "newest_input",
-    "no_result",
-    "pinned",
-    "cleared",
-    "shortened",
-    "pins_budget",
-    "window",
-]
+_Never = Literal["type", "replaced", "question", "said", "empty"]
+_NotNow = Literal["agent", "compacted", "omitted", "cleared", "pins_budget", "later"]
+Reason = Literal[_Never, _NotNow, "window"]
+_Raw = Literal["raw", "open", "newest_input", "no_result", "pinned"]
+_Cut = Literal["cleared", "shortened", "pins_budget", "window"]
+Cause = Literal[_Raw, _Cut, "system", "handed_in", "memory", "own_words", "summary"]
 
 
 class Part(NamedTuple):
@@ -107,24 +83,21 @@ def parts_of(
         for span in view.spans
         if span.kind == "system"
     ]
-    for number, origins in enumerate(view.origins, 1):
-        blocks = view.messages[number - 1]["content"]
-        first = 0
+    sent = zip(view.messages, view.origins, strict=False)
+    for number, (message, origins) in enumerate(sent, 1):
+        blocks, first = message["content"], 0
         for span, run in groupby(origins, lambda origin: origin.span):
             own = list(run)
             last = first + len(own)
-            cut = [
-                _is_cleared(block, origin, events)
-                for block, origin in zip(blocks[first:last], own, strict=True)
-            ]
-            cause = _cause(span, own, outline, strategy, cleared=all(cut))
-            seqs = {o.seq for o in own if o.seq is not None and not all(cut)}
+            pairs = zip(blocks[first:last], own, strict=True)
+            cleared = all(_is_cleared(block, origin, events) for block, origin in pairs)
+            cause = _cause(span, own, outline, strategy, cleared=cleared)
+            seqs = {o.seq for o in own if o.seq is not None and not cleared}
             if seqs and span is not None and span.first is not None:
                 seqs.add(span.first)  # a response without a text has no block
             if cause == "memory" and span is not None and span.summary is None:
                 seqs = set(_remembered(span, outline))
-            shown = tuple(sorted(seqs))
-            role = str(view.messages[number - 1]["role"])
+            role, shown = str(message["role"]), tuple(sorted(seqs))
             parts.append(Part(number, role, first, len(own), span, shown, cause))
             first = last
     return tuple(parts)
@@ -249,11 +222,9 @@ def unshown(
     over = tuple(_ends(part) for part in parts if part.cause == "pins_budget")
     sent = outline.reads(strategy.show(outline).raw)
     for seq in (event.seq for event in events if event.seq not in shown):
-        envelope = seen.get(seq)
-        if envelope is None:
+        if (envelope := seen.get(seq)) is None:
             yield Unshown(seq, "agent")
-            continue
-        if seq > outline.through_seq:
+        elif seq > outline.through_seq:
             yield Unshown(seq, "later")
         elif never := _never(envelope):
             yield Unshown(seq, never)

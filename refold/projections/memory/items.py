@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import chain
 from math import sqrt
 from statistics import fmean, median
 from types import MappingProxyType
@@ -271,12 +272,14 @@ def _of_scenario(
                 continue
             key = (kind, canonical(content))
             claim = claims.setdefault(key, _Claim(content))
-            if kind == "path" and not one.taints and _met(one, *seqs[:2]):
+            called = (failure.called for failure in one.failures)
+            met = kind == "path" and any(seqs[0] <= seq <= seqs[1] for seq in called)
+            if met and not one.taints:
                 claim.failed.add(one.session_id)
             if key not in said:
                 said.add(key)
                 into = claim.tainted if one.taints else claim.witnesses
-                into.append((one, tuple(sorted({seq for seq in seqs if seq}))))
+                into.append((one, tuple(sorted({*seqs} - {0}))))
         if not one.taints:
             for tool in {tool for _, _, step in one.walked for tool in step}:
                 callers[tool].append(one)
@@ -285,17 +288,10 @@ def _of_scenario(
     for (kind, _), claim in claims.items():
         item = _item(user_id, kind, scenario, claim, counted, calls)
         if kind == "path":
-            item = replace(
-                item,
-                failed=round(len(claim.failed) / max(1, len(claim.witnesses)), 6),
-                otherwise=rates.without([one for one, _ in claim.witnesses]),
-            )
+            failed = round(len(claim.failed) / max(1, len(claim.witnesses)), 6)
+            otherwise = rates.without([one for one, _ in claim.witnesses])
+            item = replace(item, failed=failed, otherwise=otherwise)
         yield item
-
-
-def _met(shown: Shown, first: int, last: int) -> bool:
-    """Whether a call failed in what was called from ``first`` to ``last``."""
-    return any(first <= one.called <= last for one in shown.failures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,13 +304,9 @@ class _Rates:
     @classmethod
     def of(cls, sessions: Sequence[Shown], counted: Mapping[str, float]) -> _Rates:
         ended = [o for o in sessions if not o.taints and o.success is not None]
-        sums: dict[str, tuple[float, float]] = {}
-        each = {}
-        for one, share in zip(ended, _shares(ended, counted), strict=True):
-            each[one.session_id] = share, share * (one.success or 0.0)
-            whole, good = sums.get(one.scenario, (0.0, 0.0))
-            sums[one.scenario] = whole + share, good + share * (one.success or 0.0)
-        return cls(each, sums)
+        pairs = zip(ended, _shares(ended, counted), strict=True)
+        each = {o.session_id: (share, share * (o.success or 0.0)) for o, share in pairs}
+        return cls(each, _by_scenario(ended, each))
 
     def without(self, some: Sequence[Shown]) -> float | None:
         """How sessions of the same scenarios end that are none of these.
@@ -322,11 +314,7 @@ class _Rates:
         Each scenario counts as it does among these, so that a hard one is held against
         itself; None if most of these have nothing to be held against.
         """
-        mine: dict[str, tuple[float, float]] = {}
-        for one in some:
-            whole, good = mine.get(one.scenario, (0.0, 0.0))
-            share, right = self.counted.get(one.session_id, (0.0, 0.0))
-            mine[one.scenario] = whole + share, good + right
+        mine = _by_scenario(some, self.counted)
         rates, held = 0.0, 0.0
         for name, (whole, good) in mine.items():
             every, right = self.sums.get(name, (0.0, 0.0))
@@ -335,6 +323,17 @@ class _Rates:
                 held += whole
         known = sum(whole for whole, _ in mine.values())
         return round(rates / held, 6) if held and held >= known / 2 else None
+
+
+def _by_scenario(
+    some: Iterable[Shown], counted: Mapping[str, tuple[float, float]]
+) -> dict[str, tuple[float, float]]:
+    sums: dict[str, tuple[float, float]] = {}
+    for one in some:
+        whole, good = sums.get(one.scenario, (0.0, 0.0))
+        share, right = counted.get(one.session_id, (0.0, 0.0))
+        sums[one.scenario] = whole + share, good + right
+    return sums
 
 
 _NOTHING: Final = 1e-9  # what is left of a sum of parts
@@ -404,24 +403,19 @@ def _item(
         created_at=min(one.began_at for one in seen),
         updated_at=max(one.ended_at for one in seen),
         models=tuple(sorted({model for one in seen for model in one.models})),
-        cost={
-            "tokens": median(one.tokens for one in sessions),
-            "milliseconds": median(one.milliseconds for one in sessions),
-        }
-        if sessions
-        else None,
+        cost=_medians(sessions, "tokens", "milliseconds") if sessions else None,
     )
+
+
+def _medians(shown: Sequence[Shown], *names: str) -> dict[str, Any]:
+    return {name: median(getattr(one, name) for one in shown) for name in names}
 
 
 def effort(shown: Iterable[Shown]) -> dict[str, dict[str, float]]:
     """By scenario: medians of tokens, milliseconds and iterations, tainted left out."""
+    names = ("tokens", "milliseconds", "iterations")
     return {
-        scenario: {
-            "sessions": float(len(some)),
-            "tokens": median(one.tokens for one in some),
-            "milliseconds": median(one.milliseconds for one in some),
-            "iterations": median(one.iterations for one in some),
-        }
+        scenario: {"sessions": float(len(some)), **_medians(some, *names)}
         for scenario, some in by_scenario(untainted(shown)).items()
     }
 
@@ -445,20 +439,14 @@ def shared(
     if k < FEWEST:
         raise InvalidConfiguration(f"an item of many users needs {FEWEST} at least")
     found: dict[str, list[Item]] = defaultdict(list)
-    callers: dict[tuple[str, str], int] = defaultdict(int)
+    callers: Counter[tuple[str, str]] = Counter()
     for user_id in sorted(by_user):
         for item in items(by_user[user_id], user_id):
             if item.sessions and item.memory_id not in forgotten.get(user_id, ()):
                 found[item.memory_id].append(item)
-        called = {
-            (scenario, tool)
-            for scenario, some in by_scenario(untainted(by_user[user_id])).items()
-            for one in some
-            for _, _, step in one.walked
-            for tool in step
-        }
-        for scenario, tool in called:
-            callers[scenario, tool] += 1
+        for scenario, some in by_scenario(untainted(by_user[user_id])).items():
+            steps = (step for one in some for _, _, step in one.walked)
+            callers.update((scenario, tool) for tool in set(chain(*steps)))
     kept = [
         _together(some, callers)
         for some in found.values()
@@ -540,17 +528,10 @@ def _lift(name: str, known: Sequence[Shown]) -> Lift:
     ours = [one for one in same if name in one.advised]
     others = [one for one in same if name not in one.advised]
     low, high = _interval(ours, others)
-    return Lift(
-        memory_id=name,
-        shown=len(ours),
-        without=len(others),
-        success=_mean([one.success or 0.0 for one in ours]),
-        otherwise=_mean([one.success or 0.0 for one in others]),
-        low=low,
-        high=high,
-        iterations=_mean([float(one.iterations) for one in ours]),
-        iterations_otherwise=_mean([float(one.iterations) for one in others]),
-    )
+    well, else_ = (_mean([o.success or 0.0 for o in some]) for some in (ours, others))
+    tries, more = (_mean([float(o.iterations) for o in s]) for s in (ours, others))
+    counts = len(ours), len(others)
+    return Lift(name, *counts, well, else_, low, high, tries, more)
 
 
 def _interval(
@@ -562,10 +543,9 @@ def _interval(
     if not ours or not others:
         return None, None
     (p, low, high), (q, below, above) = _rate(ours), _rate(others)
-    return (
-        round(p - q - sqrt((p - low) ** 2 + (above - q) ** 2), 6),
-        round(p - q + sqrt((high - p) ** 2 + (q - below) ** 2), 6),
-    )
+    less = sqrt((p - low) ** 2 + (above - q) ** 2)
+    more = sqrt((high - p) ** 2 + (q - below) ** 2)
+    return round(p - q - less, 6), round(p - q + more, 6)
 
 
 def _rate(some: Sequence[Shown]) -> tuple[float, float, float]:

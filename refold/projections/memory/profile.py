@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from statistics import median
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from refold.domain.canonical import canonical
@@ -112,22 +113,22 @@ class Profile:
 
     def to_json(self) -> JsonObject:
         """All of it, with evidence."""
-        shown: dict[str, Any] = {
-            name: getattr(self, name) for name in self.__slots__ if name != "items"
-        }
+        shown: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         for name in ("common_error_types", "weak_topics", "strong_topics"):
             shown[name] = list(shown[name])
-        mistakes = [(o, timestamp(o.updated_at)) for o in self.recent_mistakes]
         shown["recent_mistakes"] = [
-            {"memory_id": one.memory_id, "timestamp": at, **one.content}
-            for one, at in mistakes
+            {
+                "memory_id": o.memory_id,
+                "timestamp": timestamp(o.updated_at),
+                **o.content,
+            }
+            for o in self.recent_mistakes
         ]
+        areas = self.improvement_areas
         shown["improvement_areas"] = [
-            {"name": name, "because": list(because)}
-            for name, because in self.improvement_areas
+            {"name": n, "because": [*why]} for n, why in areas
         ]
-        shown["items"] = [one.to_json() for one in self.items]
-        return shown
+        return {**shown, "items": [one.to_json() for one in self.items]}
 
 
 def profile(
@@ -157,9 +158,8 @@ def profile(
     sessions = [last[name] for name in sorted(last) if last[name].tallies]
     called = names(sessions, taxonomy)
     gone = _gone(called, frozenset(forgotten))
-    hidden = frozenset(
-        e for e in called.errors.values() if id_of("error", {"error": e}) in gone
-    )
+    errors_now = called.errors.values()
+    hidden = frozenset(e for e in errors_now if id_of("error", {"error": e}) in gone)
     sessions = [named(one, called, without=hidden) for one in sessions]
     found = [
         *errors(user_id, sessions, taxonomy),
@@ -178,9 +178,9 @@ def _seen(one: Judged) -> tuple[int, bytes]:
 
 def _rank(one: Item) -> tuple[Any, ...]:
     newest = -one.updated_at if one.kind == "mistake" else 0
-    weight = one.content.get("weight", 0)
+    weight: Any = one.content.get("weight", 0)
     place = _ORDER.index(one.kind)
-    return place, newest, -weight, -one.confidence, one.memory_id  # type: ignore[operator]  # a number
+    return place, newest, -weight, -one.confidence, one.memory_id
 
 
 def _profile(
@@ -276,10 +276,9 @@ def _gone(called: Names, forgotten: frozenset[str]) -> frozenset[str]:
     """
     if not forgotten:
         return forgotten
-    same: list[tuple[Declarative, JsonObject, JsonObject]] = [
-        ("error", {"error": label}, {"error": head})
-        for label, head in called.errors.items()
-    ]
+    same: list[tuple[Declarative, JsonObject, JsonObject]] = []
+    for label, head in called.errors.items():
+        same.append(("error", {"error": label}, {"error": head}))
     labels: dict[str, list[str]] = defaultdict(list)
     for label, head in called.subjects.items():
         labels[head].append(label)
@@ -289,10 +288,8 @@ def _gone(called: Names, forgotten: frozenset[str]) -> frozenset[str]:
             for which in ("weak", "strong"):
                 now = _about_topic(subject, head, which)
                 same.append(("topic", _about_topic(other, label, which), now))
-    found = {
-        id_of(kind, now) for kind, was, now in same if id_of(kind, was) in forgotten
-    }
-    return forgotten | found
+    gone = (one for one in same if id_of(*one[:2]) in forgotten)
+    return forgotten.union(id_of(kind, now) for kind, _, now in gone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +346,7 @@ def item(
     tainted: how many others show it too, and must not speak.
     """
     shows = in_time(shows)
+    latest = shows[-EVIDENCE:]
     sure = lower_bound(claim.rate * claim.samples, claim.samples)
     against = lower_bound((1 - claim.rate) * claim.samples, claim.samples)
     return Item(
@@ -362,10 +360,7 @@ def item(
         success=None,
         confidence=round(sure, 6),
         against=round(against, 6),
-        evidence=tuple(
-            Evidence(one.judged.session_id, newest(one.seqs))
-            for one in shows[-EVIDENCE:]
-        ),
+        evidence=tuple(Evidence(o.judged.session_id, newest(o.seqs)) for o in latest),
         created_at=min(one.first_at for one in shows),
         updated_at=shows[-1].last_at,
         models=tuple(sorted({model for one in shows for model in one.judged.models})),
@@ -395,11 +390,9 @@ def in_time(shows: Iterable[Witness]) -> list[Witness]:
 
 def numbers(**told: float) -> JsonObject:
     """Numbers of an item, short enough to be read and to be the same anywhere."""
-    rounded: dict[str, Any] = {
-        name: round(value, 4) if isinstance(value, float) else value
-        for name, value in told.items()
+    return {
+        name: round(n, 4) if isinstance(n, float) else n for name, n in told.items()
     }
-    return rounded
 
 
 def weights(counts: Sequence[int]) -> list[float]:
@@ -412,20 +405,8 @@ def weights(counts: Sequence[int]) -> list[float]:
         return [1.0]
     ordered = sorted(counts)
     places = {count: place for place, count in enumerate(ordered)}
-    return [
-        min(float(count), _OTHERS * _median_without(ordered, places[count]))
-        for count in counts
-    ]
-
-
-def _median_without(ordered: Sequence[int], place: int) -> float:
-    """The median of all but the one at ``place``."""
-
-    def rest(index: int) -> int:
-        return ordered[index if index < place else index + 1]
-
-    left = len(ordered) - 1
-    return (rest((left - 1) // 2) + rest(left // 2)) / 2
+    rest = {n: median(ordered[:at] + ordered[at + 1 :]) for n, at in places.items()}
+    return [float(min(count, _OTHERS * rest[count])) for count in counts]
 
 
 def mean(values: Sequence[float], weighed: Sequence[float]) -> float:
@@ -585,10 +566,8 @@ def progress(user_id: str, judgeds: Sequence[Judged]) -> Iterator[Item]:
     for subject, some, tainted in witnesses(judgeds, _subjects_of):
         last = max(one.last_at for one in some)
         capped = weights([one.verdicts for one in some])
-        weighed = [
-            weight * 0.5 ** ((last - one.last_at) / HALF_LIFE)
-            for weight, one in zip(capped, some, strict=True)
-        ]
+        ages = ((last - one.last_at) / HALF_LIFE for one in some)
+        weighed = [w * 0.5**age for w, age in zip(capped, ages, strict=True)]
         level = mean([one.rate for one in some], weighed)
         told = numbers(level=level, verdicts=sum(one.verdicts for one in some))
         samples = effective(weighed)

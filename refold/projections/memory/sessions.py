@@ -50,9 +50,8 @@ def by_words(scenarios: Mapping[str, tuple[str, ...]]) -> Classifier:
     }
 
     def classify(envelope: Envelope) -> str | None:
-        if not isinstance(envelope.payload, events.UserInput):
-            return None
-        text = envelope.payload.text.lower()
+        said = envelope.payload
+        text = said.text.lower() if isinstance(said, events.UserInput) else ""
         named = (n for n, words in lowered.items() if any(w in text for w in words))
         return next(named, None)
 
@@ -158,20 +157,16 @@ def said_failed(content: JsonValue) -> tuple[str, str]:
 
     Both are empty if nothing at its beginning says so.
     """
-    match = _FAILED.match(_beginning(content))
-    if match is None:
+    if (match := _FAILED.match(_beginning(content))) is None:
         return "", ""
     rest = content[match.end() :].lstrip() if isinstance(content, str) else ""
     return " ".join(match[0].split()), rest
 
 
 def _beginning(content: JsonValue) -> str:
-    if isinstance(content, str):
-        return content[:_LOOKED_AT]
-    if isinstance(content, list) and content and isinstance(content[0], dict):
-        first = content[0].get("text")
-        if isinstance(first, str):
-            return first[:_LOOKED_AT]
+    match content:
+        case str(text) | [{"text": str(text)}, *_]:
+            return text[:_LOOKED_AT]
     return orjson.dumps(content)[:_LOOKED_AT].decode(errors="replace")
 
 
@@ -307,8 +302,7 @@ class Watch:
                 correct = sum(one.verdict == "correct" for one in results)
                 self._said["agent"] = (correct / len(results), envelope.seq)
             case events.Final(reward=float(reward)) if isfinite(reward):
-                reward = min(1.0, max(0.0, reward))
-                self._said["environment"] = (reward, envelope.seq)
+                self._said["environment"] = (min(1.0, max(0.0, reward)), envelope.seq)
             case events.Final(outcome=outcome) if outcome in _OUTCOMES:
                 self._said["environment"] = (_OUTCOMES[outcome], envelope.seq)
             case events.HumanReview(decision=str(decision)) if decision in _DECISIONS:
@@ -361,14 +355,10 @@ class Watch:
     def _name_failures(self, codes: Sequence[str]) -> None:
         """Why those failed that nothing gave a reason for, as the reflection says."""
         since, self._reflected = self._reflected, self._upto
-        if codes:
-            for some in (self._unfixed, self._fixed):
-                some[:] = [
-                    one._replace(reason=codes[0])
-                    if one.reason == OTHER and one.seq > since
-                    else one
-                    for one in some
-                ]
+        for some in (self._unfixed, self._fixed) if codes else ():
+            for index, one in enumerate(some):
+                if one.reason == OTHER and one.seq > since:
+                    some[index] = one._replace(reason=codes[0])
 
     def _result(
         self, seq: int, result: events.ToolResult, codes: Sequence[str]
@@ -381,10 +371,8 @@ class Watch:
         # What this agent calls from here on it calls with this result at hand.
         self._groups[agent] = seq
         self._milliseconds += result.duration_ms or 0.0
-        reason = reason_of(result)
-        if reason is not None:
-            if reason == OTHER and codes:
-                reason = codes[0]
+        if (reason := reason_of(result)) is not None:
+            reason = codes[0] if reason == OTHER and codes else reason
             self._unfixed.append(Failure(tool, reason, seq, called=called))
             return
         # Only a call that was made after the failure was seen can be what helped.
@@ -481,12 +469,9 @@ def may_trigger(event: events.Event, meta: Meta) -> bool:
         case events.Aggregate(results=results):
             wrong = any(one.verdict == "incorrect" for one in results)
             return wrong or bool(meta.warnings)
-        case (
-            events.Reflection()
-            | events.AgentError()
-            | events.Final()
-            | events.HumanReview(decision=str())
-        ):
+        case events.Reflection() | events.AgentError() | events.Final():
+            return True
+        case events.HumanReview(decision=decision) if decision is not None:
             return True
         case events.StateUpdate(set=keys) if keys.get("warnings"):
             return True

@@ -62,17 +62,10 @@ class Tally(NamedTuple):
     def of(cls, where: Mistake, verdict: Verdict) -> Tally:
         """That of a single verdict."""
         wrong = verdict.verdict == "incorrect" and where.error
-        return cls(
-            where.subject,
-            where.topic,
-            verdicts=1,
-            missed=int(verdict.verdict != "correct"),
-            credit=credit_of(verdict),
-            errors=((where.error, 1, (where.seq,)),) if wrong else (),
-            seqs=(where.seq,),
-            first_at=where.at,
-            last_at=where.at,
-        )
+        missed, seqs = int(verdict.verdict != "correct"), (where.seq,)
+        errors = ((where.error, 1, seqs),) if wrong else ()
+        numbers = (1, missed, credit_of(verdict), errors, seqs)
+        return cls(where.subject, where.topic, *numbers, where.at, where.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +85,9 @@ class Judged:
 
     def dump(self) -> JsonObject:
         """All of it as JSON."""
-        found: dict[str, Any] = {
-            name: list(getattr(self, name)) for name in self.__slots__[2:]
-        }
-        for name in ("tallies", "mistakes"):
-            found[name] = list(map(list, found[name]))
+        names = ("tallies", "mistakes", "models", "taints")
+        found: dict[str, Any] = {name: list(getattr(self, name)) for name in names}
+        found |= {name: list(map(list, found[name])) for name in names[:2]}
         return {"session_id": self.session_id, "upto_seq": self.upto_seq, **found}
 
     @classmethod
@@ -246,15 +237,12 @@ def names(judgeds: Iterable[Judged], taxonomy: Taxonomy) -> Names:
             errors[error] += count * counts
     known = {error: taxonomy.error_of(error) for error in errors}
     new = ((e, n) for e, n in errors.items() if known[e] not in taxonomy.category)
-    return Names(
-        subjects,
-        {
-            (subject, topic): head
-            for subject, found in topics.items()
-            for topic, head in _merged(found.items()).items()
-        },
-        {**known, **_merged(new)},
-    )
+    merged_topics = {
+        (subject, topic): head
+        for subject, found in topics.items()
+        for topic, head in _merged(found.items()).items()
+    }
+    return Names(subjects, merged_topics, {**known, **_merged(new)})
 
 
 def _merged(samples: Iterable[tuple[str, int]]) -> dict[str, str]:

@@ -115,8 +115,8 @@ def _squeezed(value: Any, room: int, items: int, depth: int) -> Any:
     if not depth:
         return _TOO_DEEP
     if isinstance(value, list):
-        made = _entries([("", one) for one in value], room, items, depth)
-        return [one for _, one in made]
+        named = [("", one) for one in value]
+        return [one for _, one in _entries(named, room, items, depth)]
     return dict(_entries(list(value.items()), room, items, depth))
 
 
@@ -147,10 +147,8 @@ def deeper(value: Any, most: int) -> bool:
     """Whether lists and objects are nested more than ``most`` deep."""
     if not isinstance(value, dict | list):
         return False
-    if not most:
-        return True
     inner = value.values() if isinstance(value, dict) else value
-    return any(deeper(one, most - 1) for one in inner)
+    return not most or any(deeper(one, most - 1) for one in inner)
 
 
 def _size(value: Any) -> int:
@@ -394,9 +392,8 @@ def _chosen(
     wanted = {*due.seqs, due.turn_seq}
     head = _head(source, ()).model_copy(update={"left_out": 0})
     room = most - _size(head.to_json()) - 200
-    grouped = units(shown, pairs)
     for must in (True, False):
-        for unit in reversed(grouped):
+        for unit in reversed(units(shown, pairs)):
             if must is not bool(wanted.intersection(unit)):
                 continue
             size = sum(sizes[seq] + 1 for seq in unit)
@@ -411,7 +408,7 @@ def _chosen(
 
 def _entry(envelope: Envelope, pairs: Pairs, fit: Fit, due: Due) -> Entry:
     risky = due.figures.get("issues")
-    named = risky if isinstance(risky, list) else []
+    named, warnings = risky if isinstance(risky, list) else [], envelope.meta.warnings
     return Entry(
         seq=envelope.seq,
         ts=timestamp(envelope.at),
@@ -420,9 +417,7 @@ def _entry(envelope: Envelope, pairs: Pairs, fit: Fit, due: Due) -> Entry:
         hash=envelope.hash,
         agent=envelope.agent and cut(envelope.agent, 200),
         warnings=tuple(
-            warning
-            for warning in envelope.meta.warnings[:10]
-            if len(warning.code) + len(warning.detail or "") <= 300
+            o for o in warnings[:10] if len(o.code + (o.detail or "")) <= 300
         ),
     )
 
@@ -431,6 +426,7 @@ def _head(
     source: Source, entries: Sequence[Entry], refused: str | None = None
 ) -> Bundle:
     due, stream = source.due, source.events[0]
+    whose = {"user_id": stream.user_id, "session_id": stream.session_id}
     kept = sum(entry.seq >= due.turn_seq for entry in entries)
     # What the model was sent, by digests: what it was is in the log.
     found: dict[str, Any] = {}
@@ -450,13 +446,7 @@ def _head(
         rules=source.rules.digest(),
         rule=due.rule.says(),
         figures=due.figures,
-        where=Where(
-            user_id=stream.user_id,
-            session_id=stream.session_id,
-            first_seq=due.first_seq,
-            at_seq=due.at_seq,
-            seqs=due.seqs,
-        ),
+        where=Where(**whose, first_seq=due.first_seq, at_seq=due.at_seq, seqs=due.seqs),
         events=tuple(entries),
         left_out=due.at_seq - due.turn_seq + 1 - kept,
         refused=refused,
@@ -479,9 +469,8 @@ def read_bundle(data: str | bytes) -> Bundle:
         if isinstance(found, dict) and isinstance(found.get(key), dict):
             found = found[key]
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise InvalidEvent(
-            f"there is no review bundle in it: one says its format, {FORMAT}"
-        )
+        none = "there is no review bundle in it"
+        raise InvalidEvent(f"{none}: one says its format, {FORMAT}")
     try:
         return Bundle.model_validate_json(orjson.dumps(found))
     except ValidationError as error:

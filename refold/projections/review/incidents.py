@@ -161,8 +161,8 @@ class Incident:
         if self.human or self.step != "human":
             return None
         self.human, seqs = True, tuple(sorted({*self.seqs, seq}))
-        figures = self.found.figures
-        return Due(self.rule, self.first_seq, seq, self.turn_seq, figures, seqs)
+        at = (self.first_seq, seq, self.turn_seq)
+        return Due(self.rule, *at, self.found.figures, seqs)
 
     def recovery(self) -> Recovery | None:
         """What the agent is to do next; None if nothing."""
@@ -170,8 +170,7 @@ class Incident:
         if step == "wait" or step == "human":
             return None
         number = _used_up(self.rule.steps, self.happened)[0] + 1
-        figures = self.found.figures
-        return Recovery(step, self.rule.name, self.first_seq, figures, number)
+        return Recovery(step, *self.name, self.found.figures, number)
 
     @property
     def step(self) -> Next:
@@ -185,32 +184,18 @@ class Incident:
 
     def dump(self) -> dict[str, Any]:
         """All of it as JSON."""
-        return {
-            "rule": self.rule.name,
-            "turn": self.turn_seq,
-            "subject": self.found.subject,
-            "figures": self.found.figures,
-            "found": list(self.found.seqs),
-            "first": self.first_seq,
-            "happened": list(self.happened),
-            "seqs": sorted(self.seqs),
-            "over": self.over,
-            "human": self.human,
-        }
+        subject, figures, found = self.found
+        said = {"subject": subject, "figures": figures, "found": list(found)}
+        where = {"rule": self.rule.name, "turn": self.turn_seq, "first": self.first_seq}
+        done = {"happened": list(self.happened), "seqs": sorted(self.seqs)}
+        return {**where, **said, **done, "over": self.over, "human": self.human}
 
     @classmethod
     def load(cls, rule: Rule, kept: Mapping[str, Any]) -> Incident:
         """What ``dump`` wrote."""
-        return cls(
-            rule,
-            kept["turn"],
-            Found(kept["subject"], kept["figures"], tuple(kept["found"])),
-            kept["first"],
-            kept["happened"],
-            set(kept["seqs"]),
-            kept["over"],
-            kept["human"],
-        )
+        found = Found(kept["subject"], kept["figures"], tuple(kept["found"]))
+        rest = (kept["first"], kept["happened"], set(kept["seqs"]))
+        return cls(rule, kept["turn"], found, *rest, kept["over"], kept["human"])
 
 
 @dataclass(slots=True)
@@ -324,17 +309,13 @@ class Watch:
             rejected=kept["rejected"],
             calls={name: (seq, tool) for name, (seq, tool) in kept["calls"].items()},
         )
-        return cls(
-            rules,
-            counts,
-            {(one.rule.name, one.found.subject): one for one in live},
-            [
-                Due(named[name], first, at, turn, figures, tuple(seqs))
-                for name, first, at, turn, figures, seqs in kept["due"]
-            ],
-            {(name, first): seq for name, first, seq in kept["asked"]},
-            kept["turn"],
-        )
+        by_subject = {(one.rule.name, one.found.subject): one for one in live}
+        due = [
+            Due(named[name], first, at, turn, figures, tuple(seqs))
+            for name, first, at, turn, figures, seqs in kept["due"]
+        ]
+        asked = {(name, first): seq for name, first, seq in kept["asked"]}
+        return cls(rules, counts, by_subject, due, asked, kept["turn"])
 
 
 class Decided(NamedTuple):
@@ -384,9 +365,7 @@ def reviews_of(events: Iterable[Envelope], *, closed: bool = False) -> list[Revi
         match envelope.payload:
             case log.HumanReview(decision=None) as asked:
                 found[envelope.seq] = Review(
-                    user_id=envelope.user_id,
-                    session_id=envelope.session_id,
-                    seq=envelope.seq,
+                    *(envelope.user_id, envelope.session_id, envelope.seq),
                     at=timestamp(envelope.at),
                     trigger=asked.trigger,
                     severity=asked.severity,
@@ -395,18 +374,13 @@ def reviews_of(events: Iterable[Envelope], *, closed: bool = False) -> list[Revi
                     decided=None,
                     closed=closed,
                 )
-            case log.HumanReview(refers_to=int(seq)) as said if seq in found:
-                if found[seq].decided is not None:
-                    continue
-                note = (envelope.meta.__pydantic_extra__ or {}).get(NOTE)
-                decided = Decided(
-                    seq=envelope.seq,
-                    decision=said.decision or "",
-                    by=said.decided_by,
-                    note=note if isinstance(note, str) else "",
-                    at=timestamp(envelope.at),
-                )
-                found[seq] = found[seq]._replace(decided=decided)
+            case log.HumanReview(refers_to=int(seq)) as one if seq in found:
+                if found[seq].decided is None:
+                    note = (envelope.meta.model_extra or {}).get(NOTE)
+                    note = note if isinstance(note, str) else ""
+                    at, by = timestamp(envelope.at), one.decided_by
+                    decided = Decided(envelope.seq, one.decision or "", by, note, at)
+                    found[seq] = found[seq]._replace(decided=decided)
     return list(found.values())
 
 

@@ -77,17 +77,12 @@ class HistorySummary(Pinning):
     node_template: str = ""
 
     @model_validator(mode="after")
-    def _shows_the_summary(self) -> HistorySummary:
+    def _fits(self) -> HistorySummary:
         if self.node_template and "{summary}" not in self.node_template:
             raise ValueError("node_template must contain {summary}")
-        return self
-
-    @model_validator(mode="after")
-    def _cache_has_time(self) -> HistorySummary:
         if self.buffer_time_before_cache_expiration_ms > self.cache_ttl_ms:
-            raise ValueError(
-                "buffer_time_before_cache_expiration_ms is over cache_ttl_ms"
-            )
+            buffer = "buffer_time_before_cache_expiration_ms"
+            raise ValueError(f"{buffer} is over cache_ttl_ms")
         return self
 
     @cached_property
@@ -174,15 +169,13 @@ class HistorySummary(Pinning):
 
     def _wish(self, outline: Outline) -> int:
         """How many of the oldest units are not the tail."""
-        total = count = 0
-        parts = list(exchanges(outline.units))
-        for index in range(len(parts) - 1, -1, -1):
-            size = sum(unit.chars for unit in parts[index])
-            fits = total + size < self.history_tail_size_chars_to_exclude
+        total, wish = 0, len(outline.units)
+        for count, part in enumerate(reversed([*exchanges(outline.units)])):
+            total += sum(unit.chars for unit in part)
+            fits = total < self.history_tail_size_chars_to_exclude
             if not fits and count >= self.min_tail_exchanges:
-                return sum(map(len, parts[: index + 1]))
-            # Once one is refused all older ones are, so what was walked is the tail.
-            total, count = total + size, count + 1
+                return wish
+            wish -= len(part)
         return 0
 
 
@@ -260,9 +253,8 @@ def from_params(given: str | Mapping[str, Any]) -> HistorySummary | None:
         try:
             params["summary_version"] = int(str(version))
         except ValueError:
-            raise UnknownStrategy(
-                "history_summary_min_version must be a whole number"
-            ) from None
+            why = "history_summary_min_version must be a whole number"
+            raise UnknownStrategy(why) from None
         if "memories_params" in flags:
             given = _object(flags["memories_params"])
             # An empty prompt is none there.
@@ -270,8 +262,9 @@ def from_params(given: str | Mapping[str, Any]) -> HistorySummary | None:
     params = {_NODES.get(name, name): value for name, value in params.items()}
     abridged = _object(params.pop("abridged_history_params", {}))
     if abridged:
-        named = {_RENAMED.get(name, name): value for name, value in abridged.items()}
-        params["abridged"] = named
+        params["abridged"] = {
+            _RENAMED.get(name, name): n for name, n in abridged.items()
+        }
     return HistorySummary(**params)
 
 
@@ -281,9 +274,8 @@ def _object(given: object) -> Mapping[str, Any]:
             given = json.loads(given)
         except json.JSONDecodeError as error:
             place = f"line {error.lineno}, column {error.colno}"
-            raise UnknownStrategy(
-                f"history_summary_params: no JSON at {place}"
-            ) from None
+            why = f"history_summary_params: no JSON at {place}"
+            raise UnknownStrategy(why) from None
     if not isinstance(given, Mapping):
         raise UnknownStrategy("history_summary_params must be a JSON object")
     return given

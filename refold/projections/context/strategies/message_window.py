@@ -76,12 +76,8 @@ class MessageWindow(Pinning):
     def waits_for(self, outline: Outline) -> str:
         """How many messages are before the tail, and how many are a batch."""
         delta, least = max(0, self._delta(outline)), self._least
-        return distance(
-            self.name,
-            f"{counted(delta, 'message')} before the last {self.tail_keep_size:,}",
-            f"{least:,}",
-            is_there=delta >= least,
-        )
+        now = f"{counted(delta, 'message')} before the last {self.tail_keep_size:,}"
+        return distance(self.name, now, f"{least:,}", is_there=delta >= least)
 
     @property
     def _least(self) -> int:
@@ -108,8 +104,7 @@ class MessageWindow(Pinning):
         return everything(outline)
 
     def _delta(self, outline: Outline) -> int:
-        end = outline.messages - self.tail_keep_size
-        return end - outline.compacted_messages
+        return outline.messages - self.tail_keep_size - outline.compacted_messages
 
     def _since(self, outline: Outline) -> int | None:
         at = outline.compacted_at

@@ -51,12 +51,8 @@ class RecursiveSummary(Pinning):
     def waits_for(self, outline: Outline) -> str:
         """How many exchanges are before the last ones, and how many are a batch."""
         older = max(0, len(outline.units) - self.keep_last)
-        return distance(
-            self.name,
-            f"{counted(older, 'exchange')} before the last {self.keep_last:,}",
-            f"{self.every:,}",
-            is_there=older >= self.every,
-        )
+        now = f"{counted(older, 'exchange')} before the last {self.keep_last:,}"
+        return distance(self.name, now, f"{self.every:,}", is_there=older >= self.every)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """Folds, as long as summaries of one level stand side by side."""

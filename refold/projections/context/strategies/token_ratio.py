@@ -78,23 +78,17 @@ class TokenRatio(Pinning, Weighed):
         """How full the window is, and what is too full."""
         if not self.enabled:
             return f"{self.name} is switched off: enabled is false"
-        limit, tokens = (
-            self.window * self.trigger_threshold,
-            self.weighed(outline.tokens),
-        )
+        limit = self.window * self.trigger_threshold
+        tokens = self.weighed(outline.tokens)
+        now, due = counted(tokens, "token"), tokens >= limit
         return distance(
-            self.name,
-            counted(tokens, "token"),
-            f"{limit:,.0f} of {self.window:,}",
-            is_there=tokens >= limit,
+            self.name, now, f"{limit:,.0f} of {self.window:,}", is_there=due
         )
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """All before the newest turns, if the window is full to the threshold."""
-        limit, tokens = (
-            self.window * self.trigger_threshold,
-            self.weighed(outline.tokens),
-        )
+        limit = self.window * self.trigger_threshold
+        tokens = self.weighed(outline.tokens)
         if not self.enabled or tokens < limit or held_back(outline, now):
             return None
         units, recent = outline.units, self.keep_recent_turns

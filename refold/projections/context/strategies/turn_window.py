@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar, Final
@@ -65,12 +66,8 @@ class TurnWindow(Pinning):
     def waits_for(self, outline: Outline) -> str:
         """How many complete turns are raw, and how many are a batch."""
         raw, limit = self._raw(outline), self.full_turns + self.cached_turns
-        return distance(
-            self.name,
-            counted(raw, "complete turn"),
-            f"{limit:,}",
-            is_there=raw >= limit,
-        )
+        now, due = counted(raw, "complete turn"), raw >= limit
+        return distance(self.name, now, f"{limit:,}", is_there=due)
 
     def _raw(self, outline: Outline) -> int:
         return outline.complete_turns - outline.compacted_turns
@@ -122,10 +119,7 @@ def from_settings(
 
 
 def _number(variable: str, text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise UnknownStrategy(f"{variable} must be a whole number of at least 1")
-    return value
+    with suppress(ValueError):
+        if (value := int(text)) >= 1:
+            return value
+    raise UnknownStrategy(f"{variable} must be a whole number of at least 1")
