@@ -85,9 +85,7 @@ def moments(events: Sequence[Envelope]) -> list[Moment]:
     return [one._replace(files=next(files), failed=next(failed)) for one in made]
 
 
-def _known(
-    found: Iterable[tuple[int, Any]], upto: list[int]
-) -> Iterator[frozenset[Any]]:
+def _known(found: Iterable[tuple[int, Any]], upto: list[int]) -> Iterator[Any]:
     """What had been found before each of these seqs."""
     left, known = deque(found), frozenset[Any]()
     for seq in upto:
@@ -205,9 +203,8 @@ class Requests:
 
     def __post_init__(self) -> None:
         self._seqs = [event.seq for event in self.events]
-        self._results = [
-            e for e in self.events if isinstance(e.payload, log.ToolResult)
-        ]
+        events = self.events
+        self._results = [e for e in events if isinstance(e.payload, log.ToolResult)]
 
     def next(self, outline: Outline, summaries: Sequence[Envelope]) -> Rendered:
         """The request for ``outline``, which is the one of before or has read more."""
@@ -230,9 +227,8 @@ class Requests:
 
     def within(self, spans: Spans) -> list[Envelope]:
         """The events of ``spans``, found without looking at the others."""
-        ends = (
-            (bisect_left(self._seqs, a), bisect_right(self._seqs, b)) for a, b in spans
-        )
+        seqs = self._seqs
+        ends = ((bisect_left(seqs, a), bisect_right(seqs, b)) for a, b in spans)
         return [event for first, end in ends for event in self.events[first:end]]
 
     def _grown(self, outline: Outline, shown: Shown) -> Rendered | None:
@@ -422,15 +418,13 @@ class Walk:
             if judged:
                 self._check(clock)
             if moment:
-                yield Step(
-                    moment, clock, self._requests.next(self._outline, self.derived)
-                )
+                sent = self._requests.next(self._outline, self.derived)
+                yield Step(moment, clock, sent)
                 self._sent += 1
             self._wait(clock, event.ts, judged=clock if judged else None)
             self._outline = self.strategy.fold(self._outline, event)
-            answered = (
-                isinstance(event.payload, log.AgentResponse) and self._outline.idle
-            )
+            idle = self._outline.idle
+            answered = idle and isinstance(event.payload, log.AgentResponse)
             newest, ended = event, answered or isinstance(event.payload, log.Final)
 
     def view(self, extras: Extras) -> View:
@@ -712,9 +706,7 @@ class Prompt:
     def move(self, elements: list[Element]) -> int:
         """Show these elements now; returns how many of those before they begin with."""
         pairs = zip(self.elements, elements, strict=False)
-        alike = takewhile(
-            lambda pair: pair[0] is pair[1] or pair[0].key == pair[1].key, pairs
-        )
+        alike = takewhile(lambda p: p[0] is p[1] or p[0].key == p[1].key, pairs)
         same = sum(1 for _ in alike)
         for gone in self.elements[same:]:
             self.names.subtract(gone.names)

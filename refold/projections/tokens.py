@@ -22,7 +22,7 @@ from refold.domain.errors import UnknownModel
 from refold.domain.events import AgentResponse, JsonObject, Request, UserInput
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate_text
 from refold.projections.context.view import View
-from refold.projections.models import DEFAULT_TOKENIZER, model_info
+from refold.projections.models import DEFAULT_TOKENIZER, Usage, model_info
 
 # An image costs by its size in pixels, a page of a document by what is on it; neither
 # is known without decoding it.
@@ -155,9 +155,8 @@ class Weights:
     def tokens(self, features: Features) -> float:
         """What a text of these features costs; more text never costs less."""
         each = zip(self.values, self.start, features[:-1], strict=False)
-        return features.frame + sum(
-            max(value, _LEAST * start) * count for value, start, count in each
-        )
+        own = sum(max(value, _LEAST * start) * count for value, start, count in each)
+        return features.frame + own
 
     def learned(self, features: Features, tokens: int) -> Weights:
         """The weights after a request that cost ``tokens``, which is above 0."""
@@ -201,11 +200,6 @@ def _dot(left: Sequence[float], right: Sequence[float]) -> float:
 
 
 Messages: TypeAlias = Sequence[Mapping[str, Any]]
-# Of the Messages API, of OpenAI (where cached ones are among them), of Inspect AI.
-_INPUT: Final = (
-    *("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
-    *("prompt_tokens", "input_tokens_cache_write", "input_tokens_cache_read"),
-)
 
 
 class TokenCounter(Protocol):
@@ -250,9 +244,8 @@ class Calibrated:
     ) -> int:
         """See TokenCounter.  A model that is not known is counted as the newest."""
         weights = self.weights(model)
-        return ceil(
-            weights.tokens(of_request(messages, system, tools)) + weights.beside
-        )
+        own = weights.tokens(of_request(messages, system, tools))
+        return ceil(own + weights.beside)
 
     def learn(self, observations: Iterable[Observation]) -> Calibrated:
         """A counter that knows these requests too."""
@@ -353,7 +346,6 @@ def input_tokens(usage: JsonObject | None) -> int:
     0 if it does not say, and for a response of several prompts (``iterations``).
     """
     iterations = (usage or {}).get("iterations")
-    if not usage or (isinstance(iterations, list) and len(iterations) > 1):
-        return 0
-    counts = (usage.get(name) for name in _INPUT)
-    return sum(count for count in counts if isinstance(count, int))
+    several = isinstance(iterations, list) and len(iterations) > 1
+    told = None if several else Usage.of(usage)
+    return told.input + told.written + told.read if told else 0

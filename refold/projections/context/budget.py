@@ -213,9 +213,7 @@ class Extras:
         found = {name: getattr(self, name) for name in SECTIONS}
         if self.layers is not None:
             found["layers"] = self.layers.refs
-        given = (
-            (name, value) for name, value in found.items() if value not in (None, ())
-        )
+        given = ((name, v) for name, v in found.items() if v not in (None, ()))
         try:
             return {name: canonical(value).decode() for name, value in given}
         except TypeError:

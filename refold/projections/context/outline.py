@@ -389,9 +389,8 @@ class OutlineBuilder:
         """
         seq = envelope.seq
         if self.events and seq <= self.through_seq:
-            raise ValueError(
-                f"seq {seq} was folded: the outline is at {self.through_seq}"
-            )
+            at = self.through_seq
+            raise ValueError(f"seq {seq} was folded: the outline is at {at}")
         known, self._next = self._next, None
         if known is not None and known[0] is envelope:
             _, self.thread, placed = known
@@ -415,7 +414,14 @@ class OutlineBuilder:
             self.turn_first = envelope.seq
         if placed.kind == "user":
             self._open_turn(envelope.seq, self.turn_first)
-        self._progress(envelope, placed)
+        # The turn is complete with a response without calls, or a final.
+        if isinstance(payload := envelope.payload, events.AgentResponse):
+            self.done = self.done or self.idle
+            self.idle = payload.stop_reason != "tool_use"
+        elif placed.kind == "call":
+            own = placed.exchange == envelope.seq
+            self.done = self.done or (self.idle and own)
+            self.idle = False
         self.turn_tokens += tokens
         self.raw_tokens += tokens
 
@@ -427,17 +433,6 @@ class OutlineBuilder:
         self.turn_count += 1
         self.user_seq = seq
         self.done = self.idle = False
-
-    def _progress(self, envelope: Envelope, placed: Place) -> None:
-        """Follow whether the turn is complete: a response without calls, or a final."""
-        payload = envelope.payload
-        if isinstance(payload, events.AgentResponse):
-            self.done = self.done or self.idle
-            self.idle = payload.stop_reason != "tool_use"
-        elif placed.kind == "call":
-            own = placed.exchange == envelope.seq
-            self.done = self.done or (self.idle and own)
-            self.idle = False
 
     def _join(self, envelope: Envelope, placed: Place) -> None:
         new, units = unit_of(envelope, placed), self.units
@@ -548,7 +543,11 @@ def compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
     else:
         outline = _without_turns(outline, through, summary)
     return outline._replace(
-        past=_behind(outline.past, through),
+        past=tuple(
+            turn._replace(first=max(turn.first, through + 1))
+            for turn in outline.past
+            if turn.last > through
+        ),
         compacted_through=through,
         decided_at=decided_at,
         summaries=tuple(summaries),
@@ -562,23 +561,13 @@ def compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
     )
 
 
-def _behind(past: Sequence[Turn], through: int) -> tuple[Turn, ...]:
-    """The turns that end behind ``through``; the first of them begins there at most."""
-    left = tuple(turn for turn in past if turn.last > through)
-    if left and left[0].first <= through:
-        left = (left[0]._replace(first=through + 1), *left[1:])
-    return left
-
-
 def _without_turns(outline: Outline, through: int, summary: Summary) -> Outline:
     """Without the turns up to ``through``; of one that goes on behind it, its rest."""
     gone = [turn.tokens for turn in outline.past if turn.last <= through]
     absorbed = [live for live in outline.summaries if live.seq in summary.absorbs]
     own = summary.tokens_before - sum(live.tokens for live in absorbed) - sum(gone)
-    past, first = outline.past, outline.turn_first
-    cut = [turn for turn in past if turn.first <= through < turn.last]
-    part = 0
-    if cut:
+    past, first, part = outline.past, outline.turn_first, 0
+    if cut := [turn for turn in past if turn.first <= through < turn.last]:
         part = max(0, min(own, cut[0].tokens))
         rest = cut[0]._replace(tokens=cut[0].tokens - part)
         past = tuple(rest if turn == cut[0] else turn for turn in past)

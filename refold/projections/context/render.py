@@ -415,9 +415,8 @@ class Press:
             return self._response(exchange, partial=partial)
         (envelope,) = exchange
         if isinstance(envelope.payload, events.UserInput):
-            blocks: Numbered = [
-                (envelope.seq, b) for b in user_blocks(envelope.payload)
-            ]
+            told = user_blocks(envelope.payload)
+            blocks: Numbered = [(envelope.seq, block) for block in told]
             return self._piece("user", blocks, exchange)
         entry = entry_of(envelope.payload, self.asked)
         if entry is None or not (entry.body.strip() or any(entry.attributes.values())):

@@ -371,9 +371,8 @@ class Strategy(BaseModel):
         target = getattr(self, "summary_tokens", _SUMMARY_TOKENS)
         # Told otherwise than as text, one summary stands for all.
         absorbs = outline.summaries if self.manner.form != "text" else ()
-        return compaction.pressed(
-            outline, over, target=target, most=most, absorbs=absorbs
-        )
+        sizes = {"target": target, "most": most}
+        return compaction.pressed(outline, over, **sizes, absorbs=absorbs)
 
     @property
     def compacts(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 from refold.domain import events
 from refold.domain.canonical import canonical, shipped
 from refold.domain.envelope import Envelope
-from refold.domain.events import HumanReview, JsonObject
+from refold.domain.events import Event, HumanReview, JsonObject
 
 
 def tagged(name: str, text: str, /, **attributes: object) -> str:
@@ -200,9 +200,7 @@ class Entry(NamedTuple):
         return tagged(self.tag, self.body, **more, **self.attributes)
 
 
-def entry_of(
-    event: events.Event, asked: Mapping[int, str] = _NONE_ASKED
-) -> Entry | None:
+def entry_of(event: Event, asked: Mapping[int, str] = _NONE_ASKED) -> Entry | None:
     """The entry of an event that is shown, or None of one that never is.
 
     ``asked`` are the questions that decisions may refer to, by their seq.

@@ -191,9 +191,7 @@ class View:
         for kind, first, last, _ in (one.span for one in origins if one.span):
             at = places.setdefault(kind, [])
             at += [(first, last)] if first is not None and last is not None else []
-        spans = {
-            kind: [f"{a}-{b}" for a, b in joined(at)] for kind, at in places.items()
-        }
+        spans = {k: [f"{a}-{b}" for a, b in joined(at)] for k, at in places.items()}
         told = ", ".join(" ".join((kind, *runs)) for kind, runs in spans.items())
         kinds = ", ".join(block["type"] for block in content)
         return told, kinds, sum(len(canonical(block)) for block in content)

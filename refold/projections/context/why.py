@@ -21,7 +21,7 @@ from refold.domain.events import (
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Strategy
-from refold.projections.context.text import cleared_text, entry_of
+from refold.projections.context.text import Block, cleared_text, entry_of
 from refold.projections.context.units import Thread, holds, place
 from refold.projections.context.view import Origin, View, ViewSpan
 
@@ -112,9 +112,7 @@ def _remembered(span: ViewSpan, outline: Outline) -> tuple[int, ...]:
     return ()
 
 
-def _is_cleared(
-    block: Mapping[str, object], origin: Origin, events: Mapping[int, Envelope]
-) -> bool:
+def _is_cleared(block: Block, origin: Origin, events: Mapping[int, Envelope]) -> bool:
     envelope = events.get(origin.seq) if origin.seq is not None else None
     if envelope is None or not isinstance(envelope.payload, ToolResult):
         return False
@@ -145,19 +143,18 @@ def _cause(
             return "window" if counts else "pins_budget"
         case "stub":
             return "cleared" if cleared else "shortened"
+        case "raw" if not numbered:
+            return "no_result"
         case "raw":
-            return _raw_cause(span, outline) if numbered else "no_result"
+            through, first = outline.compacted_through, span.first
+            if through is None or first is None or first > through:
+                return "raw"
+            kept = any(holds(spans, first) for spans in outline.kept)
+            newest = first == outline.kept_input and not kept
+            return "newest_input" if newest else "open"
         case "memory" if span.first is not None:
             return "memory"
     return "handed_in"
-
-
-def _raw_cause(span: ViewSpan, outline: Outline) -> Cause:
-    through, first = outline.compacted_through, span.first
-    if through is None or first is None or first > through:
-        return "raw"
-    kept = any(holds(spans, first) for spans in outline.kept)
-    return "newest_input" if first == outline.kept_input and not kept else "open"
 
 
 def nodes_of(summaries: Iterable[Envelope]) -> dict[int, Node]:
@@ -217,7 +214,13 @@ def unshown(
     """Each of ``events``, oldest first, that no part shows, with the reason."""
     shown = {seq for part in parts for seq in part.seqs}
     seen = {event.seq: one for event in events if (one := strategy.sees(event))}
-    stands = _stands(outline, nodes, list(seen.values()))
+    known = list(seen.values())
+    stands = {  # of each event that summaries tell of: the live one, and its own
+        event.seq: (live.seq, node.seq)
+        for live in outline.summaries
+        for _, node in opened(nodes, live.seq)
+        for event in told(node, known)
+    }
     cleared = {seq for part in parts if part.cause == "cleared" for seq in _ends(part)}
     over = tuple(_ends(part) for part in parts if part.cause == "pins_budget")
     sent = outline.reads(strategy.show(outline).raw)
@@ -242,18 +245,6 @@ def unshown(
             yield Unshown(seq, _nothing_to_show(envelope))
         else:
             yield Unshown(seq, "window")
-
-
-def _stands(
-    outline: Outline, nodes: Mapping[int, Node], events: Sequence[Envelope]
-) -> dict[int, tuple[int, int]]:
-    """Of each event that summaries tell of: the live one, and the one made of it."""
-    return {
-        envelope.seq: (live.seq, node.seq)
-        for live in outline.summaries
-        for _, node in opened(nodes, live.seq)
-        for envelope in told(node, events)
-    }
 
 
 def _ends(part: Part) -> Span:
@@ -321,11 +312,9 @@ def _same(
     strategy: Strategy, outline: Outline, summary: Summary, now: datetime
 ) -> Compaction | None:
     """What the strategy decides now, if that is what ``summary`` records."""
-    for ask in (strategy.decide, strategy.follow_up):
-        made = ask(outline, now)
-        if made is not None and _DECIDED(made) == _DECIDED(summary):
-            return made
-    return None
+    made = (ask(outline, now) for ask in (strategy.decide, strategy.follow_up))
+    is_it = (one for one in made if one and _DECIDED(one) == _DECIDED(summary))
+    return next(is_it, None)
 
 
 # What a decision and the summary that carries it out have in common.

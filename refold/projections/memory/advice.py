@@ -216,9 +216,8 @@ def why_not(
         reasons.append(f"below the threshold: {sure:.2f} of {threshold:.2f}")
     if not reasons and not _helps(item, means.get(item.scenario)):
         blameless = fails(item) and not to_blame(item)
-        no_call = (
-            "no call in it fails, and sessions like these end no better without it"
-        )
+        like = "sessions like these end no better without it"
+        no_call = f"no call in it fails, and {like}"
         no_help = "no help: sessions end no better with it"
         reasons.append(no_call if blameless else no_help)
     return reasons

@@ -125,9 +125,7 @@ class Profile:
             for o in self.recent_mistakes
         ]
         areas = self.improvement_areas
-        shown["improvement_areas"] = [
-            {"name": n, "because": [*why]} for n, why in areas
-        ]
+        shown["improvement_areas"] = [{"name": n, "because": [*w]} for n, w in areas]
         return {**shown, "items": [one.to_json() for one in self.items]}
 
 
@@ -169,27 +167,7 @@ def profile(
         *_preferred(user_id, preferences or {}),
     ]
     items = [o for o in found if o.expires_at > now and o.memory_id not in gone]
-    return _profile(user_id, sessions, sorted(items, key=_rank), taxonomy, now)
-
-
-def _seen(one: Judged) -> tuple[int, bytes]:
-    return one.upto_seq, canonical(one.dump())
-
-
-def _rank(one: Item) -> tuple[Any, ...]:
-    newest = -one.updated_at if one.kind == "mistake" else 0
-    weight: Any = one.content.get("weight", 0)
-    place = _ORDER.index(one.kind)
-    return place, newest, -weight, -one.confidence, one.memory_id
-
-
-def _profile(
-    user_id: str,
-    sessions: Sequence[Judged],
-    items: Sequence[Item],
-    taxonomy: Taxonomy,
-    now: int,
-) -> Profile:
+    items.sort(key=_rank)
     sure = [one for one in items if one.established]
     return Profile(
         user_id,
@@ -206,6 +184,17 @@ def _profile(
         tainted_sessions=len(sessions) - len(clean(sessions)),
         items=tuple(items),
     )
+
+
+def _seen(one: Judged) -> tuple[int, bytes]:
+    return one.upto_seq, canonical(one.dump())
+
+
+def _rank(one: Item) -> tuple[Any, ...]:
+    newest = -one.updated_at if one.kind == "mistake" else 0
+    weight: Any = one.content.get("weight", 0)
+    place = _ORDER.index(one.kind)
+    return place, newest, -weight, -one.confidence, one.memory_id
 
 
 def _by(items: Iterable[Item], name: str, value: str) -> dict[str, Any]:
@@ -390,9 +379,7 @@ def in_time(shows: Iterable[Witness]) -> list[Witness]:
 
 def numbers(**told: float) -> JsonObject:
     """Numbers of an item, short enough to be read and to be the same anywhere."""
-    return {
-        name: round(n, 4) if isinstance(n, float) else n for name, n in told.items()
-    }
+    return {k: round(n, 4) if isinstance(n, float) else n for k, n in told.items()}
 
 
 def weights(counts: Sequence[int]) -> list[float]:
@@ -603,17 +590,21 @@ def lines(profile: Profile, now: int) -> list[Line]:
     """
     items = [one for one in profile.items if one.expires_at > now]
     sure = [one for one in items if one.established]
+    known = {one.memory_id: one for one in sure}
+    areas = (
+        (f"Improvement area: {area.name}", [known[name] for name in area.because])
+        for area in profile.improvement_areas
+        if known.keys() >= {*area.because}
+    )
+    mistakes = _as_examples(sure, of_kind(items, "mistake"))
     sections: list[Iterable[Line]] = [
-        _told("Preference", of_kind(items, "preference")),
-        _told("Weak topic", standing(sure, "weak")),
-        _told("Common error type", of_kind(sure, "error")),
-        _areas(profile, {one.memory_id: one for one in sure}),
-        _told("Learning progress", of_kind(sure, "progress")),
-        _told("Strong topic", standing(sure, "strong")),
-        (
-            _line(f"Recent mistake: {told(one)}", [one], surest)
-            for one, surest in _as_examples(sure, of_kind(items, "mistake"))
-        ),
+        _said("Preference", of_kind(items, "preference")),
+        _said("Weak topic", standing(sure, "weak")),
+        _said("Common error type", of_kind(sure, "error")),
+        (_line(said, of, max(one.confidence for one in of)) for said, of in areas),
+        _said("Learning progress", of_kind(sure, "progress")),
+        _said("Strong topic", standing(sure, "strong")),
+        (_line(f"Recent mistake: {told(one)}", [one], sure) for one, sure in mistakes),
     ]
     return [line for section in sections for line in islice(section, MOST)]
 
@@ -639,17 +630,8 @@ def why_not(profile: Profile, item: Item, *, now: int, threshold: float) -> list
     return reasons or [f"behind the first {MOST} of its kind"]
 
 
-def _told(section: str, items: Iterable[Item]) -> Iterator[Line]:
-    for one in items:
-        yield _line(f"{section}: {told(one)}", [one], one.confidence)
-
-
-def _areas(profile: Profile, sure: Mapping[str, Item]) -> Iterator[Line]:
-    for area in profile.improvement_areas:
-        because = [sure[name] for name in area.because if name in sure]
-        if len(because) == len(area.because):
-            surest = max(one.confidence for one in because)
-            yield _line(f"Improvement area: {area.name}", because, surest)
+def _said(section: str, items: Iterable[Item]) -> Iterator[Line]:
+    return (_line(f"{section}: {told(one)}", [one], one.confidence) for one in items)
 
 
 def _line(text: str, because: Sequence[Item], sure: float) -> Line:
@@ -690,15 +672,11 @@ def _as_examples(
 ) -> list[tuple[Item, float]]:
     """Mistakes of an error type or in a weak topic that may be said, and how surely."""
     sure = [one for one in items if one.established]
-    errors = {one.content["error"]: one.confidence for one in of_kind(sure, "error")}
-    weak = {_where(one): one.confidence for one in standing(sure, "weak")}
-    found = []
-    for one in mistakes:
-        of = (errors.get(one.content["error"]), weak.get(_where(one)))
-        known = [confidence for confidence in of if confidence is not None]
-        if known:
-            found.append((one, max(known)))
-    return found
+    known = {one.content["error"]: one.confidence for one in of_kind(sure, "error")}
+    weak: dict[Any, float] = {_where(o): o.confidence for o in standing(sure, "weak")}
+    of = ((o, known.get(o.content["error"]), weak.get(_where(o))) for o in mistakes)
+    some = ((one, [n for n in ways if n is not None]) for one, *ways in of)
+    return [(one, max(ways)) for one, ways in some if ways]
 
 
 def _where(item: Item) -> tuple[Any, Any]:

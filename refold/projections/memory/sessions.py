@@ -45,9 +45,7 @@ _CHECKS: Final = re.compile(r"verif|valid|check|test|lint|assert|review", re.IGN
 
 def by_words(scenarios: Mapping[str, tuple[str, ...]]) -> Classifier:
     """A classifier that looks for words in what users say, the first scenario first."""
-    lowered = {
-        name: tuple(word.lower() for word in words) for name, words in scenarios.items()
-    }
+    lowered = {k: tuple(map(str.lower, words)) for k, words in scenarios.items()}
 
     def classify(envelope: Envelope) -> str | None:
         said = envelope.payload
@@ -360,9 +358,7 @@ class Watch:
                 if one.reason == OTHER and one.seq > since:
                     some[index] = one._replace(reason=codes[0])
 
-    def _result(
-        self, seq: int, result: events.ToolResult, codes: Sequence[str]
-    ) -> None:
+    def _result(self, seq: int, result: events.ToolResult, codes: list[str]) -> None:
         if result.untrusted:
             self._taints["untrusted_result"] = None
         called, tool, agent = self._open.pop(result.call_id, (0, "", ""))

@@ -408,7 +408,7 @@ def _chosen(
 
 def _entry(envelope: Envelope, pairs: Pairs, fit: Fit, due: Due) -> Entry:
     risky = due.figures.get("issues")
-    named, warnings = risky if isinstance(risky, list) else [], envelope.meta.warnings
+    named, few = risky if isinstance(risky, list) else [], envelope.meta.warnings[:10]
     return Entry(
         seq=envelope.seq,
         ts=timestamp(envelope.at),
@@ -416,9 +416,7 @@ def _entry(envelope: Envelope, pairs: Pairs, fit: Fit, due: Due) -> Entry:
         payload=slim(envelope, fit, call=pairs.name(envelope), keep=named),
         hash=envelope.hash,
         agent=envelope.agent and cut(envelope.agent, 200),
-        warnings=tuple(
-            o for o in warnings[:10] if len(o.code + (o.detail or "")) <= 300
-        ),
+        warnings=tuple(o for o in few if len(o.code + (o.detail or "")) <= 300),
     )
 
 

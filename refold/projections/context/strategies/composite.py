@@ -83,9 +83,8 @@ class Pipeline(_Holding):
         if isinstance(self.then, ToolClearing | Pipeline):
             raise ValueError("a pipeline clears once, and has no pipeline in it")
         if type(self.then).take is not Strategy.take:
-            raise ValueError(
-                f"{self.then.name} forgets by itself: it needs no clearing"
-            )
+            name = self.then.name
+            raise ValueError(f"{name} forgets by itself: it needs no clearing")
         return self
 
     @property

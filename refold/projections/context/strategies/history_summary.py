@@ -115,9 +115,8 @@ class HistorySummary(Pinning):
         chars, most = _chars(outline), self.trigger_on_history_size_chars
         if not most:
             return f"{self.name} compacts by no size: its trigger is 0"
-        return distance(
-            self.name, counted(chars, "character"), f"{most:,}", is_there=chars >= most
-        )
+        now, due = counted(chars, "character"), chars >= most
+        return distance(self.name, now, f"{most:,}", is_there=due)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """The rest of a head that was too long for one summary."""
@@ -262,9 +261,7 @@ def from_params(given: str | Mapping[str, Any]) -> HistorySummary | None:
     params = {_NODES.get(name, name): value for name, value in params.items()}
     abridged = _object(params.pop("abridged_history_params", {}))
     if abridged:
-        params["abridged"] = {
-            _RENAMED.get(name, name): n for name, n in abridged.items()
-        }
+        params["abridged"] = {_RENAMED.get(k, k): v for k, v in abridged.items()}
     return HistorySummary(**params)
 
 

@@ -122,6 +122,5 @@ class MessageWindow(Pinning):
         return ""
 
     def _fold(self, outline: Outline) -> Compaction | None:
-        return over_budget(
-            outline, budget=self.session_memory_tokens, target=self.summary_tokens
-        )
+        most, target = self.session_memory_tokens, self.summary_tokens
+        return over_budget(outline, budget=most, target=target)

@@ -67,9 +67,8 @@ def parse(spec: str | Mapping[str, Any]) -> Strategy:
     if name == composite.ForAgent.name:
         agent, inner = params.pop("agent", ""), params.pop("strategy", KeepAll.name)
         if params or not isinstance(inner, str | Mapping):
-            raise UnknownStrategy(
-                'for_agent takes agent="NAME" and strategy="SPEC", and nothing else'
-            )
+            takes = 'agent="NAME" and strategy="SPEC", and nothing else'
+            raise UnknownStrategy(f"for_agent takes {takes}")
         return composite.for_one(agent, parse(inner))
     return strategy(name, params)
 
@@ -111,9 +110,8 @@ def read(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if params is None:
         params = beside
     elif beside or not isinstance(params, Mapping):
-        raise UnknownStrategy(
-            "a strategy's parameters stand under params or beside name, not both"
-        )
+        where = "under params or beside name, not both"
+        raise UnknownStrategy(f"a strategy's parameters stand {where}")
     kind, version = STRATEGIES.get(name), spec.get("version")
     if kind and version not in (None, kind.version):
         why = f"strategy {name} is known in version {kind.version} only"

@@ -81,9 +81,8 @@ class TokenRatio(Pinning, Weighed):
         limit = self.window * self.trigger_threshold
         tokens = self.weighed(outline.tokens)
         now, due = counted(tokens, "token"), tokens >= limit
-        return distance(
-            self.name, now, f"{limit:,.0f} of {self.window:,}", is_there=due
-        )
+        most = f"{limit:,.0f} of {self.window:,}"
+        return distance(self.name, now, most, is_there=due)
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """All before the newest turns, if the window is full to the threshold."""

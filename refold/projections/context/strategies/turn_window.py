@@ -98,9 +98,8 @@ class TurnWindow(Pinning):
         )
 
     def _fold(self, outline: Outline) -> Compaction | None:
-        return over_budget(
-            outline, budget=self.session_memory_tokens, target=self.summary_tokens
-        )
+        most, target = self.session_memory_tokens, self.summary_tokens
+        return over_budget(outline, budget=most, target=target)
 
 
 def from_settings(
