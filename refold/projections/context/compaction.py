@@ -219,14 +219,10 @@ def adoptable(
     parts = () if folds else _oldest(outline, last)
     if not parts:
         return None
-    absorbed = (live.tokens for live in outline.summaries if live.seq in due.absorbs)
-    return replace(
-        due,
-        last_seq=last,
-        tokens_before=sum(absorbed) + sum(part.tokens for part in parts),
-        level=summary.level,
-        omitted=(),
-    )
+    gone = [*parts, *(o for o in outline.summaries if o.seq in due.absorbs)]
+    tokens = sum(one.tokens for one in gone)
+    due = replace(due, last_seq=last, tokens_before=tokens)
+    return replace(due, level=summary.level, omitted=())
 
 
 def _oldest(outline: Outline, last: int) -> Sequence[Turn | Unit]:

@@ -106,13 +106,9 @@ def _rendered(
     shown, manner = strategy.show(outline), strategy.manner
     rows = _rows(outline, shown, events, strategy.sees)
     window = min(extras.window_tokens, manner.window or extras.window_tokens)
-    press = Press(
-        max(window, min(extras.window_tokens, _SMALLEST)) // 4,
-        questions(rows),
-        shown.cleared,
-        inputs=shown.inputs,
-        back=given_back(rows, manner.sends_back),
-    )
+    back = given_back(rows, manner.sends_back)
+    limit = max(window, min(extras.window_tokens, _SMALLEST)) // 4
+    press = Press(limit, questions(rows), shown.cleared, shown.inputs, back)
     found = {envelope.seq: envelope.payload for envelope in summaries}
     examples = list(_examples(extras, press))
     memory = _memory(outline, rows, found, extras)
@@ -307,11 +303,8 @@ def _behind(
         raw = (*raw, ((newest, newest),))
     kept = units.joined(chain(*raw))
     pinned = units.without(units.upto(outline.pinned, outline.compacted_through), kept)
-    groups = [
-        press.pieces(exchange)
-        for spans in raw
-        for exchange in units.arrange(_within(rows, spans))
-    ]
+    exchanges = chain(*(units.arrange(_within(rows, spans)) for spans in raw))
+    groups = [press.pieces(exchange) for exchange in exchanges]
     groups += _pinned(_within(rows, pinned), press, pin_tokens)
     groups = [group for group in groups if group]
     return sorted(groups, key=lambda group: group[0].span.first or 0)
@@ -554,11 +547,8 @@ def given_back(rows: Sequence[Envelope], kinds: Collection[str]) -> dict[int, Nu
             case events.ProviderEdit(blocks=blocks) if response and not redacted:
                 named = [block for block in blocks if block.get("type") in kinds]
                 # Those that the guard cut nothing out of.
-                whole = (
-                    b
-                    for b in named
-                    if "[refold: " not in " ".join(map(str, b.values()))
-                )
+                told = ((block, " ".join(map(str, block.values()))) for block in named)
+                whole = (block for block, text in told if "[refold: " not in text)
                 if kept := [(row.seq, block) for block in whole]:
                     found[response] = [*kept]
     return found

@@ -255,11 +255,9 @@ def entry_of(event: Event, asked: Mapping[int, str] = _NONE_ASKED) -> Entry | No
 
 def questions(envelopes: Iterable[Envelope]) -> dict[int, str]:
     """What was asked in the reviews among these events, by their seq."""
-    return {
-        envelope.seq: envelope.payload.question
-        for envelope in envelopes
-        if isinstance(envelope.payload, HumanReview) and envelope.payload.question
-    }
+    reviews = ((o.seq, o.payload) for o in envelopes)
+    asked = ((seq, one) for seq, one in reviews if isinstance(one, HumanReview))
+    return {seq: one.question for seq, one in asked if one.question}
 
 
 def attachment_text(attachment: events.Attachment) -> str:

@@ -312,16 +312,9 @@ class Unit(NamedTuple):
 def unit_of(envelope: Envelope, placed: Place) -> Unit:
     """The event as an exchange alone."""
     message = placed.kind != "call" or placed.exchange == envelope.seq
-    return Unit(
-        envelope.type,
-        envelope.seq,
-        envelope.seq,
-        weight(envelope, placed),
-        size_of(envelope.payload),
-        int(message),
-        int(placed.kind == "result"),
-        envelope.at,
-    )
+    kind, seq, size = envelope.type, envelope.seq, size_of(envelope.payload)
+    counts = (int(message), int(placed.kind == "result"))
+    return Unit(kind, seq, seq, weight(envelope, placed), size, *counts, envelope.at)
 
 
 def size_of(event: events.Event) -> int:

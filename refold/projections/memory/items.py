@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import chain
@@ -168,12 +168,6 @@ _USUAL: Final = 3.0
 # Of normal data, the standard deviation is so many median absolute deviations.
 _NORMAL: Final = 1.4826
 _FEWEST: Final = 5
-_MEASURES: Final[tuple[Callable[[Shown], float], ...]] = (
-    lambda one: one.tokens,
-    lambda one: one.milliseconds,
-    lambda one: len(one.walked),
-    lambda one: one.iterations,
-)
 
 
 def weights(shown: Sequence[Shown]) -> dict[str, float]:
@@ -186,7 +180,8 @@ def weights(shown: Sequence[Shown]) -> dict[str, float]:
     sessions have no usual; where more than half are equal, the scale is a tenth of
     the median, or 1.
     """
-    parts = [_measured([measure(one) for one in shown]) for measure in _MEASURES]
+    sizes = [(o.tokens, o.milliseconds, len(o.walked), o.iterations) for o in shown]
+    parts = [_measured(values) for values in zip(*sizes, strict=True)]
     return {
         one.session_id: min(part[index] for part in parts)
         * (OWN_WORD if one.own_word else 1.0)

@@ -116,13 +116,10 @@ class Profile:
         shown: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         for name in ("common_error_types", "weak_topics", "strong_topics"):
             shown[name] = list(shown[name])
+        mistakes = ((one, timestamp(one.updated_at)) for one in self.recent_mistakes)
         shown["recent_mistakes"] = [
-            {
-                "memory_id": o.memory_id,
-                "timestamp": timestamp(o.updated_at),
-                **o.content,
-            }
-            for o in self.recent_mistakes
+            {"memory_id": one.memory_id, "timestamp": at, **one.content}
+            for one, at in mistakes
         ]
         areas = self.improvement_areas
         shown["improvement_areas"] = [{"name": n, "because": [*w]} for n, w in areas]

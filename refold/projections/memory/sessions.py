@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import accumulate
 from math import isfinite
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
 from refold.domain import events
 from refold.domain.canonical import shipped
@@ -232,18 +233,18 @@ class Shown:
 
     def dump(self) -> events.JsonObject:
         """All of it as JSON."""
-        found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        return {**found, "failures": list(map(list, self.failures))}
+        dumped: events.JsonObject = _stored().dump_python(self, mode="json")
+        return dumped
 
     @classmethod
     def load(cls, dumped: Mapping[str, Any]) -> Shown:
         """What ``dump`` wrote."""
-        found = dict(dumped)
-        found["walked"] = tuple((a, b, tuple(step)) for a, b, step in found["walked"])
-        found["failures"] = tuple(Failure(*one) for one in found["failures"])
-        for name in ("taints", "models", "parent", "breaks", "gone"):
-            found[name] = tuple(found[name])
-        return cls(**found)
+        return _stored().validate_python(dumped)
+
+
+@cache
+def _stored() -> TypeAdapter[Shown]:
+    return TypeAdapter(Shown)
 
 
 class Watch:

@@ -6,7 +6,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final, NamedTuple
+
+from pydantic import TypeAdapter
 
 from refold.domain.envelope import Envelope
 from refold.domain.events import Aggregate, JsonObject, Verdict
@@ -85,22 +88,18 @@ class Judged:
 
     def dump(self) -> JsonObject:
         """All of it as JSON."""
-        names = ("tallies", "mistakes", "models", "taints")
-        found: dict[str, Any] = {name: list(getattr(self, name)) for name in names}
-        found |= {name: list(map(list, found[name])) for name in names[:2]}
-        return {"session_id": self.session_id, "upto_seq": self.upto_seq, **found}
+        dumped: JsonObject = _stored().dump_python(self, mode="json")
+        return dumped
 
     @classmethod
     def load(cls, dumped: Mapping[str, Any]) -> Judged:
         """What ``dump`` wrote, also after it was JSON."""
-        found, tallies = dict(dumped), []
-        for one in (Tally(*told) for told in dumped["tallies"]):
-            errors = tuple((e, n, tuple(seqs)) for e, n, seqs in one.errors)
-            tallies.append(one._replace(errors=errors, seqs=tuple(one.seqs)))
-        found["tallies"] = tuple(tallies)
-        found["mistakes"] = tuple(Mistake(*one) for one in dumped["mistakes"])
-        found |= {name: tuple(dumped[name]) for name in ("models", "taints")}
-        return cls(**found)
+        return _stored().validate_python(dumped)
+
+
+@cache
+def _stored() -> TypeAdapter[Judged]:
+    return TypeAdapter(Judged)
 
 
 class Judge:
@@ -263,22 +262,15 @@ def named(judged: Judged, names: Names, *, without: frozenset[str]) -> Judged:
         error = names.errors.get(label, label)
         return "" if error in without else error
 
-    mistakes = [
-        one._replace(error=error_of(one.error), subject=subject, topic=topic)
-        for one in judged.mistakes
-        for subject, topic in [names.place(one.subject, one.topic)]
-    ]
-    tallies = [
-        tally._replace(
-            subject=subject,
-            topic=topic,
-            errors=tuple(
-                (error, count, seqs)
-                for label, count, seqs in tally.errors
-                if (error := error_of(label))
-            ),
-        )
-        for tally in judged.tallies
-        for subject, topic in [names.place(tally.subject, tally.topic)]
-    ]
+    mistakes, tallies = list[Mistake](), list[Tally]()
+    for one in judged.mistakes:
+        subject, topic = names.place(one.subject, one.topic)
+        error = error_of(one.error)
+        mistakes.append(one._replace(error=error, subject=subject, topic=topic))
+    for tally in judged.tallies:
+        subject, topic = names.place(tally.subject, tally.topic)
+        told = ((error_of(label), count, seqs) for label, count, seqs in tally.errors)
+        errors = tuple(one for one in told if one[0])
+        tallies.append(tally._replace(subject=subject, topic=topic, errors=errors))
+
     return replace(judged, tallies=_summed(tallies), mistakes=tuple(mistakes))

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+
+from pydantic import TypeAdapter
 
 from refold.domain import events as log
 from refold.domain.envelope import Envelope, Warn
@@ -17,7 +20,6 @@ from refold.domain.model import quiet
 from refold.projections.review.rules import (
     SEVERITIES,
     Counts,
-    Failed,
     Found,
     ReviewRules,
     Rule,
@@ -284,12 +286,8 @@ class Watch:
     def dump(self) -> log.JsonObject:
         """What there is to know of later events; what was asked is left out."""
         names = {one.name for one in self.live.values()}
-        counts = self.counts
         kept: dict[str, Any] = {
-            "failures": {t: list(map(list, f)) for t, f in counts.failures.items()},
-            "lengths": dict(counts.lengths),
-            "rejected": list(counts.rejected),
-            "calls": {name: list(call) for name, call in counts.calls.items()},
+            **_counted().dump_python(self.counts, mode="json", exclude={"tool"}),
             "live": [one.dump() for one in self.live.values()],
             "due": [[o.rule.name, *o[1:5], list(o.seqs)] for o in self.unasked()],
             "asked": [[*n, seq] for n, seq in self.asked.items() if n in names],
@@ -302,13 +300,7 @@ class Watch:
         """What ``dump`` wrote under these rules."""
         named = {rule.name: rule for rule in rules.rules}
         live = [Incident.load(named[one["rule"]], one) for one in kept["live"]]
-        failures = kept["failures"].items()
-        counts = Counts(
-            failures={tool: [Failed(*one) for one in some] for tool, some in failures},
-            lengths=kept["lengths"],
-            rejected=kept["rejected"],
-            calls={name: (seq, tool) for name, (seq, tool) in kept["calls"].items()},
-        )
+        counts = _counted().validate_python(kept)
         by_subject = {(one.rule.name, one.found.subject): one for one in live}
         due = [
             Due(named[name], first, at, turn, figures, tuple(seqs))
@@ -316,6 +308,11 @@ class Watch:
         ]
         asked = {(name, first): seq for name, first, seq in kept["asked"]}
         return cls(rules, counts, by_subject, due, asked, kept["turn"])
+
+
+@cache
+def _counted() -> TypeAdapter[Counts]:
+    return TypeAdapter(Counts)
 
 
 class Decided(NamedTuple):
