@@ -35,6 +35,7 @@ from refold.projections.context.units import Spans, Thread, goes_on, joined, pla
 from refold.projections.context.view import View
 from refold.projections.models import ModelInfo
 
+_Log = Sequence[Envelope]
 _BEGIN: Final = ("response", "call")
 
 
@@ -56,7 +57,7 @@ class Moment(NamedTuple):
     failed: frozenset[tuple[str, str]] = frozenset()
 
 
-def moments(events: Sequence[Envelope]) -> list[Moment]:
+def moments(events: _Log) -> list[Moment]:
     """The model calls in the log of ``events``, oldest first.
 
     Where a request was recorded, that is the call: what came before the answer to it
@@ -193,7 +194,7 @@ class Requests:
     """
 
     strategy: Strategy
-    events: Sequence[Envelope]
+    events: _Log
     extras: Extras
     elements: Elements
     _seqs: list[int] = field(init=False)
@@ -206,7 +207,7 @@ class Requests:
         events = self.events
         self._results = [e for e in events if isinstance(e.payload, log.ToolResult)]
 
-    def next(self, outline: Outline, summaries: Sequence[Envelope]) -> Rendered:
+    def next(self, outline: Outline, summaries: _Log) -> Rendered:
         """The request for ``outline``, which is the one of before or has read more."""
         outline = self.strategy.judged(outline)
         shown = self.strategy.show(outline)
@@ -217,9 +218,7 @@ class Requests:
         self._before = (request, outline, shown)
         return request
 
-    def view(
-        self, outline: Outline, summaries: Sequence[Envelope], extras: Extras
-    ) -> View:
+    def view(self, outline: Outline, summaries: _Log, extras: Extras) -> View:
         """The request, whole."""
         outline = self.strategy.judged(outline)
         read = self.within(outline.reads(self.strategy.show(outline).raw))
@@ -264,7 +263,7 @@ class RawRequests:
     As with ``Requests``, only what is new is rendered as long as that gives the same.
     """
 
-    events: Sequence[Envelope]
+    events: _Log
     extras: Extras = NO_EXTRAS
     _system: str | None = None
     _hash: Any = None
@@ -294,7 +293,7 @@ class RawRequests:
         self._system = view.system
         self._take(view.messages)
 
-    def _grow(self, new: Sequence[Envelope]) -> bool:
+    def _grow(self, new: _Log) -> bool:
         """Whether what is new stands behind the rest as it is, which it then does."""
         if not self._role or any(isinstance(one.payload, _DEPENDENT) for one in new):
             return False
@@ -317,7 +316,7 @@ class RawRequests:
             self._role = message["role"]
         self._ids |= _call_ids(messages)
 
-    def _view(self, events: Sequence[Envelope]) -> View:
+    def _view(self, events: _Log) -> View:
         return render(_ALL, _ALL.read(_ALL.begin(), events), events, extras=self.extras)
 
 
@@ -386,10 +385,10 @@ class Walk:
     """
 
     strategy: Strategy
-    events: Sequence[Envelope]
+    events: _Log
     moments: Sequence[Moment]
     summarizer: Summarizer
-    recorded: Sequence[Envelope] | None = None
+    recorded: _Log | None = None
     extras: Extras = NO_EXTRAS
     elements: Elements = field(default_factory=Elements)
     goes_on: bool = False
@@ -487,11 +486,9 @@ class Walk:
         read = estimate_text(source.text)
         self._add(self._recorded(note, now), due, due.tokens_before, read, 0, why)
 
-    def _add(
-        self, envelope: Envelope, of: Compaction | log.Summary, *told: Any
-    ) -> None:
-        self.derived.append(envelope)
-        self._outline = fold_derived(self._outline, envelope)
+    def _add(self, entry: Envelope, of: Compaction | log.Summary, *told: Any) -> None:
+        self.derived.append(entry)
+        self._outline = fold_derived(self._outline, entry)
         span = of.first_seq, of.last_seq, of.decided_at_seq, of.tokens_before
         self.done.append(Done(self._sent, *span, *told))
 
@@ -655,7 +652,7 @@ class Comparison:
     model: whose prices and cache rules count.
     """
 
-    events: Sequence[Envelope]
+    events: _Log
     model: ModelInfo
     summarizer: Summarizer = field(default_factory=abridged.Abridged)
     extras: Extras = NO_EXTRAS
@@ -670,7 +667,7 @@ class Comparison:
         strategy: Strategy,
         *,
         label: str | None = None,
-        recorded: Sequence[Envelope] | None = None,
+        recorded: _Log | None = None,
     ) -> Outcome:
         """The log under ``strategy``; nothing is written, and no model is asked.
 

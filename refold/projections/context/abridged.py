@@ -32,6 +32,7 @@ class Action(NamedTuple):
 
 
 Reader = Callable[[JsonObject], Action | None]
+Tools = Mapping[str, Reader]
 _KNOWN: Final = shipped("refold.projections", "data", "tools.toml")
 _PATHS: Final = tuple[str, ...](_KNOWN["paths"])
 _COMMANDS: Final = tuple[str, ...](_KNOWN["commands"])
@@ -62,12 +63,12 @@ def editor(arguments: JsonObject) -> Action | None:
     return Action(deed, path) if deed and path else None
 
 
-_READERS: Final[Mapping[str, Reader]] = {
+_READERS: Final[Tools] = {
     **{deed: on_file(deed) for deed in get_args(Deed)},
     "editor": editor,
     "shell": shell,
 }
-TOOLS: Final[Mapping[str, Reader]] = MappingProxyType(
+TOOLS: Final[Tools] = MappingProxyType(
     {tool: _READERS[how] for how, some in _KNOWN["readers"].items() for tool in some}
 )
 
@@ -183,7 +184,7 @@ class Abridged:
     costs: ClassVar[bool] = False
 
     limits: Limits = field(default_factory=Limits)
-    tools: Mapping[str, Reader] = field(default_factory=lambda: TOOLS)
+    tools: Tools = field(default_factory=lambda: TOOLS)
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         """Tell the source's turns in ``target_tokens``; the oldest go first."""
@@ -309,7 +310,7 @@ def made_by(limits: Limits) -> SummarizerRef:
 
 
 def told(
-    envelopes: Sequence[Envelope], tools: Mapping[str, Reader], *, goes_on: bool = False
+    envelopes: Sequence[Envelope], tools: Tools, *, goes_on: bool = False
 ) -> list[Told]:
     """What is told of the turns in these events, with nothing cut.
 
@@ -344,24 +345,20 @@ def told(
     return turns
 
 
-def _tell(
-    turn: Told, call: ToolCall, tools: Mapping[str, Reader], open_file: str | None
-) -> str | None:
+def _tell(turn: Told, call: ToolCall, tools: Tools, opened: str | None) -> str | None:
     """Note what a call did; return the file that is open afterwards."""
     reader, given = tools.get(call.tool_name), call.arguments
     action = None if reader is None or isinstance(given, str) else reader(given)
-    what = (action.what or open_file) if action else None
+    what = (action.what or opened) if action else None
     if action is None or what is None:
         turn.lists["tools"].append(_named(call))
-        return open_file
+        return opened
     name = "commands" if action.deed == "command" else action.deed
     turn.lists[name].append(what)
-    return open_file if action.deed in ("command", "deleted") else what
+    return opened if action.deed in ("command", "deleted") else what
 
 
-def files_in(
-    envelopes: Sequence[Envelope], tools: Mapping[str, Reader] = TOOLS
-) -> Iterator[tuple[int, str]]:
+def files_in(envelopes: Sequence[Envelope]) -> Iterator[tuple[int, str]]:
     """The files that calls read, wrote and deleted, each with the call's seq.
 
     What a failed call was to do was not done.
@@ -370,7 +367,7 @@ def files_in(
     for envelope in envelopes:
         if isinstance(envelope.payload, ToolCall) and envelope.seq not in failed:
             one = Told(envelope.seq, envelope.seq)
-            open_file = _tell(one, envelope.payload, tools, open_file)
+            open_file = _tell(one, envelope.payload, TOOLS, open_file)
             for deed in ("created", "modified", "deleted", "viewed"):
                 yield from ((envelope.seq, file) for file in one.lists.get(deed, ()))
 

@@ -20,7 +20,7 @@ from refold.domain import events as log
 from refold.domain.canonical import text_digest
 from refold.domain.envelope import Envelope, from_microseconds, microseconds
 from refold.domain.errors import SummaryRefused
-from refold.domain.events import JsonObject
+from refold.domain.events import JsonObject, Summary, SummaryKind
 from refold.domain.tokens import estimate_text
 from refold.projections.context.outline import LayerState, Outline, compacted
 from refold.projections.context.text import (
@@ -70,10 +70,10 @@ class Compaction:
     goes_on: bool = False
     omitted: Spans = ()
     reader: str | None = None
-    kind: log.SummaryKind = "session"
+    kind: SummaryKind = "session"
 
     @classmethod
-    def of(cls, summary: log.Summary, *, reader: str | None) -> Self:
+    def of(cls, summary: Summary, *, reader: str | None) -> Self:
         """The compaction that a recorded summary carried out, as far as it is known."""
         told = {name: getattr(summary, name) for name in _CARRIED}
         return cls(**told, target_tokens=summary.tokens_after, reason="", reader=reader)
@@ -203,9 +203,7 @@ def pressed(
     return _fold(outline, oldest, target, reason) if oldest else None
 
 
-def adoptable(
-    outline: Outline, due: Compaction, summary: log.Summary
-) -> Compaction | None:
+def adoptable(outline: Outline, due: Compaction, summary: Summary) -> Compaction | None:
     """What is due as a summary that is there carries it out; None if it does not fit.
 
     It may end elsewhere than what is due, where the strategy may cut.
@@ -239,7 +237,7 @@ def supposed(outline: Outline, seq: int, decision: Compaction) -> Outline:
     """The outline as if the summary that was decided on were there."""
     known: Any = {name: getattr(decision, name) for name in _CARRIED}
     after = decision.target_tokens  # all else does not count here
-    made = log.Summary.model_construct(**known, tokens_after=after)
+    made = Summary.model_construct(**known, tokens_after=after)
     return compacted(outline, seq, made)
 
 
@@ -315,7 +313,7 @@ class Source:
     envelopes: tuple[Envelope, ...] = ()
     summaries: tuple[str, ...] = ()
     goes_on: bool = False
-    kind: log.SummaryKind = "session"
+    kind: SummaryKind = "session"
     notes: Notes | None = None
 
     @property
@@ -371,12 +369,12 @@ def new_in(compaction: Compaction, summaries: Iterable[Envelope]) -> Spans:
 
 def _absorbed(
     compaction: Compaction, envelopes: Iterable[Envelope]
-) -> tuple[list[log.Summary], int]:
+) -> tuple[list[Summary], int]:
     """The summaries it absorbs, and where the span behind them begins."""
     wanted = compaction.absorbs
     found = {one.seq: one.payload for one in envelopes if one.seq in wanted}
     named = (found.get(seq) for seq in wanted)
-    absorbed = [summary for summary in named if isinstance(summary, log.Summary)]
+    absorbed = [summary for summary in named if isinstance(summary, Summary)]
     if len(absorbed) < len(wanted):
         raise ValueError(f"of the summaries {wanted} some are missing")
     ends = (summary.last_seq + 1 for summary in absorbed)
@@ -398,7 +396,7 @@ def of_events(events: Sequence[Envelope]) -> Source:
     return Source("\n".join(texts), words, len(texts), tuple(events))
 
 
-def summary_text(summary: log.Summary) -> str:
+def summary_text(summary: Summary) -> str:
     """A summary's words: its abridged history, its text, or both."""
     return "\n".join(part for part in (summary.abridged, summary.text) if part)
 
@@ -454,13 +452,13 @@ def summary_of(
     strategy: log.StrategyRef,
     appended_at_seq: int,
     duration_ms: float | None = None,
-) -> log.Summary:
+) -> Summary:
     """The event that makes a compaction effective, for the strategy's derived stream.
 
     ``appended_at_seq`` is the head of the main stream when it is appended.
     """
     told = {name: getattr(compaction, name) for name in _CARRIED}
-    return log.Summary(
+    return Summary(
         **told,
         strategy=strategy,
         appended_at_seq=appended_at_seq,

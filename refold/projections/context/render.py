@@ -39,6 +39,8 @@ from refold.projections.context.text import (
 )
 from refold.projections.context.view import View, ViewSpan
 
+_Rows = Sequence[Envelope]
+_Derived = Mapping[int, events.Event]
 OPENING: Final = "(The session begins with the agent.)"
 _ONWARD: Final = "(The agent went on.)"
 # Who wrote a summary, as the agent is told before it: what it reads as "I" is itself.
@@ -104,7 +106,7 @@ def _rendered(
 ) -> View:
     outline = strategy.judged(outline)
     shown, manner = strategy.show(outline), strategy.manner
-    rows = _rows(outline, shown, events, strategy.sees)
+    rows = _rows(strategy, outline, shown, events)
     window = min(extras.window_tokens, manner.window or extras.window_tokens)
     back = given_back(rows, manner.sends_back)
     limit = max(window, min(extras.window_tokens, _SMALLEST)) // 4
@@ -153,14 +155,11 @@ def _rendered(
 
 
 def _rows(
-    outline: Outline,
-    shown: Shown,
-    events: Iterable[Envelope],
-    sees: Callable[[Envelope], Envelope | None],
+    strategy: Strategy, outline: Outline, shown: Shown, events: Iterable[Envelope]
 ) -> list[Envelope]:
     spans = outline.reads(shown.raw)
     named = (event for event in events if units.holds(spans, event.seq))
-    rows = [event for event in map(sees, named) if event is not None]
+    rows = [event for event in map(strategy.sees, named) if event is not None]
     if outline.events and not (rows and rows[-1].seq == outline.through_seq):
         raise ValueError(f"the event at seq {outline.through_seq} was not handed in")
     return rows
@@ -183,10 +182,7 @@ def _examples(extras: budget.Extras, press: Press) -> Iterator[Piece]:
 
 
 def _memory(
-    outline: Outline,
-    rows: Sequence[Envelope],
-    summaries: Mapping[int, events.Event],
-    extras: budget.Extras,
+    outline: Outline, rows: _Rows, summaries: _Derived, extras: budget.Extras
 ) -> Iterator[Piece]:
     """The user's profile, what was handed in, the scope's digest, the agent's notes."""
     layers = outline.layers
@@ -233,9 +229,7 @@ def _note(
     return Piece(role, [(None, text_block(text))], tokens, span)
 
 
-def _summaries(
-    manner: Manner, outline: Outline, found: Mapping[int, events.Event]
-) -> Iterator[Piece]:
+def _summaries(manner: Manner, outline: Outline, found: _Derived) -> Iterator[Piece]:
     for index, live in enumerate(outline.summaries):
         summary = _found(found, live)
         if manner.form == "tool":
@@ -249,9 +243,7 @@ def _summaries(
         yield _note(manner.acknowledgement, span, role="assistant")
 
 
-def _found(
-    summaries: Mapping[int, events.Event], live: units.LiveSummary
-) -> events.Summary:
+def _found(summaries: _Derived, live: units.LiveSummary) -> events.Summary:
     if isinstance(summary := summaries.get(live.seq), events.Summary):
         return summary
     raise ValueError(f"summary {live.seq} of the derived stream is missing")

@@ -17,6 +17,7 @@ from refold.domain.tokens import MESSAGE_OVERHEAD
 from refold.projections.context.text import entry_of, tagged, value_text
 
 Spans = tuple[Span, ...]
+_Seq = int | None
 
 
 def spans_of(seqs: Iterable[int]) -> Spans:
@@ -377,9 +378,7 @@ class Waiting(NamedTuple):
     questions: tuple[Question, ...] = ()
     ties: tuple[Span, ...] = ()
 
-    def member(
-        self, seq: int, placed: Place, thread: Thread, turn: int | None
-    ) -> Waiting:
+    def member(self, seq: int, placed: Place, thread: Thread, turn: _Seq) -> Waiting:
         """Take in a response, call or result; ``turn`` is where the turn began."""
         kind, exchange = placed.kind, placed.exchange
         if kind == "entry":
@@ -407,9 +406,7 @@ class Waiting(NamedTuple):
         holds = _held(self.holds, anchor, seq, spans)
         return self._replace(questions=questions, holds=holds)
 
-    def decided(
-        self, seq: int, question: int, thread: Thread, turn: int | None
-    ) -> Waiting:
+    def decided(self, seq: int, question: int, thread: Thread, turn: _Seq) -> Waiting:
         """Take in a human's decision on the question recorded at ``question``."""
         asked = next((asked for asked in self.questions if asked.seq == question), None)
         if asked is None:
@@ -442,9 +439,7 @@ class Waiting(NamedTuple):
         """Whether a cut right behind the seq ``cut`` parts nothing."""
         return not any(first <= cut < last for first, last in self.ties)
 
-    def _settled(
-        self, exchange: int, seq: int, thread: Thread, turn: int | None
-    ) -> Waiting:
+    def _settled(self, exchange: int, seq: int, thread: Thread, turn: _Seq) -> Waiting:
         """Close the exchange if nothing in it waits any more."""
         waits = {call.exchange for call in thread.open}
         waits.update(asked.exchange for asked in self.questions)
@@ -476,9 +471,7 @@ def _held(
     return tuple(held)
 
 
-def _tied(
-    ties: tuple[Span, ...], exchange: int, answered: int, seq: int, turn: int | None
-) -> tuple[Span, ...]:
+def _tied(ties: Spans, exchange: int, answered: int, seq: int, turn: _Seq) -> Spans:
     """An exchange to its newest event, and what is ``answered`` to its answer.
 
     The second counts where a cut has taken the exchange in between.

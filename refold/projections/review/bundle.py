@@ -31,6 +31,7 @@ _NESTED: Final = '\\\\\\"'  # JSON in JSON in JSON: it would be tried for too lo
 _TOO_DEEP: Final = "[… too deep to show …]"
 _STOPS: Final = "，。；：！？、"  # noqa: RUF001 - they end words where no spaces do
 _NEAR: Final = 80  # characters in which a word next to a cut is looked for
+_Named = list[tuple[str, Any]]
 _LEAST, _SPARE, _LONGEST_KEY = 60, 30, 100
 
 
@@ -120,11 +121,9 @@ def _squeezed(value: Any, room: int, items: int, depth: int) -> Any:
     return dict(_entries(list(value.items()), room, items, depth))
 
 
-def _entries(
-    pairs: list[tuple[str, Any]], room: int, items: int, depth: int
-) -> list[tuple[str, Any]]:
+def _entries(pairs: _Named, room: int, items: int, depth: int) -> _Named:
     """The first entries, each with its share of the room, and how many more."""
-    made: list[tuple[str, Any]] = []
+    made: _Named = []
     names: set[str] = set()
     left, count = room - _SPARE, min(len(pairs), items)
     for index, (key, value) in enumerate(pairs[:count]):

@@ -186,18 +186,18 @@ class Incident:
 
     def dump(self) -> dict[str, Any]:
         """All of it as JSON."""
-        subject, figures, found = self.found
-        said = {"subject": subject, "figures": figures, "found": list(found)}
-        where = {"rule": self.rule.name, "turn": self.turn_seq, "first": self.first_seq}
-        done = {"happened": list(self.happened), "seqs": sorted(self.seqs)}
-        return {**where, **said, **done, "over": self.over, "human": self.human}
+        kept = _incident().dump_python(self, mode="json", exclude={"rule"})
+        return {**kept, "rule": self.rule.name, "seqs": sorted(self.seqs)}
 
     @classmethod
     def load(cls, rule: Rule, kept: Mapping[str, Any]) -> Incident:
         """What ``dump`` wrote."""
-        found = Found(kept["subject"], kept["figures"], tuple(kept["found"]))
-        rest = (kept["first"], kept["happened"], set(kept["seqs"]))
-        return cls(rule, kept["turn"], found, *rest, kept["over"], kept["human"])
+        return _incident().validate_python({**kept, "rule": rule})
+
+
+@cache
+def _incident() -> TypeAdapter[Incident]:
+    return TypeAdapter(Incident)
 
 
 @dataclass(slots=True)
@@ -395,7 +395,7 @@ def asked_for(review: log.HumanReview) -> tuple[str, int] | None:
 
 
 # Of what is folded and kept: a new number wherever one of the two changes.
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 def name_of(rules: ReviewRules) -> str:

@@ -17,6 +17,7 @@ from pydantic import Field, JsonValue, TypeAdapter, ValidationError, field_valid
 from refold.domain import events
 from refold.domain.canonical import digest
 from refold.domain.errors import InvalidConfiguration
+from refold.domain.events import JsonObject, SessionEvent
 from refold.domain.model import Model
 from refold.projections.memory.sessions import reason_of
 
@@ -50,7 +51,7 @@ class _Rule(Model):
             raise ValueError("degrade must come before retry")
         return steps
 
-    def says(self) -> events.JsonObject:
+    def says(self) -> JsonObject:
         """All of it, as JSON."""
         return self.model_dump(mode="json")
 
@@ -186,7 +187,7 @@ class Found(NamedTuple):
     """
 
     subject: str
-    figures: events.JsonObject
+    figures: JsonObject
     seqs: tuple[int, ...]
 
 
@@ -214,7 +215,7 @@ class Counts:
     rejected: list[int] = field(default_factory=list)
     calls: dict[str, tuple[int, str]] = field(default_factory=dict)
 
-    def take(self, seq: int, event: events.SessionEvent) -> None:
+    def take(self, seq: int, event: SessionEvent) -> None:
         """Count the next event."""
         self.tool = None
         match event:
@@ -245,9 +246,7 @@ class Counts:
         self.lengths[tool] = self.lengths.get(tool, 0) + 1
 
 
-def found_by(
-    rule: Rule, counts: Counts, seq: int, event: events.SessionEvent
-) -> Found | None:
+def found_by(rule: Rule, counts: Counts, seq: int, event: SessionEvent) -> Found | None:
     """What the rule finds at this event, which was counted; None if nothing."""
     match rule, event:
         case ErrorRule(codes=codes), events.AgentError(code=code):
@@ -257,7 +256,7 @@ def found_by(
                 return Found(code[:_LONGEST], {"code": code[:_LONGEST]}, (seq,))
         case ReflectionRule(reflections=limit), events.Reflection(pass_=False):
             rejected = counts.rejected
-            figures: events.JsonObject = {"reflections": len(rejected), "limit": limit}
+            figures: JsonObject = {"reflections": len(rejected), "limit": limit}
             enough = len(rejected) >= limit
             return Found("", figures, tuple(rejected[-limit:])) if enough else None
         case ConfidenceRule(below=below), events.Reflection(confidence=float(sure)):
@@ -278,9 +277,7 @@ def found_by(
     return None
 
 
-def settles(
-    rule: Rule, subject: str, counts: Counts, event: events.SessionEvent
-) -> bool:
+def settles(rule: Rule, subject: str, counts: Counts, event: SessionEvent) -> bool:
     """Whether this event shows that what the rule found is over, and went well."""
     match rule, event:
         case ErrorRule() | ToolRule(), events.Final(outcome="success"):
@@ -306,7 +303,7 @@ def risks(issues: Iterable[JsonValue], risky: Iterable[str]) -> list[str]:
     return sorted(named.intersection(map(_plain, risky)))
 
 
-def told(figures: events.JsonObject) -> str:
+def told(figures: JsonObject) -> str:
     """What a rule found, as a sentence."""
     match figures:
         case {"code": code}:
