@@ -462,8 +462,7 @@ def _order(messages: Messages) -> Iterator[str]:
 
 def _pairs(messages: Messages) -> Iterator[str]:
     """Each call has one result in the next message, and each result such a call."""
-    before: Counter[str] = Counter()
-    ids: Counter[str] = Counter()
+    before, ids = Counter[str](), Counter[str]()
     for index, message in enumerate(messages):
         made = _ids(message, "tool_use", "id")
         given = _ids(message, "tool_result", "tool_use_id")
@@ -520,7 +519,7 @@ def _problems(block: Block) -> Iterator[str]:
         case "redacted_thinking" if not _filled(block.get("data")):
             yield ": redacted thinking needs its data"
         case "image":
-            yield from _image_problems(block)
+            yield from _image_problems(block.get("source"))
 
 
 def _result_problems(block: Block) -> Iterator[str]:
@@ -543,12 +542,12 @@ def _result_problems(block: Block) -> Iterator[str]:
             yield from (f".content.{index}{problem}" for problem in _problems(part))
 
 
-def _image_problems(block: Block) -> Iterator[str]:
-    match block.get("source"):
-        case {"type": "url", **source}:
+def _image_problems(source: Any) -> Iterator[str]:
+    match source:
+        case {"type": "url"}:
             if not _filled(source.get("url")):
                 yield ": an image needs its address"
-        case {"type": "base64", **source}:
+        case {"type": "base64"}:
             if source.get("media_type") not in IMAGE_TYPES:
                 yield f": media_type must be one of {', '.join(sorted(IMAGE_TYPES))}"
             if not is_base64(source.get("data")):

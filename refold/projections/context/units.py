@@ -146,20 +146,13 @@ def place(
             shown = bool(text.strip()) and key_of(text.strip()) != thread.said
         case events.HumanReview(decision=decision):
             shown = decision is not None
-        case (
-            events.SystemPrompt()
-            | events.StateUpdate()
-            | events.Request()
-            | events.Pin()
-            | events.Fork()
-            | events.Summary()
-            | events.CompactionNote()
-            | events.ProviderEdit()
-            | events.RedactionApplied()
-            | events.Consent()
-            | events.Forget()
-            | events.Item()
-        ):
+        case events.SystemPrompt() | events.StateUpdate() | events.Request():
+            shown = False
+        case events.Pin() | events.Fork() | events.Summary() | events.CompactionNote():
+            shown = False
+        case events.ProviderEdit() | events.RedactionApplied() | events.Consent():
+            shown = False
+        case events.Forget() | events.Item():
             shown = False
         case unknown:
             assert_never(unknown)

@@ -45,6 +45,9 @@ from refold.projections.memory.verdicts import (
 
 Thing = TypeVar("Thing", str, tuple[str, str])
 Standing: TypeAlias = Literal["weak", "strong"]
+Items: TypeAlias = Sequence[Item]
+Judgeds: TypeAlias = Sequence[Judged]
+Levels: TypeAlias = dict[str, dict[str, dict[str, int]]]
 
 # Of all sessions, the newest mistakes.
 RECENT: Final = 20
@@ -205,15 +208,13 @@ def of_kind(items: Iterable[Item], kind: Declarative, **content: Any) -> Iterato
             yield one
 
 
-def standing(items: Sequence[Item], which: str) -> list[Item]:
+def standing(items: Items, which: str) -> list[Item]:
     """Topics that are weak, or strong, by enough sessions."""
     some = of_kind(items, "topic", standing=which)
     return [one for one in some if one.established]
 
 
-def areas(
-    items: Sequence[Item], sessions: Sequence[Judged], taxonomy: Taxonomy
-) -> Iterator[Area]:
+def areas(items: Items, sessions: Judgeds, taxonomy: Taxonomy) -> Iterator[Area]:
     """What to improve: each weak topic, by what helps against the surest error in it.
 
     Then the common errors that are not in any of them.
@@ -238,12 +239,10 @@ def areas(
             yield Area(f"{taxonomy.advice_on(error)}_{error}", (one.memory_id,))
 
 
-def levels(
-    items: Sequence[Item], sessions: Sequence[Judged], now: int
-) -> dict[str, dict[str, dict[str, int]]]:
+def levels(items: Items, sessions: Judgeds, now: int) -> Levels:
     """Subject, topic, error type: how often, in what has not expired."""
     known = {one.content["error"] for one in of_kind(items, "error")}
-    found: dict[str, dict[str, dict[str, int]]] = {}
+    found: Levels = {}
     for judged in clean(sessions):
         for tally in judged.tallies:
             if tally.last_at + lasting("topic") <= now:
@@ -426,9 +425,7 @@ def witnesses(
         yield thing, some, tainted[thing]
 
 
-def errors(
-    user_id: str, judgeds: Sequence[Judged], taxonomy: Taxonomy
-) -> Iterator[Item]:
+def errors(user_id: str, judgeds: Judgeds, taxonomy: Taxonomy) -> Iterator[Item]:
     """Each type of error, sure as far as judged sessions show it.
 
     ``count`` is how often it was made, ``weight`` the same with no session outvoting
@@ -458,7 +455,7 @@ def _errors_of(judged: Judged) -> Iterator[tuple[str, Witness]]:
         yield error, Witness(judged, tuple(seqs[error]), first, last, count)
 
 
-def mistakes(user_id: str, judgeds: Sequence[Judged]) -> Iterator[Item]:
+def mistakes(user_id: str, judgeds: Judgeds) -> Iterator[Item]:
     """The newest mistakes, the newest first; none of a session that may not speak.
 
     An item says where it is, and of which kind: not what was asked, nor answered.
@@ -482,7 +479,7 @@ class _Window(NamedTuple):
     shows: tuple[Witness, ...]
 
 
-def topics(user_id: str, judgeds: Sequence[Judged]) -> Iterator[Item]:
+def topics(user_id: str, judgeds: Judgeds) -> Iterator[Item]:
     """Weak and strong topics, and what was said of them before and is not so now."""
     for (subject, topic), some, tainted in witnesses(judgeds, _topics_of):
         for standing, window, stale in _claimed(in_time(some)):
@@ -539,7 +536,7 @@ def _standing(rate: float) -> Standing | None:
     return "strong" if rate >= STRONG_FROM else None
 
 
-def progress(user_id: str, judgeds: Sequence[Judged]) -> Iterator[Item]:
+def progress(user_id: str, judgeds: Judgeds) -> Iterator[Item]:
     """The level in each subject, 0 to 1: the mean of sessions, exponentially weighed.
 
     A session's weight is that of its verdicts (``weights``), halved with each 30 days
@@ -631,7 +628,7 @@ def _said(section: str, items: Iterable[Item]) -> Iterator[Line]:
     return (_line(f"{section}: {told(one)}", [one], one.confidence) for one in items)
 
 
-def _line(text: str, because: Sequence[Item], sure: float) -> Line:
+def _line(text: str, because: Items, sure: float) -> Line:
     """A line that names what it comes from; it goes by the first of that."""
     named = ", ".join(cited(one) for one in because)
     sessions = [place.session_id for one in because for place in shown(one)]
@@ -664,9 +661,7 @@ def place(content: dict[str, Any]) -> str:
     return f"{topic} ({subject})" if topic and subject else topic or subject
 
 
-def _as_examples(
-    items: Sequence[Item], mistakes: Iterable[Item]
-) -> list[tuple[Item, float]]:
+def _as_examples(items: Items, mistakes: Iterable[Item]) -> list[tuple[Item, float]]:
     """Mistakes of an error type or in a weak topic that may be said, and how surely."""
     sure = [one for one in items if one.established]
     known = {one.content["error"]: one.confidence for one in of_kind(sure, "error")}

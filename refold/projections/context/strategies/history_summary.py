@@ -8,10 +8,11 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field, model_validator
 
+from refold.domain.canonical import shipped
 from refold.domain.envelope import from_microseconds, microseconds
 from refold.domain.errors import UnknownStrategy, counted
 from refold.projections.context.abridged import Limits
@@ -215,21 +216,8 @@ def _truncated(units: Sequence[Unit], limit: int) -> Spans:
     return joined(span for part in gone for unit in part for span in unit.seqs)
 
 
-_RENAMED = {
-    "total_chars_limit": "total_chars",
-    "user_message_chars_limit": "user_chars",
-    "agent_response_chars_limit": "agent_chars",
-    "action_chars_limit": "action_chars",
-    "num_files_modified_limit": "modified",
-    "num_files_created_limit": "created",
-    "num_files_deleted_limit": "deleted",
-    "num_files_viewed_limit": "viewed",
-    "num_terminal_commands_limit": "commands",
-}
-_NODES = {
-    "summary_node_request_message_template": "node_template",
-    "summary_node_response_message": "acknowledgement_text",
-}
+# What the parameters are called in the configuration of another agent.
+_NAMES: Final = shipped("refold.projections", "data", "parameters.toml")
 
 
 def from_params(given: str | Mapping[str, Any]) -> HistorySummary | None:
@@ -258,10 +246,10 @@ def from_params(given: str | Mapping[str, Any]) -> HistorySummary | None:
             given = _object(flags["memories_params"])
             # An empty prompt is none there.
             params["memories"] = {key: v for key, v in given.items() if v != ""}
-    params = {_NODES.get(name, name): value for name, value in params.items()}
-    abridged = _object(params.pop("abridged_history_params", {}))
-    if abridged:
-        params["abridged"] = {_RENAMED.get(k, k): v for k, v in abridged.items()}
+    named, parts = _NAMES["summary"], _NAMES["abridged"]
+    params = {named.get(name, name): value for name, value in params.items()}
+    if abridged := _object(params.pop("abridged_history_params", {})):
+        params["abridged"] = {parts.get(k, k): value for k, value in abridged.items()}
     return HistorySummary(**params)
 
 

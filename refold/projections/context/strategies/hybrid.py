@@ -92,22 +92,21 @@ class Hybrid(RecursiveSummary, Weighed):
 
     def waits_for(self, outline: Outline) -> str:
         """How far its trigger is."""
-        match self.trigger:
-            case "tokens":
-                now, limit = self.weighed(outline.tokens), self.threshold_high
-                reached, due = counted(now, "token"), now >= limit
-            case "count":
-                now, limit = self._events(outline), self.trigger_count
-                reached, due = counted(now, "event"), now >= limit
-            case "idle":
-                wait = counted(self.trigger_idle_sec, "second")
-                return f"{self.name} compacts after {wait} without an event"
-            case "event":
-                return f"{self.name} compacts after an event {self.trigger_event}"
-        return distance(self.name, reached, f"{limit:,}", is_there=due)
+        if self.trigger == "idle":
+            wait = counted(self.trigger_idle_sec, "second")
+            return f"{self.name} compacts after {wait} without an event"
+        if self.trigger == "event":
+            return f"{self.name} compacts after an event {self.trigger_event}"
+        now, limit, what = self._reached(outline)
+        due = now >= limit
+        return distance(self.name, counted(now, what), f"{limit:,}", is_there=due)
 
-    def _events(self, outline: Outline) -> int:
-        return sum(1 + unit.results for unit in outline.units)
+    def _reached(self, outline: Outline) -> tuple[int, int, str]:
+        """How much there is, at how much it is due, and of what."""
+        if self.trigger == "tokens":
+            return self.weighed(outline.tokens), self.threshold_high, "token"
+        count = sum(1 + unit.results for unit in outline.units)
+        return count, self.trigger_count, "event"
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """The next batch of the same check, then folds of neighbours."""
@@ -145,14 +144,10 @@ class Hybrid(RecursiveSummary, Weighed):
     def _reason(self, outline: Outline, now: datetime) -> str:
         units, idle = outline.units, self.trigger_idle_sec
         match self.trigger:
-            case "tokens":
-                tokens = self.weighed(outline.tokens)
-                due = tokens >= self.threshold_high
-                reason = f"{tokens} tokens, {self.threshold_high} are high"
-            case "count":
-                count = self._events(outline)
-                due = count >= self.trigger_count
-                reason = f"{count} events, {self.trigger_count} are due"
+            case "tokens" | "count":
+                count, limit, what = self._reached(outline)
+                due, much = count >= limit, "high" if what == "token" else "due"
+                reason = f"{count} {what}s, {limit} are {much}"
             case "idle":
                 waited = microseconds(now) - units[-1].at if units else -1
                 due = waited >= idle * 1_000_000
