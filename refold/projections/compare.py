@@ -16,15 +16,9 @@ from refold.domain.canonical import canonical
 from refold.domain.envelope import Envelope, microseconds
 from refold.domain.errors import RefoldError
 from refold.domain.tokens import estimate_text
-from refold.projections.context import abridged
+from refold.projections.context import abridged, compaction
 from refold.projections.context.budget import NO_EXTRAS, Extras
-from refold.projections.context.compaction import (
-    Compaction,
-    Source,
-    Summarizer,
-    source_of,
-    summary_of,
-)
+from refold.projections.context.compaction import Compaction, Source, Summarizer
 from refold.projections.context.identifiers import in_text, in_value, stands_in
 from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.render import OPENING, render
@@ -460,7 +454,7 @@ class Walk:
     def _compact(self, due: Compaction, now: datetime) -> bool:
         """Do what is due; False if that failed."""
         events = self._requests.within(((due.first_seq, due.last_seq),))
-        source = source_of(due, events=events, summaries=self.derived)
+        source = compaction.source_of(due, events=events, summaries=self.derived)
         target = due.target_tokens
         try:
             made = write(self.strategy, self.summarizer, source, target_tokens=target)
@@ -468,7 +462,9 @@ class Walk:
             self._fail(due, source, now, str(error))
             return False
         strategy, at = self.strategy.ref, max(self._outline.through_seq, 1)
-        summary = summary_of(due, source, made, strategy=strategy, appended_at_seq=at)
+        summary = compaction.summary_of(
+            due, source, made, strategy=strategy, appended_at_seq=at
+        )
         self._take(self._recorded(summary, now), summary, estimate_text(source.text))
         return True
 
@@ -726,7 +722,24 @@ def _sent(steps: Iterator[Step], model: ModelInfo, window: int) -> Iterator[Sent
         if before is not None:
             gap = (step.at - before.at).total_seconds()
             cached = _cached(before.request.tokens, earlier, same, gap, model)
-        yield _counted(step, cached, shown, model, window)
+        tokens, moment = step.request.tokens, step.moment
+        rest = tokens - min(cached, tokens)
+        written = rest if tokens >= model.cache_min_tokens else 0
+        yield Sent(
+            seq=moment.seq,
+            at=step.at,
+            tokens=tokens,
+            cached=tokens - rest,
+            written=written,
+            uncached=rest - written,
+            used=len(moment.used),
+            found=sum(map(shown.holds, moment.used)),
+            files=len(moment.files),
+            kept=sum(map(shown.holds, moment.files)),
+            failed=len(moment.failed),
+            told=sum(any(shown.names[way] for way in one) for one in moment.failed),
+            over_budget=max(0, tokens - window),
+        )
         before = step
 
 
@@ -743,27 +756,3 @@ def _cached(
     kept = sum(element.weight for element in earlier[:same])
     cached = tokens * kept // weight if weight else 0
     return cached if cached >= model.cache_min_tokens else 0
-
-
-def _counted(
-    step: Step, cached: int, shown: Prompt, model: ModelInfo, window: int
-) -> Sent:
-    tokens, used = step.request.tokens, step.moment.used
-    cached = min(cached, tokens)
-    rest = tokens - cached
-    written = rest if tokens >= model.cache_min_tokens else 0
-    return Sent(
-        seq=step.moment.seq,
-        at=step.at,
-        tokens=tokens,
-        cached=cached,
-        written=written,
-        uncached=rest - written,
-        used=len(used),
-        found=sum(map(shown.holds, used)),
-        files=len(step.moment.files),
-        kept=sum(map(shown.holds, step.moment.files)),
-        failed=len(step.moment.failed),
-        told=sum(any(shown.names[way] for way in one) for one in step.moment.failed),
-        over_budget=max(0, tokens - window),
-    )

@@ -22,6 +22,7 @@ _LEAST: Final = 24  # bytes of JSON that a place is worth naming for
 # Redaction drops blocks from these, and what is behind has another place then.
 _MOVING: Final = frozenset({"thinking", "blocks", "edits"})
 _MARK: Final = re.compile(r"\[[^\[\]\n]{1,60}\]")
+_Parts = list[tuple[Any, str]]
 Payloads = Sequence[Mapping[str, Any]]
 
 
@@ -81,7 +82,7 @@ def skeleton(value: Any, payloads: Payloads, *, most: int) -> Any:
     most: what is left is one text if its JSON has more bytes.
     """
     texts: dict[str, str] = {}
-    parts: list[tuple[Any, str]] = []
+    parts: _Parts = []
     for index, payload in enumerate(payloads):
         for name, part in payload.items():
             if name not in _MOVING:
@@ -91,9 +92,7 @@ def skeleton(value: Any, payloads: Payloads, *, most: int) -> Any:
     return {_TEXT: data.decode()} if len(data) > most else left
 
 
-def _places(
-    value: Any, place: str, texts: dict[str, str], parts: list[tuple[Any, str]]
-) -> None:
+def _places(value: Any, place: str, texts: dict[str, str], parts: _Parts) -> None:
     if isinstance(value, str):
         if len(value) >= _LEAST:
             texts.setdefault(value, place)
@@ -108,9 +107,7 @@ def _step(name: object) -> str:
     return str(name).replace("~", "~0").replace("/", "~1")
 
 
-def _pointing(
-    value: Any, texts: Mapping[str, str], parts: Sequence[tuple[Any, str]]
-) -> Any:
+def _pointing(value: Any, texts: Mapping[str, str], parts: _Parts) -> Any:
     if isinstance(value, str):
         place = texts.get(value) if len(value) >= _LEAST else None
         return value if place is None else {_REF: place}

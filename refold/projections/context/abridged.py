@@ -208,7 +208,11 @@ class Abridged:
             shown = ledger.shown(text, min(room, (chars - len(text) - 1) // 4))
             text = "\n".join(filter(None, (shown, text)))
         if source.words and not markup.own_words(text):
-            text = _cut(_plain(source), target_tokens, self.limits)
+            # All that the log says, for what has no place in a told turn.
+            entries = (entry_of(envelope.payload) for envelope in source.envelopes)
+            said = (leaf for one in entries if one for leaf in leaves(one.content))
+            plain = " ".join((*source.summaries, *said))
+            text = _cut(plain, target_tokens, self.limits)
         return Written(text, made_by(self.limits))
 
     def _fitted(
@@ -547,13 +551,6 @@ def _newest(
     if first == len(shown):
         return ""
     return "\n".join(filter(None, (markup.left_out(earlier + first), *shown[first:])))
-
-
-def _plain(source: Source) -> str:
-    """All that the log says in the source, for what has no place in a told turn."""
-    entries = (entry_of(envelope.payload) for envelope in source.envelopes)
-    said = (leaf for entry in entries if entry for leaf in leaves(entry.content))
-    return " ".join((*source.summaries, *said))
 
 
 def _cut(text: str, tokens: int, limits: Limits) -> str:

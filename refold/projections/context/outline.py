@@ -35,7 +35,7 @@ from refold.projections.context.units import (
 )
 
 # Stored outlines of another shape are dropped, and the log is folded again.
-SHAPE: Final = 6
+SHAPE: Final = 7
 Detail = Literal["counts", "turns", "units", "both"]
 _BY_UNIT: Final = ("units", "both")
 # Of most events there is nothing more to note.
@@ -281,7 +281,7 @@ class Outline(NamedTuple):
         """The outline as JSON: small, and without any text of the session."""
         fields = self._asdict()
         dumped = {
-            _STORED_AS.get(name, name): _plain(value)
+            name: _plain(value)
             for name, value in fields.items()
             if value != self._field_defaults[name]
         }
@@ -299,9 +299,6 @@ class Outline(NamedTuple):
         fields: dict[str, Any] = {k: v for k, v in dumped.items() if k != "shape"}
         for name, (_, unpack) in _PACKED.items():
             fields[name] = unpack(fields[name])
-        for name, stored in _STORED_AS.items():
-            if stored in fields:
-                fields[name] = fields.pop(stored)
         return _adapter().validate_python(fields)
 
 
@@ -413,7 +410,14 @@ class OutlineBuilder:
         if self.turn_first is None:
             self.turn_first = envelope.seq
         if placed.kind == "user":
-            self._open_turn(envelope.seq, self.turn_first)
+            seq, first, tokens_of = envelope.seq, self.turn_first, self.turn_tokens
+            if self.turn_count:
+                if self.detail in ("turns", "both"):
+                    self._ended.append(Turn(first, seq - 1, True, tokens_of))
+                self.turn_first, self.turn_tokens = seq, 0
+            self.turn_count += 1
+            self.user_seq = seq
+            self.done = self.idle = False
         # The turn is complete with a response without calls, or a final.
         if isinstance(payload := envelope.payload, events.AgentResponse):
             self.done = self.done or self.idle
@@ -424,15 +428,6 @@ class OutlineBuilder:
             self.idle = False
         self.turn_tokens += tokens
         self.raw_tokens += tokens
-
-    def _open_turn(self, seq: int, before: int) -> None:
-        if self.turn_count:
-            if self.detail in ("turns", "both"):
-                self._ended.append(Turn(before, seq - 1, True, self.turn_tokens))
-            self.turn_first, self.turn_tokens = seq, 0
-        self.turn_count += 1
-        self.user_seq = seq
-        self.done = self.idle = False
 
     def _join(self, envelope: Envelope, placed: Place) -> None:
         new, units = unit_of(envelope, placed), self.units
@@ -573,9 +568,8 @@ def _without_turns(outline: Outline, through: int, summary: Summary) -> Outline:
         past = tuple(rest if turn == cut[0] else turn for turn in past)
     elif first is not None and first <= through:
         part = max(0, min(own, outline.turn_tokens))
-        outline = outline._replace(
-            turn_first=through + 1, turn_tokens=outline.turn_tokens - part
-        )
+        left = outline.turn_tokens - part
+        outline = outline._replace(turn_first=through + 1, turn_tokens=left)
     return outline._replace(
         past=past,
         compacted_turns=outline.compacted_turns + len(gone),
@@ -727,4 +721,3 @@ _PACKED: Final[dict[str, tuple[_Pack, _Pack]]] = {
     "summaries": (_pack_summaries, _unpack_summaries),
     "units": (_pack_units, _unpack_units),
 }
-_STORED_AS: Final = {"layers": "memory"}

@@ -20,7 +20,7 @@ from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
 from refold.projections.context import budget, strategy as rules, units, view
 from refold.projections.context.compaction import note_lines, summary_text
 from refold.projections.context.outline import Outline
-from refold.projections.context.strategy import Left, Manner, Shown, Strategy
+from refold.projections.context.strategy import Manner, Shown, Strategy
 from refold.projections.context.text import (
     Block,
     Message,
@@ -114,11 +114,16 @@ def _rendered(
     found = {envelope.seq: envelope.payload for envelope in summaries}
     examples = list(_examples(extras, press))
     memory = _memory(outline, rows, found, extras)
+    left_out: list[Piece] = []
+    if shown.left and shown.left.messages:
+        first, last, _ = shown.left
+        text = tagged("left_out", "", **shown.left._asdict())
+        left_out = [_note(text, ViewSpan("stub", first, last))]
     # Each group has spans of its own, even where its neighbour is of the same kind.
     groups = [
         [*examples, *memory, *_summaries(manner, outline, found)],
         *_behind(outline, rows, press, manner.pin_tokens),
-        _left_out(shown.left),
+        left_out,
         [
             piece
             for exchange in units.arrange(_within(rows, shown.raw))
@@ -317,13 +322,6 @@ def _pinned(rows: Sequence[Envelope], press: Press, left: int) -> Iterator[list[
             yield [o._replace(span=o.span._replace(kind="pinned")) for o in pieces]
 
 
-def _left_out(left: Left | None) -> list[Piece]:
-    if left is None or not left.messages:
-        return []
-    text = tagged("left_out", "", **left._asdict())
-    return [_note(text, ViewSpan("stub", left.first, left.last))]
-
-
 def _system(
     outline: Outline, rows: Iterable[Envelope], extras: budget.Extras
 ) -> tuple[str | None, int, list[ViewSpan]]:
@@ -470,9 +468,7 @@ class Press:
         self.taken.add(chosen)
         return chosen
 
-    def _piece(
-        self, role: Role, blocks: Numbered, events: Sequence[Envelope]
-    ) -> list[Piece]:
+    def _piece(self, role: Role, blocks: Numbered, events: _Rows) -> list[Piece]:
         if not blocks:
             return []
         tokens = sum(event.token_estimate for event in events)

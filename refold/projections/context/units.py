@@ -176,7 +176,10 @@ def _respond(thread: Thread, envelope: Envelope, said: str | None) -> Thread:
 def _call(thread: Thread, envelope: Envelope, key: str) -> tuple[Thread, Place]:
     response_id = envelope.meta.response_id
     response_key = key_of(response_id) if response_id else None
-    if not _belongs(thread, response_key):
+    known = thread.response_key
+    same = response_key is not None and response_key == known
+    unsaid = thread.direct and (response_key is None or known is None)
+    if thread.response is None or not (same or unsaid):  # of another response
         thread = _respond(thread, envelope, thread.said)
     elif response_key:
         thread = thread._replace(response_key=response_key)
@@ -184,15 +187,6 @@ def _call(thread: Thread, envelope: Envelope, key: str) -> tuple[Thread, Place]:
     waiting = (*thread.open, OpenCall(key, envelope.seq, exchange))
     response, known, direct, _, said = thread
     return Thread(response, known, direct, waiting, said), Place("call", exchange)
-
-
-def _belongs(thread: Thread, response_key: str | None) -> bool:
-    """Whether a call is part of the newest response, not the start of another."""
-    if thread.response is None:
-        return False
-    if response_key and response_key == thread.response_key:
-        return True
-    return thread.direct and (response_key is None or thread.response_key is None)
 
 
 def _result(thread: Thread, seq: int, key: str) -> tuple[Thread, Place]:

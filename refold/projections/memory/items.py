@@ -226,6 +226,8 @@ def upper_bound(successes: float, sessions: float) -> float:
 
 
 _Key: TypeAlias = tuple[Procedural, bytes]
+# What sessions count, and how much of that is good.
+_Rates: TypeAlias = Mapping[str, tuple[float, float]]
 # A session, and where it shows a thing.
 _Witness: TypeAlias = tuple[Shown, tuple[int, ...]]
 
@@ -279,56 +281,44 @@ def _of_scenario(
             for tool in {tool for _, _, step in one.walked for tool in step}:
                 callers[tool].append(one)
     calls = {tool: sum(_shares(some, counted)) for tool, some in callers.items()}
-    rates = _Rates.of(sessions, counted)
+    ended = [o for o in sessions if not o.taints and o.success is not None]
+    pairs = zip(ended, _shares(ended, counted), strict=True)
+    rates = {o.session_id: (share, share * (o.success or 0.0)) for o, share in pairs}
+    sums = _by_scenario(ended, rates)
     for (kind, _), claim in claims.items():
         item = _item(user_id, kind, scenario, claim, counted, calls)
         if kind == "path":
             failed = round(len(claim.failed) / max(1, len(claim.witnesses)), 6)
-            otherwise = rates.without([one for one, _ in claim.witnesses])
+            mine = _by_scenario((one for one, _ in claim.witnesses), rates)
+            otherwise = _without(mine, sums)
             item = replace(item, failed=failed, otherwise=otherwise)
         yield item
 
 
-@dataclass(frozen=True, slots=True)
-class _Rates:
-    """How sessions end, by scenario: what each counts, and how much of it is good."""
-
-    counted: Mapping[str, tuple[float, float]]
-    sums: Mapping[str, tuple[float, float]]
-
-    @classmethod
-    def of(cls, sessions: Sequence[Shown], counted: Mapping[str, float]) -> _Rates:
-        ended = [o for o in sessions if not o.taints and o.success is not None]
-        pairs = zip(ended, _shares(ended, counted), strict=True)
-        each = {o.session_id: (share, share * (o.success or 0.0)) for o, share in pairs}
-        return cls(each, _by_scenario(ended, each))
-
-    def without(self, some: Sequence[Shown]) -> float | None:
-        """How sessions of the same scenarios end that are none of these.
-
-        Each scenario counts as it does among these, so that a hard one is held against
-        itself; None if most of these have nothing to be held against.
-        """
-        mine = _by_scenario(some, self.counted)
-        rates, held = 0.0, 0.0
-        for name, (whole, good) in mine.items():
-            every, right = self.sums.get(name, (0.0, 0.0))
-            if every - whole > _NOTHING:
-                rates += whole * (right - good) / (every - whole)
-                held += whole
-        known = sum(whole for whole, _ in mine.values())
-        return round(rates / held, 6) if held and held >= known / 2 else None
-
-
-def _by_scenario(
-    some: Iterable[Shown], counted: Mapping[str, tuple[float, float]]
-) -> dict[str, tuple[float, float]]:
+def _by_scenario(some: Iterable[Shown], rates: _Rates) -> _Rates:
+    """What these sessions count in each scenario, and how much of it is good."""
     sums: dict[str, tuple[float, float]] = {}
     for one in some:
         whole, good = sums.get(one.scenario, (0.0, 0.0))
-        share, right = counted.get(one.session_id, (0.0, 0.0))
+        share, right = rates.get(one.session_id, (0.0, 0.0))
         sums[one.scenario] = whole + share, good + right
     return sums
+
+
+def _without(mine: _Rates, sums: _Rates) -> float | None:
+    """How sessions of the same scenarios end that are none of mine.
+
+    Each scenario counts as it does among these, so that a hard one is held against
+    itself; None if most of these have nothing to be held against.
+    """
+    rates, held = 0.0, 0.0
+    for name, (whole, good) in mine.items():
+        every, right = sums.get(name, (0.0, 0.0))
+        if every - whole > _NOTHING:
+            rates += whole * (right - good) / (every - whole)
+            held += whole
+    known = sum(whole for whole, _ in mine.values())
+    return round(rates / held, 6) if held and held >= known / 2 else None
 
 
 _NOTHING: Final = 1e-9  # what is left of a sum of parts

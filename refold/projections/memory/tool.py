@@ -32,9 +32,8 @@ _NO_LIMIT: Final = 1 << 60
 _FILES: Final = files("refold.projections.memory")
 _DEFINITION: Final = (_FILES / "tool.json").read_bytes()
 # What the text of a result holds.
-OUTPUT_SCHEMA: Final[JsonObject] = orjson.loads(
-    (_FILES / "answer.schema.json").read_bytes()
-)
+_SCHEMA: Final = (_FILES / "answer.schema.json").read_bytes()
+OUTPUT_SCHEMA: Final[JsonObject] = orjson.loads(_SCHEMA)
 
 
 def definition(user_id: str | None = None) -> JsonObject:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter
@@ -184,12 +185,10 @@ def _summed(tallies: Iterable[Tally]) -> tuple[Tally, ...]:
 
 
 def _sum(place: tuple[str, str], some: Sequence[Tally]) -> Tally:
-    counts: Counter[str] = Counter()
-    seqs: dict[str, list[int]] = defaultdict(list)
-    for tally in some:
-        for error, count, found in tally.errors:
-            counts[error] += count
-            seqs[error] += found
+    counts, seqs = Counter[str](), defaultdict[str, list[int]](list)
+    for error, count, found in chain(*(tally.errors for tally in some)):
+        counts[error] += count
+        seqs[error] += found
     return Tally(
         *place,
         verdicts=sum(one.verdicts for one in some),

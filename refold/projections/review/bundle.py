@@ -419,9 +419,7 @@ def _entry(envelope: Envelope, pairs: Pairs, fit: Fit, due: Due) -> Entry:
     )
 
 
-def _head(
-    source: Source, entries: Sequence[Entry], refused: str | None = None
-) -> Bundle:
+def _head(source: Source, entries: Sequence[Entry], why: str | None = None) -> Bundle:
     due, stream = source.due, source.events[0]
     whose = {"user_id": stream.user_id, "session_id": stream.session_id}
     kept = sum(entry.seq >= due.turn_seq for entry in entries)
@@ -446,7 +444,7 @@ def _head(
         where=Where(**whose, first_seq=due.first_seq, at_seq=due.at_seq, seqs=due.seqs),
         events=tuple(entries),
         left_out=due.at_seq - due.turn_seq + 1 - kept,
-        refused=refused,
+        refused=why,
         **found,
     )
 

@@ -15,10 +15,7 @@ from refold.domain.errors import UnknownStrategy
 from refold.domain.events import JsonObject, StrategyRef
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Detail, Outline, OutlineBuilder
-from refold.projections.context.strategies.tool_clearing import (
-    ResultClearing,
-    ToolClearing,
-)
+from refold.projections.context.strategies import tool_clearing
 from refold.projections.context.strategy import Manner, Shown, Strategy
 
 
@@ -75,12 +72,12 @@ class Pipeline(_Holding):
     name: ClassVar[str] = "pipeline"
     needs: ClassVar[Detail] = "units"
 
-    first: ToolClearing
+    first: tool_clearing.ToolClearing
     then: SerializeAsAny[Strategy]
 
     @model_validator(mode="after")
     def _fit(self) -> Pipeline:
-        if isinstance(self.then, ToolClearing | Pipeline):
+        if isinstance(self.then, tool_clearing.ToolClearing | Pipeline):
             raise ValueError("a pipeline clears once, and has no pipeline in it")
         if type(self.then).take is not Strategy.take:
             name = self.then.name
@@ -97,10 +94,10 @@ class Pipeline(_Holding):
         return {"steps": [self.first.definition, self.then.definition]}
 
     @cached_property
-    def clearing(self) -> ResultClearing:
+    def clearing(self) -> tool_clearing.ResultClearing:
         """The clearing, judged by what the session alone says."""
         params: dict[str, Any] = dict(self.first.params)
-        return ResultClearing(**params)
+        return tool_clearing.ResultClearing(**params)
 
     def begin(self) -> Outline:
         return Outline(detail="both" if self.then.needs == "turns" else "units")
@@ -125,7 +122,7 @@ def of_steps(steps: Sequence[Strategy]) -> Pipeline:
 
     Raises UnknownStrategy if it is not ``tool_clearing`` and one other strategy.
     """
-    if len(steps) != 2 or not isinstance(steps[0], ToolClearing):
+    if len(steps) != 2 or not isinstance(steps[0], tool_clearing.ToolClearing):
         names = "+".join(step.name for step in steps)
         raise UnknownStrategy(f"a pipeline is tool_clearing+ONE other, got {names}")
     return Pipeline(first=steps[0], then=steps[1])

@@ -15,14 +15,9 @@ from pydantic import Field, model_validator
 from refold.domain.canonical import shipped
 from refold.domain.envelope import from_microseconds, microseconds
 from refold.domain.errors import UnknownStrategy, counted
+from refold.projections.context import compaction
 from refold.projections.context.abridged import Limits
-from refold.projections.context.compaction import (
-    Compaction,
-    Notes,
-    batch,
-    held_back,
-    oldest_units,
-)
+from refold.projections.context.compaction import Compaction, Notes
 from refold.projections.context.outline import Detail, Outline
 from refold.projections.context.strategy import Layers, Manner, Pinning, distance
 from refold.projections.context.units import Spans, Unit, joined
@@ -106,7 +101,7 @@ class HistorySummary(Pinning):
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """Notes that are too many, else the head if the history is over a threshold."""
         notes = self._layers.due(outline, now)
-        if notes or held_back(outline, now):
+        if notes or compaction.held_back(outline, now):
             return notes
         reason = self._reason(outline, now)
         return self._head(outline, reason) if reason else None
@@ -123,7 +118,9 @@ class HistorySummary(Pinning):
         """The rest of a head that was too long for one summary."""
         if self._layers.behind(outline):
             return self.decide(outline, now)
-        if outline.decided_at != outline.through_seq or held_back(outline, now):
+        if outline.decided_at != outline.through_seq or compaction.held_back(
+            outline, now
+        ):
             return None
         return self._head(outline, "more of the same head")
 
@@ -149,16 +146,16 @@ class HistorySummary(Pinning):
         return ""
 
     def _head(self, outline: Outline, reason: str) -> Compaction | None:
-        units = oldest_units(outline, self._wish(outline))
+        units = compaction.oldest_units(outline, self._wish(outline))
         omitted: Spans = ()
         if sum(unit.chars for unit in units) > self.second_guard_chars:
             if self.second_guard == "fold":
                 sums = accumulate(unit.chars for unit in units)
                 fitting = sum(total <= self.second_guard_chars for total in sums)
-                units = oldest_units(outline, max(fitting, 1))
+                units = compaction.oldest_units(outline, max(fitting, 1))
             else:
                 omitted = _truncated(units, self.second_guard_chars)
-        made = batch(
+        made = compaction.batch(
             outline,
             units,
             target=self.summary_tokens,

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from refold.domain.envelope import from_microseconds, microseconds
 from refold.domain.errors import counted
+from refold.projections.context import strategy
 from refold.projections.context.compaction import (
     Compaction,
     batch,
@@ -19,14 +20,7 @@ from refold.projections.context.compaction import (
 )
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategies.recursive_summary import RecursiveSummary
-from refold.projections.context.strategy import (
-    Manner,
-    Shown,
-    Weighed,
-    distance,
-    everything,
-    with_input,
-)
+from refold.projections.context.strategy import Manner, Shown, Weighed
 from refold.projections.context.units import Unit
 
 KEY_EVENTS = frozenset(
@@ -99,7 +93,9 @@ class Hybrid(RecursiveSummary, Weighed):
             return f"{self.name} compacts after an event {self.trigger_event}"
         now, limit, what = self._reached(outline)
         due = now >= limit
-        return distance(self.name, counted(now, what), f"{limit:,}", is_there=due)
+        return strategy.distance(
+            self.name, counted(now, what), f"{limit:,}", is_there=due
+        )
 
     def _reached(self, outline: Outline) -> tuple[int, int, str]:
         """How much there is, at how much it is due, and of what."""
@@ -124,9 +120,9 @@ class Hybrid(RecursiveSummary, Weighed):
     def show(self, outline: Outline) -> Shown:
         """Everything below the lower threshold, from there on what is key."""
         if self.weighed(outline.tokens) < self.threshold_low:
-            return everything(outline)
+            return strategy.everything(outline)
         kept = (span for unit in self._kept(outline.units) for span in unit.seqs)
-        return Shown(with_input(outline, tuple(kept)))
+        return Shown(strategy.with_input(outline, tuple(kept)))
 
     def _kept(self, units: tuple[Unit, ...]) -> Iterator[Unit]:
         """Key events and plans, and responses after the oldest key event."""

@@ -11,12 +11,8 @@ from typing import Any, ClassVar, Final
 from pydantic import Field
 
 from refold.domain.errors import UnknownStrategy, counted
-from refold.projections.context.compaction import (
-    Compaction,
-    held_back,
-    oldest_turns,
-    over_budget,
-)
+from refold.projections.context import compaction
+from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Layers, Manner, Pinning, distance
 
@@ -59,7 +55,7 @@ class TurnWindow(Pinning):
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """What is due of a layer, else a batch of turns, else a fold of summaries."""
         due = self.layers.due(outline, now)
-        if due or held_back(outline, now):
+        if due or compaction.held_back(outline, now):
             return due
         return self._batch(outline) or self._fold(outline)
 
@@ -79,12 +75,14 @@ class TurnWindow(Pinning):
         """
         if self.layers.behind(outline):
             return self.decide(outline, now)
-        return None if held_back(outline, now) else self._fold(outline)
+        return None if compaction.held_back(outline, now) else self._fold(outline)
 
     def _batch(self, outline: Outline) -> Compaction | None:
         raw = self._raw(outline)
         limit = self.full_turns + self.cached_turns
-        turns = oldest_turns(outline, self.cached_turns) if raw >= limit else ()
+        turns = (
+            compaction.oldest_turns(outline, self.cached_turns) if raw >= limit else ()
+        )
         if not turns:
             return None
         return Compaction(
@@ -99,7 +97,7 @@ class TurnWindow(Pinning):
 
     def _fold(self, outline: Outline) -> Compaction | None:
         most, target = self.session_memory_tokens, self.summary_tokens
-        return over_budget(outline, budget=most, target=target)
+        return compaction.over_budget(outline, budget=most, target=target)
 
 
 def from_settings(
