@@ -8,33 +8,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
+from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
+from refold.domain import events as log
 from refold.domain.canonical import canonical
 from refold.domain.envelope import Envelope, microseconds
 from refold.domain.errors import RefoldError
-from refold.domain.events import (
-    AgentResponse,
-    CompactionNote,
-    Event,
-    Final as Ended,
-    HumanReview,
-    Request,
-    Summary,
-    SystemPrompt,
-    ToolCall,
-    ToolResult,
-)
 from refold.domain.tokens import estimate_text
-from refold.projections.context import abridged
+from refold.projections.context import abridged, compaction
 from refold.projections.context.budget import NO_EXTRAS, Extras
-from refold.projections.context.compaction import (
-    Compaction,
-    Source,
-    Summarizer,
-    source_of,
-    summary_of,
-)
+from refold.projections.context.compaction import Compaction, Source, Summarizer
 from refold.projections.context.identifiers import in_text, in_value, stands_in
 from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.render import OPENING, render
@@ -45,6 +29,7 @@ from refold.projections.context.units import Spans, Thread, goes_on, joined, pla
 from refold.projections.context.view import View
 from refold.projections.models import ModelInfo
 
+_Log = Sequence[Envelope]
 _BEGIN: Final = ("response", "call")
 
 
@@ -66,7 +51,7 @@ class Moment(NamedTuple):
     failed: frozenset[tuple[str, str]] = frozenset()
 
 
-def moments(events: Sequence[Envelope]) -> list[Moment]:
+def moments(events: _Log) -> list[Moment]:
     """The model calls in the log of ``events``, oldest first.
 
     Where a request was recorded, that is the call: what came before the answer to it
@@ -78,8 +63,8 @@ def moments(events: Sequence[Envelope]) -> list[Moment]:
     thread, asked = Thread(), None
     for index, envelope in enumerate(events):
         thread, placed = place(thread, envelope)
-        names = _shown_names(envelope)
-        if isinstance(envelope.payload, Request) and envelope.meta.status is None:
+        names = _shown_names(envelope.payload)
+        if isinstance(envelope.payload, log.Request) and envelope.meta.status is None:
             asked = index
         if placed is not None and placed.kind in _BEGIN:
             begun = Moment(index if asked is None else asked, placed.exchange)
@@ -90,15 +75,12 @@ def moments(events: Sequence[Envelope]) -> list[Moment]:
             first.setdefault(name, envelope.seq)
     made = [one for one in found.values() if one.seq > 0]
     upto = [events[one.read].seq for one in made]
-    files, failed = (
-        _known(of(events), upto) for of in (abridged.files_in, abridged.failures_in)
-    )
+    files = _known(abridged.files_in(events), upto)
+    failed = _known(abridged.failures_in(events), upto)
     return [one._replace(files=next(files), failed=next(failed)) for one in made]
 
 
-def _known(
-    found: Iterable[tuple[int, Any]], upto: list[int]
-) -> Iterator[frozenset[Any]]:
+def _known(found: Iterable[tuple[int, Any]], upto: list[int]) -> Iterator[Any]:
     """What had been found before each of these seqs."""
     left, known = deque(found), frozenset[Any]()
     for seq in upto:
@@ -109,17 +91,15 @@ def _known(
         yield known
 
 
-def _shown_names(envelope: Envelope) -> set[str]:
+def _shown_names(event: log.Event) -> set[str]:
     """The identifiers in what a model may be shown of an event."""
-    match envelope.payload:
-        case SystemPrompt(text=str(text)) | AgentResponse(text=text):
+    match event:
+        case log.SystemPrompt(text=str(text)) | log.AgentResponse(text=text):
             return in_text(text)
-        case ToolCall(arguments=value) | ToolResult(content=value):
+        case log.ToolCall(arguments=value) | log.ToolResult(content=value):
             return in_value(value)
-    entry = entry_of(envelope.payload)
-    if entry is None:
-        return set()
-    return {name for part in entry.content for name in in_value(part)}
+    entry = entry_of(event)
+    return set().union(*map(in_value, entry.content)) if entry else set()
 
 
 _IDS: Final = ("id", "tool_use_id")
@@ -151,9 +131,7 @@ class Elements:
             sent.insert(0, ("system", {"type": "text", "text": view.system}))
         calls = {b["id"]: b for _, b in sent if b["type"] == "tool_use"}
         failed = (b.get("is_error") and calls.get(b["tool_use_id"]) for _, b in sent)
-        return [
-            self._element(*one, call) for one, call in zip(sent, failed, strict=True)
-        ]
+        return [self._element(*a, b) for a, b in zip(sent, failed, strict=True)]
 
     def _element(self, role: str, block: dict[str, Any], failed: Any) -> Element:
         said = {name: block[name] for name in block if name not in _IDS}
@@ -163,16 +141,14 @@ class Elements:
         element = self.known.get(at)
         if element is None:
             weight, texts = estimate_text(key.decode()), tuple(_told(block))
-            if block["type"] == "tool_use":
-                names = in_value(block["input"])
-            else:
-                names = {name for text in texts for name in in_text(text)}
+            called = block["type"] == "tool_use"
+            found = [in_value(block["input"])] if called else map(in_text, texts)
+            names = set[str]().union(*found)
             if failed:
-                called = {"tool_name": failed["name"], "arguments": failed["input"]}
-                names.add(abridged.failure(ToolCall(call_id="failed", **called)))
-            names = names.union(*map(abridged.failures_of, texts))
-            element = Element(key, weight, frozenset(names), texts)
-            self.known[at] = element
+                about = {"tool_name": failed["name"], "arguments": failed["input"]}
+                names.add(abridged.failure(log.ToolCall(call_id="failed", **about)))
+            names.update(*map(abridged.failures_of, texts))
+            element = self.known[at] = Element(key, weight, frozenset(names), texts)
         return element
 
 
@@ -192,7 +168,7 @@ def _told(block: dict[str, Any]) -> Iterator[str]:
 
 _ALL: Final = KeepAll()
 # What these show depends on what stands before them.
-_DEPENDENT: Final = (Ended, HumanReview, SystemPrompt)
+_DEPENDENT: Final = (log.Final, log.HumanReview, log.SystemPrompt)
 
 
 class Rendered(NamedTuple):
@@ -212,7 +188,7 @@ class Requests:
     """
 
     strategy: Strategy
-    events: Sequence[Envelope]
+    events: _Log
     extras: Extras
     elements: Elements
     _seqs: list[int] = field(init=False)
@@ -222,9 +198,10 @@ class Requests:
 
     def __post_init__(self) -> None:
         self._seqs = [event.seq for event in self.events]
-        self._results = [e for e in self.events if isinstance(e.payload, ToolResult)]
+        events = self.events
+        self._results = [e for e in events if isinstance(e.payload, log.ToolResult)]
 
-    def next(self, outline: Outline, summaries: Sequence[Envelope]) -> Rendered:
+    def next(self, outline: Outline, summaries: _Log) -> Rendered:
         """The request for ``outline``, which is the one of before or has read more."""
         outline = self.strategy.judged(outline)
         shown = self.strategy.show(outline)
@@ -235,9 +212,7 @@ class Requests:
         self._before = (request, outline, shown)
         return request
 
-    def view(
-        self, outline: Outline, summaries: Sequence[Envelope], extras: Extras
-    ) -> View:
+    def view(self, outline: Outline, summaries: _Log, extras: Extras) -> View:
         """The request, whole."""
         outline = self.strategy.judged(outline)
         read = self.within(outline.reads(self.strategy.show(outline).raw))
@@ -245,13 +220,9 @@ class Requests:
 
     def within(self, spans: Spans) -> list[Envelope]:
         """The events of ``spans``, found without looking at the others."""
-        return [
-            event
-            for first, last in spans
-            for event in self.events[
-                bisect_left(self._seqs, first) : bisect_right(self._seqs, last)
-            ]
-        ]
+        seqs = self._seqs
+        ends = ((bisect_left(seqs, a), bisect_right(seqs, b)) for a, b in spans)
+        return [event for first, end in ends for event in self.events[first:end]]
 
     def _grown(self, outline: Outline, shown: Shown) -> Rendered | None:
         """The request of before with what is new behind it; None if it is no such."""
@@ -286,7 +257,7 @@ class RawRequests:
     As with ``Requests``, only what is new is rendered as long as that gives the same.
     """
 
-    events: Sequence[Envelope]
+    events: _Log
     extras: Extras = NO_EXTRAS
     _system: str | None = None
     _hash: Any = None
@@ -304,34 +275,29 @@ class RawRequests:
             thread, placed = place(thread, envelope)
             begins = placed is not None and placed.kind in _BEGIN
             if begins and placed and placed.exchange == envelope.seq > 0:
-                self._go_on(index)
-                end = b'],"system":' + canonical(self._system) + b"}"
+                if not self._grow(self.events[self._read : index]):
+                    self._begin(self._view(self.events[:index]))
+                self._read = index
                 sent = self._hash.copy()
-                sent.update(end)
+                sent.update(b'],"system":' + canonical(self._system) + b"}")
                 yield envelope, sent.hexdigest()
 
-    def _go_on(self, index: int) -> None:
-        """Read on to the events before ``index``."""
-        new = self.events[self._read : index]
-        if not self._grow(new):
-            self._role, self._hash, self._ids = "", sha256(b'{"messages":['), set()
-            view = self._view(self.events[:index])
-            self._system = view.system
-            self._take(view.messages)
-        self._read = index
+    def _begin(self, view: View) -> None:
+        self._role, self._hash, self._ids = "", sha256(b'{"messages":['), set()
+        self._system = view.system
+        self._take(view.messages)
 
-    def _grow(self, new: Sequence[Envelope]) -> bool:
+    def _grow(self, new: _Log) -> bool:
         """Whether what is new stands behind the rest as it is, which it then does."""
         if not self._role or any(isinstance(one.payload, _DEPENDENT) for one in new):
             return False
-        if _ids_of(new, ToolResult) - _ids_of(new, ToolCall):
+        if _ids_of(new, log.ToolResult) - _ids_of(new, log.ToolCall):
             return False  # of a call before, which is shown with its result now
         messages = self._view(new).messages
         if messages and messages[0]["content"] == [text_block(OPENING)]:
             messages = messages[1:]
-        if not messages or messages[0]["role"] == self._role:
-            return False
-        if self._ids & _call_ids(messages):
+        same = not messages or messages[0]["role"] == self._role
+        if same or self._ids & _call_ids(messages):
             return False
         self._take(messages)
         return True
@@ -344,11 +310,13 @@ class RawRequests:
             self._role = message["role"]
         self._ids |= _call_ids(messages)
 
-    def _view(self, events: Sequence[Envelope]) -> View:
+    def _view(self, events: _Log) -> View:
         return render(_ALL, _ALL.read(_ALL.begin(), events), events, extras=self.extras)
 
 
-def _ids_of(events: Iterable[Envelope], kind: type[ToolCall | ToolResult]) -> set[str]:
+def _ids_of(
+    events: Iterable[Envelope], kind: type[log.ToolCall | log.ToolResult]
+) -> set[str]:
     payloads = (event.payload for event in events)
     return {one.call_id for one in payloads if isinstance(one, kind)}
 
@@ -360,17 +328,11 @@ def _call_ids(messages: Iterable[Message]) -> set[str]:
 
 def _frame(outline: Outline, shown: Shown) -> tuple[Any, ...]:
     """Whatever a view depends on beside its raw end."""
+    layers = outline.layers
     return (
-        outline.summaries,
-        outline.layers.summaries,
-        outline.layers.facts_shown,
-        outline.layers.notes_shown,
-        outline.kept,
-        outline.kept_input,
-        outline.pinned,
-        outline.system_seq,
-        shown.inputs,
-        shown.left,
+        *(outline.summaries, outline.kept, outline.kept_input, outline.pinned),
+        *(layers.summaries, layers.facts_shown, layers.notes_shown),
+        *(outline.system_seq, shown.inputs, shown.left),
     )
 
 
@@ -417,10 +379,10 @@ class Walk:
     """
 
     strategy: Strategy
-    events: Sequence[Envelope]
+    events: _Log
     moments: Sequence[Moment]
     summarizer: Summarizer
-    recorded: Sequence[Envelope] | None = None
+    recorded: _Log | None = None
     extras: Extras = NO_EXTRAS
     elements: Elements = field(default_factory=Elements)
     goes_on: bool = False
@@ -431,10 +393,8 @@ class Walk:
     _sent: int = 0
 
     def __post_init__(self) -> None:
-        self._outline = self.strategy.begin()
-        self._requests = Requests(
-            self.strategy, self.events, self.extras, self.elements
-        )
+        self._outline, given = self.strategy.begin(), (self.extras, self.elements)
+        self._requests = Requests(self.strategy, self.events, *given)
 
     def steps(self) -> Iterator[Step]:
         """The requests, oldest first; the walk goes on as they are asked for."""
@@ -451,13 +411,14 @@ class Walk:
             if judged:
                 self._check(clock)
             if moment:
-                request = self._requests.next(self._outline, self.derived)
-                yield Step(moment, clock, request)
+                sent = self._requests.next(self._outline, self.derived)
+                yield Step(moment, clock, sent)
                 self._sent += 1
             self._wait(clock, event.ts, judged=clock if judged else None)
             self._outline = self.strategy.fold(self._outline, event)
-            answered = isinstance(event.payload, AgentResponse) and self._outline.idle
-            newest, ended = event, answered or isinstance(event.payload, Ended)
+            idle = self._outline.idle
+            answered = idle and isinstance(event.payload, log.AgentResponse)
+            newest, ended = event, answered or isinstance(event.payload, log.Final)
 
     def view(self, extras: Extras) -> View:
         """The request at which the walk stands, with this handed in."""
@@ -478,7 +439,7 @@ class Walk:
             return  # in the session that this one was forked from
         for envelope in (self.recorded or ())[len(self.derived) :]:
             summary = envelope.payload
-            if not isinstance(summary, Summary):
+            if not isinstance(summary, log.Summary):
                 self.derived.append(envelope)
             elif summary.decided_at_seq <= self._outline.through_seq:
                 self._take(envelope, summary, summary.tokens_before)
@@ -493,54 +454,44 @@ class Walk:
     def _compact(self, due: Compaction, now: datetime) -> bool:
         """Do what is due; False if that failed."""
         events = self._requests.within(((due.first_seq, due.last_seq),))
-        source = source_of(due, events=events, summaries=self.derived)
+        source = compaction.source_of(due, events=events, summaries=self.derived)
         target = due.target_tokens
         try:
-            written = write(
-                self.strategy, self.summarizer, source, target_tokens=target
-            )
+            made = write(self.strategy, self.summarizer, source, target_tokens=target)
         except RefoldError as error:
             self._fail(due, source, now, str(error))
             return False
         strategy, at = self.strategy.ref, max(self._outline.through_seq, 1)
-        summary = summary_of(
-            due, source, written, strategy=strategy, appended_at_seq=at
+        summary = compaction.summary_of(
+            due, source, made, strategy=strategy, appended_at_seq=at
         )
         self._take(self._recorded(summary, now), summary, estimate_text(source.text))
         return True
 
-    def _take(self, envelope: Envelope, summary: Summary, read: int) -> None:
+    def _take(self, envelope: Envelope, summary: log.Summary, read: int) -> None:
         usage, after = summary.usage or {}, summary.tokens_after
-        read = _count(usage.get("input_tokens"), read)
-        written = _count(usage.get("output_tokens"), after)
-        self._add(envelope, summary, after, read, written)
+        told = (usage.get("input_tokens"), read), (usage.get("output_tokens"), after)
+        counts = (given if isinstance(given, int) else other for given, other in told)
+        self._add(envelope, summary, after, *counts)
 
     def _fail(self, due: Compaction, source: Source, now: datetime, why: str) -> None:
-        note = CompactionNote(
-            phase="failed",
-            why=why,
-            first_seq=due.first_seq,
-            last_seq=due.last_seq,
-            decided_at_seq=due.decided_at_seq,
-            attempt=self._outline.failures + 1,
-        )
+        span = {"first_seq": due.first_seq, "last_seq": due.last_seq}
+        about = {**span, "decided_at_seq": due.decided_at_seq}
+        attempt = self._outline.failures + 1
+        note = log.CompactionNote(phase="failed", why=why, attempt=attempt, **about)
         read = estimate_text(source.text)
         self._add(self._recorded(note, now), due, due.tokens_before, read, 0, why)
 
-    def _add(self, envelope: Envelope, of: Compaction | Summary, *told: Any) -> None:
-        self.derived.append(envelope)
-        self._outline = fold_derived(self._outline, envelope)
+    def _add(self, entry: Envelope, of: Compaction | log.Summary, *told: Any) -> None:
+        self.derived.append(entry)
+        self._outline = fold_derived(self._outline, entry)
         span = of.first_seq, of.last_seq, of.decided_at_seq, of.tokens_before
         self.done.append(Done(self._sent, *span, *told))
 
-    def _recorded(self, event: Event, now: datetime) -> Envelope:
+    def _recorded(self, event: log.Event, now: datetime) -> Envelope:
         """The event as the derived stream would hold it, but for hashes."""
         like = self.events[-1].stream_id._replace(stream=self.strategy.fingerprint)
         return Envelope.imagined(event, len(self.derived) + 1, now, like)
-
-
-def _count(given: object, else_: int) -> int:
-    return given if isinstance(given, int) else else_
 
 
 class Sent(NamedTuple):
@@ -574,7 +525,14 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A log under one strategy.  Sums are over its requests."""
+    """A log under one strategy.  Sums are over its requests.
+
+    tokens_total: tokens sent; ``tokens_peak`` are those of the largest request.
+    cached:       tokens read from the prompt cache; ``cache_writes`` were written to
+                  it, ``uncached`` neither.
+    over_budget:  by how many tokens the largest request is over the window.
+    references:   how often an answer used an identifier from earlier in the log.
+    """
 
     label: str
     name: str
@@ -582,36 +540,13 @@ class Outcome:
     model: ModelInfo
     sent: tuple[Sent, ...] = field(repr=False)
     done: tuple[Done, ...] = field(repr=False)
-
-    @property
-    def tokens_total(self) -> int:
-        """Tokens sent."""
-        return sum(request.tokens for request in self.sent)
-
-    @property
-    def tokens_peak(self) -> int:
-        """Tokens of the largest request."""
-        return max((request.tokens for request in self.sent), default=0)
-
-    @property
-    def cached(self) -> int:
-        """Tokens read from the prompt cache."""
-        return sum(request.cached for request in self.sent)
-
-    @property
-    def cache_writes(self) -> int:
-        """Tokens written to the prompt cache."""
-        return sum(request.written for request in self.sent)
-
-    @property
-    def uncached(self) -> int:
-        """Tokens neither read from the cache nor written to it."""
-        return sum(request.uncached for request in self.sent)
-
-    @property
-    def over_budget(self) -> int:
-        """By how many tokens the largest request is over the window."""
-        return max((request.over_budget for request in self.sent), default=0)
+    tokens_total: int
+    tokens_peak: int
+    cached: int
+    cache_writes: int
+    uncached: int
+    over_budget: int
+    references: int
 
     @property
     def compactions(self) -> tuple[Done, ...]:
@@ -624,13 +559,8 @@ class Outcome:
         return sum(done.read + done.written for done in self.done)
 
     @property
-    def references(self) -> int:
-        """How often an answer used an identifier from earlier in the log."""
-        return sum(request.used for request in self.sent)
-
-    @property
     def reference_recall(self) -> float | None:
-        """The share of them that the request showed; None if there were none."""
+        """The share of references that requests showed; None if there were none."""
         return self._share("found", "used")
 
     @property
@@ -684,30 +614,31 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as ``refold compare --json`` shows it."""
-        tokens = ("tokens_total", "tokens_peak", "over_budget")
-        cache = ("cached", "cache_writes", "uncached")
-        return {
+        told: dict[str, Any] = {
             "strategy": self.label,
             "name": self.name,
             "fingerprint": self.fingerprint,
             "requests": len(self.sent),
-            **{name: getattr(self, name) for name in (*tokens, *cache)},
+            **{name: getattr(self, name) for name in _SUMS},
             "compactions": len(self.compactions),
             "compacted_before": [done.request for done in self.compactions],
             "summarizer_calls": len(self.done),
             "summarizer_tokens": self.summarizer_tokens,
             "model": self.model.name,
-            "cost": self.cost,
-            "costs": self.costs,
-            "summarizer_cost": self.summarizer_cost,
-            "total_cost": self.total_cost,
-            "references": self.references,
-            "reference_recall": self.reference_recall,
-            "ledger_recall": self.ledger_recall,
-            "per_request": [
-                {**one._asdict(), "at": one.at.isoformat()} for one in self.sent
-            ],
+            **{name: getattr(self, name) for name in _WORTH},
         }
+        requests = [{**one._asdict(), "at": one.at.isoformat()} for one in self.sent]
+        return {**told, "per_request": requests}
+
+
+_SUMS: Final = (
+    *("tokens_total", "tokens_peak", "over_budget"),
+    *("cached", "cache_writes", "uncached"),
+)
+_WORTH: Final = (
+    *("cost", "costs", "summarizer_cost", "total_cost"),
+    *("references", "reference_recall", "ledger_recall"),
+)
 
 
 @dataclass(slots=True)
@@ -717,7 +648,7 @@ class Comparison:
     model: whose prices and cache rules count.
     """
 
-    events: Sequence[Envelope]
+    events: _Log
     model: ModelInfo
     summarizer: Summarizer = field(default_factory=abridged.Abridged)
     extras: Extras = NO_EXTRAS
@@ -732,7 +663,7 @@ class Comparison:
         strategy: Strategy,
         *,
         label: str | None = None,
-        recorded: Sequence[Envelope] | None = None,
+        recorded: _Log | None = None,
     ) -> Outcome:
         """The log under ``strategy``; nothing is written, and no model is asked.
 
@@ -740,8 +671,7 @@ class Comparison:
         """
         known = self.events, self._moments, self.summarizer, recorded
         walk = Walk(strategy, *known, self.extras, self._elements)
-        window = self.extras.window_tokens
-        sent = tuple(_sent(walk.steps(), self.model, window))
+        sent = tuple(_sent(walk.steps(), self.model, self.extras.window_tokens))
         return Outcome(
             label or strategy.name,
             strategy.name,
@@ -749,6 +679,13 @@ class Comparison:
             self.model,
             sent,
             tuple(walk.done),
+            tokens_total=sum(one.tokens for one in sent),
+            tokens_peak=max((one.tokens for one in sent), default=0),
+            cached=sum(one.cached for one in sent),
+            cache_writes=sum(one.written for one in sent),
+            uncached=sum(one.uncached for one in sent),
+            over_budget=max((one.over_budget for one in sent), default=0),
+            references=sum(one.used for one in sent),
         )
 
 
@@ -761,7 +698,9 @@ class Prompt:
 
     def move(self, elements: list[Element]) -> int:
         """Show these elements now; returns how many of those before they begin with."""
-        same = shared(self.elements, elements)
+        pairs = zip(self.elements, elements, strict=False)
+        alike = takewhile(lambda p: p[0] is p[1] or p[0].key == p[1].key, pairs)
+        same = sum(1 for _ in alike)
         for gone in self.elements[same:]:
             self.names.subtract(gone.names)
         for new in elements[same:]:
@@ -771,30 +710,36 @@ class Prompt:
 
     def holds(self, name: str) -> bool:
         """Whether ``name`` is in what is shown: as an identifier, or as plain words."""
-        if self.names[name] > 0:
-            return True
         texts = (text for element in self.elements for text in element.texts)
-        return any(stands_in(text, name) for text in texts)
-
-
-def shared(before: list[Element], after: list[Element]) -> int:
-    """How many elements both begin with."""
-    for index, (one, other) in enumerate(zip(before, after, strict=False)):
-        if one is not other and one.key != other.key:
-            return index
-    return min(len(before), len(after))
+        return self.names[name] > 0 or any(stands_in(text, name) for text in texts)
 
 
 def _sent(steps: Iterator[Step], model: ModelInfo, window: int) -> Iterator[Sent]:
     shown, before = Prompt(), None
     for step in steps:
-        earlier = shown.elements
+        earlier, cached = shown.elements, 0
         same = shown.move(step.request.elements)
-        cached = 0
         if before is not None:
             gap = (step.at - before.at).total_seconds()
             cached = _cached(before.request.tokens, earlier, same, gap, model)
-        yield _counted(step, cached, shown, model, window)
+        tokens, moment = step.request.tokens, step.moment
+        rest = tokens - min(cached, tokens)
+        written = rest if tokens >= model.cache_min_tokens else 0
+        yield Sent(
+            seq=moment.seq,
+            at=step.at,
+            tokens=tokens,
+            cached=tokens - rest,
+            written=written,
+            uncached=rest - written,
+            used=len(moment.used),
+            found=sum(map(shown.holds, moment.used)),
+            files=len(moment.files),
+            kept=sum(map(shown.holds, moment.files)),
+            failed=len(moment.failed),
+            told=sum(any(shown.names[way] for way in one) for one in moment.failed),
+            over_budget=max(0, tokens - window),
+        )
         before = step
 
 
@@ -811,27 +756,3 @@ def _cached(
     kept = sum(element.weight for element in earlier[:same])
     cached = tokens * kept // weight if weight else 0
     return cached if cached >= model.cache_min_tokens else 0
-
-
-def _counted(
-    step: Step, cached: int, shown: Prompt, model: ModelInfo, window: int
-) -> Sent:
-    tokens, used = step.request.tokens, step.moment.used
-    cached = min(cached, tokens)
-    rest = tokens - cached
-    written = rest if tokens >= model.cache_min_tokens else 0
-    return Sent(
-        seq=step.moment.seq,
-        at=step.at,
-        tokens=tokens,
-        cached=cached,
-        written=written,
-        uncached=rest - written,
-        used=len(used),
-        found=sum(map(shown.holds, used)),
-        files=len(step.moment.files),
-        kept=sum(map(shown.holds, step.moment.files)),
-        failed=len(step.moment.failed),
-        told=sum(any(shown.names[way] for way in one) for one in step.moment.failed),
-        over_budget=max(0, tokens - window),
-    )

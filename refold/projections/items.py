@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, repeat
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -21,6 +22,7 @@ _LEAST: Final = 24  # bytes of JSON that a place is worth naming for
 # Redaction drops blocks from these, and what is behind has another place then.
 _MOVING: Final = frozenset({"thinking", "blocks", "edits"})
 _MARK: Final = re.compile(r"\[[^\[\]\n]{1,60}\]")
+_Parts = list[tuple[Any, str]]
 Payloads = Sequence[Mapping[str, Any]]
 
 
@@ -70,8 +72,7 @@ def _without_bytes(value: Any, kept: list[bytes]) -> Any:
 
 def has_bytes(value: Any) -> bool:
     """Whether there are bytes in it."""
-    kept = list[bytes]()
-    without_bytes(value, kept)
+    without_bytes(value, kept := list[bytes]())
     return bool(kept)
 
 
@@ -81,7 +82,7 @@ def skeleton(value: Any, payloads: Payloads, *, most: int) -> Any:
     most: what is left is one text if its JSON has more bytes.
     """
     texts: dict[str, str] = {}
-    parts: list[tuple[Any, str]] = []
+    parts: _Parts = []
     for index, payload in enumerate(payloads):
         for name, part in payload.items():
             if name not in _MOVING:
@@ -91,9 +92,7 @@ def skeleton(value: Any, payloads: Payloads, *, most: int) -> Any:
     return {_TEXT: data.decode()} if len(data) > most else left
 
 
-def _places(
-    value: Any, place: str, texts: dict[str, str], parts: list[tuple[Any, str]]
-) -> None:
+def _places(value: Any, place: str, texts: dict[str, str], parts: _Parts) -> None:
     if isinstance(value, str):
         if len(value) >= _LEAST:
             texts.setdefault(value, place)
@@ -108,9 +107,7 @@ def _step(name: object) -> str:
     return str(name).replace("~", "~0").replace("/", "~1")
 
 
-def _pointing(
-    value: Any, texts: Mapping[str, str], parts: Sequence[tuple[Any, str]]
-) -> Any:
+def _pointing(value: Any, texts: Mapping[str, str], parts: _Parts) -> Any:
     if isinstance(value, str):
         place = texts.get(value) if len(value) >= _LEAST else None
         return value if place is None else {_REF: place}
@@ -134,11 +131,11 @@ def _is_same(part: Any, value: Any) -> bool:
 
 def replaced(value: Any, said: Mapping[str, str]) -> Any:
     """``value`` with other texts where one of ``said`` is, or is a part of one."""
+    if isinstance(value, str) and value in said:
+        return said[value]
     if isinstance(value, str):
-        if value in said:
-            return said[value]
         for known, other in said.items():
-            if len(known) >= _TELLING and known in value:
+            if len(known) >= _TELLING:
                 value = value.replace(known, other)
         return value
     if isinstance(value, list):
@@ -158,9 +155,9 @@ def changed_texts(before: Any, after: Any) -> Iterator[tuple[str, str]]:
             yield before, after if isinstance(after, str) else ""
             yield from _stood_for(before, str(after))
     elif isinstance(before, list):
-        there = after if isinstance(after, list) and len(after) == len(before) else []
-        for index, item in enumerate(before):
-            yield from changed_texts(item, there[index] if there else None)
+        same = isinstance(after, list) and len(after) == len(before)
+        for item, other in zip(before, after if same else repeat(None), strict=False):
+            yield from changed_texts(item, other)
     elif isinstance(before, dict):
         known = after if isinstance(after, dict) else {}
         for key, item in before.items():
@@ -234,10 +231,8 @@ def _at(payloads: Payloads, place: str) -> Any:
 
 def first_of(envelopes: Sequence[Envelope]) -> int:
     """Which of these is the first that is not one of an item that began before them."""
-    for index, envelope in enumerate(envelopes):
-        if envelope.meta.native:
-            return index
-    return len(envelopes)
+    begun = (index for index, one in enumerate(envelopes) if one.meta.native)
+    return next(begun, len(envelopes))
 
 
 def groups(
@@ -248,8 +243,7 @@ def groups(
     for first in rest:
         native = first.meta.native
         n = native.get("n") if native else 0
-        if not isinstance(n, int) or n < 1:
+        if isinstance(n, int) and n >= 1:
+            yield native, (first, *islice(rest, n - 1))
+        else:
             yield None, (first,)
-            continue
-        more = [one for _, one in zip(range(n - 1), rest, strict=False)]
-        yield native, (first, *more)

@@ -83,12 +83,8 @@ class Prices(BaseModel):
         """
         prices = self.for_prompt(uncached + written + read)
         write = prices.cache_write_1h if ttl == "1h" else prices.cache_write_5m
-        return (
-            uncached * prices.input
-            + written * write
-            + read * prices.cache_read
-            + output * prices.output
-        ) / MILLION
+        prompt = uncached * prices.input + written * write + read * prices.cache_read
+        return (prompt + output * prices.output) / MILLION
 
 
 class ModelInfo(BaseModel):
@@ -160,14 +156,10 @@ class Usage(NamedTuple):
         except UnknownModel:
             return None
         prices = prices.for_prompt(self.input + self.written + self.read)
-        hour = self.written_1h
-        short = self._replace(written=self.written - hour)
-        return prices.cost(written=hour, ttl="1h") + prices.cost(
-            uncached=short.input,
-            written=short.written,
-            read=short.read,
-            output=short.output,
-        )
+        hour, short = self.written_1h, self.written - self.written_1h
+        writing = prices.cost(written=hour, ttl="1h")
+        beside = {"read": self.read, "output": self.output, "written": short}
+        return writing + prices.cost(uncached=self.input, ttl="5m", **beside)
 
 
 _INPUT: Final = ("input_tokens", "prompt_tokens")
@@ -264,8 +256,7 @@ def window_of(model: str) -> int:
 
 def price_of(model: str) -> Prices:
     """What ``model`` costs.  Raises UnknownModel, also if its prices are not known."""
-    prices = model_info(model).prices
-    if prices is None:
+    if (prices := model_info(model).prices) is None:
         raise UnknownModel(model, missing="prices")
     return prices
 
@@ -304,20 +295,17 @@ def register_model(
 
     Raises InvalidConfiguration.
     """
-    info = _info(
-        f"model {name!r}",
-        {
-            "name": name,
-            "context_tokens": context_tokens,
-            "prices": dict(prices) if isinstance(prices, Mapping) else prices,
-            "max_output_tokens": max_output_tokens,
-            "tokenizer": tokenizer,
-            "aliases": tuple(aliases),
-            "cache_min_tokens": cache_min_tokens,
-            "cache_ttl_sec": cache_ttl_sec,
-        },
-    )
-    _register([info])
+    fields = {
+        "name": name,
+        "context_tokens": context_tokens,
+        "prices": dict(prices) if isinstance(prices, Mapping) else prices,
+        "max_output_tokens": max_output_tokens,
+        "tokenizer": tokenizer,
+        "aliases": tuple(aliases),
+        "cache_min_tokens": cache_min_tokens,
+        "cache_ttl_sec": cache_ttl_sec,
+    }
+    _register([info := _info(f"model {name!r}", fields)])
     return info
 
 
@@ -378,11 +366,10 @@ def _info(where: str, fields: dict[str, Any]) -> ModelInfo:
     try:
         return ModelInfo.model_validate(fields)
     except ValidationError as error:
-        reasons = (
-            f"{'.'.join(map(str, detail['loc'])) or 'it'}: {detail['msg']}"
-            for detail in error.errors(include_input=False, include_url=False)
-        )
-        raise InvalidConfiguration(f"{where}: " + "; ".join(reasons)) from None
+        found = error.errors(include_input=False, include_url=False)
+        named = ((".".join(map(str, one["loc"])) or "it", one["msg"]) for one in found)
+        reasons = "; ".join(map(": ".join, named))
+        raise InvalidConfiguration(f"{where}: {reasons}") from None
 
 
 def _spellings(name: str) -> Iterator[str]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from refold.domain.envelope import Envelope
 from refold.domain.events import JsonObject
+from refold.projections.context.text import leaves
 
 # So many seqs have an index together.
 SEGMENT: Final = 1024
@@ -43,23 +44,10 @@ def words(text: str) -> set[str]:
     return found
 
 
-def texts(value: Any) -> Iterator[str]:
-    """What is said in a JSON value, its keys and numbers too."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield key
-            yield from texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from texts(item)
-    elif value is not None and not isinstance(value, bool):
-        yield str(value)
-
-
 def said(envelope: Envelope) -> str:
     """What an event says, its agent and the values of its fields, line by line."""
     payload = envelope.payload.payload()
-    told = [text for item in payload.values() for text in texts(item)]
+    told = [text for item in payload.values() for text in leaves(item)]
     return "\n".join([envelope.agent or "", *told])
 
 

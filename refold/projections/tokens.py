@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.resources import files
+from itertools import chain
 from math import ceil
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -20,7 +22,7 @@ from refold.domain.errors import UnknownModel
 from refold.domain.events import AgentResponse, JsonObject, Request, UserInput
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate_text
 from refold.projections.context.view import View
-from refold.projections.models import DEFAULT_TOKENIZER, model_info
+from refold.projections.models import DEFAULT_TOKENIZER, Usage, model_info
 
 # An image costs by its size in pixels, a page of a document by what is on it; neither
 # is known without decoding it.
@@ -95,9 +97,8 @@ def total(parts: Iterable[Features]) -> Features:
 def _of_content(content: str | Sequence[Mapping[str, Any]]) -> Iterator[Features]:
     if isinstance(content, str):
         yield of_text(content)
-        return
-    for block in content:
-        yield from _of_block(block)
+    else:
+        yield from chain(*map(_of_block, content))
 
 
 def _of_block(block: Mapping[str, Any]) -> Iterator[Features]:
@@ -154,9 +155,8 @@ class Weights:
     def tokens(self, features: Features) -> float:
         """What a text of these features costs; more text never costs less."""
         each = zip(self.values, self.start, features[:-1], strict=False)
-        return features.frame + sum(
-            max(value, _LEAST * start) * count for value, start, count in each
-        )
+        own = sum(max(value, _LEAST * start) * count for value, start, count in each)
+        return features.frame + own
 
     def learned(self, features: Features, tokens: int) -> Weights:
         """The weights after a request that cost ``tokens``, which is above 0."""
@@ -165,14 +165,13 @@ class Weights:
         moved = [_dot(row, seen) for row in self.spread]
         doubt = _dot(seen, moved) + _NOISE**2
         wrong = 1 - features.frame / tokens - _dot(seen, self.values)
-        values = (
-            v + m * wrong / doubt for v, m in zip(self.values, moved, strict=True)
-        )
+        pairs = zip(self.values, moved, strict=True)
+        values = tuple(value + move * wrong / doubt for value, move in pairs)
         spread = (
             tuple(cell - a * b / doubt for cell, b in zip(row, moved, strict=True))
             for row, a in zip(self.spread, moved, strict=True)
         )
-        return Weights(tuple(values), tuple(spread), self.start, self.seen + 1)
+        return Weights(values, tuple(spread), self.start, self.seen + 1)
 
 
 def starting(tokenizer: str) -> Weights:
@@ -182,14 +181,10 @@ def starting(tokenizer: str) -> Weights:
     together = [_UNSURE_TOGETHER * weight for weight in start]
     alone = [(_UNSURE_ALONE * max(weight, 0.05)) ** 2 for weight in start]
     alone[-1] = _UNSURE_BESIDE**2
-    spread = tuple(
-        tuple(
-            a * b + (alone[row] if row == column else 0.0)
-            for column, b in enumerate(together)
-        )
-        for row, a in enumerate(together)
-    )
-    return Weights(start, spread, start)
+    spread = [[a * b for b in together] for a in together]
+    for place, own in enumerate(alone):
+        spread[place][place] += own
+    return Weights(start, tuple(map(tuple, spread)), start)
 
 
 @cache
@@ -205,15 +200,6 @@ def _dot(left: Sequence[float], right: Sequence[float]) -> float:
 
 
 Messages: TypeAlias = Sequence[Mapping[str, Any]]
-# Of the Messages API, of OpenAI (where cached ones are among them), of Inspect AI.
-_INPUT: Final = (
-    "input_tokens",
-    "cache_creation_input_tokens",
-    "cache_read_input_tokens",
-    "prompt_tokens",
-    "input_tokens_cache_write",
-    "input_tokens_cache_read",
-)
 
 
 class TokenCounter(Protocol):
@@ -258,8 +244,8 @@ class Calibrated:
     ) -> int:
         """See TokenCounter.  A model that is not known is counted as the newest."""
         weights = self.weights(model)
-        tokens = weights.tokens(of_request(messages, system, tools))
-        return ceil(tokens + weights.beside)
+        own = weights.tokens(of_request(messages, system, tools))
+        return ceil(own + weights.beside)
 
     def learn(self, observations: Iterable[Observation]) -> Calibrated:
         """A counter that knows these requests too."""
@@ -289,25 +275,15 @@ def tokens_of(view: View, *, model: str, counter: TokenCounter | None = None) ->
     return counter.count(view.messages, view.system, view.tools, model=model)
 
 
-# What agents read and write, in about the shares in which they do.
-_TYPICAL: Final = (
-    "The build fails in the second step: the linker asks for a symbol that nobody "
-    "defines. I look at the file that should have it, and at what changed last week.\n"
-    "    def total(items: list[Item]) -> float:\n"
-    "        return sum(item.price * item.count for item in items if item.count > 0)\n"
-    '{"path": "src/main.rs", "line": 42, "status": "ok", "matches": ["fn main() {"]}\n'
-    "12:03:44.120 WARN  worker-7 retry 3/5 GET /v1/items?page=2 took 1804 ms\n"
-)
-
-
 @cache
 def weight_of(model: str) -> float:
     """How many of the model's tokens an estimated one is in what agents read and write.
 
     At least 1, to two places.  Raises UnknownModel.
     """
-    real = starting(model_info(model).tokenizer).tokens(of_text(_TYPICAL))
-    return max(1.0, round(real / estimate_text(_TYPICAL), 2))
+    typical = (files("refold.projections") / "data" / "typical.txt").read_text("utf-8")
+    real = starting(model_info(model).tokenizer).tokens(of_text(typical))
+    return max(1.0, round(real / estimate_text(typical), 2))
 
 
 def learned_from(
@@ -370,7 +346,6 @@ def input_tokens(usage: JsonObject | None) -> int:
     0 if it does not say, and for a response of several prompts (``iterations``).
     """
     iterations = (usage or {}).get("iterations")
-    if not usage or (isinstance(iterations, list) and len(iterations) > 1):
-        return 0
-    counts = (usage.get(name) for name in _INPUT)
-    return sum(count for count in counts if isinstance(count, int))
+    several = isinstance(iterations, list) and len(iterations) > 1
+    told = None if several else Usage.of(usage)
+    return told.input + told.written + told.read if told else 0

@@ -7,17 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple, get_args
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from pydantic import BaseModel, ConfigDict, Field, model_serializer
 
 from refold.domain import events
+from refold.domain.canonical import shipped
 from refold.domain.envelope import Envelope
 from refold.domain.events import JsonObject, SummarizerRef, ToolCall
 from refold.domain.tokens import estimate_text
@@ -37,13 +32,11 @@ class Action(NamedTuple):
 
 
 Reader = Callable[[JsonObject], Action | None]
-_PATHS: Final = ("file_path", "path", "notebook_path", "filename", "file", "file_name")
-_COMMANDS: Final = ("command", "cmd", "script")
-_MAIN: Final = (
-    *_PATHS,
-    *_COMMANDS,
-    *("query", "pattern", "url", "prompt", "description", "name", "text", "id"),
-)
+Tools = Mapping[str, Reader]
+_KNOWN: Final = shipped("refold.projections", "data", "tools.toml")
+_PATHS: Final = tuple[str, ...](_KNOWN["paths"])
+_COMMANDS: Final = tuple[str, ...](_KNOWN["commands"])
+_MAIN: Final = (*_PATHS, *_COMMANDS, *_KNOWN["telling"])
 _PLAIN_RM: Final = re.compile(
     r"rm(?: -[rf]+)* ([^\s;&|<>*?$`'\"()-][^\s;&|<>*?$`'\"()]*)"
 )
@@ -65,39 +58,18 @@ def shell(arguments: JsonObject) -> Action | None:
 
 def editor(arguments: JsonObject) -> Action | None:
     """Read a call of a text editor tool, whose ``command`` says what it does."""
-    deed = _EDITS.get(str(arguments.get("command")))
+    deed = _KNOWN["edits"].get(str(arguments.get("command")))
     path = _first(arguments, _PATHS)
     return Action(deed, path) if deed and path else None
 
 
-_EDITS: Final[dict[str, Deed]] = {
-    "view": "viewed",
-    "create": "created",
-    "str_replace": "modified",
-    "insert": "modified",
-    "undo_edit": "modified",
+_READERS: Final[Tools] = {
+    **{deed: on_file(deed) for deed in get_args(Deed)},
+    "editor": editor,
+    "shell": shell,
 }
-_FILE_EDITORS: Final = (
-    *("Edit", "MultiEdit", "NotebookEdit", "edit", "insert"),
-    *("edit_file", "replace_in_file"),
-)
-_EDITORS: Final = (
-    *("str_replace_based_edit_tool", "str_replace_based_edit"),
-    *("str_replace_editor", "text_editor"),
-)
-_SHELLS: Final = (
-    *("Bash", "bash", "execute", "execute_bash", "execute_command", "run"),
-    *("run_command", "run_shell_command", "shell", "terminal"),
-)
-TOOLS: Final[Mapping[str, Reader]] = MappingProxyType(
-    {
-        **dict.fromkeys(("Read", "open", "read_file"), on_file("viewed")),
-        **dict.fromkeys(("Write", "create", "write_file"), on_file("created")),
-        **dict.fromkeys(_FILE_EDITORS, on_file("modified")),
-        "delete_file": on_file("deleted"),
-        **dict.fromkeys(_EDITORS, editor),
-        **dict.fromkeys(_SHELLS, shell),
-    }
+TOOLS: Final[Tools] = MappingProxyType(
+    {tool: _READERS[how] for how, some in _KNOWN["readers"].items() for tool in some}
 )
 
 
@@ -117,13 +89,11 @@ def _texts(value: Any) -> Iterator[str]:
 _NOTE_TOKENS = 8
 # A ledger may have this share of a summary, and a name in it so many characters.
 _FOR_LEDGER, _LONGEST = 3, 120
-_KIND: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **dict.fromkeys(("created", "modified", "deleted"), "changed"),
-        "viewed": "read",
-        "failed": "failed",
-    }
-)
+_KIND: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("created", "modified", "deleted"), "changed"),
+    "viewed": "read",
+    "failed": "failed",
+}
 _KEPT: Final = re.compile(r"<(changed|failed|ids|read)>\n(.*?)\n</\1>", re.DOTALL)
 _TOLD: Final = re.compile(
     r'^<turn first="-?\d+" last="(-?\d+)">(.*?)^</turn>', re.DOTALL | re.MULTILINE
@@ -164,10 +134,10 @@ class Limits(BaseModel):
     viewed: int | None = Field(default=None, ge=0)
     commands: int | None = Field(default=None, ge=0)
 
-    @model_serializer(mode="wrap")
-    def _given(self, dump: SerializerFunctionWrapHandler) -> dict[str, int]:
+    @model_serializer
+    def _given(self) -> dict[str, int]:
         # What is not given came later, and is in no fingerprint.
-        return {name: value for name, value in dump(self).items() if value is not None}
+        return {name: value for name, value in self if value is not None}
 
     def of(self, name: str) -> int:
         """How many of this kind."""
@@ -176,12 +146,9 @@ class Limits(BaseModel):
 
     def scaled(self, scale: int) -> Limits:
         """Limits that keep about a ``scale``-th of each turn."""
-        less = {
-            "user_chars": max(self.user_chars // scale, 1),
-            "agent_chars": max(self.agent_chars // scale, 1),
-            "action_chars": max(self.action_chars // min(scale, 4), 1),
-            "listed": max(self.listed // min(scale, 4), 1),
-        }
+        scales = {"user_chars": scale, "agent_chars": scale}
+        scales |= dict.fromkeys(("action_chars", "listed"), min(scale, 4))
+        less = {name: max(getattr(self, name) // n, 1) for name, n in scales.items()}
         return self.model_copy(update=less)
 
 
@@ -217,7 +184,7 @@ class Abridged:
     costs: ClassVar[bool] = False
 
     limits: Limits = field(default_factory=Limits)
-    tools: Mapping[str, Reader] = field(default_factory=lambda: TOOLS)
+    tools: Tools = field(default_factory=lambda: TOOLS)
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         """Tell the source's turns in ``target_tokens``; the oldest go first."""
@@ -241,7 +208,11 @@ class Abridged:
             shown = ledger.shown(text, min(room, (chars - len(text) - 1) // 4))
             text = "\n".join(filter(None, (shown, text)))
         if source.words and not markup.own_words(text):
-            text = _cut(_plain(source), target_tokens, self.limits)
+            # All that the log says, for what has no place in a told turn.
+            entries = (entry_of(envelope.payload) for envelope in source.envelopes)
+            said = (leaf for one in entries if one for leaf in leaves(one.content))
+            plain = " ".join((*source.summaries, *said))
+            text = _cut(plain, target_tokens, self.limits)
         return Written(text, made_by(self.limits))
 
     def _fitted(
@@ -286,9 +257,8 @@ class Ledger:
         ledger = cls()
         for text in summaries:
             for kind, lines in _KEPT.findall(text):
-                for name, _, seq in (
-                    line.rpartition(" ") for line in lines.split("\n")
-                ):
+                for line in lines.split("\n"):
+                    name, _, seq = line.rpartition(" ")
                     if name and seq.isdigit():
                         ledger._note(name, kind, int(seq))
             for last, turn in _TOLD.findall(text):
@@ -302,9 +272,8 @@ class Ledger:
         for turn in turns:
             for name, kind in _KIND.items():
                 for item in turn.lists.get(name, []):
-                    ledger._note(
-                        _short(" ".join(item.split()), _LONGEST), kind, turn.last
-                    )
+                    line = _short(" ".join(item.split()), _LONGEST)
+                    ledger._note(line, kind, turn.last)
         return ledger
 
     def _note(self, name: str, kind: str, seq: int) -> None:
@@ -345,7 +314,7 @@ def made_by(limits: Limits) -> SummarizerRef:
 
 
 def told(
-    envelopes: Sequence[Envelope], tools: Mapping[str, Reader], *, goes_on: bool = False
+    envelopes: Sequence[Envelope], tools: Tools, *, goes_on: bool = False
 ) -> list[Told]:
     """What is told of the turns in these events, with nothing cut.
 
@@ -380,24 +349,20 @@ def told(
     return turns
 
 
-def _tell(
-    turn: Told, call: ToolCall, tools: Mapping[str, Reader], open_file: str | None
-) -> str | None:
+def _tell(turn: Told, call: ToolCall, tools: Tools, opened: str | None) -> str | None:
     """Note what a call did; return the file that is open afterwards."""
     reader, given = tools.get(call.tool_name), call.arguments
     action = None if reader is None or isinstance(given, str) else reader(given)
-    what = (action.what or open_file) if action else None
+    what = (action.what or opened) if action else None
     if action is None or what is None:
         turn.lists["tools"].append(_named(call))
-        return open_file
+        return opened
     name = "commands" if action.deed == "command" else action.deed
     turn.lists[name].append(what)
-    return open_file if action.deed in ("command", "deleted") else what
+    return opened if action.deed in ("command", "deleted") else what
 
 
-def files_in(
-    envelopes: Sequence[Envelope], tools: Mapping[str, Reader] = TOOLS
-) -> Iterator[tuple[int, str]]:
+def files_in(envelopes: Sequence[Envelope]) -> Iterator[tuple[int, str]]:
     """The files that calls read, wrote and deleted, each with the call's seq.
 
     What a failed call was to do was not done.
@@ -406,7 +371,7 @@ def files_in(
     for envelope in envelopes:
         if isinstance(envelope.payload, ToolCall) and envelope.seq not in failed:
             one = Told(envelope.seq, envelope.seq)
-            open_file = _tell(one, envelope.payload, tools, open_file)
+            open_file = _tell(one, envelope.payload, TOOLS, open_file)
             for deed in ("created", "modified", "deleted", "viewed"):
                 yield from ((envelope.seq, file) for file in one.lists.get(deed, ()))
 
@@ -454,10 +419,8 @@ def _note(
             turn.plan = markup.value_text(plan) if plan else turn.plan
         case events.Reflection(issues=issues, suggestion=suggestion):
             passed, sure = event.pass_, event.confidence
-            said = {"pass": None if passed is None else str(passed).lower()}
-            said["confidence"] = None if sure is None else f"{sure:g}"
-            about = (f' {key}="{value}"' for key, value in said.items() if value)
-            turn.judged = "".join(about)
+            turn.judged = "" if passed is None else f' pass="{str(passed).lower()}"'
+            turn.judged += "" if sure is None else f' confidence="{sure:g}"'
             issue = (markup.value_text(one) for one in issues)
             turn.reflection = " ".join(filter(None, (*issue, suggestion)))
         case events.Aggregate(results=results):
@@ -474,8 +437,7 @@ def _failed(envelopes: Iterable[Envelope]) -> dict[int, tuple[ToolCall, int, Any
 
     What they were to do was not done.
     """
-    made: dict[str, tuple[int, ToolCall]] = {}
-    failed = {}
+    made, failed = dict[str, tuple[int, ToolCall]](), {}
     for envelope in envelopes:
         match envelope.payload:
             case ToolCall(call_id=call_id) as call:
@@ -573,9 +535,7 @@ def _refitted(summaries: Sequence[str], tokens: int, limits: Limits) -> str:
 
 def _said(turn: str, chars: int) -> str:
     """A turn as it was told, with less of what user and agent said in it."""
-    return _SAID.sub(
-        lambda said: f"<{said[1]}>{_short(said[2], chars)}</{said[1]}>", turn
-    )
+    return _SAID.sub(lambda it: f"<{it[1]}>{_short(it[2], chars)}</{it[1]}>", turn)
 
 
 def _newest(
@@ -591,13 +551,6 @@ def _newest(
     if first == len(shown):
         return ""
     return "\n".join(filter(None, (markup.left_out(earlier + first), *shown[first:])))
-
-
-def _plain(source: Source) -> str:
-    """All that the log says in the source, for what has no place in a told turn."""
-    entries = (entry_of(envelope.payload) for envelope in source.envelopes)
-    said = (leaf for entry in entries if entry for leaf in leaves(entry.content))
-    return " ".join((*source.summaries, *said))
 
 
 def _cut(text: str, tokens: int, limits: Limits) -> str:

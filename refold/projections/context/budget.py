@@ -19,15 +19,8 @@ from refold.domain.errors import InvalidEvent
 from refold.domain.events import JsonObject
 from refold.domain.model import quiet
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
-from refold.projections.context.text import (
-    Block,
-    Message,
-    Numbered,
-    cut_middle,
-    tagged,
-    value_text,
-    violations,
-)
+from refold.projections.context import text as markup
+from refold.projections.context.text import Block, Message, Numbered
 
 TITLE: Final = "## Memory (Verified)"
 
@@ -52,24 +45,17 @@ class Advice:
 
     def handed(self) -> JsonObject:
         """As a request records it."""
-        return {
-            "text": self.text,
-            "items": list(self.items),
-            "sessions": list(self.sessions),
-            "derived_seq": self.derived_seq,
-        }
+        named: JsonObject = {"items": [*self.items], "sessions": [*self.sessions]}
+        return {"text": self.text, **named, "derived_seq": self.derived_seq}
 
     @classmethod
     def recorded(cls, handed: JsonObject | None, items: tuple[str, ...]) -> Advice:
         """What ``handed`` made; NO_ADVICE if it is not that."""
         match handed:
-            case {
-                "text": str(text),
-                "sessions": list(sessions),
-                "derived_seq": int(derived),
-            } if text.startswith(TITLE) and all(item in text for item in items):
-                names = tuple(map(str, sessions))
-                return cls(text, items, cost(text), (), names, derived)
+            case {"text": str(text), "sessions": list(named), "derived_seq": int(seq)}:
+                if text.startswith(TITLE) and all(item in text for item in items):
+                    sessions = tuple(map(str, named))
+                    return cls(text, items, cost(text), (), sessions, seq)
         return NO_ADVICE
 
 
@@ -83,7 +69,7 @@ def cost(text: str) -> int:
 
 def framed(text: str) -> str:
     """The section as it stands in a message."""
-    return tagged("memory", text, of="advice")
+    return markup.tagged("memory", text, of="advice")
 
 
 class Cut(NamedTuple):
@@ -110,7 +96,7 @@ class Elsewhere(NamedTuple):
         """The texts of a layer, as they stand in a message."""
         about = {"of": layer, "from": "earlier sessions"}
         mine = [text for name, text in self.texts if name == layer]
-        return [tagged("memory", text, **about) for text in mine]
+        return [markup.tagged("memory", text, **about) for text in mine]
 
     @property
     def sessions(self) -> set[str]:
@@ -193,12 +179,9 @@ class Extras:
 
         Raises InvalidEvent, naming the section, for what no request could hold.
         """
-        unknown = sorted(set(given) - set(HandedIn.__annotations__))
-        if unknown:
-            known = ", ".join(HandedIn.__annotations__)
-            raise InvalidEvent(
-                f"there is no {unknown[0]!r} to hand in (there is: {known})"
-            )
+        if unknown := sorted(set(given) - set(HandedIn.__annotations__)):
+            known = f"(there is: {', '.join(HandedIn.__annotations__)})"
+            raise InvalidEvent(f"there is no {unknown[0]!r} to hand in {known}")
         window, advice = given.get("window"), given.get("advice")
         if not isinstance(advice, Advice | None):
             raise InvalidEvent("advice: is what store.advice or session.advice gives")
@@ -218,7 +201,7 @@ class Extras:
             raise InvalidEvent("state: must be an object of names and JSON values")
         if not isinstance(extras.window_tokens, int) or extras.window_tokens < 1:
             raise InvalidEvent(f"window: at least 1 token, not {window!r}")
-        problems = violations(extras.examples) if extras.examples else []
+        problems = markup.violations(extras.examples) if extras.examples else []
         if problems:
             raise InvalidEvent(f"examples: {problems[0]}")
         if extras.examples and extras.examples[-1]["role"] != "assistant":
@@ -230,22 +213,18 @@ class Extras:
         found = {name: getattr(self, name) for name in SECTIONS}
         if self.layers is not None:
             found["layers"] = self.layers.refs
+        given = ((name, v) for name, v in found.items() if v not in (None, ()))
         try:
-            return {
-                name: canonical(value).decode()
-                for name, value in found.items()
-                if value not in (None, ())
-            }
+            return {name: canonical(value).decode() for name, value in given}
         except TypeError:
             raise InvalidEvent("what is handed in must be JSON") from None
 
     @classmethod
     def load(cls, dumped: Mapping[str, str], window_tokens: int) -> Self:
         """The extras that ``dump`` wrote.  Raises ValueError for anything else."""
-        values: dict[str, Any] = {}
-        for name, text in dumped.items():
-            value = orjson.loads(text)
-            values[name] = tuple(value) if name in _LISTS else value
+        values: dict[str, Any] = {k: orjson.loads(text) for k, text in dumped.items()}
+        for name in _LISTS & values.keys():
+            values[name] = tuple(values[name])
         for name in ("advice", "layers"):
             if not isinstance(values.get(name), dict | None):
                 raise ValueError(f"{name} is no object")
@@ -291,10 +270,8 @@ class Extras:
         extras, cuts = self, []
         for name, budget in budgets.items():
             if name not in SECTIONS:
-                raise InvalidEvent(
-                    f"budgets: there is no section {name!r} "
-                    f"(there is: {', '.join(SECTIONS)})"
-                )
+                known = f"(there is: {', '.join(SECTIONS)})"
+                raise InvalidEvent(f"budgets: there is no section {name!r} {known}")
             if not isinstance(budget, int) or budget < 0:
                 raise InvalidEvent(f"budgets: {name} must be 0 tokens or more")
             items = self._items(name)
@@ -341,10 +318,9 @@ def _groups(messages: Sequence[Message]) -> list[_Item]:
     groups: list[_Item] = []
     for message in messages:
         content = message["content"]
-        asks = message["role"] == "user" and not (
-            isinstance(content, list)
-            and any(block["type"] == "tool_result" for block in content)
-        )
+        blocks = content if isinstance(content, list) else ()
+        answers = any(block["type"] == "tool_result" for block in blocks)
+        asks = message["role"] == "user" and not answers
         tokens = estimate(content) + MESSAGE_OVERHEAD
         if groups and not asks:
             group, before = groups[-1]
@@ -391,11 +367,13 @@ def cut_to(text: str, tokens: int, seq: int | None) -> str:
     if size <= tokens:
         return text
     mark = _POINTER.format(seq)
-    keep = max(len(text) * tokens // size, len(mark) + 40)
-    short = cut_middle(text, keep, mark)
-    while estimate_text(short) > tokens and keep > len(mark) + 40:
-        keep = max(keep * 9 // 10, len(mark) + 40)
-        short = cut_middle(text, keep, mark)
+    least = len(mark) + 40
+    keep = max(len(text) * tokens // size, least)
+    while (
+        estimate_text(short := markup.cut_middle(text, keep, mark)) > tokens
+        and keep > least
+    ):
+        keep = max(keep * 9 // 10, least)
     return short
 
 
@@ -405,7 +383,7 @@ def _size(block: Block) -> int:
         case {"type": "text", "text": str(text)}:
             return estimate_text(text)
         case {"type": "tool_use", "input": arguments}:
-            return estimate_text(value_text(arguments))
+            return estimate_text(markup.value_text(arguments))
         case {"type": "tool_result", "content": str(text)}:
             return estimate_text(text)
         case {"type": "tool_result", "content": list(parts)}:
@@ -421,7 +399,7 @@ def _cut(block: Block, tokens: int, seq: int | None) -> Block:
         case {"type": "text", "text": str(text)}:
             return {**block, "text": cut_to(text, tokens, seq)}
         case {"type": "tool_use", "input": arguments}:
-            short = cut_to(value_text(arguments), tokens, seq)
+            short = cut_to(markup.value_text(arguments), tokens, seq)
             return {**block, "input": {"arguments": short}}
         case {"type": "tool_result", "content": str(text)}:
             return {**block, "content": cut_to(text, tokens, seq)}

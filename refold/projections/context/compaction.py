@@ -12,22 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import accumulate, chain, groupby
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from refold.domain import events as log
 from refold.domain.canonical import text_digest
 from refold.domain.envelope import Envelope, from_microseconds, microseconds
 from refold.domain.errors import SummaryRefused
-from refold.domain.events import (
-    JsonObject,
-    StrategyRef,
-    SummarizerRef,
-    Summary,
-    SummaryKind,
-    ToolCall,
-    ToolResult,
-)
+from refold.domain.events import JsonObject, Summary, SummaryKind
 from refold.domain.tokens import estimate_text
 from refold.projections.context.outline import LayerState, Outline, compacted
 from refold.projections.context.text import (
@@ -82,19 +75,15 @@ class Compaction:
     @classmethod
     def of(cls, summary: Summary, *, reader: str | None) -> Self:
         """The compaction that a recorded summary carried out, as far as it is known."""
-        return cls(
-            first_seq=summary.first_seq,
-            last_seq=summary.last_seq,
-            target_tokens=summary.tokens_after,
-            decided_at_seq=summary.decided_at_seq,
-            tokens_before=summary.tokens_before,
-            reason="",
-            level=summary.level,
-            absorbs=summary.absorbs,
-            omitted=summary.omitted,
-            reader=reader,
-            kind=summary.kind,
-        )
+        told = {name: getattr(summary, name) for name in _CARRIED}
+        return cls(**told, target_tokens=summary.tokens_after, reason="", reader=reader)
+
+
+# What of a compaction stands in the summary that carries it out.
+_CARRIED: Final = (
+    *("kind", "first_seq", "last_seq", "decided_at_seq", "tokens_before"),
+    *("level", "absorbs", "omitted"),
+)
 
 
 def oldest_turns(outline: Outline, wish: int) -> tuple[Turn, ...]:
@@ -228,14 +217,10 @@ def adoptable(outline: Outline, due: Compaction, summary: Summary) -> Compaction
     parts = () if folds else _oldest(outline, last)
     if not parts:
         return None
-    absorbed = (live.tokens for live in outline.summaries if live.seq in due.absorbs)
-    return replace(
-        due,
-        last_seq=last,
-        tokens_before=sum(absorbed) + sum(part.tokens for part in parts),
-        level=summary.level,
-        omitted=(),
-    )
+    gone = [*parts, *(o for o in outline.summaries if o.seq in due.absorbs)]
+    tokens = sum(one.tokens for one in gone)
+    due = replace(due, last_seq=last, tokens_before=tokens)
+    return replace(due, level=summary.level, omitted=())
 
 
 def _oldest(outline: Outline, last: int) -> Sequence[Turn | Unit]:
@@ -250,19 +235,10 @@ def _oldest(outline: Outline, last: int) -> Sequence[Turn | Unit]:
 
 def supposed(outline: Outline, seq: int, decision: Compaction) -> Outline:
     """The outline as if the summary that was decided on were there."""
-    return compacted(
-        outline,
-        seq,
-        Summary.model_construct(  # type: ignore[call-arg]  # of what counts here
-            first_seq=decision.first_seq,
-            last_seq=decision.last_seq,
-            decided_at_seq=decision.decided_at_seq,
-            absorbs=decision.absorbs,
-            level=decision.level,
-            tokens_before=decision.tokens_before,
-            tokens_after=decision.target_tokens,
-        ),
-    )
+    known: Any = {name: getattr(decision, name) for name in _CARRIED}
+    after = decision.target_tokens  # all else does not count here
+    made = Summary.model_construct(**known, tokens_after=after)
+    return compacted(outline, seq, made)
 
 
 def merged(decisions: Mapping[int, Compaction], seq: int) -> Compaction:
@@ -271,18 +247,17 @@ def merged(decisions: Mapping[int, Compaction], seq: int) -> Compaction:
     It takes their spans whole, in place of summaries that nobody would be shown.
     """
     made = decisions[seq]
-    parts = [merged(decisions, one) for one in made.absorbs if one in decisions]
-    if not parts:
+    new = [one for one in made.absorbs if one in decisions]
+    if not new:
         return made
-    new = [decisions[one] for one in made.absorbs if one in decisions]
-    folded = sum(one.target_tokens for one in new)
+    parts = [merged(decisions, one) for one in new]
     known = [one for one in made.absorbs if one not in decisions]
+    folded = sum(decisions[one].target_tokens for one in new)
+    unfolded = sum(part.tokens_before for part in parts)
     return replace(
         made,
         first_seq=min(made.first_seq, *(part.first_seq for part in parts)),
-        tokens_before=made.tokens_before
-        - folded
-        + sum(part.tokens_before for part in parts),
+        tokens_before=made.tokens_before - folded + unfolded,
         turns=made.turns + sum(part.turns for part in parts),
         absorbs=tuple(dict.fromkeys((*chain(*(p.absorbs for p in parts)), *known))),
         omitted=joined((*made.omitted, *chain(*(part.omitted for part in parts)))),
@@ -303,8 +278,7 @@ def held_back(
     """
     if not tried.failures or tried.failed_at is None:
         return False
-    waited = microseconds(now) - tried.failed_at
-    return 0 <= waited < _wait(tried.failures, at_most)
+    return 0 <= microseconds(now) - tried.failed_at < _wait(tried.failures, at_most)
 
 
 def retry_at(tried: Outline | LayerState) -> datetime | None:
@@ -415,7 +389,7 @@ def of_events(events: Sequence[Envelope]) -> Source:
         thread, placed = place(thread, envelope)
         entry = entry_of(envelope.payload, asked)
         if placed is not None and entry is not None:
-            if isinstance(envelope.payload, ToolResult):
+            if isinstance(envelope.payload, log.ToolResult):
                 entry = entry._replace(tag="result")
             texts.append(entry.text(seq=envelope.seq))
             words += count_value_words(entry.content)
@@ -437,7 +411,7 @@ class Written:
     """
 
     text: str
-    by: SummarizerRef
+    by: log.SummarizerRef
     abridged: str = ""
     usage: JsonObject | None = None
     prompt_digest: str | None = None
@@ -465,12 +439,9 @@ def check_summary(text: str, source: Source) -> None:
     source has some.
     """
     words = own_words(text)
-    if words > source.words:
-        raise SummaryRefused(
-            "longer than its source", words=words, source_words=source.words
-        )
-    if not words and source.words:
-        raise SummaryRefused("empty", words=0, source_words=source.words)
+    if words > source.words or (source.words and not words):
+        why = "longer than its source" if words else "empty"
+        raise SummaryRefused(why, words=words, source_words=source.words)
 
 
 def summary_of(
@@ -478,7 +449,7 @@ def summary_of(
     source: Source,
     written: Written,
     *,
-    strategy: StrategyRef,
+    strategy: log.StrategyRef,
     appended_at_seq: int,
     duration_ms: float | None = None,
 ) -> Summary:
@@ -486,21 +457,15 @@ def summary_of(
 
     ``appended_at_seq`` is the head of the main stream when it is appended.
     """
+    told = {name: getattr(compaction, name) for name in _CARRIED}
     return Summary(
-        kind=compaction.kind,
+        **told,
         strategy=strategy,
-        first_seq=compaction.first_seq,
-        last_seq=compaction.last_seq,
-        decided_at_seq=compaction.decided_at_seq,
         appended_at_seq=appended_at_seq,
         source_event_count=source.events,
-        absorbs=compaction.absorbs,
-        level=compaction.level,
-        omitted=compaction.omitted,
         source_digest=source.digest,
         prompt_digest=written.prompt_digest,
         summarizer=written.by,
-        tokens_before=compaction.tokens_before,
         tokens_after=estimate_text(written.text) + estimate_text(written.abridged),
         usage=written.usage,
         duration_ms=duration_ms,
@@ -535,9 +500,8 @@ class Notes(BaseModel):
         if self.compression_target > self.max_lines:
             raise ValueError("compression_target is over max_lines")
         if self.num_recent_memories_to_keep >= self.compression_target:
-            raise ValueError(
-                "num_recent_memories_to_keep leaves nothing of compression_target"
-            )
+            kept = "num_recent_memories_to_keep"
+            raise ValueError(f"{kept} leaves nothing of compression_target")
         return self
 
     @property
@@ -549,7 +513,7 @@ class Notes(BaseModel):
 def note_lines(envelope: Envelope, tool: str | None = None) -> list[str]:
     """The lines of a note: the texts that a call of this tool (or any) was given."""
     call = envelope.payload
-    if not isinstance(call, ToolCall) or tool not in (None, call.tool_name):
+    if not isinstance(call, log.ToolCall) or tool not in (None, call.tool_name):
         return []
     given = call.arguments
     values = [given] if isinstance(given, str) else given.values()

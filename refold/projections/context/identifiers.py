@@ -55,9 +55,8 @@ def stands_in(text: str, name: str) -> bool:
     at = text.find(name)
     while at >= 0:
         end = at + len(name)
-        if not (
-            _joins(text[at - 1 : at], name[0]) or _joins(text[end : end + 1], name[-1])
-        ):
+        before, behind = text[at - 1 : at], text[end : end + 1]
+        if not (_joins(before, name[0]) or _joins(behind, name[-1])):
             return True
         at = text.find(name, at + 1)
     return False

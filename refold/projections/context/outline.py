@@ -35,7 +35,7 @@ from refold.projections.context.units import (
 )
 
 # Stored outlines of another shape are dropped, and the log is folded again.
-SHAPE: Final = 6
+SHAPE: Final = 7
 Detail = Literal["counts", "turns", "units", "both"]
 _BY_UNIT: Final = ("units", "both")
 # Of most events there is nothing more to note.
@@ -122,8 +122,7 @@ class LayerState(NamedTuple):
 
     def taken(self, seq: int, summary: Summary) -> LayerState:
         """The state after a summary of a layer, of that seq in the derived stream."""
-        live = _live(seq, summary)
-        done = self._replace(failures=0, failed_at=None)
+        live, done = _live(seq, summary), self._replace(failures=0, failed_at=None)
         if summary.kind == "scope":
             return done._replace(scope=live)
         return done._replace(written=live, written_lines=len(summary.text.splitlines()))
@@ -242,8 +241,7 @@ class Outline(NamedTuple):
     @property
     def complete_turns(self) -> int:
         """How many turns are complete, those compacted included."""
-        begun = self.turn_count > 0
-        return self.turn_count - (1 if begun and not (self.done or self.idle) else 0)
+        return max(0, self.turn_count - (not (self.done or self.idle)))
 
     @property
     def summary_tokens(self) -> int:
@@ -283,7 +281,7 @@ class Outline(NamedTuple):
         """The outline as JSON: small, and without any text of the session."""
         fields = self._asdict()
         dumped = {
-            _STORED_AS.get(name, name): _plain(value)
+            name: _plain(value)
             for name, value in fields.items()
             if value != self._field_defaults[name]
         }
@@ -301,15 +299,10 @@ class Outline(NamedTuple):
         fields: dict[str, Any] = {k: v for k, v in dumped.items() if k != "shape"}
         for name, (_, unpack) in _PACKED.items():
             fields[name] = unpack(fields[name])
-        for name, stored in _STORED_AS.items():
-            if stored in fields:
-                fields[name] = fields.pop(stored)
         return _adapter().validate_python(fields)
 
 
-@cache
-def _adapter() -> TypeAdapter[Outline]:
-    return TypeAdapter(Outline)
+_adapter: Final = cache(lambda: TypeAdapter(Outline))  # it takes a while
 
 
 def _plain(value: Any) -> Any:
@@ -393,9 +386,8 @@ class OutlineBuilder:
         """
         seq = envelope.seq
         if self.events and seq <= self.through_seq:
-            raise ValueError(
-                f"seq {seq} was folded: the outline is at {self.through_seq}"
-            )
+            at = self.through_seq
+            raise ValueError(f"seq {seq} was folded: the outline is at {at}")
         known, self._next = self._next, None
         if known is not None and known[0] is envelope:
             _, self.thread, placed = known
@@ -418,30 +410,24 @@ class OutlineBuilder:
         if self.turn_first is None:
             self.turn_first = envelope.seq
         if placed.kind == "user":
-            self._open_turn(envelope.seq, self.turn_first)
-        self._progress(envelope, placed)
-        self.turn_tokens += tokens
-        self.raw_tokens += tokens
-
-    def _open_turn(self, seq: int, before: int) -> None:
-        if self.turn_count:
-            if self.detail in ("turns", "both"):
-                self._ended.append(Turn(before, seq - 1, True, self.turn_tokens))
-            self.turn_first, self.turn_tokens = seq, 0
-        self.turn_count += 1
-        self.user_seq = seq
-        self.done = self.idle = False
-
-    def _progress(self, envelope: Envelope, placed: Place) -> None:
-        """Follow whether the turn is complete: a response without calls, or a final."""
-        payload = envelope.payload
-        if isinstance(payload, events.AgentResponse):
+            seq, first, tokens_of = envelope.seq, self.turn_first, self.turn_tokens
+            if self.turn_count:
+                if self.detail in ("turns", "both"):
+                    self._ended.append(Turn(first, seq - 1, True, tokens_of))
+                self.turn_first, self.turn_tokens = seq, 0
+            self.turn_count += 1
+            self.user_seq = seq
+            self.done = self.idle = False
+        # The turn is complete with a response without calls, or a final.
+        if isinstance(payload := envelope.payload, events.AgentResponse):
             self.done = self.done or self.idle
             self.idle = payload.stop_reason != "tool_use"
         elif placed.kind == "call":
             own = placed.exchange == envelope.seq
             self.done = self.done or (self.idle and own)
             self.idle = False
+        self.turn_tokens += tokens
+        self.raw_tokens += tokens
 
     def _join(self, envelope: Envelope, placed: Place) -> None:
         new, units = unit_of(envelope, placed), self.units
@@ -531,23 +517,19 @@ def fold_derived(outline: Outline, envelope: Envelope) -> Outline:
         case Summary() as summary:
             return outline._replace(layers=outline.layers.taken(envelope.seq, summary))
         case events.CompactionNote(phase="failed", kind="session"):
-            return outline._replace(
-                failures=outline.failures + 1, failed_at=envelope.at
-            )
+            failures = outline.failures + 1
+            return outline._replace(failures=failures, failed_at=envelope.at)
         case events.CompactionNote(phase="failed"):
             failures = outline.layers.failures + 1
             layers = outline.layers._replace(failures=failures, failed_at=envelope.at)
             return outline._replace(layers=layers)
-        case _:
-            return outline
+    return outline
 
 
 def compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
     """The outline with a summary of the session, ``seq`` in the derived stream."""
-    decided_at = summary.decided_at_seq
-    through = summary.last_seq
-    if outline.compacted_through is not None:
-        through = max(through, outline.compacted_through)
+    decided_at, known = summary.decided_at_seq, outline.compacted_through
+    through = summary.last_seq if known is None else max(summary.last_seq, known)
     kept, waiting = outline.waiting.compacted(through, decided_at)
     rest = [live for live in outline.summaries if live.seq not in summary.absorbs]
     summaries = sorted((*rest, _live(seq, summary)), key=lambda live: live.first)
@@ -556,7 +538,11 @@ def compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
     else:
         outline = _without_turns(outline, through, summary)
     return outline._replace(
-        past=_behind(outline.past, through),
+        past=tuple(
+            turn._replace(first=max(turn.first, through + 1))
+            for turn in outline.past
+            if turn.last > through
+        ),
         compacted_through=through,
         decided_at=decided_at,
         summaries=tuple(summaries),
@@ -570,31 +556,20 @@ def compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
     )
 
 
-def _behind(past: Sequence[Turn], through: int) -> tuple[Turn, ...]:
-    """The turns that end behind ``through``; the first of them begins there at most."""
-    left = tuple(turn for turn in past if turn.last > through)
-    if left and left[0].first <= through:
-        left = (left[0]._replace(first=through + 1), *left[1:])
-    return left
-
-
 def _without_turns(outline: Outline, through: int, summary: Summary) -> Outline:
     """Without the turns up to ``through``; of one that goes on behind it, its rest."""
     gone = [turn.tokens for turn in outline.past if turn.last <= through]
     absorbed = [live for live in outline.summaries if live.seq in summary.absorbs]
     own = summary.tokens_before - sum(live.tokens for live in absorbed) - sum(gone)
-    past, first = outline.past, outline.turn_first
-    cut = [turn for turn in past if turn.first <= through < turn.last]
-    part = 0
-    if cut:
+    past, first, part = outline.past, outline.turn_first, 0
+    if cut := [turn for turn in past if turn.first <= through < turn.last]:
         part = max(0, min(own, cut[0].tokens))
         rest = cut[0]._replace(tokens=cut[0].tokens - part)
         past = tuple(rest if turn == cut[0] else turn for turn in past)
     elif first is not None and first <= through:
         part = max(0, min(own, outline.turn_tokens))
-        outline = outline._replace(
-            turn_first=through + 1, turn_tokens=outline.turn_tokens - part
-        )
+        left = outline.turn_tokens - part
+        outline = outline._replace(turn_first=through + 1, turn_tokens=left)
     return outline._replace(
         past=past,
         compacted_turns=outline.compacted_turns + len(gone),
@@ -695,16 +670,8 @@ def _unpack_summaries(packed: Any) -> list[LiveSummary]:
 
 
 _TYPES: Final = (
-    "user_input",
-    "agent_response",
-    "tool_call",
-    "tool_result",
-    "planner",
-    "reflection",
-    "aggregate",
-    "final",
-    "error",
-    "hitl",
+    *("user_input", "agent_response", "tool_call", "tool_result", "planner"),
+    *("reflection", "aggregate", "final", "error", "hitl"),
 )
 
 
@@ -754,4 +721,3 @@ _PACKED: Final[dict[str, tuple[_Pack, _Pack]]] = {
     "summaries": (_pack_summaries, _unpack_summaries),
     "units": (_pack_units, _unpack_units),
 }
-_STORED_AS: Final = {"layers": "memory"}

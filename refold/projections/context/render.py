@@ -17,16 +17,10 @@ from refold.domain import events
 from refold.domain.canonical import text_digest
 from refold.domain.envelope import Envelope
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
-from refold.projections.context import budget, units
+from refold.projections.context import budget, strategy as rules, units, view
 from refold.projections.context.compaction import note_lines, summary_text
 from refold.projections.context.outline import Outline
-from refold.projections.context.strategy import (
-    Left,
-    Manner,
-    Shown,
-    Strategy,
-    told_of_user,
-)
+from refold.projections.context.strategy import Manner, Shown, Strategy
 from refold.projections.context.text import (
     Block,
     Message,
@@ -43,15 +37,10 @@ from refold.projections.context.text import (
     user_blocks,
     value_text,
 )
-from refold.projections.context.view import (
-    COMPRESS,
-    Origin,
-    SpanKind,
-    View,
-    ViewSpan,
-    view_digest,
-)
+from refold.projections.context.view import View, ViewSpan
 
+_Rows = Sequence[Envelope]
+_Derived = Mapping[int, events.Event]
 OPENING: Final = "(The session begins with the agent.)"
 _ONWARD: Final = "(The agent went on.)"
 # Who wrote a summary, as the agent is told before it: what it reads as "I" is itself.
@@ -117,23 +106,24 @@ def _rendered(
 ) -> View:
     outline = strategy.judged(outline)
     shown, manner = strategy.show(outline), strategy.manner
-    rows = _rows(outline, shown, events, strategy.sees)
+    rows = _rows(strategy, outline, shown, events)
     window = min(extras.window_tokens, manner.window or extras.window_tokens)
-    press = Press(
-        max(window, min(extras.window_tokens, _SMALLEST)) // 4,
-        questions(rows),
-        shown.cleared,
-        inputs=shown.inputs,
-        back=given_back(rows, manner.sends_back),
-    )
+    back = given_back(rows, manner.sends_back)
+    limit = max(window, min(extras.window_tokens, _SMALLEST)) // 4
+    press = Press(limit, questions(rows), shown.cleared, shown.inputs, back)
     found = {envelope.seq: envelope.payload for envelope in summaries}
     examples = list(_examples(extras, press))
     memory = _memory(outline, rows, found, extras)
+    left_out: list[Piece] = []
+    if shown.left and shown.left.messages:
+        first, last, _ = shown.left
+        text = tagged("left_out", "", **shown.left._asdict())
+        left_out = [_note(text, ViewSpan("stub", first, last))]
     # Each group has spans of its own, even where its neighbour is of the same kind.
     groups = [
         [*examples, *memory, *_summaries(manner, outline, found)],
         *_behind(outline, rows, press, manner.pin_tokens),
-        list(_left_out(shown.left)),
+        left_out,
         [
             piece
             for exchange in units.arrange(_within(rows, shown.raw))
@@ -146,17 +136,14 @@ def _rendered(
     drafts = _drafts(pieces)
     if added:
         _insert(drafts, added, outline.user_seq)
-    messages: list[Message] = [
-        {"role": draft.role, "content": [block for _, block in draft.blocks]}
-        for draft in drafts
-    ]
+    messages = [draft.message for draft in drafts]
     own = sum(piece.tokens for piece in (*pieces, *added))
     tokens = own + system_tokens + estimate(extras.tools)
     return View(
         messages=messages,
         system=system,
         tokens=tokens,
-        digest=view_digest(system, messages),
+        digest=view.view_digest(system, messages),
         spans=(*system_spans, *_spans(groups), *(piece.span for piece in added)),
         over_budget=max(0, tokens - extras.window_tokens),
         strategy=strategy.name,
@@ -173,14 +160,11 @@ def _rendered(
 
 
 def _rows(
-    outline: Outline,
-    shown: Shown,
-    events: Iterable[Envelope],
-    sees: Callable[[Envelope], Envelope | None],
+    strategy: Strategy, outline: Outline, shown: Shown, events: Iterable[Envelope]
 ) -> list[Envelope]:
     spans = outline.reads(shown.raw)
     named = (event for event in events if units.holds(spans, event.seq))
-    rows = [event for event in map(sees, named) if event is not None]
+    rows = [event for event in map(strategy.sees, named) if event is not None]
     if outline.events and not (rows and rows[-1].seq == outline.through_seq):
         raise ValueError(f"the event at seq {outline.through_seq} was not handed in")
     return rows
@@ -203,15 +187,12 @@ def _examples(extras: budget.Extras, press: Press) -> Iterator[Piece]:
 
 
 def _memory(
-    outline: Outline,
-    rows: Sequence[Envelope],
-    summaries: Mapping[int, events.Event],
-    extras: budget.Extras,
+    outline: Outline, rows: _Rows, summaries: _Derived, extras: budget.Extras
 ) -> Iterator[Piece]:
     """The user's profile, what was handed in, the scope's digest, the agent's notes."""
     layers = outline.layers
     yield from _elsewhere(extras, "user")
-    if known := told_of_user(_within(rows, layers.facts_shown)):
+    if known := rules.told_of_user(_within(rows, layers.facts_shown)):
         yield _layer("user", known, layers.facts_shown)
     if extras.advice_text.strip():
         yield _note(budget.framed(extras.advice_text), ViewSpan("memory"))
@@ -220,8 +201,7 @@ def _memory(
             block = text_block(tagged("memory", text))
             tokens = estimate_text(text) + MESSAGE_OVERHEAD
             yield Piece("user", [(None, block)], tokens, ViewSpan("memory"))
-    told = (("scope", layers.scope_shown), ("notes", layers.written_shown))
-    for about, live in told:
+    for about, live in (("scope", layers.scope_shown), ("notes", layers.written_shown)):
         yield from _elsewhere(extras, about)
         if live is not None:
             body = tagged("memory", summary_text(_found(summaries, live)), of=about)
@@ -242,7 +222,7 @@ def _layer(about: str, body: str, spans: units.Spans) -> Piece:
     return _note(tagged("memory", body, of=about), span)
 
 
-def _summary_span(live: units.LiveSummary, kind: SpanKind = "summary") -> ViewSpan:
+def _summary_span(live: units.LiveSummary, kind: view.SpanKind = "summary") -> ViewSpan:
     return ViewSpan(kind, live.first, live.last, live.seq)
 
 
@@ -254,9 +234,7 @@ def _note(
     return Piece(role, [(None, text_block(text))], tokens, span)
 
 
-def _summaries(
-    manner: Manner, outline: Outline, found: Mapping[int, events.Event]
-) -> Iterator[Piece]:
+def _summaries(manner: Manner, outline: Outline, found: _Derived) -> Iterator[Piece]:
     for index, live in enumerate(outline.summaries):
         summary = _found(found, live)
         if manner.form == "tool":
@@ -270,13 +248,10 @@ def _summaries(
         yield _note(manner.acknowledgement, span, role="assistant")
 
 
-def _found(
-    summaries: Mapping[int, events.Event], live: units.LiveSummary
-) -> events.Summary:
-    summary = summaries.get(live.seq)
-    if not isinstance(summary, events.Summary):
-        raise ValueError(f"summary {live.seq} of the derived stream is missing")
-    return summary
+def _found(summaries: _Derived, live: units.LiveSummary) -> events.Summary:
+    if isinstance(summary := summaries.get(live.seq), events.Summary):
+        return summary
+    raise ValueError(f"summary {live.seq} of the derived stream is missing")
 
 
 def _as_told(live: units.LiveSummary, summary: events.Summary, template: str) -> Piece:
@@ -304,7 +279,7 @@ def _as_text(live: units.LiveSummary, summary: events.Summary, before: str) -> P
 def _as_tool(live: units.LiveSummary, summary: events.Summary) -> list[Piece]:
     """The summary as what a call of ``memory_compress`` returned."""
     id_ = f"toolu_refold_{live.seq}"
-    use = {"type": "tool_use", "id": id_, "name": COMPRESS, "input": {}}
+    use = {"type": "tool_use", "id": id_, "name": view.COMPRESS, "input": {}}
     text = f"{_BEGIN}\n{_WHOSE}\n{summary_text(summary)}\n{_END}"
     result = {"type": "tool_result", "tool_use_id": id_, "content": text}
     span, tokens = _summary_span(live), live.tokens + 2 * MESSAGE_OVERHEAD
@@ -320,17 +295,13 @@ def _behind(
     """What stays raw behind the summaries: exchanges left open, and pinned events."""
     if outline.compacted_through is None:
         return []
-    raw = outline.kept
+    raw, newest = outline.kept, outline.kept_input
+    if newest is not None and not units.holds(units.joined(chain(*raw)), newest):
+        raw = (*raw, ((newest, newest),))
     kept = units.joined(chain(*raw))
-    if outline.kept_input is not None and not units.holds(kept, outline.kept_input):
-        raw = (*raw, ((outline.kept_input,) * 2,))
-        kept = units.joined(chain(*raw))
     pinned = units.without(units.upto(outline.pinned, outline.compacted_through), kept)
-    groups = [
-        press.pieces(exchange)
-        for spans in raw
-        for exchange in units.arrange(_within(rows, spans))
-    ]
+    exchanges = chain(*(units.arrange(_within(rows, spans)) for spans in raw))
+    groups = [press.pieces(exchange) for exchange in exchanges]
     groups += _pinned(_within(rows, pinned), press, pin_tokens)
     groups = [group for group in groups if group]
     return sorted(groups, key=lambda group: group[0].span.first or 0)
@@ -348,15 +319,7 @@ def _pinned(rows: Sequence[Envelope], press: Press, left: int) -> Iterator[list[
             yield [_note(text, ViewSpan("stub", first, last), more=0)]
         else:
             left -= tokens
-            yield [
-                one._replace(span=one.span._replace(kind="pinned")) for one in pieces
-            ]
-
-
-def _left_out(left: Left | None) -> Iterator[Piece]:
-    if left is not None and left.messages:
-        text = tagged("left_out", "", **left._asdict())
-        yield _note(text, ViewSpan("stub", left.first, left.last))
+            yield [o._replace(span=o.span._replace(kind="pinned")) for o in pieces]
 
 
 def _system(
@@ -435,9 +398,8 @@ class Press:
             return self._response(exchange, partial=partial)
         (envelope,) = exchange
         if isinstance(envelope.payload, events.UserInput):
-            blocks: Numbered = [
-                (envelope.seq, block) for block in user_blocks(envelope.payload)
-            ]
+            told = user_blocks(envelope.payload)
+            blocks: Numbered = [(envelope.seq, block) for block in told]
             return self._piece("user", blocks, exchange)
         entry = entry_of(envelope.payload, self.asked)
         if entry is None or not (entry.body.strip() or any(entry.attributes.values())):
@@ -460,9 +422,7 @@ class Press:
                 blocks = [(first.seq, said), *blocks]
         back = self.back.get(first.seq, [])
         blocks = [*back, *(thought if blocks else ()), *blocks]
-        own = [
-            one for one in exchange if not isinstance(one.payload, events.ToolResult)
-        ]
+        own = [o for o in exchange if not isinstance(o.payload, events.ToolResult)]
         pieces = self._piece("assistant", blocks, own)
         if back and pieces:
             more = estimate([block for _, block in back])
@@ -476,12 +436,11 @@ class Press:
             span = ViewSpan("raw", called.envelope.seq, called.envelope.seq)
             return [Piece("user", [(None, result_block(id_, None))], 0, span)]
         envelope, result = called.result
+        block = result_block(id_, result)
         if not self.cleared(envelope):
-            return self._piece(
-                "user", [(envelope.seq, result_block(id_, result))], [envelope]
-            )
+            return self._piece("user", [(envelope.seq, block)], [envelope])
         text = cleared_text(envelope.seq, envelope.token_estimate)
-        block = {**result_block(id_, result), "content": text}  # an error stays one
+        block = {**block, "content": text}  # an error stays one
         span = ViewSpan("stub", envelope.seq, envelope.seq)
         tokens = estimate_text(text) + MESSAGE_OVERHEAD
         return [Piece("user", [(envelope.seq, block)], tokens, span)]
@@ -509,9 +468,7 @@ class Press:
         self.taken.add(chosen)
         return chosen
 
-    def _piece(
-        self, role: Role, blocks: Numbered, events: Sequence[Envelope]
-    ) -> list[Piece]:
+    def _piece(self, role: Role, blocks: Numbered, events: _Rows) -> list[Piece]:
         if not blocks:
             return []
         tokens = sum(event.token_estimate for event in events)
@@ -569,24 +526,19 @@ def given_back(rows: Sequence[Envelope], kinds: Collection[str]) -> dict[int, Nu
     Those of an event in which something was redacted are left out.
     """
     found: dict[int, Numbered] = {}
-    if not kinds:
-        return found
     response = None
-    for envelope in rows:
-        redacted = envelope.redaction.get("n")
-        match envelope.payload:
+    for row in rows if kinds else ():
+        redacted = row.redaction.get("n")
+        match row.payload:
             case events.AgentResponse():
-                response = envelope.seq
+                response = row.seq
             case events.ProviderEdit(blocks=blocks) if response and not redacted:
+                named = [block for block in blocks if block.get("type") in kinds]
                 # Those that the guard cut nothing out of.
-                kept: Numbered = [
-                    (envelope.seq, block)
-                    for block in blocks
-                    if block.get("type") in kinds
-                    and not any("[refold: " in str(value) for value in block.values())
-                ]
-                if kept:
-                    found[response] = kept
+                told = ((block, " ".join(map(str, block.values()))) for block in named)
+                whole = (block for block, text in told if "[refold: " not in text)
+                if kept := [(row.seq, block) for block in whole]:
+                    found[response] = [*kept]
     return found
 
 
@@ -599,10 +551,15 @@ class Draft:
     spans: list[ViewSpan | None] = field(default_factory=list)
 
     @property
-    def origins(self) -> tuple[Origin, ...]:
+    def message(self) -> Message:
+        """The message that it became."""
+        return {"role": self.role, "content": [block for _, block in self.blocks]}
+
+    @property
+    def origins(self) -> tuple[view.Origin, ...]:
         """Where each of its blocks is from."""
         placed = zip(self.spans, self.blocks, strict=True)
-        return tuple([Origin(span, seq) for span, (seq, _) in placed])
+        return tuple([view.Origin(span, seq) for span, (seq, _) in placed])
 
 
 def _drafts(pieces: Iterable[Piece]) -> list[Draft]:
@@ -633,9 +590,10 @@ def _insert(drafts: list[Draft], added: Sequence[Piece], user_seq: int | None) -
 
     It stands before the newest user input if that is there, else after the results.
     """
-    if not any(draft.role == "user" for draft in drafts):
+    users = [draft for draft in drafts if draft.role == "user"]
+    if not users:
         drafts.append(Draft("user"))
-    last = next(draft for draft in reversed(drafts) if draft.role == "user")
+    last = (users or drafts)[-1]
     seqs = [seq for seq, _ in last.blocks]
     if user_seq is not None and user_seq in seqs:
         at = seqs.index(user_seq)

@@ -15,31 +15,20 @@ from functools import cached_property
 from itertools import accumulate, chain
 from typing import Any, ClassVar, Final, Literal, NamedTuple, final
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    JsonValue,
-    ValidationError,
-    model_validator,
-)
+import pydantic
+from pydantic import BaseModel, Field, JsonValue, model_validator
 
 from refold.domain import errors, events
 from refold.domain.canonical import canonical, digest, text_digest
 from refold.domain.envelope import ACTIVATED, Envelope
 from refold.domain.events import JsonObject, StateUpdate, StrategyRef, SummarizerRef
+from refold.projections.context import compaction
 from refold.projections.context.abridged import Abridged, Limits, ledger_beside, made_by
 from refold.projections.context.compaction import (
     Compaction,
-    Notes,
     Source,
     Summarizer,
     Written,
-    check_summary,
-    held_back,
-    note_lines,
-    noted,
-    pressed,
 )
 from refold.projections.context.outline import (
     Detail,
@@ -119,29 +108,28 @@ class Layers(BaseModel):
     notes:        the agent's own notes.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
 
     user: bool = False
     scope: bool = False
     scope_tokens: int = Field(default=1_000, ge=1)
-    notes: Notes | None = None
+    notes: compaction.Notes | None = None
 
     def kept(self, state: LayerState, envelope: Envelope) -> LayerState:
         """What layers keep after this event."""
         called = state.shown_at is not None
         if called and not self.user and self.notes is None:
             return state
-        seq = envelope.seq
+        seq, active = envelope.seq, envelope.meta.status == ACTIVATED
         match envelope.payload:
-            case events.Request(through_seq=through) if not called:
-                if envelope.meta.status != ACTIVATED:
-                    state = state._replace(shown_at=through)
+            case events.Request(through_seq=through) if not called and not active:
+                state = state._replace(shown_at=through)
             case events.AgentResponse() | events.ToolCall() if not called:
                 state = state._replace(shown_at=seq - 1)
-            case StateUpdate() as update if self.user and (names := _names(update)):
+            case StateUpdate() if self.user and (names := user_names(envelope)):
                 fact = Fact(seq, tuple(text_digest(name)[:8] for name in names))
                 state = state._replace(facts=(*state.facts, fact))
-        if self.notes and (lines := note_lines(envelope, self.notes.tool)):
+        if self.notes and (lines := compaction.note_lines(envelope, self.notes.tool)):
             note = Note(seq, len(lines))
             state = state._replace(notes=(*state.notes, note))
         return state
@@ -151,7 +139,7 @@ class Layers(BaseModel):
 
         What fails here waits by itself: it holds back no compaction of the session.
         """
-        if held_back(outline.layers, now):
+        if compaction.held_back(outline.layers, now):
             return None
         return self._notes_due(outline) or self._scope_due(outline)
 
@@ -216,7 +204,7 @@ def profile(envelopes: Iterable[Envelope]) -> JsonObject:
     for envelope in envelopes:
         update = envelope.payload
         if isinstance(update, StateUpdate):
-            for name in _names(update):
+            for name in user_names(envelope):
                 known.pop(name, None)
                 if name in update.set:
                     known[name] = update.set[name]
@@ -226,7 +214,8 @@ def profile(envelopes: Iterable[Envelope]) -> JsonObject:
 def user_names(envelope: Envelope) -> list[str]:
     """What of the user it sets or unsets."""
     update = envelope.payload
-    return _names(update) if isinstance(update, StateUpdate) else []
+    names = (*update.set, *update.unset) if isinstance(update, StateUpdate) else ()
+    return [name for name in names if name.startswith(_USER)]
 
 
 def told_of_user(envelopes: Iterable[Envelope]) -> str:
@@ -237,10 +226,6 @@ def told_of_user(envelopes: Iterable[Envelope]) -> str:
 def _line(value: JsonValue) -> str:
     text = value_text(value)
     return text if len(text.splitlines()) <= 1 else canonical(value).decode()
-
-
-def _names(update: StateUpdate) -> list[str]:
-    return [name for name in (*update.set, *update.unset) if name.startswith(_USER)]
 
 
 def _older(notes: tuple[Note, ...], keep: int) -> tuple[Note, ...]:
@@ -294,7 +279,7 @@ class Strategy(BaseModel):
     Raises UnknownStrategy for a parameter it does not have or that is out of bounds.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
@@ -307,14 +292,13 @@ class Strategy(BaseModel):
     def __init__(self, **params: Any) -> None:
         try:
             super().__init__(**params)
-        except ValidationError as error:
+        except pydantic.ValidationError as error:
             raise errors.UnknownStrategy(_explain(type(self), error)) from None
         try:
             canonical(self.params)
         except TypeError:
-            raise errors.UnknownStrategy(
-                f"strategy {self.name}: a number has more than 64 bits"
-            ) from None
+            why = f"strategy {self.name}: a number has more than 64 bits"
+            raise errors.UnknownStrategy(why) from None
 
     @property
     def params(self) -> JsonObject:
@@ -385,9 +369,10 @@ class Strategy(BaseModel):
         if not self.compacts:
             return None
         target = getattr(self, "summary_tokens", _SUMMARY_TOKENS)
-        takes = self.manner.form != "text"  # one summary stands for all
-        absorbs = outline.summaries if takes else ()
-        return pressed(outline, over, target=target, most=most, absorbs=absorbs)
+        # Told otherwise than as text, one summary stands for all.
+        absorbs = outline.summaries if self.manner.form != "text" else ()
+        sizes = {"target": target, "most": most}
+        return compaction.pressed(outline, over, **sizes, absorbs=absorbs)
 
     @property
     def compacts(self) -> bool:
@@ -507,7 +492,7 @@ def known(given: str, names: Iterable[str]) -> str:
     return f"{said}; did you mean {near[0]}?" if near else said
 
 
-def _explain(kind: type[Strategy], error: ValidationError) -> str:
+def _explain(kind: type[Strategy], error: pydantic.ValidationError) -> str:
     problems = []
     for detail in error.errors(include_url=False):
         where = ".".join(str(part) for part in detail["loc"])
@@ -565,7 +550,7 @@ def write(
     of_turns = isinstance(summarizer, Abridged)
     if limits is None or not of_turns:
         written = summarizer.summarise(source, target_tokens=target_tokens)
-        check_summary("\n".join((written.abridged, written.text)), source)
+        compaction.check_summary("\n".join((written.abridged, written.text)), source)
         if source.kind == "session" and limits is None and not of_turns:
             most = max(target_tokens // 3, 1)
             beside = ledger_beside(source, written.text, most_tokens=most)
@@ -573,11 +558,10 @@ def write(
     else:
         written = Written("", made_by(limits))
     if limits is not None:
-        told = Abridged(limits)
-        if isinstance(summarizer, Abridged):
-            told = replace(told, tools=summarizer.tools)
-        written = replace(written, abridged=_beside(source, told, written.text))
-        check_summary("\n".join((written.abridged, written.text)), source)
+        tools = {"tools": summarizer.tools} if isinstance(summarizer, Abridged) else {}
+        beside = _beside(source, Abridged(limits, **tools), written.text)
+        written = replace(written, abridged=beside)
+        compaction.check_summary("\n".join((written.abridged, written.text)), source)
     return written
 
 
@@ -592,8 +576,8 @@ def _notes(
     written = summarizer.summarise(asked, target_tokens=target_tokens)
     lines = [line.strip() for line in written.text.splitlines() if line.strip()]
     written = replace(written, text="\n".join(lines))
-    check_summary(written.text, source)
-    wanted, before = layers.notes.lines, len(noted(source))
+    compaction.check_summary(written.text, source)
+    wanted, before = layers.notes.lines, len(compaction.noted(source))
     if len(lines) > wanted + wanted // 4:
         raise errors.SummarizerFailed(
             f"{before} lines of notes would become {len(lines)}, not about {wanted}"
@@ -610,9 +594,8 @@ def _beside(source: Source, told: Abridged, text: str) -> str:
     while True:
         most = limits.total_chars
         history = replace(told, limits=limits).summarise(source, target_tokens=most)
-        history_text = history.text
-        if most == 1 or own_words(history_text) <= room:
-            return history_text
+        if most == 1 or own_words(history.text) <= room:
+            return history.text
         limits = limits.model_copy(update={"total_chars": most // 2})
 
 

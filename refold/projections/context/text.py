@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from binascii import Error as NotBase64
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
@@ -12,18 +11,15 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from refold.domain import events
-from refold.domain.canonical import canonical
+from refold.domain.canonical import canonical, shipped
 from refold.domain.envelope import Envelope
-from refold.domain.events import HumanReview, JsonObject
+from refold.domain.events import Event, HumanReview, JsonObject
 
 
 def tagged(name: str, text: str, /, **attributes: object) -> str:
     """``text`` between tags; it cannot close them itself.  None is no attribute."""
-    opening = "".join(
-        f' {key}="{_attribute(value)}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
+    given = ((key, value) for key, value in attributes.items() if value is not None)
+    opening = "".join(f' {key}="{_attribute(value)}"' for key, value in given)
     if not text:
         return f"<{name}{opening}/>"
     if "</" in text:
@@ -204,9 +200,7 @@ class Entry(NamedTuple):
         return tagged(self.tag, self.body, **more, **self.attributes)
 
 
-def entry_of(
-    event: events.Event, asked: Mapping[int, str] = _NONE_ASKED
-) -> Entry | None:
+def entry_of(event: Event, asked: Mapping[int, str] = _NONE_ASKED) -> Entry | None:
     """The entry of an event that is shown, or None of one that never is.
 
     ``asked`` are the questions that decisions may refer to, by their seq.
@@ -236,10 +230,8 @@ def entry_of(
             about = {"pass": event.pass_, "confidence": event.confidence}
             return Entry("assistant", "reflection", body, about, (*issues, suggestion))
         case events.Aggregate(results=results):
-            verdicts = tuple(
-                verdict.model_dump(mode="json", exclude_none=True)
-                for verdict in results
-            )
+            dumped = (one.model_dump(mode="json", exclude_none=True) for one in results)
+            verdicts = tuple(dumped)
             body = "\n".join(map(value_text, verdicts))
             return Entry("assistant", "aggregate", body, {}, verdicts)
         case events.Final(text=text, outcome=outcome):
@@ -247,7 +239,7 @@ def entry_of(
         case events.AgentError(is_transport=False) as error:
             code, message, context = error.code, error.message, error.context
             known = value_text(context) if context else ""
-            body = "\n".join(part for part in (message, known) if part)
+            body = "\n".join(filter(None, (message, known)))
             about = {"code": code, "where": error.where}
             return Entry("user", "error", body, about, (code, message, context))
         case HumanReview(decision=str(decision), question=question):
@@ -263,25 +255,18 @@ def entry_of(
 
 def questions(envelopes: Iterable[Envelope]) -> dict[int, str]:
     """What was asked in the reviews among these events, by their seq."""
-    return {
-        envelope.seq: envelope.payload.question
-        for envelope in envelopes
-        if isinstance(envelope.payload, HumanReview) and envelope.payload.question
-    }
+    reviews = ((o.seq, o.payload) for o in envelopes)
+    asked = ((seq, one) for seq, one in reviews if isinstance(one, HumanReview))
+    return {seq: one.question for seq, one in asked if one.question}
 
 
 def attachment_text(attachment: events.Attachment) -> str:
     """An attachment as text: its own, or what it is and that it is not here."""
-    known = {
-        "kind": attachment.kind,
-        "name": attachment.name,
-        "type": attachment.media_type,
-        "url": attachment.url,
-        "sha256": attachment.sha256,
-    }
-    if attachment.text and attachment.text.strip():
-        return tagged("attachment", attachment.text, **known)
-    return tagged("attachment", "", **known, shown=False)
+    one, about = attachment, {"kind": attachment.kind, "name": attachment.name}
+    about |= {"type": one.media_type, "url": one.url, "sha256": one.sha256}
+    if one.text and one.text.strip():
+        return tagged("attachment", one.text, **about)
+    return tagged("attachment", "", **about, shown=False)
 
 
 def result_text(content: Any) -> str:
@@ -371,7 +356,7 @@ def is_base64(data: object) -> bool:
     """Whether ``data`` is something, in base64."""
     try:
         return isinstance(data, str) and bool(b64decode(data, validate=True))
-    except (NotBase64, ValueError):
+    except ValueError:
         return False
 
 
@@ -409,22 +394,10 @@ Messages = Sequence[Message]
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
-_ROLES: Final = {
-    "user": frozenset({"text", "image", "document", "tool_result"}),
-    "assistant": frozenset({"text", "tool_use", "compaction"}) | _THINKING,
-}
-_FIELDS: Final = {
-    "text": frozenset({"text", "citations"}),
-    "image": frozenset({"source"}),
-    "document": frozenset({"source", "title", "context", "citations"}),
-    "tool_use": frozenset({"id", "name", "input"}),
-    "tool_result": frozenset({"tool_use_id", "content", "is_error"}),
-    "thinking": frozenset({"thinking", "signature"}),
-    "redacted_thinking": frozenset({"data"}),
-    "compaction": frozenset(
-        {"content", "encrypted_content", "signature", "tool_changes"}
-    ),
-}
+# Which blocks a message of each role may have, and which fields a block of each type.
+_ALLOWED: Final = shipped("refold.projections", "data", "messages.toml")
+_ROLES: Final = {role: frozenset(kinds) for role, kinds in _ALLOWED["roles"].items()}
+_FIELDS: Final = {kind: frozenset(some) for kind, some in _ALLOWED["fields"].items()}
 _ALWAYS: Final = frozenset({"type", "cache_control"})
 
 
@@ -489,8 +462,7 @@ def _order(messages: Messages) -> Iterator[str]:
 
 def _pairs(messages: Messages) -> Iterator[str]:
     """Each call has one result in the next message, and each result such a call."""
-    before: Counter[str] = Counter()
-    ids: Counter[str] = Counter()
+    before, ids = Counter[str](), Counter[str]()
     for index, message in enumerate(messages):
         made = _ids(message, "tool_use", "id")
         given = _ids(message, "tool_result", "tool_use_id")
@@ -531,7 +503,12 @@ def _problems(block: Block) -> Iterator[str]:
         case "text" if not _filled(block.get("text")):
             yield ": text must hold more than white space"
         case "tool_use":
-            yield from _use_problems(block)
+            for field, pattern in (("id", _ID), ("name", _NAME)):
+                value = block.get(field)
+                if not isinstance(value, str) or not pattern.fullmatch(value):
+                    yield f": {field} must match ^{pattern.pattern}$"
+            if not isinstance(block.get("input"), dict):
+                yield ": input must be an object"
         case "tool_result":
             yield from _result_problems(block)
         case "thinking":
@@ -542,16 +519,7 @@ def _problems(block: Block) -> Iterator[str]:
         case "redacted_thinking" if not _filled(block.get("data")):
             yield ": redacted thinking needs its data"
         case "image":
-            yield from _image_problems(block)
-
-
-def _use_problems(block: Block) -> Iterator[str]:
-    for field, pattern in (("id", _ID), ("name", _NAME)):
-        value = block.get(field)
-        if not isinstance(value, str) or not pattern.fullmatch(value):
-            yield f": {field} must match ^{pattern.pattern}$"
-    if not isinstance(block.get("input"), dict):
-        yield ": input must be an object"
+            yield from _image_problems(block.get("source"))
 
 
 def _result_problems(block: Block) -> Iterator[str]:
@@ -574,12 +542,12 @@ def _result_problems(block: Block) -> Iterator[str]:
             yield from (f".content.{index}{problem}" for problem in _problems(part))
 
 
-def _image_problems(block: Block) -> Iterator[str]:
-    match block.get("source"):
-        case {"type": "url", **source}:
+def _image_problems(source: Any) -> Iterator[str]:
+    match source:
+        case {"type": "url"}:
             if not _filled(source.get("url")):
                 yield ": an image needs its address"
-        case {"type": "base64", **source}:
+        case {"type": "base64"}:
             if source.get("media_type") not in IMAGE_TYPES:
                 yield f": media_type must be one of {', '.join(sorted(IMAGE_TYPES))}"
             if not is_base64(source.get("data")):
@@ -592,8 +560,7 @@ def _blocks(index: int, message: Message) -> Iterator[tuple[str, Block]]:
     """The blocks of a message, each with where it is."""
     content = message.get("content")
     blocks = [text_block(content)] if isinstance(content, str) else content
-    found = enumerate(blocks if isinstance(blocks, list) else ())
-    for number, block in found:
+    for number, block in enumerate(blocks if isinstance(blocks, list) else ()):
         if isinstance(block, dict):
             yield f"messages.{index}.content.{number}", block
 

@@ -17,6 +17,7 @@ from refold.domain.tokens import MESSAGE_OVERHEAD
 from refold.projections.context.text import entry_of, tagged, value_text
 
 Spans = tuple[Span, ...]
+_Seq = int | None
 
 
 def spans_of(seqs: Iterable[int]) -> Spans:
@@ -145,20 +146,13 @@ def place(
             shown = bool(text.strip()) and key_of(text.strip()) != thread.said
         case events.HumanReview(decision=decision):
             shown = decision is not None
-        case (
-            events.SystemPrompt()
-            | events.StateUpdate()
-            | events.Request()
-            | events.Pin()
-            | events.Fork()
-            | events.Summary()
-            | events.CompactionNote()
-            | events.ProviderEdit()
-            | events.RedactionApplied()
-            | events.Consent()
-            | events.Forget()
-            | events.Item()
-        ):
+        case events.SystemPrompt() | events.StateUpdate() | events.Request():
+            shown = False
+        case events.Pin() | events.Fork() | events.Summary() | events.CompactionNote():
+            shown = False
+        case events.ProviderEdit() | events.RedactionApplied() | events.Consent():
+            shown = False
+        case events.Forget() | events.Item():
             shown = False
         case unknown:
             assert_never(unknown)
@@ -182,7 +176,10 @@ def _respond(thread: Thread, envelope: Envelope, said: str | None) -> Thread:
 def _call(thread: Thread, envelope: Envelope, key: str) -> tuple[Thread, Place]:
     response_id = envelope.meta.response_id
     response_key = key_of(response_id) if response_id else None
-    if not _belongs(thread, response_key):
+    known = thread.response_key
+    same = response_key is not None and response_key == known
+    unsaid = thread.direct and (response_key is None or known is None)
+    if thread.response is None or not (same or unsaid):  # of another response
         thread = _respond(thread, envelope, thread.said)
     elif response_key:
         thread = thread._replace(response_key=response_key)
@@ -190,15 +187,6 @@ def _call(thread: Thread, envelope: Envelope, key: str) -> tuple[Thread, Place]:
     waiting = (*thread.open, OpenCall(key, envelope.seq, exchange))
     response, known, direct, _, said = thread
     return Thread(response, known, direct, waiting, said), Place("call", exchange)
-
-
-def _belongs(thread: Thread, response_key: str | None) -> bool:
-    """Whether a call is part of the newest response, not the start of another."""
-    if thread.response is None:
-        return False
-    if response_key and response_key == thread.response_key:
-        return True
-    return thread.direct and (response_key is None or thread.response_key is None)
 
 
 def _result(thread: Thread, seq: int, key: str) -> tuple[Thread, Place]:
@@ -217,10 +205,6 @@ def _result(thread: Thread, seq: int, key: str) -> tuple[Thread, Place]:
     return thread, Place(kind, call.exchange, call)
 
 
-def _as_it_is(text: str) -> str:
-    return text
-
-
 # The smallest piece that a context may drop, in the order of its events.
 Exchange = tuple[Envelope, ...]
 
@@ -233,7 +217,7 @@ def arrange(envelopes: Iterable[Envelope]) -> tuple[Exchange, ...]:
     thread = Thread()
     members: dict[int, list[Envelope]] = {}
     for envelope in envelopes:
-        thread, placed = place(thread, envelope, _as_it_is)
+        thread, placed = place(thread, envelope, str)
         if placed is not None:
             first = envelope.seq if placed.kind == "late" else placed.exchange
             members.setdefault(first, []).append(envelope)
@@ -316,16 +300,9 @@ class Unit(NamedTuple):
 def unit_of(envelope: Envelope, placed: Place) -> Unit:
     """The event as an exchange alone."""
     message = placed.kind != "call" or placed.exchange == envelope.seq
-    return Unit(
-        envelope.type,
-        envelope.seq,
-        envelope.seq,
-        weight(envelope, placed),
-        size_of(envelope.payload),
-        int(message),
-        int(placed.kind == "result"),
-        envelope.at,
-    )
+    kind, seq, size = envelope.type, envelope.seq, size_of(envelope.payload)
+    counts = (int(message), int(placed.kind == "result"))
+    return Unit(kind, seq, seq, weight(envelope, placed), size, *counts, envelope.at)
 
 
 def size_of(event: events.Event) -> int:
@@ -388,9 +365,7 @@ class Waiting(NamedTuple):
     questions: tuple[Question, ...] = ()
     ties: tuple[Span, ...] = ()
 
-    def member(
-        self, seq: int, placed: Place, thread: Thread, turn: int | None
-    ) -> Waiting:
+    def member(self, seq: int, placed: Place, thread: Thread, turn: _Seq) -> Waiting:
         """Take in a response, call or result; ``turn`` is where the turn began."""
         kind, exchange = placed.kind, placed.exchange
         if kind == "entry":
@@ -409,8 +384,7 @@ class Waiting(NamedTuple):
 
     def asked(self, seq: int, thread: Thread, user: int | None) -> Waiting:
         """Take in a question to a human: it holds the exchange it was asked in."""
-        anchor, spans = seq, joined([(seq, seq)])
-        response = thread.response
+        anchor, spans, response = seq, spans_of([seq]), thread.response
         if response is not None and (user is None or response > user):
             anchor, spans = response, joined((*self.response, *spans))
         elif user is not None:
@@ -419,9 +393,7 @@ class Waiting(NamedTuple):
         holds = _held(self.holds, anchor, seq, spans)
         return self._replace(questions=questions, holds=holds)
 
-    def decided(
-        self, seq: int, question: int, thread: Thread, turn: int | None
-    ) -> Waiting:
+    def decided(self, seq: int, question: int, thread: Thread, turn: _Seq) -> Waiting:
         """Take in a human's decision on the question recorded at ``question``."""
         asked = next((asked for asked in self.questions if asked.seq == question), None)
         if asked is None:
@@ -435,19 +407,14 @@ class Waiting(NamedTuple):
         self, through: int, decided_at: int
     ) -> tuple[tuple[Spans, ...], Waiting]:
         """What stays raw behind a compaction, and what is left to watch."""
-        kept = tuple(
-            upto(hold.spans, through)
-            for hold in self.holds
-            if hold.first <= through
-            and hold.opened <= decided_at
-            and (hold.closed is None or hold.closed > decided_at)
-        )
         holds = tuple(
             hold
             for hold in self.holds
             if hold.first > through or hold.closed is None or hold.closed > decided_at
         )
-        return kept, self._replace(holds=holds).beyond(through)
+        kept = (o for o in holds if o.first <= through and o.opened <= decided_at)
+        spans = tuple(upto(hold.spans, through) for hold in kept)
+        return spans, self._replace(holds=holds).beyond(through)
 
     def beyond(self, through: int | None) -> Waiting:
         """Without the ties that no later cut can part."""
@@ -459,9 +426,7 @@ class Waiting(NamedTuple):
         """Whether a cut right behind the seq ``cut`` parts nothing."""
         return not any(first <= cut < last for first, last in self.ties)
 
-    def _settled(
-        self, exchange: int, seq: int, thread: Thread, turn: int | None
-    ) -> Waiting:
+    def _settled(self, exchange: int, seq: int, thread: Thread, turn: _Seq) -> Waiting:
         """Close the exchange if nothing in it waits any more."""
         waits = {call.exchange for call in thread.open}
         waits.update(asked.exchange for asked in self.questions)
@@ -484,19 +449,16 @@ def _held(
     """With ``seq`` in the exchange that is open; else it opens as ``spans``, if any."""
     if all(hold.first != exchange or hold.closed is not None for hold in holds):
         return (*holds, Hold(exchange, spans, seq)) if spans else holds
-    return tuple(
-        [
-            Hold(hold.first, behind(hold.spans, seq), hold.opened)
-            if hold.first == exchange and hold.closed is None
-            else hold
-            for hold in holds
-        ]
-    )
+    held = [
+        Hold(hold.first, behind(hold.spans, seq), hold.opened)
+        if hold.first == exchange and hold.closed is None
+        else hold
+        for hold in holds
+    ]
+    return tuple(held)
 
 
-def _tied(
-    ties: tuple[Span, ...], exchange: int, answered: int, seq: int, turn: int | None
-) -> tuple[Span, ...]:
+def _tied(ties: Spans, exchange: int, answered: int, seq: int, turn: _Seq) -> Spans:
     """An exchange to its newest event, and what is ``answered`` to its answer.
 
     The second counts where a cut has taken the exchange in between.

@@ -19,19 +19,10 @@ COMPRESS: Final = "memory_compress"
 # How many marks the API takes, and what cannot carry one.
 _MOST: Final = 4
 _NEVER: Final = frozenset({"thinking", "redacted_thinking"})
-_HEAD: Final = frozenset({"examples", "memory"})
+_SECTIONS: Final = (frozenset({"examples", "memory"}), frozenset({"summary"}))
 _PASSING: Final = frozenset({"evidence", "state"})
-SpanKind = Literal[
-    "system",
-    "examples",
-    "memory",
-    "summary",
-    "raw",
-    "pinned",
-    "stub",
-    "evidence",
-    "state",
-]
+_Given = Literal["system", "examples", "memory", "evidence", "state"]
+SpanKind = Literal[_Given, "summary", "raw", "pinned", "stub"]
 
 
 class ViewSpan(NamedTuple):
@@ -116,12 +107,10 @@ class View:
             blocks = [*messages[message]["content"]]
             blocks[block] = _marked(blocks[block])
             messages[message] = {**messages[message], "content": blocks}
-        request: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
-        if system:
-            request["system"] = system
-        if tools:
-            request["tools"] = tools
-        return {**request, "messages": messages, **self.api}
+        request = {"model": model, "max_tokens": max_tokens}
+        given = {"system": system, "tools": tools}
+        sent = {name: some for name, some in given.items() if some}
+        return {**request, **sent, "messages": messages, **self.api}
 
     def _told_tools(self) -> Iterator[JsonObject]:
         """The tool that tells of summaries: the API takes no call of an unknown one."""
@@ -144,15 +133,11 @@ class View:
             for message, origins in enumerate(self.origins)
             for block, origin in enumerate(origins)
         ]
-        sections = [
-            [place for kind, place in kinds if kind in section]
-            for section in (_HEAD, {"summary"})
-        ]
+        sections = [[one for one in kinds if one[0] in some] for some in _SECTIONS]
         if self.stable:
-            before = takewhile(lambda one: one[0] not in _PASSING, kinds)
-            sections.append([place for _, place in before])
+            sections.append([*takewhile(lambda one: one[0] not in _PASSING, kinds)])
         for section in sections:
-            for message, block in reversed(section):
+            for _, (message, block) in reversed(section):
                 held = self.messages[message]["content"][block]
                 if held["type"] not in _NEVER:
                     if "cache_control" not in held:
@@ -188,10 +173,8 @@ class View:
 
     def _repr_html_(self) -> str:
         """The view as notebooks show it, in figures: what they show, they keep."""
-        rows = [
-            (place, one["role"], *self._about(place))
-            for place, one in enumerate(self.messages)
-        ]
+        sent = enumerate(self.messages)
+        rows = [(place, one["role"], *self._about(place)) for place, one in sent]
         title = (
             f"{self.strategy}: {self.tokens} tokens of {len(rows)} messages up to "
             f"seq {self.at}, {self.over_budget} over the window"
@@ -208,29 +191,17 @@ class View:
         for kind, first, last, _ in (one.span for one in origins if one.span):
             at = places.setdefault(kind, [])
             at += [(first, last)] if first is not None and last is not None else []
-        told = [
-            " ".join((kind, *(f"{first}-{last}" for first, last in joined(at))))
-            for kind, at in places.items()
-        ]
+        spans = {k: [f"{a}-{b}" for a, b in joined(at)] for k, at in places.items()}
+        told = ", ".join(" ".join((kind, *runs)) for kind, runs in spans.items())
         kinds = ", ".join(block["type"] for block in content)
-        return ", ".join(told), kinds, sum(len(canonical(block)) for block in content)
+        return told, kinds, sum(len(canonical(block)) for block in content)
 
     def to_json(self) -> dict[str, Any]:
         """The view as ``refold context --json`` shows it."""
-        return {
-            "strategy": self.strategy,
-            "fingerprint": self.fingerprint,
-            "at": self.at,
-            "tokens": self.tokens,
-            "digest": self.digest,
-            "over_budget": self.over_budget,
-            "system": self.system,
-            "messages": self.messages,
-            "spans": [
-                {"kind": span.kind, "first": span.first, "last": span.last}
-                for span in self.spans
-            ],
-        }
+        names = ("strategy", "fingerprint", "at", "tokens", "digest", "over_budget")
+        told = {name: getattr(self, name) for name in (*names, "system", "messages")}
+        spans = [{"kind": kind, "first": a, "last": b} for kind, a, b, _ in self.spans]
+        return {**told, "spans": spans}
 
 
 def _row(tag: str, cells: Iterable[object]) -> str:

@@ -21,40 +21,16 @@ from refold.domain.events import (
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Strategy
-from refold.projections.context.text import cleared_text, entry_of
+from refold.projections.context.text import Block, cleared_text, entry_of
 from refold.projections.context.units import Thread, holds, place
 from refold.projections.context.view import Origin, View, ViewSpan
 
-Reason = Literal[
-    "agent",
-    "type",
-    "replaced",
-    "question",
-    "said",
-    "empty",
-    "compacted",
-    "omitted",
-    "cleared",
-    "pins_budget",
-    "window",
-    "later",
-]
-Cause = Literal[
-    "system",
-    "handed_in",
-    "memory",
-    "own_words",
-    "summary",
-    "raw",
-    "open",
-    "newest_input",
-    "no_result",
-    "pinned",
-    "cleared",
-    "shortened",
-    "pins_budget",
-    "window",
-]
+_Never = Literal["type", "replaced", "question", "said", "empty"]
+_NotNow = Literal["agent", "compacted", "omitted", "cleared", "pins_budget", "later"]
+Reason = Literal[_Never, _NotNow, "window"]
+_Raw = Literal["raw", "open", "newest_input", "no_result", "pinned"]
+_Cut = Literal["cleared", "shortened", "pins_budget", "window"]
+Cause = Literal[_Raw, _Cut, "system", "handed_in", "memory", "own_words", "summary"]
 
 
 class Part(NamedTuple):
@@ -107,24 +83,21 @@ def parts_of(
         for span in view.spans
         if span.kind == "system"
     ]
-    for number, origins in enumerate(view.origins, 1):
-        blocks = view.messages[number - 1]["content"]
-        first = 0
+    sent = zip(view.messages, view.origins, strict=False)
+    for number, (message, origins) in enumerate(sent, 1):
+        blocks, first = message["content"], 0
         for span, run in groupby(origins, lambda origin: origin.span):
             own = list(run)
             last = first + len(own)
-            cut = [
-                _is_cleared(block, origin, events)
-                for block, origin in zip(blocks[first:last], own, strict=True)
-            ]
-            cause = _cause(span, own, outline, strategy, cleared=all(cut))
-            seqs = {o.seq for o in own if o.seq is not None and not all(cut)}
+            pairs = zip(blocks[first:last], own, strict=True)
+            cleared = all(_is_cleared(block, origin, events) for block, origin in pairs)
+            cause = _cause(span, own, outline, strategy, cleared=cleared)
+            seqs = {o.seq for o in own if o.seq is not None and not cleared}
             if seqs and span is not None and span.first is not None:
                 seqs.add(span.first)  # a response without a text has no block
             if cause == "memory" and span is not None and span.summary is None:
                 seqs = set(_remembered(span, outline))
-            shown = tuple(sorted(seqs))
-            role = str(view.messages[number - 1]["role"])
+            role, shown = str(message["role"]), tuple(sorted(seqs))
             parts.append(Part(number, role, first, len(own), span, shown, cause))
             first = last
     return tuple(parts)
@@ -139,9 +112,7 @@ def _remembered(span: ViewSpan, outline: Outline) -> tuple[int, ...]:
     return ()
 
 
-def _is_cleared(
-    block: Mapping[str, object], origin: Origin, events: Mapping[int, Envelope]
-) -> bool:
+def _is_cleared(block: Block, origin: Origin, events: Mapping[int, Envelope]) -> bool:
     envelope = events.get(origin.seq) if origin.seq is not None else None
     if envelope is None or not isinstance(envelope.payload, ToolResult):
         return False
@@ -172,19 +143,18 @@ def _cause(
             return "window" if counts else "pins_budget"
         case "stub":
             return "cleared" if cleared else "shortened"
+        case "raw" if not numbered:
+            return "no_result"
         case "raw":
-            return _raw_cause(span, outline) if numbered else "no_result"
+            through, first = outline.compacted_through, span.first
+            if through is None or first is None or first > through:
+                return "raw"
+            kept = any(holds(spans, first) for spans in outline.kept)
+            newest = first == outline.kept_input and not kept
+            return "newest_input" if newest else "open"
         case "memory" if span.first is not None:
             return "memory"
     return "handed_in"
-
-
-def _raw_cause(span: ViewSpan, outline: Outline) -> Cause:
-    through, first = outline.compacted_through, span.first
-    if through is None or first is None or first > through:
-        return "raw"
-    kept = any(holds(spans, first) for spans in outline.kept)
-    return "newest_input" if first == outline.kept_input and not kept else "open"
 
 
 def nodes_of(summaries: Iterable[Envelope]) -> dict[int, Node]:
@@ -244,16 +214,20 @@ def unshown(
     """Each of ``events``, oldest first, that no part shows, with the reason."""
     shown = {seq for part in parts for seq in part.seqs}
     seen = {event.seq: one for event in events if (one := strategy.sees(event))}
-    stands = _stands(outline, nodes, list(seen.values()))
+    known = list(seen.values())
+    stands = {  # of each event that summaries tell of: the live one, and its own
+        event.seq: (live.seq, node.seq)
+        for live in outline.summaries
+        for _, node in opened(nodes, live.seq)
+        for event in told(node, known)
+    }
     cleared = {seq for part in parts if part.cause == "cleared" for seq in _ends(part)}
     over = tuple(_ends(part) for part in parts if part.cause == "pins_budget")
     sent = outline.reads(strategy.show(outline).raw)
     for seq in (event.seq for event in events if event.seq not in shown):
-        envelope = seen.get(seq)
-        if envelope is None:
+        if (envelope := seen.get(seq)) is None:
             yield Unshown(seq, "agent")
-            continue
-        if seq > outline.through_seq:
+        elif seq > outline.through_seq:
             yield Unshown(seq, "later")
         elif never := _never(envelope):
             yield Unshown(seq, never)
@@ -271,18 +245,6 @@ def unshown(
             yield Unshown(seq, _nothing_to_show(envelope))
         else:
             yield Unshown(seq, "window")
-
-
-def _stands(
-    outline: Outline, nodes: Mapping[int, Node], events: Sequence[Envelope]
-) -> dict[int, tuple[int, int]]:
-    """Of each event that summaries tell of: the live one, and the one made of it."""
-    return {
-        envelope.seq: (live.seq, node.seq)
-        for live in outline.summaries
-        for _, node in opened(nodes, live.seq)
-        for envelope in told(node, events)
-    }
 
 
 def _ends(part: Part) -> Span:
@@ -350,11 +312,9 @@ def _same(
     strategy: Strategy, outline: Outline, summary: Summary, now: datetime
 ) -> Compaction | None:
     """What the strategy decides now, if that is what ``summary`` records."""
-    for ask in (strategy.decide, strategy.follow_up):
-        made = ask(outline, now)
-        if made is not None and _DECIDED(made) == _DECIDED(summary):
-            return made
-    return None
+    made = (ask(outline, now) for ask in (strategy.decide, strategy.follow_up))
+    is_it = (one for one in made if one and _DECIDED(one) == _DECIDED(summary))
+    return next(is_it, None)
 
 
 # What a decision and the summary that carries it out have in common.

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import combinations, zip_longest
 from typing import Any, Final, NamedTuple, TypedDict
 
 from refold.domain.errors import InvalidConfiguration, counted
@@ -65,10 +65,8 @@ def advised(item: Item) -> str:
         case "check":
             text = f"Verification: {content['tool']} ({well}"
         case "failure":
-            text = (
-                f"Avoid: {content['tool']} often fails with {content['reason']} "
-                f"(in {item.sessions} sessions"
-            )
+            text = f"Avoid: {content['tool']} often fails with {content['reason']} "
+            text += f"(in {item.sessions} sessions"
         case "recovery":
             when = f"If {content['tool']} fails with {content['reason']}"
             text = f"{when}: {_fix(content, 'trying again')} ({well}"
@@ -204,9 +202,8 @@ def why_not(
     """
     reasons = []
     if item.tainted:
-        reasons.append(
-            f"tainted: {counted(item.tainted_sessions, 'session')} cannot count for it"
-        )
+        few = counted(item.tainted_sessions, "session")
+        reasons.append(f"tainted: {few} cannot count for it")
     elif item.sessions < INDEPENDENT:
         few = f"{item.sessions} of {INDEPENDENT} independent sessions show it"
         reasons.append(f"not established: {few}")
@@ -219,11 +216,10 @@ def why_not(
         reasons.append(f"below the threshold: {sure:.2f} of {threshold:.2f}")
     if not reasons and not _helps(item, means.get(item.scenario)):
         blameless = fails(item) and not to_blame(item)
-        reasons.append(
-            "no call in it fails, and sessions like these end no better without it"
-            if blameless
-            else "no help: sessions end no better with it"
-        )
+        like = "sessions like these end no better without it"
+        no_call = f"no call in it fails, and {like}"
+        no_help = "no help: sessions end no better with it"
+        reasons.append(no_call if blameless else no_help)
     return reasons
 
 
@@ -381,11 +377,10 @@ def _longer(ranked: Iterable[tuple[float, Candidate]]) -> dict[object, float]:
     best: dict[object, float] = {}
     for value, one in ranked:
         way = tuple(map(tuple, one.path)) if one.label == "path" else ()
-        for start in range(len(way)):
-            for end in range(start + 1, len(way) + 1):
-                if end - start < len(way):
-                    part = way[start:end]
-                    best[part] = max(value, best.get(part, 0.0))
+        for start, end in combinations(range(len(way) + 1), 2):
+            if end - start < len(way):
+                part = way[start:end]
+                best[part] = max(value, best.get(part, 0.0))
     return best
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import chain
 from math import sqrt
 from statistics import fmean, median
 from types import MappingProxyType
@@ -167,12 +168,6 @@ _USUAL: Final = 3.0
 # Of normal data, the standard deviation is so many median absolute deviations.
 _NORMAL: Final = 1.4826
 _FEWEST: Final = 5
-_MEASURES: Final[tuple[Callable[[Shown], float], ...]] = (
-    lambda one: one.tokens,
-    lambda one: one.milliseconds,
-    lambda one: len(one.walked),
-    lambda one: one.iterations,
-)
 
 
 def weights(shown: Sequence[Shown]) -> dict[str, float]:
@@ -185,7 +180,8 @@ def weights(shown: Sequence[Shown]) -> dict[str, float]:
     sessions have no usual; where more than half are equal, the scale is a tenth of
     the median, or 1.
     """
-    parts = [_measured([measure(one) for one in shown]) for measure in _MEASURES]
+    sizes = [(o.tokens, o.milliseconds, len(o.walked), o.iterations) for o in shown]
+    parts = [_measured(values) for values in zip(*sizes, strict=True)]
     return {
         one.session_id: min(part[index] for part in parts)
         * (OWN_WORD if one.own_word else 1.0)
@@ -230,6 +226,8 @@ def upper_bound(successes: float, sessions: float) -> float:
 
 
 _Key: TypeAlias = tuple[Procedural, bytes]
+# What sessions count, and how much of that is good.
+_Rates: TypeAlias = Mapping[str, tuple[float, float]]
 # A session, and where it shows a thing.
 _Witness: TypeAlias = tuple[Shown, tuple[int, ...]]
 
@@ -271,70 +269,56 @@ def _of_scenario(
                 continue
             key = (kind, canonical(content))
             claim = claims.setdefault(key, _Claim(content))
-            if kind == "path" and not one.taints and _met(one, *seqs[:2]):
+            called = (failure.called for failure in one.failures)
+            met = kind == "path" and any(seqs[0] <= seq <= seqs[1] for seq in called)
+            if met and not one.taints:
                 claim.failed.add(one.session_id)
             if key not in said:
                 said.add(key)
                 into = claim.tainted if one.taints else claim.witnesses
-                into.append((one, tuple(sorted({seq for seq in seqs if seq}))))
+                into.append((one, tuple(sorted({*seqs} - {0}))))
         if not one.taints:
             for tool in {tool for _, _, step in one.walked for tool in step}:
                 callers[tool].append(one)
     calls = {tool: sum(_shares(some, counted)) for tool, some in callers.items()}
-    rates = _Rates.of(sessions, counted)
+    ended = [o for o in sessions if not o.taints and o.success is not None]
+    pairs = zip(ended, _shares(ended, counted), strict=True)
+    rates = {o.session_id: (share, share * (o.success or 0.0)) for o, share in pairs}
+    sums = _by_scenario(ended, rates)
     for (kind, _), claim in claims.items():
         item = _item(user_id, kind, scenario, claim, counted, calls)
         if kind == "path":
-            item = replace(
-                item,
-                failed=round(len(claim.failed) / max(1, len(claim.witnesses)), 6),
-                otherwise=rates.without([one for one, _ in claim.witnesses]),
-            )
+            failed = round(len(claim.failed) / max(1, len(claim.witnesses)), 6)
+            mine = _by_scenario((one for one, _ in claim.witnesses), rates)
+            otherwise = _without(mine, sums)
+            item = replace(item, failed=failed, otherwise=otherwise)
         yield item
 
 
-def _met(shown: Shown, first: int, last: int) -> bool:
-    """Whether a call failed in what was called from ``first`` to ``last``."""
-    return any(first <= one.called <= last for one in shown.failures)
+def _by_scenario(some: Iterable[Shown], rates: _Rates) -> _Rates:
+    """What these sessions count in each scenario, and how much of it is good."""
+    sums: dict[str, tuple[float, float]] = {}
+    for one in some:
+        whole, good = sums.get(one.scenario, (0.0, 0.0))
+        share, right = rates.get(one.session_id, (0.0, 0.0))
+        sums[one.scenario] = whole + share, good + right
+    return sums
 
 
-@dataclass(frozen=True, slots=True)
-class _Rates:
-    """How sessions end, by scenario: what each counts, and how much of it is good."""
+def _without(mine: _Rates, sums: _Rates) -> float | None:
+    """How sessions of the same scenarios end that are none of mine.
 
-    counted: Mapping[str, tuple[float, float]]
-    sums: Mapping[str, tuple[float, float]]
-
-    @classmethod
-    def of(cls, sessions: Sequence[Shown], counted: Mapping[str, float]) -> _Rates:
-        ended = [o for o in sessions if not o.taints and o.success is not None]
-        sums: dict[str, tuple[float, float]] = {}
-        each = {}
-        for one, share in zip(ended, _shares(ended, counted), strict=True):
-            each[one.session_id] = share, share * (one.success or 0.0)
-            whole, good = sums.get(one.scenario, (0.0, 0.0))
-            sums[one.scenario] = whole + share, good + share * (one.success or 0.0)
-        return cls(each, sums)
-
-    def without(self, some: Sequence[Shown]) -> float | None:
-        """How sessions of the same scenarios end that are none of these.
-
-        Each scenario counts as it does among these, so that a hard one is held against
-        itself; None if most of these have nothing to be held against.
-        """
-        mine: dict[str, tuple[float, float]] = {}
-        for one in some:
-            whole, good = mine.get(one.scenario, (0.0, 0.0))
-            share, right = self.counted.get(one.session_id, (0.0, 0.0))
-            mine[one.scenario] = whole + share, good + right
-        rates, held = 0.0, 0.0
-        for name, (whole, good) in mine.items():
-            every, right = self.sums.get(name, (0.0, 0.0))
-            if every - whole > _NOTHING:
-                rates += whole * (right - good) / (every - whole)
-                held += whole
-        known = sum(whole for whole, _ in mine.values())
-        return round(rates / held, 6) if held and held >= known / 2 else None
+    Each scenario counts as it does among these, so that a hard one is held against
+    itself; None if most of these have nothing to be held against.
+    """
+    rates, held = 0.0, 0.0
+    for name, (whole, good) in mine.items():
+        every, right = sums.get(name, (0.0, 0.0))
+        if every - whole > _NOTHING:
+            rates += whole * (right - good) / (every - whole)
+            held += whole
+    known = sum(whole for whole, _ in mine.values())
+    return round(rates / held, 6) if held and held >= known / 2 else None
 
 
 _NOTHING: Final = 1e-9  # what is left of a sum of parts
@@ -404,24 +388,19 @@ def _item(
         created_at=min(one.began_at for one in seen),
         updated_at=max(one.ended_at for one in seen),
         models=tuple(sorted({model for one in seen for model in one.models})),
-        cost={
-            "tokens": median(one.tokens for one in sessions),
-            "milliseconds": median(one.milliseconds for one in sessions),
-        }
-        if sessions
-        else None,
+        cost=_medians(sessions, "tokens", "milliseconds") if sessions else None,
     )
+
+
+def _medians(shown: Sequence[Shown], *names: str) -> dict[str, Any]:
+    return {name: median(getattr(one, name) for one in shown) for name in names}
 
 
 def effort(shown: Iterable[Shown]) -> dict[str, dict[str, float]]:
     """By scenario: medians of tokens, milliseconds and iterations, tainted left out."""
+    names = ("tokens", "milliseconds", "iterations")
     return {
-        scenario: {
-            "sessions": float(len(some)),
-            "tokens": median(one.tokens for one in some),
-            "milliseconds": median(one.milliseconds for one in some),
-            "iterations": median(one.iterations for one in some),
-        }
+        scenario: {"sessions": float(len(some)), **_medians(some, *names)}
         for scenario, some in by_scenario(untainted(shown)).items()
     }
 
@@ -445,20 +424,14 @@ def shared(
     if k < FEWEST:
         raise InvalidConfiguration(f"an item of many users needs {FEWEST} at least")
     found: dict[str, list[Item]] = defaultdict(list)
-    callers: dict[tuple[str, str], int] = defaultdict(int)
+    callers: Counter[tuple[str, str]] = Counter()
     for user_id in sorted(by_user):
         for item in items(by_user[user_id], user_id):
             if item.sessions and item.memory_id not in forgotten.get(user_id, ()):
                 found[item.memory_id].append(item)
-        called = {
-            (scenario, tool)
-            for scenario, some in by_scenario(untainted(by_user[user_id])).items()
-            for one in some
-            for _, _, step in one.walked
-            for tool in step
-        }
-        for scenario, tool in called:
-            callers[scenario, tool] += 1
+        for scenario, some in by_scenario(untainted(by_user[user_id])).items():
+            steps = (step for one in some for _, _, step in one.walked)
+            callers.update((scenario, tool) for tool in set(chain(*steps)))
     kept = [
         _together(some, callers)
         for some in found.values()
@@ -540,17 +513,10 @@ def _lift(name: str, known: Sequence[Shown]) -> Lift:
     ours = [one for one in same if name in one.advised]
     others = [one for one in same if name not in one.advised]
     low, high = _interval(ours, others)
-    return Lift(
-        memory_id=name,
-        shown=len(ours),
-        without=len(others),
-        success=_mean([one.success or 0.0 for one in ours]),
-        otherwise=_mean([one.success or 0.0 for one in others]),
-        low=low,
-        high=high,
-        iterations=_mean([float(one.iterations) for one in ours]),
-        iterations_otherwise=_mean([float(one.iterations) for one in others]),
-    )
+    well, else_ = (_mean([o.success or 0.0 for o in some]) for some in (ours, others))
+    tries, more = (_mean([float(o.iterations) for o in s]) for s in (ours, others))
+    counts = len(ours), len(others)
+    return Lift(name, *counts, well, else_, low, high, tries, more)
 
 
 def _interval(
@@ -562,10 +528,9 @@ def _interval(
     if not ours or not others:
         return None, None
     (p, low, high), (q, below, above) = _rate(ours), _rate(others)
-    return (
-        round(p - q - sqrt((p - low) ** 2 + (above - q) ** 2), 6),
-        round(p - q + sqrt((high - p) ** 2 + (q - below) ** 2), 6),
-    )
+    less = sqrt((p - low) ** 2 + (above - q) ** 2)
+    more = sqrt((high - p) ** 2 + (q - below) ** 2)
+    return round(p - q - less, 6), round(p - q + more, 6)
 
 
 def _rate(some: Sequence[Shown]) -> tuple[float, float, float]:

@@ -51,10 +51,8 @@ def name_of(label: str) -> str | None:
 
 
 def _size(word: str) -> int:
-    for script, together in _PER_WORD:
-        if found := len(script.findall(word)):
-            return ceil(found / together)
-    return 1
+    found = ((len(script.findall(word)), together) for script, together in _PER_WORD)
+    return next((ceil(count / together) for count, together in found if count), 1)
 
 
 def alike(one: str, other: str) -> bool:

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from statistics import median
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 from refold.domain.canonical import canonical
@@ -44,6 +45,9 @@ from refold.projections.memory.verdicts import (
 
 Thing = TypeVar("Thing", str, tuple[str, str])
 Standing: TypeAlias = Literal["weak", "strong"]
+Items: TypeAlias = Sequence[Item]
+Judgeds: TypeAlias = Sequence[Judged]
+Levels: TypeAlias = dict[str, dict[str, dict[str, int]]]
 
 # Of all sessions, the newest mistakes.
 RECENT: Final = 20
@@ -112,22 +116,17 @@ class Profile:
 
     def to_json(self) -> JsonObject:
         """All of it, with evidence."""
-        shown: dict[str, Any] = {
-            name: getattr(self, name) for name in self.__slots__ if name != "items"
-        }
+        shown: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         for name in ("common_error_types", "weak_topics", "strong_topics"):
             shown[name] = list(shown[name])
-        mistakes = [(o, timestamp(o.updated_at)) for o in self.recent_mistakes]
+        mistakes = ((one, timestamp(one.updated_at)) for one in self.recent_mistakes)
         shown["recent_mistakes"] = [
             {"memory_id": one.memory_id, "timestamp": at, **one.content}
             for one, at in mistakes
         ]
-        shown["improvement_areas"] = [
-            {"name": name, "because": list(because)}
-            for name, because in self.improvement_areas
-        ]
-        shown["items"] = [one.to_json() for one in self.items]
-        return shown
+        areas = self.improvement_areas
+        shown["improvement_areas"] = [{"name": n, "because": [*w]} for n, w in areas]
+        return {**shown, "items": [one.to_json() for one in self.items]}
 
 
 def profile(
@@ -157,9 +156,8 @@ def profile(
     sessions = [last[name] for name in sorted(last) if last[name].tallies]
     called = names(sessions, taxonomy)
     gone = _gone(called, frozenset(forgotten))
-    hidden = frozenset(
-        e for e in called.errors.values() if id_of("error", {"error": e}) in gone
-    )
+    errors_now = called.errors.values()
+    hidden = frozenset(e for e in errors_now if id_of("error", {"error": e}) in gone)
     sessions = [named(one, called, without=hidden) for one in sessions]
     found = [
         *errors(user_id, sessions, taxonomy),
@@ -169,27 +167,7 @@ def profile(
         *_preferred(user_id, preferences or {}),
     ]
     items = [o for o in found if o.expires_at > now and o.memory_id not in gone]
-    return _profile(user_id, sessions, sorted(items, key=_rank), taxonomy, now)
-
-
-def _seen(one: Judged) -> tuple[int, bytes]:
-    return one.upto_seq, canonical(one.dump())
-
-
-def _rank(one: Item) -> tuple[Any, ...]:
-    newest = -one.updated_at if one.kind == "mistake" else 0
-    weight = one.content.get("weight", 0)
-    place = _ORDER.index(one.kind)
-    return place, newest, -weight, -one.confidence, one.memory_id  # type: ignore[operator]  # a number
-
-
-def _profile(
-    user_id: str,
-    sessions: Sequence[Judged],
-    items: Sequence[Item],
-    taxonomy: Taxonomy,
-    now: int,
-) -> Profile:
+    items.sort(key=_rank)
     sure = [one for one in items if one.established]
     return Profile(
         user_id,
@@ -208,6 +186,17 @@ def _profile(
     )
 
 
+def _seen(one: Judged) -> tuple[int, bytes]:
+    return one.upto_seq, canonical(one.dump())
+
+
+def _rank(one: Item) -> tuple[Any, ...]:
+    newest = -one.updated_at if one.kind == "mistake" else 0
+    weight: Any = one.content.get("weight", 0)
+    place = _ORDER.index(one.kind)
+    return place, newest, -weight, -one.confidence, one.memory_id
+
+
 def _by(items: Iterable[Item], name: str, value: str) -> dict[str, Any]:
     return {str(one.content[name]): one.content[value] for one in items}
 
@@ -219,15 +208,13 @@ def of_kind(items: Iterable[Item], kind: Declarative, **content: Any) -> Iterato
             yield one
 
 
-def standing(items: Sequence[Item], which: str) -> list[Item]:
+def standing(items: Items, which: str) -> list[Item]:
     """Topics that are weak, or strong, by enough sessions."""
     some = of_kind(items, "topic", standing=which)
     return [one for one in some if one.established]
 
 
-def areas(
-    items: Sequence[Item], sessions: Sequence[Judged], taxonomy: Taxonomy
-) -> Iterator[Area]:
+def areas(items: Items, sessions: Judgeds, taxonomy: Taxonomy) -> Iterator[Area]:
     """What to improve: each weak topic, by what helps against the surest error in it.
 
     Then the common errors that are not in any of them.
@@ -252,12 +239,10 @@ def areas(
             yield Area(f"{taxonomy.advice_on(error)}_{error}", (one.memory_id,))
 
 
-def levels(
-    items: Sequence[Item], sessions: Sequence[Judged], now: int
-) -> dict[str, dict[str, dict[str, int]]]:
+def levels(items: Items, sessions: Judgeds, now: int) -> Levels:
     """Subject, topic, error type: how often, in what has not expired."""
     known = {one.content["error"] for one in of_kind(items, "error")}
-    found: dict[str, dict[str, dict[str, int]]] = {}
+    found: Levels = {}
     for judged in clean(sessions):
         for tally in judged.tallies:
             if tally.last_at + lasting("topic") <= now:
@@ -276,10 +261,9 @@ def _gone(called: Names, forgotten: frozenset[str]) -> frozenset[str]:
     """
     if not forgotten:
         return forgotten
-    same: list[tuple[Declarative, JsonObject, JsonObject]] = [
-        ("error", {"error": label}, {"error": head})
-        for label, head in called.errors.items()
-    ]
+    same: list[tuple[Declarative, JsonObject, JsonObject]] = []
+    for label, head in called.errors.items():
+        same.append(("error", {"error": label}, {"error": head}))
     labels: dict[str, list[str]] = defaultdict(list)
     for label, head in called.subjects.items():
         labels[head].append(label)
@@ -289,10 +273,8 @@ def _gone(called: Names, forgotten: frozenset[str]) -> frozenset[str]:
             for which in ("weak", "strong"):
                 now = _about_topic(subject, head, which)
                 same.append(("topic", _about_topic(other, label, which), now))
-    found = {
-        id_of(kind, now) for kind, was, now in same if id_of(kind, was) in forgotten
-    }
-    return forgotten | found
+    gone = (one for one in same if id_of(*one[:2]) in forgotten)
+    return forgotten.union(id_of(kind, now) for kind, _, now in gone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +331,7 @@ def item(
     tainted: how many others show it too, and must not speak.
     """
     shows = in_time(shows)
+    latest = shows[-EVIDENCE:]
     sure = lower_bound(claim.rate * claim.samples, claim.samples)
     against = lower_bound((1 - claim.rate) * claim.samples, claim.samples)
     return Item(
@@ -362,10 +345,7 @@ def item(
         success=None,
         confidence=round(sure, 6),
         against=round(against, 6),
-        evidence=tuple(
-            Evidence(one.judged.session_id, newest(one.seqs))
-            for one in shows[-EVIDENCE:]
-        ),
+        evidence=tuple(Evidence(o.judged.session_id, newest(o.seqs)) for o in latest),
         created_at=min(one.first_at for one in shows),
         updated_at=shows[-1].last_at,
         models=tuple(sorted({model for one in shows for model in one.judged.models})),
@@ -395,11 +375,7 @@ def in_time(shows: Iterable[Witness]) -> list[Witness]:
 
 def numbers(**told: float) -> JsonObject:
     """Numbers of an item, short enough to be read and to be the same anywhere."""
-    rounded: dict[str, Any] = {
-        name: round(value, 4) if isinstance(value, float) else value
-        for name, value in told.items()
-    }
-    return rounded
+    return {k: round(n, 4) if isinstance(n, float) else n for k, n in told.items()}
 
 
 def weights(counts: Sequence[int]) -> list[float]:
@@ -412,20 +388,8 @@ def weights(counts: Sequence[int]) -> list[float]:
         return [1.0]
     ordered = sorted(counts)
     places = {count: place for place, count in enumerate(ordered)}
-    return [
-        min(float(count), _OTHERS * _median_without(ordered, places[count]))
-        for count in counts
-    ]
-
-
-def _median_without(ordered: Sequence[int], place: int) -> float:
-    """The median of all but the one at ``place``."""
-
-    def rest(index: int) -> int:
-        return ordered[index if index < place else index + 1]
-
-    left = len(ordered) - 1
-    return (rest((left - 1) // 2) + rest(left // 2)) / 2
+    rest = {n: median(ordered[:at] + ordered[at + 1 :]) for n, at in places.items()}
+    return [float(min(count, _OTHERS * rest[count])) for count in counts]
 
 
 def mean(values: Sequence[float], weighed: Sequence[float]) -> float:
@@ -461,9 +425,7 @@ def witnesses(
         yield thing, some, tainted[thing]
 
 
-def errors(
-    user_id: str, judgeds: Sequence[Judged], taxonomy: Taxonomy
-) -> Iterator[Item]:
+def errors(user_id: str, judgeds: Judgeds, taxonomy: Taxonomy) -> Iterator[Item]:
     """Each type of error, sure as far as judged sessions show it.
 
     ``count`` is how often it was made, ``weight`` the same with no session outvoting
@@ -493,7 +455,7 @@ def _errors_of(judged: Judged) -> Iterator[tuple[str, Witness]]:
         yield error, Witness(judged, tuple(seqs[error]), first, last, count)
 
 
-def mistakes(user_id: str, judgeds: Sequence[Judged]) -> Iterator[Item]:
+def mistakes(user_id: str, judgeds: Judgeds) -> Iterator[Item]:
     """The newest mistakes, the newest first; none of a session that may not speak.
 
     An item says where it is, and of which kind: not what was asked, nor answered.
@@ -517,7 +479,7 @@ class _Window(NamedTuple):
     shows: tuple[Witness, ...]
 
 
-def topics(user_id: str, judgeds: Sequence[Judged]) -> Iterator[Item]:
+def topics(user_id: str, judgeds: Judgeds) -> Iterator[Item]:
     """Weak and strong topics, and what was said of them before and is not so now."""
     for (subject, topic), some, tainted in witnesses(judgeds, _topics_of):
         for standing, window, stale in _claimed(in_time(some)):
@@ -574,7 +536,7 @@ def _standing(rate: float) -> Standing | None:
     return "strong" if rate >= STRONG_FROM else None
 
 
-def progress(user_id: str, judgeds: Sequence[Judged]) -> Iterator[Item]:
+def progress(user_id: str, judgeds: Judgeds) -> Iterator[Item]:
     """The level in each subject, 0 to 1: the mean of sessions, exponentially weighed.
 
     A session's weight is that of its verdicts (``weights``), halved with each 30 days
@@ -585,10 +547,8 @@ def progress(user_id: str, judgeds: Sequence[Judged]) -> Iterator[Item]:
     for subject, some, tainted in witnesses(judgeds, _subjects_of):
         last = max(one.last_at for one in some)
         capped = weights([one.verdicts for one in some])
-        weighed = [
-            weight * 0.5 ** ((last - one.last_at) / HALF_LIFE)
-            for weight, one in zip(capped, some, strict=True)
-        ]
+        ages = ((last - one.last_at) / HALF_LIFE for one in some)
+        weighed = [w * 0.5**age for w, age in zip(capped, ages, strict=True)]
         level = mean([one.rate for one in some], weighed)
         told = numbers(level=level, verdicts=sum(one.verdicts for one in some))
         samples = effective(weighed)
@@ -624,17 +584,21 @@ def lines(profile: Profile, now: int) -> list[Line]:
     """
     items = [one for one in profile.items if one.expires_at > now]
     sure = [one for one in items if one.established]
+    known = {one.memory_id: one for one in sure}
+    areas = (
+        (f"Improvement area: {area.name}", [known[name] for name in area.because])
+        for area in profile.improvement_areas
+        if known.keys() >= {*area.because}
+    )
+    mistakes = _as_examples(sure, of_kind(items, "mistake"))
     sections: list[Iterable[Line]] = [
-        _told("Preference", of_kind(items, "preference")),
-        _told("Weak topic", standing(sure, "weak")),
-        _told("Common error type", of_kind(sure, "error")),
-        _areas(profile, {one.memory_id: one for one in sure}),
-        _told("Learning progress", of_kind(sure, "progress")),
-        _told("Strong topic", standing(sure, "strong")),
-        (
-            _line(f"Recent mistake: {told(one)}", [one], surest)
-            for one, surest in _as_examples(sure, of_kind(items, "mistake"))
-        ),
+        _said("Preference", of_kind(items, "preference")),
+        _said("Weak topic", standing(sure, "weak")),
+        _said("Common error type", of_kind(sure, "error")),
+        (_line(said, of, max(one.confidence for one in of)) for said, of in areas),
+        _said("Learning progress", of_kind(sure, "progress")),
+        _said("Strong topic", standing(sure, "strong")),
+        (_line(f"Recent mistake: {told(one)}", [one], sure) for one, sure in mistakes),
     ]
     return [line for section in sections for line in islice(section, MOST)]
 
@@ -660,20 +624,11 @@ def why_not(profile: Profile, item: Item, *, now: int, threshold: float) -> list
     return reasons or [f"behind the first {MOST} of its kind"]
 
 
-def _told(section: str, items: Iterable[Item]) -> Iterator[Line]:
-    for one in items:
-        yield _line(f"{section}: {told(one)}", [one], one.confidence)
+def _said(section: str, items: Iterable[Item]) -> Iterator[Line]:
+    return (_line(f"{section}: {told(one)}", [one], one.confidence) for one in items)
 
 
-def _areas(profile: Profile, sure: Mapping[str, Item]) -> Iterator[Line]:
-    for area in profile.improvement_areas:
-        because = [sure[name] for name in area.because if name in sure]
-        if len(because) == len(area.because):
-            surest = max(one.confidence for one in because)
-            yield _line(f"Improvement area: {area.name}", because, surest)
-
-
-def _line(text: str, because: Sequence[Item], sure: float) -> Line:
+def _line(text: str, because: Items, sure: float) -> Line:
     """A line that names what it comes from; it goes by the first of that."""
     named = ", ".join(cited(one) for one in because)
     sessions = [place.session_id for one in because for place in shown(one)]
@@ -706,20 +661,14 @@ def place(content: dict[str, Any]) -> str:
     return f"{topic} ({subject})" if topic and subject else topic or subject
 
 
-def _as_examples(
-    items: Sequence[Item], mistakes: Iterable[Item]
-) -> list[tuple[Item, float]]:
+def _as_examples(items: Items, mistakes: Iterable[Item]) -> list[tuple[Item, float]]:
     """Mistakes of an error type or in a weak topic that may be said, and how surely."""
     sure = [one for one in items if one.established]
-    errors = {one.content["error"]: one.confidence for one in of_kind(sure, "error")}
-    weak = {_where(one): one.confidence for one in standing(sure, "weak")}
-    found = []
-    for one in mistakes:
-        of = (errors.get(one.content["error"]), weak.get(_where(one)))
-        known = [confidence for confidence in of if confidence is not None]
-        if known:
-            found.append((one, max(known)))
-    return found
+    known = {one.content["error"]: one.confidence for one in of_kind(sure, "error")}
+    weak: dict[Any, float] = {_where(o): o.confidence for o in standing(sure, "weak")}
+    of = ((o, known.get(o.content["error"]), weak.get(_where(o))) for o in mistakes)
+    some = ((one, [n for n in ways if n is not None]) for one, *ways in of)
+    return [(one, max(ways)) for one, ways in some if ways]
 
 
 def _where(item: Item) -> tuple[Any, Any]:

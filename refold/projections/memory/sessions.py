@@ -5,30 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import accumulate
 from math import isfinite
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
+from refold.domain import events
 from refold.domain.canonical import shipped
 from refold.domain.envelope import Envelope, Meta
-from refold.domain.events import (
-    AgentError,
-    Aggregate,
-    Event,
-    Final as Ending,
-    Fork,
-    HumanReview,
-    JsonObject,
-    Reflection,
-    Request,
-    StateUpdate,
-    ToolCall,
-    ToolResult,
-    UserInput,
-)
 from refold.domain.ids import MEMORY_ID
 from refold.domain.session import labels_in
 
@@ -59,14 +46,11 @@ _CHECKS: Final = re.compile(r"verif|valid|check|test|lint|assert|review", re.IGN
 
 def by_words(scenarios: Mapping[str, tuple[str, ...]]) -> Classifier:
     """A classifier that looks for words in what users say, the first scenario first."""
-    lowered = {
-        name: tuple(word.lower() for word in words) for name, words in scenarios.items()
-    }
+    lowered = {k: tuple(map(str.lower, words)) for k, words in scenarios.items()}
 
     def classify(envelope: Envelope) -> str | None:
-        if not isinstance(envelope.payload, UserInput):
-            return None
-        text = envelope.payload.text.lower()
+        said = envelope.payload
+        text = said.text.lower() if isinstance(said, events.UserInput) else ""
         named = (n for n, words in lowered.items() if any(w in text for w in words))
         return next(named, None)
 
@@ -134,7 +118,7 @@ _REASONS: Final = tuple(
 REASONS: Final = (*(name for name, _ in _REASONS), CUT_OFF, OTHER)
 
 
-def reason_of(result: ToolResult) -> str | None:
+def reason_of(result: events.ToolResult) -> str | None:
     """Why the call failed, as one of ``REASONS``; None if it did not.
 
     Tools that report a failure as an ordinary result are told by how it begins.
@@ -172,20 +156,16 @@ def said_failed(content: JsonValue) -> tuple[str, str]:
 
     Both are empty if nothing at its beginning says so.
     """
-    match = _FAILED.match(_beginning(content))
-    if match is None:
+    if (match := _FAILED.match(_beginning(content))) is None:
         return "", ""
     rest = content[match.end() :].lstrip() if isinstance(content, str) else ""
     return " ".join(match[0].split()), rest
 
 
 def _beginning(content: JsonValue) -> str:
-    if isinstance(content, str):
-        return content[:_LOOKED_AT]
-    if isinstance(content, list) and content and isinstance(content[0], dict):
-        first = content[0].get("text")
-        if isinstance(first, str):
-            return first[:_LOOKED_AT]
+    match content:
+        case str(text) | [{"text": str(text)}, *_]:
+            return text[:_LOOKED_AT]
     return orjson.dumps(content)[:_LOOKED_AT].decode(errors="replace")
 
 
@@ -251,20 +231,20 @@ class Shown:
     ended_at: int = 0
     gone: tuple[str, ...] = ()
 
-    def dump(self) -> JsonObject:
+    def dump(self) -> events.JsonObject:
         """All of it as JSON."""
-        found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        return {**found, "failures": list(map(list, self.failures))}
+        dumped: events.JsonObject = _stored().dump_python(self, mode="json")
+        return dumped
 
     @classmethod
     def load(cls, dumped: Mapping[str, Any]) -> Shown:
         """What ``dump`` wrote."""
-        found = dict(dumped)
-        found["walked"] = tuple((a, b, tuple(step)) for a, b, step in found["walked"])
-        found["failures"] = tuple(Failure(*one) for one in found["failures"])
-        for name in ("taints", "models", "parent", "breaks", "gone"):
-            found[name] = tuple(found[name])
-        return cls(**found)
+        return _stored().validate_python(dumped)
+
+
+@cache
+def _stored() -> TypeAdapter[Shown]:
+    return TypeAdapter(Shown)
 
 
 class Watch:
@@ -308,32 +288,31 @@ class Watch:
             self._guess = self._classify(envelope)
         self._meta(envelope)
         match envelope.payload:
-            case ToolCall() as call if self._agent in (None, envelope.agent):
+            case events.ToolCall() as call if self._agent in (None, envelope.agent):
                 self._call(envelope.seq, call, envelope.agent or "")
-            case ToolResult() as result:
+            case events.ToolResult() as result:
                 self._result(envelope.seq, result, codes_of(envelope.meta.warnings))
-            case Reflection(pass_=passed, issues=issues):
+            case events.Reflection(pass_=passed, issues=issues):
                 self._iterations += 1
                 self._name_failures(codes_of(issues))
                 if passed is not None:
                     self._said["agent"] = (float(passed), envelope.seq)
-            case Aggregate(results=results) if results:
+            case events.Aggregate(results=results) if results:
                 correct = sum(one.verdict == "correct" for one in results)
                 self._said["agent"] = (correct / len(results), envelope.seq)
-            case Ending(reward=float(reward)) if isfinite(reward):
-                reward = min(1.0, max(0.0, reward))
-                self._said["environment"] = (reward, envelope.seq)
-            case Ending(outcome=outcome) if outcome in _OUTCOMES:
+            case events.Final(reward=float(reward)) if isfinite(reward):
+                self._said["environment"] = (min(1.0, max(0.0, reward)), envelope.seq)
+            case events.Final(outcome=outcome) if outcome in _OUTCOMES:
                 self._said["environment"] = (_OUTCOMES[outcome], envelope.seq)
-            case HumanReview(decision=str(decision)) if decision in _DECISIONS:
+            case events.HumanReview(decision=str(decision)) if decision in _DECISIONS:
                 self._said["human"] = (_DECISIONS[decision], envelope.seq)
-            case Request(advised=advised):
+            case events.Request(advised=advised):
                 self._told(envelope.seq, advised)
-            case StateUpdate() as update:
+            case events.StateUpdate() as update:
                 project = labels_in(update).get("project")
                 if project and _NAME.fullmatch(project):
                     self._project = project
-            case Fork(session_id=session_id, at_seq=at_seq):
+            case events.Fork(session_id=session_id, at_seq=at_seq):
                 self._parent = (session_id, at_seq)
 
     def _meta(self, envelope: Envelope) -> None:
@@ -359,7 +338,7 @@ class Watch:
             if isinstance(name, str) and MEMORY_ID.fullmatch(name):
                 self._advised.setdefault(name, seq)
 
-    def _call(self, seq: int, call: ToolCall, agent: str) -> None:
+    def _call(self, seq: int, call: events.ToolCall, agent: str) -> None:
         if call.tool_name in OWN_TOOLS:
             return
         tool = call.tool_name
@@ -375,16 +354,12 @@ class Watch:
     def _name_failures(self, codes: Sequence[str]) -> None:
         """Why those failed that nothing gave a reason for, as the reflection says."""
         since, self._reflected = self._reflected, self._upto
-        if codes:
-            for some in (self._unfixed, self._fixed):
-                some[:] = [
-                    one._replace(reason=codes[0])
-                    if one.reason == OTHER and one.seq > since
-                    else one
-                    for one in some
-                ]
+        for some in (self._unfixed, self._fixed) if codes else ():
+            for index, one in enumerate(some):
+                if one.reason == OTHER and one.seq > since:
+                    some[index] = one._replace(reason=codes[0])
 
-    def _result(self, seq: int, result: ToolResult, codes: Sequence[str]) -> None:
+    def _result(self, seq: int, result: events.ToolResult, codes: list[str]) -> None:
         if result.untrusted:
             self._taints["untrusted_result"] = None
         called, tool, agent = self._open.pop(result.call_id, (0, "", ""))
@@ -393,10 +368,8 @@ class Watch:
         # What this agent calls from here on it calls with this result at hand.
         self._groups[agent] = seq
         self._milliseconds += result.duration_ms or 0.0
-        reason = reason_of(result)
-        if reason is not None:
-            if reason == OTHER and codes:
-                reason = codes[0]
+        if (reason := reason_of(result)) is not None:
+            reason = codes[0] if reason == OTHER and codes else reason
             self._unfixed.append(Failure(tool, reason, seq, called=called))
             return
         # Only a call that was made after the failure was seen can be what helped.
@@ -483,18 +456,20 @@ def _member(one: Shown, known: dict[str, Shown]) -> Shown:
     return replace(one, family=family, taints=tuple(sorted(taints)), advised=advised)
 
 
-def may_trigger(event: Event, meta: Meta) -> bool:
+def may_trigger(event: events.Event, meta: Meta) -> bool:
     """Whether memory is worth making anew after this.
 
     The run ended, a human decided, an item was judged incorrect, something failed or
     was degraded, or the agent reflected: it may be unsure, or have done so before.
     """
     match event:
-        case Aggregate(results=results):
+        case events.Aggregate(results=results):
             wrong = any(one.verdict == "incorrect" for one in results)
             return wrong or bool(meta.warnings)
-        case Reflection() | AgentError() | Ending() | HumanReview(decision=str()):
+        case events.Reflection() | events.AgentError() | events.Final():
             return True
-        case StateUpdate(set=keys) if keys.get("warnings"):
+        case events.HumanReview(decision=decision) if decision is not None:
+            return True
+        case events.StateUpdate(set=keys) if keys.get("warnings"):
             return True
     return bool(meta.warnings)

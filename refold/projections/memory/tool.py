@@ -29,17 +29,11 @@ _KINDS: Final[Mapping[str, frozenset[Kind]]] = {
 }
 _FIELDS: Final = {"user_id", "query_type", "subject_filter"}
 _NO_LIMIT: Final = 1 << 60
-_ABOUT: Final = (
-    "What earlier sessions of this user show: tool paths that worked or failed, errors "
-    "and what then helped, and, if the user consented, the user's weak and strong "
-    "topics. Use it before you choose tools or judge work. It is advice, not fact; "
-    "each memory names the events behind it."
-)
-
+_FILES: Final = files("refold.projections.memory")
+_DEFINITION: Final = (_FILES / "tool.json").read_bytes()
 # What the text of a result holds.
-OUTPUT_SCHEMA: Final[JsonObject] = orjson.loads(
-    (files("refold.projections.memory") / "answer.schema.json").read_bytes()
-)
+_SCHEMA: Final = (_FILES / "answer.schema.json").read_bytes()
+OUTPUT_SCHEMA: Final[JsonObject] = orjson.loads(_SCHEMA)
 
 
 def definition(user_id: str | None = None) -> JsonObject:
@@ -49,30 +43,10 @@ def definition(user_id: str | None = None) -> JsonObject:
              Left out, the definition is the same for all users, and the user's id has
              to be told to the model elsewhere.
     """
-    whose: JsonObject = {"type": "string", "description": "The user of this session."}
+    made: dict[str, Any] = orjson.loads(_DEFINITION)
     if user_id is not None:
-        whose["enum"] = [user_id]
-    return {
-        "name": NAME,
-        "description": _ABOUT,
-        "input_schema": {
-            "type": "object",
-            "properties": {
-                "user_id": whose,
-                "query_type": {
-                    "type": "string",
-                    "enum": list(_QUERIES),
-                    "description": "What about; all if left out.",
-                },
-                "subject_filter": {
-                    "type": "string",
-                    "description": "Of this subject or kind of task only, e.g. math.",
-                },
-            },
-            "required": ["user_id"],
-            "additionalProperties": False,
-        },
-    }
+        made["input_schema"]["properties"]["user_id"]["enum"] = [user_id]
+    return made
 
 
 class Query(NamedTuple):
@@ -141,7 +115,13 @@ def answer(query: Query, known: Known, how: advice.Choice, *, now: int) -> Answe
 
     The text costs at most ``how.tokens``, or is an empty list.
     """
-    found = [*_procedural(query, known, how, now), *_declared(query, known, how)]
+    found = [*_procedural(query, known, how, now)]
+    for line, item in known.profile:
+        about = {item.content.get("subject"), item.content.get("topic")}
+        wanted = not query.subject or query.subject in about
+        if wanted and query.takes(item.kind) and line.sure >= how.threshold:
+            # What a line cites has fields of its own here.
+            found.append(_memory(item, line.text.partition(";")[0], line.sure))
     taken: list[JsonObject] = []
     for memory in found:
         text = _written([*taken, memory], len(found))
@@ -169,15 +149,6 @@ def _procedural(
         item = by_id[name]
         line = advice.advised(item).replace(f"; {advice.cited(item)}", "", 1)
         yield _memory(item, line, advice.surety(item))
-
-
-def _declared(query: Query, known: Known, how: advice.Choice) -> Iterable[JsonObject]:
-    for line, item in known.profile:
-        about = {item.content.get("subject"), item.content.get("topic")}
-        wanted = not query.subject or query.subject in about
-        if wanted and query.takes(item.kind) and line.sure >= how.threshold:
-            # What a line cites has fields of its own here.
-            yield _memory(item, line.text.partition(";")[0], line.sure)
 
 
 def _memory(item: Item, line: str, sure: float) -> JsonObject:

@@ -6,7 +6,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import chain
 from typing import Any, Final, NamedTuple
+
+from pydantic import TypeAdapter
 
 from refold.domain.envelope import Envelope
 from refold.domain.events import Aggregate, JsonObject, Verdict
@@ -62,17 +66,10 @@ class Tally(NamedTuple):
     def of(cls, where: Mistake, verdict: Verdict) -> Tally:
         """That of a single verdict."""
         wrong = verdict.verdict == "incorrect" and where.error
-        return cls(
-            where.subject,
-            where.topic,
-            verdicts=1,
-            missed=int(verdict.verdict != "correct"),
-            credit=credit_of(verdict),
-            errors=((where.error, 1, (where.seq,)),) if wrong else (),
-            seqs=(where.seq,),
-            first_at=where.at,
-            last_at=where.at,
-        )
+        missed, seqs = int(verdict.verdict != "correct"), (where.seq,)
+        errors = ((where.error, 1, seqs),) if wrong else ()
+        numbers = (1, missed, credit_of(verdict), errors, seqs)
+        return cls(where.subject, where.topic, *numbers, where.at, where.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,24 +89,18 @@ class Judged:
 
     def dump(self) -> JsonObject:
         """All of it as JSON."""
-        found: dict[str, Any] = {
-            name: list(getattr(self, name)) for name in self.__slots__[2:]
-        }
-        for name in ("tallies", "mistakes"):
-            found[name] = list(map(list, found[name]))
-        return {"session_id": self.session_id, "upto_seq": self.upto_seq, **found}
+        dumped: JsonObject = _stored().dump_python(self, mode="json")
+        return dumped
 
     @classmethod
     def load(cls, dumped: Mapping[str, Any]) -> Judged:
         """What ``dump`` wrote, also after it was JSON."""
-        found, tallies = dict(dumped), []
-        for one in (Tally(*told) for told in dumped["tallies"]):
-            errors = tuple((e, n, tuple(seqs)) for e, n, seqs in one.errors)
-            tallies.append(one._replace(errors=errors, seqs=tuple(one.seqs)))
-        found["tallies"] = tuple(tallies)
-        found["mistakes"] = tuple(Mistake(*one) for one in dumped["mistakes"])
-        found |= {name: tuple(dumped[name]) for name in ("models", "taints")}
-        return cls(**found)
+        return _stored().validate_python(dumped)
+
+
+@cache
+def _stored() -> TypeAdapter[Judged]:
+    return TypeAdapter(Judged)
 
 
 class Judge:
@@ -194,12 +185,10 @@ def _summed(tallies: Iterable[Tally]) -> tuple[Tally, ...]:
 
 
 def _sum(place: tuple[str, str], some: Sequence[Tally]) -> Tally:
-    counts: Counter[str] = Counter()
-    seqs: dict[str, list[int]] = defaultdict(list)
-    for tally in some:
-        for error, count, found in tally.errors:
-            counts[error] += count
-            seqs[error] += found
+    counts, seqs = Counter[str](), defaultdict[str, list[int]](list)
+    for error, count, found in chain(*(tally.errors for tally in some)):
+        counts[error] += count
+        seqs[error] += found
     return Tally(
         *place,
         verdicts=sum(one.verdicts for one in some),
@@ -246,15 +235,12 @@ def names(judgeds: Iterable[Judged], taxonomy: Taxonomy) -> Names:
             errors[error] += count * counts
     known = {error: taxonomy.error_of(error) for error in errors}
     new = ((e, n) for e, n in errors.items() if known[e] not in taxonomy.category)
-    return Names(
-        subjects,
-        {
-            (subject, topic): head
-            for subject, found in topics.items()
-            for topic, head in _merged(found.items()).items()
-        },
-        {**known, **_merged(new)},
-    )
+    merged_topics = {
+        (subject, topic): head
+        for subject, found in topics.items()
+        for topic, head in _merged(found.items()).items()
+    }
+    return Names(subjects, merged_topics, {**known, **_merged(new)})
 
 
 def _merged(samples: Iterable[tuple[str, int]]) -> dict[str, str]:
@@ -275,22 +261,15 @@ def named(judged: Judged, names: Names, *, without: frozenset[str]) -> Judged:
         error = names.errors.get(label, label)
         return "" if error in without else error
 
-    mistakes = [
-        one._replace(error=error_of(one.error), subject=subject, topic=topic)
-        for one in judged.mistakes
-        for subject, topic in [names.place(one.subject, one.topic)]
-    ]
-    tallies = [
-        tally._replace(
-            subject=subject,
-            topic=topic,
-            errors=tuple(
-                (error, count, seqs)
-                for label, count, seqs in tally.errors
-                if (error := error_of(label))
-            ),
-        )
-        for tally in judged.tallies
-        for subject, topic in [names.place(tally.subject, tally.topic)]
-    ]
+    mistakes, tallies = list[Mistake](), list[Tally]()
+    for one in judged.mistakes:
+        subject, topic = names.place(one.subject, one.topic)
+        error = error_of(one.error)
+        mistakes.append(one._replace(error=error, subject=subject, topic=topic))
+    for tally in judged.tallies:
+        subject, topic = names.place(tally.subject, tally.topic)
+        told = ((error_of(label), count, seqs) for label, count, seqs in tally.errors)
+        errors = tuple(one for one in told if one[0])
+        tallies.append(tally._replace(subject=subject, topic=topic, errors=errors))
+
     return replace(judged, tallies=_summed(tallies), mistakes=tuple(mistakes))

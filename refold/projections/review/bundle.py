@@ -13,19 +13,12 @@ from typing import Any, Final, Literal, NamedTuple
 import orjson
 from pydantic import Field, JsonValue, ValidationError
 
+from refold.domain import events as log
 from refold.domain.canonical import canonical, repaired, text_digest
 from refold.domain.envelope import Envelope, Warn
 from refold.domain.erasure import timestamp
 from refold.domain.errors import InvalidConfiguration, InvalidEvent
-from refold.domain.events import (
-    JsonObject,
-    Request,
-    SessionEvent,
-    SystemPrompt,
-    ToolCall,
-    ToolResult,
-    event_of,
-)
+from refold.domain.events import JsonObject
 from refold.domain.model import Model, explain
 from refold.projections.memory.sessions import reason_of, said_failed
 from refold.projections.review.incidents import Due, Watch
@@ -38,6 +31,7 @@ _NESTED: Final = '\\\\\\"'  # JSON in JSON in JSON: it would be tried for too lo
 _TOO_DEEP: Final = "[… too deep to show …]"
 _STOPS: Final = "，。；：！？、"  # noqa: RUF001 - they end words where no spaces do
 _NEAR: Final = 80  # characters in which a word next to a cut is looked for
+_Named = list[tuple[str, Any]]
 _LEAST, _SPARE, _LONGEST_KEY = 60, 30, 100
 
 
@@ -122,16 +116,14 @@ def _squeezed(value: Any, room: int, items: int, depth: int) -> Any:
     if not depth:
         return _TOO_DEEP
     if isinstance(value, list):
-        made = _entries([("", one) for one in value], room, items, depth)
-        return [one for _, one in made]
+        named = [("", one) for one in value]
+        return [one for _, one in _entries(named, room, items, depth)]
     return dict(_entries(list(value.items()), room, items, depth))
 
 
-def _entries(
-    pairs: list[tuple[str, Any]], room: int, items: int, depth: int
-) -> list[tuple[str, Any]]:
+def _entries(pairs: _Named, room: int, items: int, depth: int) -> _Named:
     """The first entries, each with its share of the room, and how many more."""
-    made: list[tuple[str, Any]] = []
+    made: _Named = []
     names: set[str] = set()
     left, count = room - _SPARE, min(len(pairs), items)
     for index, (key, value) in enumerate(pairs[:count]):
@@ -154,10 +146,8 @@ def deeper(value: Any, most: int) -> bool:
     """Whether lists and objects are nested more than ``most`` deep."""
     if not isinstance(value, dict | list):
         return False
-    if not most:
-        return True
     inner = value.values() if isinstance(value, dict) else value
-    return any(deeper(one, most - 1) for one in inner)
+    return not most or any(deeper(one, most - 1) for one in inner)
 
 
 def _size(value: Any) -> int:
@@ -178,10 +168,10 @@ class Pairs(NamedTuple):
         calls: dict[int, int | None] = {}
         for envelope in events:
             match envelope.payload:
-                case ToolCall(call_id=call_id):
+                case log.ToolCall(call_id=call_id):
                     waiting[call_id] = envelope.seq
                     calls[envelope.seq] = None
-                case ToolResult(call_id=call_id) if call_id in waiting:
+                case log.ToolResult(call_id=call_id) if call_id in waiting:
                     call = waiting.pop(call_id)
                     results[envelope.seq], calls[call] = call, envelope.seq
         return cls(results, calls)
@@ -237,7 +227,7 @@ def slim(
             slimmed[key] = [_issue(one, fit, names) for one in value[: fit.items]]
         else:
             slimmed[key] = call if key == "call_id" else _cut(key, value, fit)
-    if isinstance(envelope.payload, ToolResult):
+    if isinstance(envelope.payload, log.ToolResult):
         slimmed["content"] = _still_failed(envelope.payload, slimmed["content"], fit)
     return slimmed
 
@@ -266,7 +256,7 @@ def _cut(key: str, value: Any, fit: Fit) -> Any:
     return value
 
 
-def _still_failed(result: ToolResult, content: Any, fit: Fit) -> Any:
+def _still_failed(result: log.ToolResult, content: Any, fit: Fit) -> Any:
     """What is left of a result, with the words by which it says that it failed."""
     if reason_of(result) is None or _fails(result, content):
         return content
@@ -278,7 +268,7 @@ def _still_failed(result: ToolResult, content: Any, fit: Fit) -> Any:
     return words
 
 
-def _fails(result: ToolResult, content: Any) -> bool:
+def _fails(result: log.ToolResult, content: Any) -> bool:
     return reason_of(result.model_copy(update={"content": content})) is not None
 
 
@@ -304,9 +294,9 @@ class Entry(Model):
     agent: str | None = None
     warnings: tuple[Warn, ...] = ()
 
-    def event(self) -> SessionEvent:
+    def event(self) -> log.SessionEvent:
         """The event.  Raises InvalidEvent if it is none."""
-        return event_of(self.type, self.payload)
+        return log.event_of(self.type, self.payload)
 
 
 class Where(Model):
@@ -401,9 +391,8 @@ def _chosen(
     wanted = {*due.seqs, due.turn_seq}
     head = _head(source, ()).model_copy(update={"left_out": 0})
     room = most - _size(head.to_json()) - 200
-    grouped = units(shown, pairs)
     for must in (True, False):
-        for unit in reversed(grouped):
+        for unit in reversed(units(shown, pairs)):
             if must is not bool(wanted.intersection(unit)):
                 continue
             size = sum(sizes[seq] + 1 for seq in unit)
@@ -418,7 +407,7 @@ def _chosen(
 
 def _entry(envelope: Envelope, pairs: Pairs, fit: Fit, due: Due) -> Entry:
     risky = due.figures.get("issues")
-    named = risky if isinstance(risky, list) else []
+    named, few = risky if isinstance(risky, list) else [], envelope.meta.warnings[:10]
     return Entry(
         seq=envelope.seq,
         ts=timestamp(envelope.at),
@@ -426,26 +415,21 @@ def _entry(envelope: Envelope, pairs: Pairs, fit: Fit, due: Due) -> Entry:
         payload=slim(envelope, fit, call=pairs.name(envelope), keep=named),
         hash=envelope.hash,
         agent=envelope.agent and cut(envelope.agent, 200),
-        warnings=tuple(
-            warning
-            for warning in envelope.meta.warnings[:10]
-            if len(warning.code) + len(warning.detail or "") <= 300
-        ),
+        warnings=tuple(o for o in few if len(o.code + (o.detail or "")) <= 300),
     )
 
 
-def _head(
-    source: Source, entries: Sequence[Entry], refused: str | None = None
-) -> Bundle:
+def _head(source: Source, entries: Sequence[Entry], why: str | None = None) -> Bundle:
     due, stream = source.due, source.events[0]
+    whose = {"user_id": stream.user_id, "session_id": stream.session_id}
     kept = sum(entry.seq >= due.turn_seq for entry in entries)
     # What the model was sent, by digests: what it was is in the log.
     found: dict[str, Any] = {}
     match source.system and source.system.payload:
-        case SystemPrompt(text=str(text)):
+        case log.SystemPrompt(text=str(text)):
             found["system_digest"] = text_digest(text)
     match source.request and source.request.payload:
-        case Request() as request:
+        case log.Request() as request:
             strategy = request.strategy.model_dump(mode="json")
             if _size(strategy) > 2_000:
                 strategy.pop("params")  # the fingerprint stands for them
@@ -457,16 +441,10 @@ def _head(
         rules=source.rules.digest(),
         rule=due.rule.says(),
         figures=due.figures,
-        where=Where(
-            user_id=stream.user_id,
-            session_id=stream.session_id,
-            first_seq=due.first_seq,
-            at_seq=due.at_seq,
-            seqs=due.seqs,
-        ),
+        where=Where(**whose, first_seq=due.first_seq, at_seq=due.at_seq, seqs=due.seqs),
         events=tuple(entries),
         left_out=due.at_seq - due.turn_seq + 1 - kept,
-        refused=refused,
+        refused=why,
         **found,
     )
 
@@ -486,9 +464,8 @@ def read_bundle(data: str | bytes) -> Bundle:
         if isinstance(found, dict) and isinstance(found.get(key), dict):
             found = found[key]
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise InvalidEvent(
-            f"there is no review bundle in it: one says its format, {FORMAT}"
-        )
+        none = "there is no review bundle in it"
+        raise InvalidEvent(f"{none}: one says its format, {FORMAT}")
     try:
         return Bundle.model_validate_json(orjson.dumps(found))
     except ValidationError as error:

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
+from pydantic import TypeAdapter
+
+from refold.domain import events as log
 from refold.domain.envelope import Envelope, Warn
 from refold.domain.erasure import timestamp
-from refold.domain.events import (
-    Final as Ending,
-    HumanReview,
-    JsonObject,
-    SessionEvent,
-    UserInput,
-)
 from refold.domain.model import quiet
 from refold.projections.review.rules import (
     SEVERITIES,
     Counts,
-    Failed,
     Found,
     ReviewRules,
     Rule,
@@ -86,7 +82,7 @@ class Recovery(NamedTuple):
     step: Step
     rule: str
     seq: int
-    figures: JsonObject
+    figures: log.JsonObject
     number: int
 
     @property
@@ -105,7 +101,7 @@ class Recovery(NamedTuple):
         """What says, beside the events of the step, that they are one."""
         return {"warnings": [self.warning.model_dump()]}
 
-    def to_json(self) -> JsonObject:
+    def to_json(self) -> log.JsonObject:
         """All that there is to do it by."""
         more = {"idempotency_key": self.idempotency_key, "meta": self.meta}
         return {**self._asdict(), **more}
@@ -125,7 +121,7 @@ class Due(NamedTuple):
     first_seq: int
     at_seq: int
     turn_seq: int
-    figures: JsonObject
+    figures: log.JsonObject
     seqs: tuple[int, ...]
 
 
@@ -167,8 +163,8 @@ class Incident:
         if self.human or self.step != "human":
             return None
         self.human, seqs = True, tuple(sorted({*self.seqs, seq}))
-        figures = self.found.figures
-        return Due(self.rule, self.first_seq, seq, self.turn_seq, figures, seqs)
+        at = (self.first_seq, seq, self.turn_seq)
+        return Due(self.rule, *at, self.found.figures, seqs)
 
     def recovery(self) -> Recovery | None:
         """What the agent is to do next; None if nothing."""
@@ -176,8 +172,7 @@ class Incident:
         if step == "wait" or step == "human":
             return None
         number = _used_up(self.rule.steps, self.happened)[0] + 1
-        figures = self.found.figures
-        return Recovery(step, self.rule.name, self.first_seq, figures, number)
+        return Recovery(step, *self.name, self.found.figures, number)
 
     @property
     def step(self) -> Next:
@@ -191,32 +186,18 @@ class Incident:
 
     def dump(self) -> dict[str, Any]:
         """All of it as JSON."""
-        return {
-            "rule": self.rule.name,
-            "turn": self.turn_seq,
-            "subject": self.found.subject,
-            "figures": self.found.figures,
-            "found": list(self.found.seqs),
-            "first": self.first_seq,
-            "happened": list(self.happened),
-            "seqs": sorted(self.seqs),
-            "over": self.over,
-            "human": self.human,
-        }
+        kept = _incident().dump_python(self, mode="json", exclude={"rule"})
+        return {**kept, "rule": self.rule.name, "seqs": sorted(self.seqs)}
 
     @classmethod
     def load(cls, rule: Rule, kept: Mapping[str, Any]) -> Incident:
         """What ``dump`` wrote."""
-        return cls(
-            rule,
-            kept["turn"],
-            Found(kept["subject"], kept["figures"], tuple(kept["found"])),
-            kept["first"],
-            kept["happened"],
-            set(kept["seqs"]),
-            kept["over"],
-            kept["human"],
-        )
+        return _incident().validate_python({**kept, "rule": rule})
+
+
+@cache
+def _incident() -> TypeAdapter[Incident]:
+    return TypeAdapter(Incident)
 
 
 @dataclass(slots=True)
@@ -237,14 +218,14 @@ class Watch:
     turn: int = 1
 
     def take(
-        self, seq: int, event: SessionEvent, warnings: Sequence[Warn] = ()
+        self, seq: int, event: log.SessionEvent, warnings: Sequence[Warn] = ()
     ) -> None:
         """Look at the next event, and at the warnings that stand with it."""
-        if isinstance(event, HumanReview):
+        if isinstance(event, log.HumanReview):
             self._reviewed(seq, event)
             return
         self.counts.take(seq, event)
-        if isinstance(event, UserInput):
+        if isinstance(event, log.UserInput):
             self._end(seq)
             self.turn, live = seq, self.live.items()
             # A tool that fails turn after turn is one question, until it is answered.
@@ -254,7 +235,7 @@ class Watch:
                 incident.tried(seq, warnings)
         for rule in self.rules.rules:
             self._apply(rule, seq, event)
-        if isinstance(event, Ending):
+        if isinstance(event, log.Final):
             self._end(seq)
 
     def recoveries(self) -> list[Recovery]:
@@ -266,7 +247,7 @@ class Watch:
         """What is to be asked and was not yet."""
         return [o for o in self.due if (o.rule.name, o.first_seq) not in self.asked]
 
-    def _apply(self, rule: Rule, seq: int, event: SessionEvent) -> None:
+    def _apply(self, rule: Rule, seq: int, event: log.SessionEvent) -> None:
         found = found_by(rule, self.counts, seq, event)
         if found is None:
             for key, one in list(self.live.items()):
@@ -290,7 +271,7 @@ class Watch:
         if (due := incident.look(seq)) is not None:
             self.due.append(due)
 
-    def _reviewed(self, seq: int, review: HumanReview) -> None:
+    def _reviewed(self, seq: int, review: log.HumanReview) -> None:
         if review.decision is None:
             if (asked := asked_for(review)) is not None:
                 self.asked.setdefault(asked, seq)
@@ -302,15 +283,11 @@ class Watch:
                 if isinstance(incident.rule, ToolRule):
                     self.counts.forgive(incident.found.subject)
 
-    def dump(self) -> JsonObject:
+    def dump(self) -> log.JsonObject:
         """What there is to know of later events; what was asked is left out."""
         names = {one.name for one in self.live.values()}
-        counts = self.counts
         kept: dict[str, Any] = {
-            "failures": {t: list(map(list, f)) for t, f in counts.failures.items()},
-            "lengths": dict(counts.lengths),
-            "rejected": list(counts.rejected),
-            "calls": {name: list(call) for name, call in counts.calls.items()},
+            **_counted().dump_python(self.counts, mode="json", exclude={"tool"}),
             "live": [one.dump() for one in self.live.values()],
             "due": [[o.rule.name, *o[1:5], list(o.seqs)] for o in self.unasked()],
             "asked": [[*n, seq] for n, seq in self.asked.items() if n in names],
@@ -323,24 +300,19 @@ class Watch:
         """What ``dump`` wrote under these rules."""
         named = {rule.name: rule for rule in rules.rules}
         live = [Incident.load(named[one["rule"]], one) for one in kept["live"]]
-        failures = kept["failures"].items()
-        counts = Counts(
-            failures={tool: [Failed(*one) for one in some] for tool, some in failures},
-            lengths=kept["lengths"],
-            rejected=kept["rejected"],
-            calls={name: (seq, tool) for name, (seq, tool) in kept["calls"].items()},
-        )
-        return cls(
-            rules,
-            counts,
-            {(one.rule.name, one.found.subject): one for one in live},
-            [
-                Due(named[name], first, at, turn, figures, tuple(seqs))
-                for name, first, at, turn, figures, seqs in kept["due"]
-            ],
-            {(name, first): seq for name, first, seq in kept["asked"]},
-            kept["turn"],
-        )
+        counts = _counted().validate_python(kept)
+        by_subject = {(one.rule.name, one.found.subject): one for one in live}
+        due = [
+            Due(named[name], first, at, turn, figures, tuple(seqs))
+            for name, first, at, turn, figures, seqs in kept["due"]
+        ]
+        asked = {(name, first): seq for name, first, seq in kept["asked"]}
+        return cls(rules, counts, by_subject, due, asked, kept["turn"])
+
+
+@cache
+def _counted() -> TypeAdapter[Counts]:
+    return TypeAdapter(Counts)
 
 
 class Decided(NamedTuple):
@@ -367,7 +339,7 @@ class Review(NamedTuple):
     trigger: str
     severity: Severity
     question: str
-    bundle: JsonObject | None
+    bundle: log.JsonObject | None
     decided: Decided | None
     closed: bool = False
 
@@ -376,7 +348,7 @@ class Review(NamedTuple):
         """Whether a decision is waited for, and can be made."""
         return self.decided is None and not self.closed
 
-    def to_json(self) -> JsonObject:
+    def to_json(self) -> log.JsonObject:
         """All of it."""
         found: dict[str, Any] = self._asdict()
         found["decided"] = self.decided and self.decided._asdict()
@@ -388,11 +360,9 @@ def reviews_of(events: Iterable[Envelope], *, closed: bool = False) -> list[Revi
     found: dict[int, Review] = {}
     for envelope in events:
         match envelope.payload:
-            case HumanReview(decision=None) as asked:
+            case log.HumanReview(decision=None) as asked:
                 found[envelope.seq] = Review(
-                    user_id=envelope.user_id,
-                    session_id=envelope.session_id,
-                    seq=envelope.seq,
+                    *(envelope.user_id, envelope.session_id, envelope.seq),
                     at=timestamp(envelope.at),
                     trigger=asked.trigger,
                     severity=asked.severity,
@@ -401,18 +371,13 @@ def reviews_of(events: Iterable[Envelope], *, closed: bool = False) -> list[Revi
                     decided=None,
                     closed=closed,
                 )
-            case HumanReview(refers_to=int(seq)) as said if seq in found:
-                if found[seq].decided is not None:
-                    continue
-                note = (envelope.meta.__pydantic_extra__ or {}).get(NOTE)
-                decided = Decided(
-                    seq=envelope.seq,
-                    decision=said.decision or "",
-                    by=said.decided_by,
-                    note=note if isinstance(note, str) else "",
-                    at=timestamp(envelope.at),
-                )
-                found[seq] = found[seq]._replace(decided=decided)
+            case log.HumanReview(refers_to=int(seq)) as one if seq in found:
+                if found[seq].decided is None:
+                    note = (envelope.meta.model_extra or {}).get(NOTE)
+                    note = note if isinstance(note, str) else ""
+                    at, by = timestamp(envelope.at), one.decided_by
+                    decided = Decided(envelope.seq, one.decision or "", by, note, at)
+                    found[seq] = found[seq]._replace(decided=decided)
     return list(found.values())
 
 
@@ -422,7 +387,7 @@ def urgency(review: Review) -> tuple[int, str, str, str, int]:
     return (SEVERITIES.index(review.severity), review.at, *place)
 
 
-def asked_for(review: HumanReview) -> tuple[str, int] | None:
+def asked_for(review: log.HumanReview) -> tuple[str, int] | None:
     """The rule and seq that a question was asked for; None if by no rule."""
     where = (review.bundle or {}).get("where")
     seq = where.get("first_seq") if isinstance(where, dict) else None
@@ -430,7 +395,7 @@ def asked_for(review: HumanReview) -> tuple[str, int] | None:
 
 
 # Of what is folded and kept: a new number wherever one of the two changes.
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 def name_of(rules: ReviewRules) -> str:

@@ -17,6 +17,7 @@ from pydantic import Field, JsonValue, TypeAdapter, ValidationError, field_valid
 from refold.domain import events
 from refold.domain.canonical import digest
 from refold.domain.errors import InvalidConfiguration
+from refold.domain.events import JsonObject, SessionEvent
 from refold.domain.model import Model
 from refold.projections.memory.sessions import reason_of
 
@@ -50,7 +51,7 @@ class _Rule(Model):
             raise ValueError("degrade must come before retry")
         return steps
 
-    def says(self) -> events.JsonObject:
+    def says(self) -> JsonObject:
         """All of it, as JSON."""
         return self.model_dump(mode="json")
 
@@ -94,6 +95,7 @@ Rule: TypeAlias = Annotated[
     ErrorRule | ReflectionRule | ConfidenceRule | IssueRule | ToolRule,
     Field(discriminator="when"),
 ]
+_KINDS: Final = ("error", "reflection_failed", "low_confidence", "issue", "tool_fails")
 _any_rule: Final[TypeAdapter[Rule]] = TypeAdapter(Rule)
 
 
@@ -144,35 +146,30 @@ def rule_of(table: Mapping[str, Any]) -> Rule:
 
 def _rule(name: object, table: object) -> Rule:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidConfiguration(
-            "a review rule is named by up to 48 lower-case letters and _"
-        )
+        how = "a review rule is named by up to 48 lower-case letters and _"
+        raise InvalidConfiguration(how)
     if not isinstance(table, Mapping) or "name" in table:
         raise InvalidConfiguration(f"review rule {name!r}: it must be a table of keys")
     try:
         # As JSON, where nothing is taken for what it is not: no text is a number.
         data = orjson.dumps({**table, "name": name}, default=str)
         return _any_rule.validate_json(data, strict=True)
-    except (ValidationError, orjson.JSONEncodeError) as error:
+    except orjson.JSONEncodeError:
+        reason = "a value that it cannot hold"
+    except ValidationError as error:
         reason = _reason(error)
-        raise InvalidConfiguration(f"review rule {name!r}: {reason}") from None
+    raise InvalidConfiguration(f"review rule {name!r}: {reason}")
 
 
-def _reason(error: Exception) -> str:
-    if not isinstance(error, ValidationError):
-        return "a value that it cannot hold"
+def _reason(error: ValidationError) -> str:
     reasons = []
     for detail in error.errors(include_input=False, include_url=False):
         if detail["type"].startswith("union_tag"):
-            return (
-                "when is one of error, reflection_failed, low_confidence, issue, "
-                "tool_fails"
-            )
-        if detail["type"] == "extra_forbidden":
-            reasons.append("a key that a rule of its kind does not have")
-            continue
+            return f"when is one of {', '.join(_KINDS)}"
         place = ".".join(map(str, detail["loc"][1:]))  # behind the kind of rule
-        reasons.append(f"{place}: {detail['msg']}")
+        extra = detail["type"] == "extra_forbidden"
+        none = "a key that a rule of its kind does not have"
+        reasons.append(none if extra else f"{place}: {detail['msg']}")
     return "; ".join(dict.fromkeys(reasons))
 
 
@@ -190,7 +187,7 @@ class Found(NamedTuple):
     """
 
     subject: str
-    figures: events.JsonObject
+    figures: JsonObject
     seqs: tuple[int, ...]
 
 
@@ -218,7 +215,7 @@ class Counts:
     rejected: list[int] = field(default_factory=list)
     calls: dict[str, tuple[int, str]] = field(default_factory=dict)
 
-    def take(self, seq: int, event: events.SessionEvent) -> None:
+    def take(self, seq: int, event: SessionEvent) -> None:
         """Count the next event."""
         self.tool = None
         match event:
@@ -249,9 +246,7 @@ class Counts:
         self.lengths[tool] = self.lengths.get(tool, 0) + 1
 
 
-def found_by(
-    rule: Rule, counts: Counts, seq: int, event: events.SessionEvent
-) -> Found | None:
+def found_by(rule: Rule, counts: Counts, seq: int, event: SessionEvent) -> Found | None:
     """What the rule finds at this event, which was counted; None if nothing."""
     match rule, event:
         case ErrorRule(codes=codes), events.AgentError(code=code):
@@ -261,10 +256,9 @@ def found_by(
                 return Found(code[:_LONGEST], {"code": code[:_LONGEST]}, (seq,))
         case ReflectionRule(reflections=limit), events.Reflection(pass_=False):
             rejected = counts.rejected
-            if len(rejected) < limit:
-                return None
-            figures: events.JsonObject = {"reflections": len(rejected), "limit": limit}
-            return Found("", figures, tuple(rejected[-limit:]))
+            figures: JsonObject = {"reflections": len(rejected), "limit": limit}
+            enough = len(rejected) >= limit
+            return Found("", figures, tuple(rejected[-limit:])) if enough else None
         case ConfidenceRule(below=below), events.Reflection(confidence=float(sure)):
             figures = {"confidence": sure, "below": below}
             return Found("", figures, (seq,)) if sure < below else None
@@ -277,15 +271,13 @@ def found_by(
             if tool is None or counts.lengths.get(tool, 0) < limit:
                 return None
             failed = counts.failures[tool][-limit:]
-            seqs = sorted({seq for one in failed for seq in one if seq})
+            seqs = tuple(sorted({seq for one in failed for seq in one if seq}))
             figures = {"tool": tool, "failures": counts.lengths[tool], "limit": limit}
-            return Found(tool, figures, tuple(seqs))
+            return Found(tool, figures, seqs)
     return None
 
 
-def settles(
-    rule: Rule, subject: str, counts: Counts, event: events.SessionEvent
-) -> bool:
+def settles(rule: Rule, subject: str, counts: Counts, event: SessionEvent) -> bool:
     """Whether this event shows that what the rule found is over, and went well."""
     match rule, event:
         case ErrorRule() | ToolRule(), events.Final(outcome="success"):
@@ -308,10 +300,10 @@ def risks(issues: Iterable[JsonValue], risky: Iterable[str]) -> list[str]:
     """Which of ``risky`` are among the issues, in the order of their names."""
     codes = (one.get("code") if isinstance(one, dict) else one for one in issues)
     named = {_plain(code) for code in codes if isinstance(code, str)}
-    return sorted(code for code in {_plain(code) for code in risky} if code in named)
+    return sorted(named.intersection(map(_plain, risky)))
 
 
-def told(figures: events.JsonObject) -> str:
+def told(figures: JsonObject) -> str:
     """What a rule found, as a sentence."""
     match figures:
         case {"code": code}:

@@ -15,14 +15,54 @@ from refold.domain.errors import UnknownStrategy
 from refold.domain.events import JsonObject, StrategyRef
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Detail, Outline, OutlineBuilder
-from refold.projections.context.strategies.tool_clearing import (
-    ResultClearing,
-    ToolClearing,
-)
+from refold.projections.context.strategies import tool_clearing
 from refold.projections.context.strategy import Manner, Shown, Strategy
 
 
-class Pipeline(Strategy):
+class _Holding(Strategy):
+    """Leaves to the strategy that it holds whatever it does not say itself."""
+
+    @property
+    def held(self) -> Strategy:
+        raise NotImplementedError
+
+    def made(self, due: Compaction | None) -> Compaction | None:
+        return due
+
+    @property
+    def manner(self) -> Manner:
+        return self.held.manner
+
+    @property
+    def compacts(self) -> bool:
+        return self.held.compacts
+
+    def begin(self) -> Outline:
+        return self.held.begin()
+
+    def judged(self, outline: Outline) -> Outline:
+        return self.held.judged(outline)
+
+    def show(self, outline: Outline) -> Shown:
+        return self.held.show(self.judged(outline))
+
+    def waits_for(self, outline: Outline) -> str:
+        return self.held.waits_for(self.judged(outline))
+
+    def decide(self, outline: Outline, now: datetime) -> Compaction | None:
+        return self.made(self.held.decide(self.judged(outline), now))
+
+    def press(self, outline: Outline, over: int, most: int) -> Compaction | None:
+        return self.made(self.held.press(self.judged(outline), over, most))
+
+    def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
+        return self.made(self.held.follow_up(self.judged(outline), now))
+
+    def due_at(self, outline: Outline, now: datetime) -> datetime | None:
+        return self.held.due_at(self.judged(outline), now)
+
+
+class Pipeline(_Holding):
     """Clear old results first; summarise if that was not enough.
 
     first: the clearing; its ``trigger_input_tokens`` are those of the results shown.
@@ -32,18 +72,21 @@ class Pipeline(Strategy):
     name: ClassVar[str] = "pipeline"
     needs: ClassVar[Detail] = "units"
 
-    first: ToolClearing
+    first: tool_clearing.ToolClearing
     then: SerializeAsAny[Strategy]
 
     @model_validator(mode="after")
     def _fit(self) -> Pipeline:
-        if isinstance(self.then, ToolClearing | Pipeline):
+        if isinstance(self.then, tool_clearing.ToolClearing | Pipeline):
             raise ValueError("a pipeline clears once, and has no pipeline in it")
         if type(self.then).take is not Strategy.take:
-            raise ValueError(
-                f"{self.then.name} forgets by itself: it needs no clearing"
-            )
+            name = self.then.name
+            raise ValueError(f"{name} forgets by itself: it needs no clearing")
         return self
+
+    @property
+    def held(self) -> Strategy:
+        return self.then
 
     @property
     def params(self) -> JsonObject:
@@ -51,20 +94,13 @@ class Pipeline(Strategy):
         return {"steps": [self.first.definition, self.then.definition]}
 
     @cached_property
-    def clearing(self) -> ResultClearing:
+    def clearing(self) -> tool_clearing.ResultClearing:
         """The clearing, judged by what the session alone says."""
         params: dict[str, Any] = dict(self.first.params)
-        return ResultClearing(**params)
-
-    @property
-    def manner(self) -> Manner:
-        """As the other strategy's."""
-        return self.then.manner
+        return tool_clearing.ResultClearing(**params)
 
     def begin(self) -> Outline:
-        """The outline of a session of which nothing is read yet."""
-        by_turn = self.then.needs == "turns"
-        return Outline(detail="both" if by_turn else "units")
+        return Outline(detail="both" if self.then.needs == "turns" else "units")
 
     def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
         """As clearing does."""
@@ -75,35 +111,9 @@ class Pipeline(Strategy):
         """The outline with the results cleared that are due."""
         return self.clearing.judged(outline)
 
-    def decide(self, outline: Outline, now: datetime) -> Compaction | None:
-        """What is due of what clearing leaves."""
-        return self.then.decide(self.judged(outline), now)
-
-    def press(self, outline: Outline, over: int, most: int) -> Compaction | None:
-        """What makes room in what clearing leaves."""
-        return self.then.press(self.judged(outline), over, most)
-
-    @property
-    def compacts(self) -> bool:
-        """Whether the other strategy does."""
-        return self.then.compacts
-
-    def waits_for(self, outline: Outline) -> str:
-        """What the other strategy waits for."""
-        return self.then.waits_for(self.judged(outline))
-
-    def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
-        """What else is due in the same check."""
-        return self.then.follow_up(self.judged(outline), now)
-
-    def due_at(self, outline: Outline, now: datetime) -> datetime | None:
-        """When a compaction may become due because time passes."""
-        return self.then.due_at(self.judged(outline), now)
-
     def show(self, outline: Outline) -> Shown:
         """What the other strategy shows, with old results as stubs."""
-        cleared = self.clearing.show(outline)
-        shown = self.then.show(self.judged(outline))
+        cleared, shown = self.clearing.show(outline), super().show(outline)
         return shown._replace(cleared=cleared.cleared, inputs=cleared.inputs)
 
 
@@ -112,13 +122,13 @@ def of_steps(steps: Sequence[Strategy]) -> Pipeline:
 
     Raises UnknownStrategy if it is not ``tool_clearing`` and one other strategy.
     """
-    if len(steps) != 2 or not isinstance(steps[0], ToolClearing):
+    if len(steps) != 2 or not isinstance(steps[0], tool_clearing.ToolClearing):
         names = "+".join(step.name for step in steps)
         raise UnknownStrategy(f"a pipeline is tool_clearing+ONE other, got {names}")
     return Pipeline(first=steps[0], then=steps[1])
 
 
-class ForAgent(Strategy):
+class ForAgent(_Holding):
     """Show what one agent sees, and compact that: each agent has summaries of its own.
 
     agent:    whose view it is; units.seen_by says what that agent sees.
@@ -131,8 +141,11 @@ class ForAgent(Strategy):
     strategy: SerializeAsAny[Strategy]
 
     @property
+    def held(self) -> Strategy:
+        return self.strategy
+
+    @property
     def reader(self) -> str:
-        """Whose view it is."""
         return self.agent
 
     @property
@@ -142,17 +155,7 @@ class ForAgent(Strategy):
 
     @property
     def stable_prefix(self) -> bool:  # type: ignore[override]  # here it depends
-        """Whether its views only grow at their end between two compactions."""
         return self.strategy.stable_prefix
-
-    @property
-    def manner(self) -> Manner:
-        """As the other strategy's."""
-        return self.strategy.manner
-
-    def begin(self) -> Outline:
-        """The outline of a session of which nothing is read yet."""
-        return self.strategy.begin()
 
     def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
         """Take in the event, if the agent sees it."""
@@ -160,54 +163,25 @@ class ForAgent(Strategy):
         if seen is not None:
             self.strategy.take(builder, seen)
 
-    def judged(self, outline: Outline) -> Outline:
-        """The outline as a view that is made of it now shows it."""
-        return self.strategy.judged(outline)
-
-    def show(self, outline: Outline) -> Shown:
-        """What is sent raw."""
-        return self.strategy.show(outline)
-
-    def decide(self, outline: Outline, now: datetime) -> Compaction | None:
-        """The next compaction that is due of what the agent sees."""
-        return (
-            None if self._left_alone else self._read(self.strategy.decide(outline, now))
-        )
-
-    def press(self, outline: Outline, over: int, most: int) -> Compaction | None:
-        """What makes room in what the agent sees."""
-        if self._left_alone:
-            return None
-        return self._read(self.strategy.press(outline, over, most))
+    def made(self, due: Compaction | None) -> Compaction | None:
+        """For this agent; None if the strategy never summarises for it."""
+        return replace(due, reader=self.agent) if due and self.compacts else None
 
     @property
     def compacts(self) -> bool:
-        """Whether its strategy does."""
         return self.strategy.compacts and not self._left_alone
 
     def waits_for(self, outline: Outline) -> str:
-        """What its strategy waits for, of what the agent sees."""
         if self._left_alone:
             return f"{self.strategy.name} never summarises for this agent"
-        return self.strategy.waits_for(outline)
-
-    def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
-        """What else is due in the same check."""
-        if self._left_alone:
-            return None
-        return self._read(self.strategy.follow_up(outline, now))
+        return super().waits_for(outline)
 
     def due_at(self, outline: Outline, now: datetime) -> datetime | None:
-        """When a compaction may become due because time passes."""
-        return None if self._left_alone else self.strategy.due_at(outline, now)
+        return None if self._left_alone else super().due_at(outline, now)
 
     @property
     def _left_alone(self) -> bool:
-        """Whether the strategy never summarises for this agent."""
         return self.agent in getattr(self.strategy, "exclude_agents", ())
-
-    def _read(self, due: Compaction | None) -> Compaction | None:
-        return None if due is None else replace(due, reader=self.agent)
 
 
 def reader_of(recorded: StrategyRef) -> str | None:

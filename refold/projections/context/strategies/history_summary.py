@@ -8,20 +8,16 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field, model_validator
 
+from refold.domain.canonical import shipped
 from refold.domain.envelope import from_microseconds, microseconds
 from refold.domain.errors import UnknownStrategy, counted
+from refold.projections.context import compaction
 from refold.projections.context.abridged import Limits
-from refold.projections.context.compaction import (
-    Compaction,
-    Notes,
-    batch,
-    held_back,
-    oldest_units,
-)
+from refold.projections.context.compaction import Compaction, Notes
 from refold.projections.context.outline import Detail, Outline
 from refold.projections.context.strategy import Layers, Manner, Pinning, distance
 from refold.projections.context.units import Spans, Unit, joined
@@ -77,17 +73,12 @@ class HistorySummary(Pinning):
     node_template: str = ""
 
     @model_validator(mode="after")
-    def _shows_the_summary(self) -> HistorySummary:
+    def _fits(self) -> HistorySummary:
         if self.node_template and "{summary}" not in self.node_template:
             raise ValueError("node_template must contain {summary}")
-        return self
-
-    @model_validator(mode="after")
-    def _cache_has_time(self) -> HistorySummary:
         if self.buffer_time_before_cache_expiration_ms > self.cache_ttl_ms:
-            raise ValueError(
-                "buffer_time_before_cache_expiration_ms is over cache_ttl_ms"
-            )
+            buffer = "buffer_time_before_cache_expiration_ms"
+            raise ValueError(f"{buffer} is over cache_ttl_ms")
         return self
 
     @cached_property
@@ -110,7 +101,7 @@ class HistorySummary(Pinning):
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """Notes that are too many, else the head if the history is over a threshold."""
         notes = self._layers.due(outline, now)
-        if notes or held_back(outline, now):
+        if notes or compaction.held_back(outline, now):
             return notes
         reason = self._reason(outline, now)
         return self._head(outline, reason) if reason else None
@@ -120,15 +111,16 @@ class HistorySummary(Pinning):
         chars, most = _chars(outline), self.trigger_on_history_size_chars
         if not most:
             return f"{self.name} compacts by no size: its trigger is 0"
-        return distance(
-            self.name, counted(chars, "character"), f"{most:,}", is_there=chars >= most
-        )
+        now, due = counted(chars, "character"), chars >= most
+        return distance(self.name, now, f"{most:,}", is_there=due)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """The rest of a head that was too long for one summary."""
         if self._layers.behind(outline):
             return self.decide(outline, now)
-        if outline.decided_at != outline.through_seq or held_back(outline, now):
+        if outline.decided_at != outline.through_seq or compaction.held_back(
+            outline, now
+        ):
             return None
         return self._head(outline, "more of the same head")
 
@@ -154,16 +146,16 @@ class HistorySummary(Pinning):
         return ""
 
     def _head(self, outline: Outline, reason: str) -> Compaction | None:
-        units = oldest_units(outline, self._wish(outline))
+        units = compaction.oldest_units(outline, self._wish(outline))
         omitted: Spans = ()
         if sum(unit.chars for unit in units) > self.second_guard_chars:
             if self.second_guard == "fold":
                 sums = accumulate(unit.chars for unit in units)
                 fitting = sum(total <= self.second_guard_chars for total in sums)
-                units = oldest_units(outline, max(fitting, 1))
+                units = compaction.oldest_units(outline, max(fitting, 1))
             else:
                 omitted = _truncated(units, self.second_guard_chars)
-        made = batch(
+        made = compaction.batch(
             outline,
             units,
             target=self.summary_tokens,
@@ -174,15 +166,13 @@ class HistorySummary(Pinning):
 
     def _wish(self, outline: Outline) -> int:
         """How many of the oldest units are not the tail."""
-        total = count = 0
-        parts = list(exchanges(outline.units))
-        for index in range(len(parts) - 1, -1, -1):
-            size = sum(unit.chars for unit in parts[index])
-            fits = total + size < self.history_tail_size_chars_to_exclude
+        total, wish = 0, len(outline.units)
+        for count, part in enumerate(reversed([*exchanges(outline.units)])):
+            total += sum(unit.chars for unit in part)
+            fits = total < self.history_tail_size_chars_to_exclude
             if not fits and count >= self.min_tail_exchanges:
-                return sum(map(len, parts[: index + 1]))
-            # Once one is refused all older ones are, so what was walked is the tail.
-            total, count = total + size, count + 1
+                return wish
+            wish -= len(part)
         return 0
 
 
@@ -223,21 +213,8 @@ def _truncated(units: Sequence[Unit], limit: int) -> Spans:
     return joined(span for part in gone for unit in part for span in unit.seqs)
 
 
-_RENAMED = {
-    "total_chars_limit": "total_chars",
-    "user_message_chars_limit": "user_chars",
-    "agent_response_chars_limit": "agent_chars",
-    "action_chars_limit": "action_chars",
-    "num_files_modified_limit": "modified",
-    "num_files_created_limit": "created",
-    "num_files_deleted_limit": "deleted",
-    "num_files_viewed_limit": "viewed",
-    "num_terminal_commands_limit": "commands",
-}
-_NODES = {
-    "summary_node_request_message_template": "node_template",
-    "summary_node_response_message": "acknowledgement_text",
-}
+# What the parameters are called in the configuration of another agent.
+_NAMES: Final = shipped("refold.projections", "data", "parameters.toml")
 
 
 def from_params(given: str | Mapping[str, Any]) -> HistorySummary | None:
@@ -260,18 +237,16 @@ def from_params(given: str | Mapping[str, Any]) -> HistorySummary | None:
         try:
             params["summary_version"] = int(str(version))
         except ValueError:
-            raise UnknownStrategy(
-                "history_summary_min_version must be a whole number"
-            ) from None
+            why = "history_summary_min_version must be a whole number"
+            raise UnknownStrategy(why) from None
         if "memories_params" in flags:
             given = _object(flags["memories_params"])
             # An empty prompt is none there.
             params["memories"] = {key: v for key, v in given.items() if v != ""}
-    params = {_NODES.get(name, name): value for name, value in params.items()}
-    abridged = _object(params.pop("abridged_history_params", {}))
-    if abridged:
-        named = {_RENAMED.get(name, name): value for name, value in abridged.items()}
-        params["abridged"] = named
+    named, parts = _NAMES["summary"], _NAMES["abridged"]
+    params = {named.get(name, name): value for name, value in params.items()}
+    if abridged := _object(params.pop("abridged_history_params", {})):
+        params["abridged"] = {parts.get(k, k): value for k, value in abridged.items()}
     return HistorySummary(**params)
 
 
@@ -281,9 +256,8 @@ def _object(given: object) -> Mapping[str, Any]:
             given = json.loads(given)
         except json.JSONDecodeError as error:
             place = f"line {error.lineno}, column {error.colno}"
-            raise UnknownStrategy(
-                f"history_summary_params: no JSON at {place}"
-            ) from None
+            why = f"history_summary_params: no JSON at {place}"
+            raise UnknownStrategy(why) from None
     if not isinstance(given, Mapping):
         raise UnknownStrategy("history_summary_params must be a JSON object")
     return given

@@ -11,23 +11,16 @@ from pydantic import Field, model_validator
 
 from refold.domain.envelope import from_microseconds, microseconds
 from refold.domain.errors import counted
+from refold.projections.context import strategy
 from refold.projections.context.compaction import (
     Compaction,
     batch,
     held_back,
     oldest_units,
-    side_by_side,
 )
-from refold.projections.context.outline import Detail, Outline
-from refold.projections.context.strategy import (
-    Manner,
-    Pinning,
-    Shown,
-    Weighed,
-    distance,
-    everything,
-    with_input,
-)
+from refold.projections.context.outline import Outline
+from refold.projections.context.strategies.recursive_summary import RecursiveSummary
+from refold.projections.context.strategy import Manner, Shown, Weighed
 from refold.projections.context.units import Unit
 
 KEY_EVENTS = frozenset(
@@ -38,7 +31,7 @@ _AT_ONCE = 8  # times as many exchanges, where more than twice as many are due
 _SAID = frozenset({"agent_response", "tool_call"})
 
 
-class Hybrid(Pinning, Weighed):
+class Hybrid(RecursiveSummary, Weighed):
     """Send all while it is little, key events while it is more, else summaries.
 
     threshold_low:    from so many tokens on, only key events and plans are sent raw.
@@ -61,23 +54,17 @@ class Hybrid(Pinning, Weighed):
     """
 
     name: ClassVar[str] = "hybrid"
-    needs: ClassVar[Detail] = "units"
     stable_prefix: ClassVar[bool] = False
 
     threshold_low: int = Field(default=4_000, ge=1)
     threshold_high: int = Field(default=8_000, ge=1)
     last_n_events: int = Field(default=40, ge=1)
     last_n_plans: int = Field(default=3, ge=0)
-    keep_last: int = Field(default=3, ge=1)
     trigger: Literal["tokens", "count", "idle", "event"] = "tokens"
     trigger_count: int = Field(default=100, ge=1)
     trigger_idle_sec: int = Field(default=600, ge=1)
     trigger_event: str = "final"
     summary_model: str | None = None
-    every: int = Field(default=10, ge=1)
-    fan_in: int = Field(default=2, ge=2)
-    summary_tokens: int = Field(default=500, ge=1)
-    folded_tokens: int = Field(default=800, ge=1)
 
     @model_validator(mode="after")
     def _in_order(self) -> Hybrid:
@@ -99,22 +86,23 @@ class Hybrid(Pinning, Weighed):
 
     def waits_for(self, outline: Outline) -> str:
         """How far its trigger is."""
-        match self.trigger:
-            case "tokens":
-                now, limit = self.weighed(outline.tokens), self.threshold_high
-                reached, due = counted(now, "token"), now >= limit
-            case "count":
-                now, limit = self._events(outline), self.trigger_count
-                reached, due = counted(now, "event"), now >= limit
-            case "idle":
-                wait = counted(self.trigger_idle_sec, "second")
-                return f"{self.name} compacts after {wait} without an event"
-            case "event":
-                return f"{self.name} compacts after an event {self.trigger_event}"
-        return distance(self.name, reached, f"{limit:,}", is_there=due)
+        if self.trigger == "idle":
+            wait = counted(self.trigger_idle_sec, "second")
+            return f"{self.name} compacts after {wait} without an event"
+        if self.trigger == "event":
+            return f"{self.name} compacts after an event {self.trigger_event}"
+        now, limit, what = self._reached(outline)
+        due = now >= limit
+        return strategy.distance(
+            self.name, counted(now, what), f"{limit:,}", is_there=due
+        )
 
-    def _events(self, outline: Outline) -> int:
-        return sum(1 + unit.results for unit in outline.units)
+    def _reached(self, outline: Outline) -> tuple[int, int, str]:
+        """How much there is, at how much it is due, and of what."""
+        if self.trigger == "tokens":
+            return self.weighed(outline.tokens), self.threshold_high, "token"
+        count = sum(1 + unit.results for unit in outline.units)
+        return count, self.trigger_count, "event"
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """The next batch of the same check, then folds of neighbours."""
@@ -132,9 +120,9 @@ class Hybrid(Pinning, Weighed):
     def show(self, outline: Outline) -> Shown:
         """Everything below the lower threshold, from there on what is key."""
         if self.weighed(outline.tokens) < self.threshold_low:
-            return everything(outline)
+            return strategy.everything(outline)
         kept = (span for unit in self._kept(outline.units) for span in unit.seqs)
-        return Shown(with_input(outline, tuple(kept)))
+        return Shown(strategy.with_input(outline, tuple(kept)))
 
     def _kept(self, units: tuple[Unit, ...]) -> Iterator[Unit]:
         """Key events and plans, and responses after the oldest key event."""
@@ -152,14 +140,10 @@ class Hybrid(Pinning, Weighed):
     def _reason(self, outline: Outline, now: datetime) -> str:
         units, idle = outline.units, self.trigger_idle_sec
         match self.trigger:
-            case "tokens":
-                tokens = self.weighed(outline.tokens)
-                due = tokens >= self.threshold_high
-                reason = f"{tokens} tokens, {self.threshold_high} are high"
-            case "count":
-                count = self._events(outline)
-                due = count >= self.trigger_count
-                reason = f"{count} events, {self.trigger_count} are due"
+            case "tokens" | "count":
+                count, limit, what = self._reached(outline)
+                due, much = count >= limit, "high" if what == "token" else "due"
+                reason = f"{count} {what}s, {limit} are {much}"
             case "idle":
                 waited = microseconds(now) - units[-1].at if units else -1
                 due = waited >= idle * 1_000_000
@@ -186,6 +170,3 @@ class Hybrid(Pinning, Weighed):
                 break
             place -= 1
         return min(place, last)
-
-    def _fold(self, outline: Outline) -> Compaction | None:
-        return side_by_side(outline, fan_in=self.fan_in, target=self.folded_tokens)

@@ -35,6 +35,5 @@ class LastTurns(Strategy):
         """The newest turns: all, while there were no more."""
         if outline.turn_count <= self.n:
             return everything(outline)
-        return Shown(
-            with_input(outline, ((outline.turns[0].first, outline.through_seq),))
-        )
+        span = (outline.turns[0].first, outline.through_seq)
+        return Shown(with_input(outline, (span,)))

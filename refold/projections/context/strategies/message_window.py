@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from refold.domain.envelope import from_microseconds, microseconds
 from refold.domain.errors import counted
+from refold.projections.context import strategy
 from refold.projections.context.compaction import (
     Compaction,
     batch,
@@ -18,13 +19,7 @@ from refold.projections.context.compaction import (
     over_budget,
 )
 from refold.projections.context.outline import Detail, Outline
-from refold.projections.context.strategy import (
-    Pinning,
-    Shown,
-    distance,
-    everything,
-    since,
-)
+from refold.projections.context.strategy import Pinning, Shown
 
 
 class MessageWindow(Pinning):
@@ -76,12 +71,8 @@ class MessageWindow(Pinning):
     def waits_for(self, outline: Outline) -> str:
         """How many messages are before the tail, and how many are a batch."""
         delta, least = max(0, self._delta(outline)), self._least
-        return distance(
-            self.name,
-            f"{counted(delta, 'message')} before the last {self.tail_keep_size:,}",
-            f"{least:,}",
-            is_there=delta >= least,
-        )
+        now = f"{counted(delta, 'message')} before the last {self.tail_keep_size:,}"
+        return strategy.distance(self.name, now, f"{least:,}", is_there=delta >= least)
 
     @property
     def _least(self) -> int:
@@ -104,12 +95,11 @@ class MessageWindow(Pinning):
         for index in range(len(outline.units) - 1, -1, -1):
             count += outline.units[index].messages
             if count > self.context_size and index + 1 < len(outline.units):
-                return since(outline, index + 1)
-        return everything(outline)
+                return strategy.since(outline, index + 1)
+        return strategy.everything(outline)
 
     def _delta(self, outline: Outline) -> int:
-        end = outline.messages - self.tail_keep_size
-        return end - outline.compacted_messages
+        return outline.messages - self.tail_keep_size - outline.compacted_messages
 
     def _since(self, outline: Outline) -> int | None:
         at = outline.compacted_at
@@ -127,6 +117,5 @@ class MessageWindow(Pinning):
         return ""
 
     def _fold(self, outline: Outline) -> Compaction | None:
-        return over_budget(
-            outline, budget=self.session_memory_tokens, target=self.summary_tokens
-        )
+        most, target = self.session_memory_tokens, self.summary_tokens
+        return over_budget(outline, budget=most, target=target)

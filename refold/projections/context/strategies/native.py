@@ -45,9 +45,7 @@ class Native(Strategy):
     @cached_property
     def manner(self) -> Manner:
         """With the edits that a request asks for; compaction blocks are sent back."""
-        edits: list[Any] = []
-        if self.clear_tool_uses:
-            edits.append(self._clearing())
+        edits: list[Any] = [self._clearing()] if self.clear_tool_uses else []
         if self.compact:
             trigger = {"type": "input_tokens", "value": self.compact_trigger_tokens}
             edits.append({"type": "compact_20260112", "trigger": trigger})

@@ -43,23 +43,16 @@ class RecursiveSummary(Pinning):
         if held_back(outline, now):
             return None
         older = len(outline.units) - self.keep_last
-        if older >= self.every:
-            units = oldest_units(outline, self.every)
-            reason = f"{older} exchanges before the last {self.keep_last}"
-            made = batch(outline, units, target=self.summary_tokens, reason=reason)
-            if made:
-                return made
-        return self._fold(outline)
+        units = oldest_units(outline, self.every) if older >= self.every else ()
+        reason = f"{older} exchanges before the last {self.keep_last}"
+        made = batch(outline, units, target=self.summary_tokens, reason=reason)
+        return made or self._fold(outline)
 
     def waits_for(self, outline: Outline) -> str:
         """How many exchanges are before the last ones, and how many are a batch."""
         older = max(0, len(outline.units) - self.keep_last)
-        return distance(
-            self.name,
-            f"{counted(older, 'exchange')} before the last {self.keep_last:,}",
-            f"{self.every:,}",
-            is_there=older >= self.every,
-        )
+        now = f"{counted(older, 'exchange')} before the last {self.keep_last:,}"
+        return distance(self.name, now, f"{self.every:,}", is_there=older >= self.every)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """Folds, as long as summaries of one level stand side by side."""

@@ -7,12 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 from refold.domain.errors import UnknownStrategy
-from refold.projections.context.strategies.composite import (
-    ForAgent,
-    Pipeline,
-    for_one,
-    of_steps,
-)
+from refold.projections.context.strategies import composite
 from refold.projections.context.strategies.history_summary import HistorySummary
 from refold.projections.context.strategies.hybrid import Hybrid
 from refold.projections.context.strategies.keep_all import KeepAll
@@ -29,17 +24,8 @@ from refold.projections.context.strategy import Strategy, known
 STRATEGIES: Final[dict[str, type[Strategy]]] = {
     kind.name: kind
     for kind in (
-        KeepAll,
-        TurnWindow,
-        MessageWindow,
-        Hybrid,
-        LastTurns,
-        TokenBudget,
-        RecursiveSummary,
-        HistorySummary,
-        TokenRatio,
-        ToolClearing,
-        Native,
+        *(KeepAll, TurnWindow, MessageWindow, Hybrid, LastTurns, TokenBudget),
+        *(RecursiveSummary, HistorySummary, TokenRatio, ToolClearing, Native),
     )
 }
 _HOW: Final = "write NAME or NAME:key=value,key=value with values in TOML syntax"
@@ -71,20 +57,19 @@ def parse(spec: str | Mapping[str, Any]) -> Strategy:
     if isinstance(spec, str):
         steps = split(spec)
         if len(steps) > 1:
-            return of_steps([parse(step) for step in steps])
+            return composite.of_steps([parse(step) for step in steps])
     name, params = read(spec)
-    if name == Pipeline.name:
+    if name == composite.Pipeline.name:
         listed = params.get("steps")
         if not isinstance(listed, list):
             raise UnknownStrategy("a pipeline needs its steps, as a list of strategies")
-        return of_steps([parse(step) for step in listed])
-    if name == ForAgent.name:
+        return composite.of_steps([parse(step) for step in listed])
+    if name == composite.ForAgent.name:
         agent, inner = params.pop("agent", ""), params.pop("strategy", KeepAll.name)
         if params or not isinstance(inner, str | Mapping):
-            raise UnknownStrategy(
-                'for_agent takes agent="NAME" and strategy="SPEC", and nothing else'
-            )
-        return for_one(agent, parse(inner))
+            takes = 'agent="NAME" and strategy="SPEC", and nothing else'
+            raise UnknownStrategy(f"for_agent takes {takes}")
+        return composite.for_one(agent, parse(inner))
     return strategy(name, params)
 
 
@@ -125,21 +110,18 @@ def read(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if params is None:
         params = beside
     elif beside or not isinstance(params, Mapping):
-        raise UnknownStrategy(
-            "a strategy's parameters stand under params or beside name, not both"
-        )
+        where = "under params or beside name, not both"
+        raise UnknownStrategy(f"a strategy's parameters stand {where}")
     kind, version = STRATEGIES.get(name), spec.get("version")
     if kind and version not in (None, kind.version):
-        raise UnknownStrategy(
-            f"strategy {name} is known in version {kind.version} only"
-        )
+        why = f"strategy {name} is known in version {kind.version} only"
+        raise UnknownStrategy(why)
     return name, dict(params)
 
 
 def strategy(name: str, params: Mapping[str, Any]) -> Strategy:
     """The strategy of that name with these parameters; defaults for the others."""
-    kind = STRATEGIES.get(name)
-    if kind is None:
+    if (kind := STRATEGIES.get(name)) is None:
         there = known(name, sorted(STRATEGIES))
         raise UnknownStrategy(f"there is no such strategy ({there})")
     return kind(**params)

@@ -30,10 +30,8 @@ class TokenBudget(Weighed):
     def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
         """Forget what is over the budget: it is not sent again."""
         builder.take(envelope)
-        if (
-            self.weighed(builder.raw_tokens) > self.max_tokens
-            and len(builder.units) > 1
-        ):
+        over = self.weighed(builder.raw_tokens) > self.max_tokens
+        if over and len(builder.units) > 1:
             builder.begin(self._within_budget(builder.outline()))
 
     def _within_budget(self, outline: Outline) -> Outline:

@@ -9,12 +9,8 @@ from typing import ClassVar
 from pydantic import Field, model_validator
 
 from refold.domain.errors import counted
-from refold.projections.context.compaction import (
-    Compaction,
-    batch,
-    held_back,
-    oldest_units,
-)
+from refold.projections.context import compaction
+from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Detail, Outline
 from refold.projections.context.strategy import Manner, Pinning, Weighed, distance
 from refold.projections.models import window_of
@@ -78,31 +74,24 @@ class TokenRatio(Pinning, Weighed):
         """How full the window is, and what is too full."""
         if not self.enabled:
             return f"{self.name} is switched off: enabled is false"
-        limit, tokens = (
-            self.window * self.trigger_threshold,
-            self.weighed(outline.tokens),
-        )
-        return distance(
-            self.name,
-            counted(tokens, "token"),
-            f"{limit:,.0f} of {self.window:,}",
-            is_there=tokens >= limit,
-        )
+        limit = self.window * self.trigger_threshold
+        tokens = self.weighed(outline.tokens)
+        now, due = counted(tokens, "token"), tokens >= limit
+        most = f"{limit:,.0f} of {self.window:,}"
+        return distance(self.name, now, most, is_there=due)
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """All before the newest turns, if the window is full to the threshold."""
-        limit, tokens = (
-            self.window * self.trigger_threshold,
-            self.weighed(outline.tokens),
-        )
-        if not self.enabled or tokens < limit or held_back(outline, now):
+        limit = self.window * self.trigger_threshold
+        tokens = self.weighed(outline.tokens)
+        if not self.enabled or tokens < limit or compaction.held_back(outline, now):
             return None
         units, recent = outline.units, self.keep_recent_turns
         inputs = [i for i, unit in enumerate(units) if unit.type == "user_input"]
         older = inputs[-recent] if len(inputs) >= recent else 0
-        return batch(
+        return compaction.batch(
             outline,
-            oldest_units(outline, older),
+            compaction.oldest_units(outline, older),
             target=self.summary_tokens,
             reason=f"{tokens} tokens, at most {limit:.0f} of {self.window}",
             absorbs=outline.summaries,

@@ -10,12 +10,8 @@ from pydantic import Field
 from refold.domain.envelope import Envelope
 from refold.domain.events import AgentResponse, ToolResult
 from refold.domain.tokens import estimate_text
-from refold.projections.context.outline import (
-    Detail,
-    Outline,
-    OutlineBuilder,
-    pinned_at,
-)
+from refold.projections.context import outline as folded
+from refold.projections.context.outline import Detail, Outline, OutlineBuilder
 from refold.projections.context.strategy import Pinning, Shown, Weighed, everything
 from refold.projections.context.text import cleared_text
 from refold.projections.context.units import Unit, holds
@@ -83,7 +79,7 @@ class ToolClearing(Pinning, Weighed):
         }
         if not gone or sum(saved.values()) < self.clear_at_least:
             return False
-        builder.pinned = pinned_at(builder, builder.through_seq)
+        builder.pinned = folded.pinned_at(builder, builder.through_seq)
         builder.pin_changes = ()
         builder.notes = builder.notes[2 * gone :]
         builder.cleared = notes[-2]
@@ -127,8 +123,7 @@ def _lighten(units: list[Unit], saved: Mapping[int, int]) -> int:
     """Take what is saved from the exchanges of these seqs; returns how much it was."""
     total = 0
     for seq, tokens in saved.items():
-        # It is near the end.
-        for place in range(len(units) - 1, -1, -1):
+        for place in range(len(units) - 1, -1, -1):  # it is near the end
             unit = units[place]
             if unit.first <= seq <= unit.last and holds(unit.seqs, seq):
                 units[place] = unit._replace(tokens=unit.tokens - tokens)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar, Final
@@ -10,12 +11,8 @@ from typing import Any, ClassVar, Final
 from pydantic import Field
 
 from refold.domain.errors import UnknownStrategy, counted
-from refold.projections.context.compaction import (
-    Compaction,
-    held_back,
-    oldest_turns,
-    over_budget,
-)
+from refold.projections.context import compaction
+from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Layers, Manner, Pinning, distance
 
@@ -58,19 +55,15 @@ class TurnWindow(Pinning):
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """What is due of a layer, else a batch of turns, else a fold of summaries."""
         due = self.layers.due(outline, now)
-        if due or held_back(outline, now):
+        if due or compaction.held_back(outline, now):
             return due
         return self._batch(outline) or self._fold(outline)
 
     def waits_for(self, outline: Outline) -> str:
         """How many complete turns are raw, and how many are a batch."""
         raw, limit = self._raw(outline), self.full_turns + self.cached_turns
-        return distance(
-            self.name,
-            counted(raw, "complete turn"),
-            f"{limit:,}",
-            is_there=raw >= limit,
-        )
+        now, due = counted(raw, "complete turn"), raw >= limit
+        return distance(self.name, now, f"{limit:,}", is_there=due)
 
     def _raw(self, outline: Outline) -> int:
         return outline.complete_turns - outline.compacted_turns
@@ -82,12 +75,14 @@ class TurnWindow(Pinning):
         """
         if self.layers.behind(outline):
             return self.decide(outline, now)
-        return None if held_back(outline, now) else self._fold(outline)
+        return None if compaction.held_back(outline, now) else self._fold(outline)
 
     def _batch(self, outline: Outline) -> Compaction | None:
         raw = self._raw(outline)
         limit = self.full_turns + self.cached_turns
-        turns = oldest_turns(outline, self.cached_turns) if raw >= limit else ()
+        turns = (
+            compaction.oldest_turns(outline, self.cached_turns) if raw >= limit else ()
+        )
         if not turns:
             return None
         return Compaction(
@@ -101,9 +96,8 @@ class TurnWindow(Pinning):
         )
 
     def _fold(self, outline: Outline) -> Compaction | None:
-        return over_budget(
-            outline, budget=self.session_memory_tokens, target=self.summary_tokens
-        )
+        most, target = self.session_memory_tokens, self.summary_tokens
+        return compaction.over_budget(outline, budget=most, target=target)
 
 
 def from_settings(
@@ -122,10 +116,7 @@ def from_settings(
 
 
 def _number(variable: str, text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise UnknownStrategy(f"{variable} must be a whole number of at least 1")
-    return value
+    with suppress(ValueError):
+        if (value := int(text)) >= 1:
+            return value
+    raise UnknownStrategy(f"{variable} must be a whole number of at least 1")
