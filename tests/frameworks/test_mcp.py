@@ -79,7 +79,8 @@ def test_in_a_program(store: refold.SessionStore) -> None:
         async with mcp.Client(server(store, lambda: "ada")) as client:
             tools = (await client.list_tools()).tools
             assert [tool.name for tool in tools] == list(TOOLS)
-            assert all(tool.annotations.read_only_hint for tool in tools)
+            hints = [tool.annotations for tool in tools]
+            assert all(hint and hint.read_only_hint for hint in hints)
             assert not any("user" in str(tool.input_schema) for tool in tools)
             check(await all_of(client))
 

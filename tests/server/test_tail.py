@@ -104,7 +104,7 @@ def test_each_listener_gets_each_event_once_while_many_write(db: Path) -> None:
                 client.stream("GET", f"{SESSION}/tail?after={after}") as stream,
             ):
                 assert stream.headers["content-type"].startswith("text/event-stream")
-                found = []
+                found = list[int]()
                 for frame in frames(stream.iter_lines()):
                     if frame["event"] == "end":
                         return found

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 import refold
 from refold.adapters.server.access_tokens import Verifier
-from refold.adapters.server.app import COOKIE, Gate, Limits, application, csrf_of_token
+from refold.adapters.server.app import COOKIE, Limits, application, csrf_of_token
 from refold.store import SessionStore
 from tests.server.conftest import Speaks
 
@@ -39,7 +39,7 @@ READS = (
     "/v1/reviews",
     "/v1/erasures",
 )
-WRITES = (
+WRITES: tuple[tuple[str, str, object], ...] = (
     ("post", "/v1/sessions/{s}/events", ASKS),
     ("post", "/v1/sessions/{s}/compact", {}),
     ("put", "/v1/sessions/{s}/labels", {"a": "b"}),
@@ -293,10 +293,16 @@ def test_no_answer_log_or_metric_repeats_a_secret(
 
 
 def test_a_broken_handler_says_nothing_of_what_broke_it(
-    gate: Gate, speaks: Speaks, caplog: pytest.LogCaptureFixture
+    store: SessionStore,
+    speaks: Speaks,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store = gate._store
-    store.sessions = lambda *_, **__: {}["sk-ant-secret"]  # type: ignore[method-assign,assignment]  # it fails
+
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("sk-ant-secret")
+
+    monkeypatch.setattr(store, "sessions", fail)
 
     answered = speaks("ada").get("/v1/sessions")
 

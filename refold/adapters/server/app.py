@@ -226,7 +226,7 @@ class Gate:
             if refused is None and _form_needed(scope, headers):
                 refused = await self._forged(scope, headers, body)
             if refused is not None:
-                await refused(scope, body.receive, answer.send)  # type: ignore[arg-type]  # as Starlette's
+                await refused(scope, body.receive, answer.send)
             else:
                 await self._app(scope, body.receive, answer.send)
         except Exception as error:
@@ -323,7 +323,7 @@ class Gate:
             log.error("unexpected %s in %s", type(error).__name__, place)
             failed = unexpected(scope["state"]["request_id"])
         if not answer.status:
-            await failed(scope, receive, answer.send)  # type: ignore[arg-type]  # as Starlette's
+            await failed(scope, receive, answer.send)
 
 
 @dataclass(slots=True)
@@ -538,7 +538,7 @@ def application(
     if limits.origins:
         allowed = ("Authorization", "Content-Type", "Idempotency-Key", "Expected-Seq")
         inner = CORSMiddleware(
-            inner,  # type: ignore[arg-type]  # the same
+            inner,
             allow_origins=limits.origins,
             allow_methods=["GET", "POST", "PUT"],
             allow_headers=[*allowed, "Last-Event-ID", "X-Request-ID"],
@@ -577,7 +577,7 @@ def _with_tools(app: FastAPI) -> Asgi:
         state = scope["state"]
         if state["by_cookie"] or not state["caller"].may("read"):
             refused = problem(403, "scope", request_id=state["request_id"])
-            await refused(scope, receive, send)  # type: ignore[arg-type]  # as Starlette's
+            await refused(scope, receive, send)
             return
         token = _caller.set(state["caller"])
         try:

@@ -403,7 +403,8 @@ def compare(
 ) -> Response:
     """Compare what strategies would have sent, and cost."""
     one.head()
-    done = one.compare([*map(checked_spec, strategy)] or None, model=model)  # type: ignore[arg-type]  # none is None
+    chosen = [spec for spec in map(checked_spec, strategy) if spec]
+    done = one.compare(chosen or None, model=model)
     skipped = [each._asdict() for each in done.skipped]
     outcomes = [each.to_json() for each in done.outcomes]
     return answer({"outcomes": outcomes, "skipped": skipped})
@@ -799,6 +800,10 @@ def _described(told: dict[str, Any]) -> dict[str, Any]:
     told["security"] = [{"token": []}]
     for path in told["paths"].values():
         for operation in path.values():
+            for parameter in operation.get("parameters", ()):
+                # What is left out is no null: a query has none.
+                given = parameter["schema"].pop("anyOf", ({},))
+                parameter["schema"] |= given[0]
             example = examples[operation["operationId"]]
             answers = operation["responses"]
             answers.pop("422", None)
