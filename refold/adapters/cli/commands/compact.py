@@ -16,20 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from refold.adapters.cli.options import (
-    SPEC,
-    Call,
-    SomeSession,
-    SomeUser,
-    Summarizer,
-    SummarizerModel,
-    WritesSummaries,
-    flag,
-    option,
-    session_option,
-    sessions,
-    user_option,
-)
+from refold.adapters.cli.options import Call, Summarizer, sessions
 from refold.adapters.cli.output import (
     Progress,
     Result,
@@ -54,32 +41,16 @@ if TYPE_CHECKING:
 
 def compact(
     call: Call,
-    user: str | None = user_option(
-        "User of the session; with --watch: only this user."
-    ),
-    session: str | None = session_option(
-        "Name of the session; with --watch: only sessions of this name."
-    ),
-    strategy: str | None = option(f"Strategy that decides: {SPEC}.", of="SPEC"),
-    summarizer: WritesSummaries = "abridged",
-    model: SummarizerModel = None,
-    until_idle: bool = flag("Repeat until nothing is due."),
-    watch: bool = flag(
-        "Keep running and compact whatever becomes due; stop with Ctrl-C."
-    ),
-    every: float | None = option(
-        "With --watch: seconds between two looks for new events; default 30.", of="SEC"
-    ),
+    user: str | None = None,
+    session: str | None = None,
+    strategy: str | None = None,
+    summarizer: Summarizer = "abridged",
+    model: str | None = None,
+    until_idle: bool = False,
+    watch: bool = False,
+    every: float | None = None,
 ) -> Result | None:
-    """Compact a session if a compaction is due.
-
-    Needs --user, --session and --strategy, and makes one summary; --until-idle makes
-    all that are due.  Events stay in the log.  If the summarizer fails, the context
-    stays as it was.
-
-    With --watch all sessions are compacted, or only those of --user or --session.
-    Without --strategy each session has its own.
-    """
+    """Compact a session if a compaction is due."""
     writes = _writer(summarizer, model)
     if watch:
         if until_idle:
@@ -214,30 +185,19 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 def rebuild(
     call: Call,
-    strategy: str = option(
-        f"Strategy whose summaries are made: {SPEC}.", of="SPEC", default=...
-    ),
-    user: SomeUser = None,
-    session: SomeSession = None,
-    summarizer: WritesSummaries = "abridged",
-    model: SummarizerModel = None,
-    jobs: int = option("Sessions to rebuild in parallel.", of="N", min=1, default=1),
-    dry_run: bool = flag("Show what would be done; change nothing."),
-    yes: bool = flag("Do not ask before a model is paid."),
-    strict: bool = flag("Stop at the first failure of the summarizer."),
-    activate: bool = flag(
-        "Afterwards, make this the strategy of reads that name none."
-    ),
-    retire: str | None = option(
-        "Afterwards, retire the summaries of this strategy.", of="OLD"
-    ),
+    strategy: str,
+    user: str | None = None,
+    session: str | None = None,
+    summarizer: Summarizer = "abridged",
+    model: str | None = None,
+    jobs: int = 1,
+    dry_run: bool = False,
+    yes: bool = False,
+    strict: bool = False,
+    activate: bool = False,
+    retire: str | None = None,
 ) -> Result:
-    """Make the summaries a strategy would have made.
-
-    The log and the contexts of other strategies stay as they are.  If it is
-    interrupted, run it again to do the rest.  Exits with 1 if a summary failed or a
-    session could not be rebuilt.
-    """
+    """Make the summaries a strategy would have made."""
     writes, begun = _writer(summarizer, model), time.monotonic()
     store = call.store()
     found = sessions(store, user, session)

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from refold.adapters.cli.options import SPEC, Call, OneSession, User, flag, option
+from refold.adapters.cli.options import Call
 from refold.adapters.cli.output import Part, Result, Screen, complain, number, visible
 from refold.domain.canonical import canonical
 from refold.domain.errors import InvalidConfiguration, counted
@@ -22,29 +22,15 @@ if TYPE_CHECKING:
 
 def compare(
     call: Call,
-    user: User,
-    session: OneSession,
-    strategy: list[str] | None = option(
-        f"Strategy to compare: {SPEC}; repeat for more.  Without it: all strategies "
-        "with their defaults.",
-        of="SPEC",
-    ),
-    model: str | None = option(
-        "Model whose prices, cache rules and window count.  Without it: the model "
-        "that answered last.",
-        of="M",
-    ),
-    prices: Path | None = option(
-        "Your own prices: TOML with a table [models].", of="FILE"
-    ),
-    recorded: bool = flag("Use only the summaries that are in the log."),
-    plot: Path | None = option("Draw tokens per request, and recall.", of="FILE.png"),
+    user: str,
+    session: str,
+    strategy: list[str] | None = None,
+    model: str | None = None,
+    prices: Path | None = None,
+    recorded: bool = False,
+    plot: Path | None = None,
 ) -> Result:
-    """Compare what strategies would have sent.
-
-    The session is replayed in memory under each strategy: nothing is written.
-    Summaries are made by abridged, without a model.
-    """
+    """Compare what strategies would have sent."""
     if plot is not None:
         _check_plot(plot)
     chosen = call.store().session(user_id=user, session_id=session)
@@ -60,26 +46,13 @@ def compare(
 
 def rerun(
     call: Call,
-    user: User,
-    session: OneSession,
-    strategy: str | None = option(
-        f"Strategy for all requests: {SPEC}.  Without it: their own.", of="SPEC"
-    ),
-    prompt: Path | None = option(
-        "System prompt instead of those recorded: a file of text.", of="FILE"
-    ),
-    model: str | None = option(
-        "Model of Anthropic's that answers from the first difference on, until a call "
-        "has no recorded result.  Without it: no network is used.",
-        of="M",
-    ),
+    user: str,
+    session: str,
+    strategy: str | None = None,
+    prompt: Path | None = None,
+    model: str | None = None,
 ) -> Result:
-    """Make the requests of a run anew, and name what differs.
-
-    Recorded responses and results answer.  Under another strategy, prompt or redaction
-    policy, the first request that differs is shown, and the exit code is 1.  Nothing is
-    written.
-    """
+    """Make the requests of a run anew, and name what differs."""
     chosen = call.store().session(user_id=user, session_id=session)
     ran = chosen.rerun(
         strategy,

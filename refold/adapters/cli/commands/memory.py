@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from refold.adapters.cli.events import preview
-from refold.adapters.cli.options import Call, User, flag, given, option, sessions
+from refold.adapters.cli.options import Call, given, sessions
 from refold.adapters.cli.output import Result, Screen, complain, shown
 from refold.domain.errors import (
     CorruptEvent,
@@ -42,30 +42,19 @@ _WRONG: Final = {
 
 def memory(
     call: Call,
-    user: str | None = option("Show this user's memory.", of="U"),
-    everyone: bool = flag("Show only what many users have in common."),
-    scenario: str | None = option(
-        "Only this kind of task; general holds for all.", of="S"
-    ),
-    every: bool = flag(
-        "Include items that too few, or tainted, sessions show.", "--all"
-    ),
-    item: str | None = option("Show one item and the events behind it.", of="ID"),
-    profile: bool = flag("Show what is known of a user who consented."),
-    advice: bool = flag("Show the advice that a model would get now."),
-    tokens: int | None = option(
-        f"Budget of --advice in tokens; default {_TOKENS}.", of="N", min=0
-    ),
-    effect: bool = flag("Compare how sessions ended with and without an item."),
-    forget: str | None = option("Forget an item for good.", of="ID"),
-    refresh: bool = flag("Bring memory up to date, for all users or one."),
+    user: str | None = None,
+    everyone: bool = False,
+    scenario: str | None = None,
+    every: bool = False,
+    item: str | None = None,
+    profile: bool = False,
+    advice: bool = False,
+    tokens: int | None = None,
+    effect: bool = False,
+    forget: str | None = None,
+    refresh: bool = False,
 ) -> Result:
-    """Show what was learned from a user's sessions.
-
-    Lists which tools worked, failed and helped, and how often.  Everything comes from
-    the log and names its events.  An item needs three sessions; --all lists others
-    too.
-    """
+    """Show what was learned from a user's sessions."""
     shows = _given(item=item, advice=advice, profile=profile, effect=effect)
     _check(
         [*shows, *_given(forget=forget, refresh=refresh)],
@@ -357,20 +346,14 @@ def _made(store: SessionStore, user: str) -> Counter[str]:
 
 def consent(
     call: Call,
-    user: User,
-    grant: str | None = option(
-        "Allow this: declarative_memory, or a scope of your own.", of="K"
-    ),
-    withdraw: str | None = option("Withdraw what was allowed.", of="K"),
-    opt_out: bool = flag("Keep everything of the user out of memory."),
-    opt_in: bool = flag("End the opt-out."),
-    reason: str = option("Reason; it is redacted and recorded.", of="TEXT", default=""),
+    user: str,
+    grant: str | None = None,
+    withdraw: str | None = None,
+    opt_out: bool = False,
+    opt_in: bool = False,
+    reason: str = "",
 ) -> Result:
-    """Show or change what a user allows.
-
-    Each change is recorded as an event.  Nothing is allowed until it is granted, and
-    an opt-out of memory outweighs every grant.
-    """
+    """Show or change what a user allows."""
     wanted = [name for name in (grant, withdraw) if name is not None]
     if len(wanted) + opt_out + opt_in > 1:
         raise typer.BadParameter(

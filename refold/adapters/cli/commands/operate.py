@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import importlib
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -18,15 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import orjson
 import typer
 
-from refold.adapters.cli.options import (
-    Call,
-    SomeSession,
-    SomeUser,
-    duration,
-    flag,
-    option,
-    sessions,
-)
+from refold.adapters.cli.options import Call, sessions
 from refold.adapters.cli.output import (
     Result,
     Screen,
@@ -55,16 +46,12 @@ Exports = Literal["events", "atif", "otlp", "dataset"]
 
 def stats(
     call: Call,
-    user: SomeUser = None,
-    session: SomeSession = None,
-    cost: bool = flag("Show what models' answers used and cost instead."),
-    by: By = option("Sum costs by session, user or day.", of="WHAT", default="session"),
+    user: str | None = None,
+    session: str | None = None,
+    cost: bool = False,
+    by: By = "session",
 ) -> Result:
-    """Show how much is stored, and how fast it grows.
-
-    Also shows how far stored views are behind.  Takes a while on a large store: every
-    row is counted.
-    """
+    """Show how much is stored, and how fast it grows."""
     store = call.store()
     _needs_user(session, user)
     if cost:
@@ -136,37 +123,16 @@ def _figures(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 _HASH: Final = 12  # characters that are shown of a hash
-_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _STYLES: Final = {"ok": "", "denied": "yellow", "error": "red"}
-
-
-def _since(text: str) -> datetime:
-    try:
-        if _DATE.match(text):
-            found = datetime.fromisoformat(text)
-            return found if found.tzinfo else found.replace(tzinfo=UTC)
-        return datetime.now(UTC) - duration(text)
-    except (ValueError, OverflowError, typer.BadParameter):
-        raise typer.BadParameter(
-            "give a date (2026-03-16), a time (2026-03-16T10:00:00Z), 30d or 12h"
-        ) from None
 
 
 def audit(
     call: Call,
-    user: SomeUser = None,
-    session: SomeSession = None,
-    since: datetime | None = option(
-        "Only records since then: 2026-03-16, 2026-03-16T10:00Z, or 7d.",
-        of="D",
-        parser=_since,
-    ),
+    user: str | None = None,
+    session: str | None = None,
+    since: datetime | None = None,
 ) -> Result:
-    """Show the access log: what was done, and when.
-
-    It holds no content and no names: --user finds a user's records by a keyed hash, as
-    long as the user is not erased.  Turn it on with REFOLD_ACCESS_LOG=table.
-    """
+    """Show the access log: what was done, and when."""
     _needs_user(session, user)
     store = call.store()
     records = store.access_log.records(user, session_id=session, since=since)
@@ -203,33 +169,14 @@ def _record(screen: Screen, record: AccessRecord) -> None:
 
 def export(
     call: Call,
-    user: SomeUser = None,
-    session: SomeSession = None,
-    out: Path | None = option(
-        "Write to a file, if PATH ends in .jsonl; else write everything of --user to "
-        "a new folder.  Without --out: to stdout.",
-        of="PATH",
-    ),
-    form: Exports = option(
-        "Write this format: events, a trajectory a session (atif), a trace a turn "
-        "(otlp), or a chat a session of those who consented (dataset).",
-        "--format",
-        of="FORMAT",
-        default="events",
-    ),
-    content: bool = flag("Put texts, arguments and results into traces, too."),
-    consent: str | None = option(
-        "Consent that users in a dataset must have given.  Without it: training.",
-        of="SCOPE",
-    ),
+    user: str | None = None,
+    session: str | None = None,
+    out: Path | None = None,
+    form: Exports = "events",
+    content: bool = False,
+    consent: str | None = None,
 ) -> Result | None:
-    """Export the log, or everything of a user.
-
-    A file has the events as JSON lines, as `refold log --json` prints them.  A folder
-    has events, summaries, whole texts, views, consent, holds and certificates, with
-    their digests in manifest.json: `refold verify --export` checks them.  What was
-    redacted is in neither; the rest is plain text that only you can read.
-    """
+    """Export the log, or everything of a user."""
     if form == "dataset" and (out is None or session is not None):
         raise typer.BadParameter("a dataset needs --out, and takes no --session")
     if consent is not None and form != "dataset":
@@ -379,17 +326,8 @@ _HEADS: Final = {
 }
 
 
-def schema(
-    call: Call,
-    roles: bool = flag("Print the roles, grants and row-level security of PostgreSQL."),
-    engine: Database | None = option(
-        "Engine.  Without it: the engine of --db.", "--engine"
-    ),
-) -> Result:
-    """Print the SQL of the tables or the roles.
-
-    Opens no database.
-    """
+def schema(call: Call, roles: bool = False, engine: Database | None = None) -> Result:
+    """Print the SQL of the tables or the roles."""
     from refold.adapters.sql import schema as written
     from refold.adapters.sql.database import engine_of
 

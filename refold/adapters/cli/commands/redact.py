@@ -31,33 +31,17 @@ if TYPE_CHECKING:
 
 def redact(
     call: options.Call,
-    file: str = options.argument("File to read; - is stdin.", of="FILE", default="-"),
-    form: options.Values = options.option(
-        "text; json: one value; jsonl: one value a line, answered line by line.",
-        "--format",
-        default="text",
-    ),
-    policy: str | None = options.option(
-        "Policy in TOML.  Without it: REFOLD_POLICY, else the default.", of="FILE"
-    ),
-    packs: str | None = options.option(
-        "Packs of rules, instead of the policy's.", of="A,B"
-    ),
-    engine: options.Engines | None = options.option("Engine, instead of the policy's."),
-    recheck: bool = options.flag("Scan what is stored with the rules of today."),
-    apply: bool = options.flag("With --recheck: replace what is found, for good."),
-    user: options.SomeUser = None,
-    session: options.SomeSession = None,
+    file: str = "-",
+    form: options.Values = "text",
+    policy: str | None = None,
+    packs: str | None = None,
+    engine: options.Engines | None = None,
+    recheck: bool = False,
+    apply: bool = False,
+    user: str | None = None,
+    session: str | None = None,
 ) -> output.Result | None:
-    """Replace secrets and personal data in a text.
-
-    Stores nothing.  With --json each value has a receipt: the rules, the engine and
-    the findings by type.  "n": 0 means that it was scanned and nothing was found that
-    the policy redacts.
-
-    With --recheck the store is scanned instead.  It prints where something is found
-    and its type, never the value.  --apply replaces it there, for good.
-    """
+    """Replace secrets and personal data in a text."""
     _check(call, recheck=recheck)
     start_quickly()
     chosen = _policy(policy, packs, engine)
