@@ -7,10 +7,8 @@ import importlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -32,8 +30,6 @@ from refold.domain.canonical import repaired
 from refold.domain.errors import InvalidConfiguration, RefoldError, counted
 
 if TYPE_CHECKING:
-    from typing import BinaryIO
-
     from refold.domain.access_log import AccessRecord
     from refold.domain.envelope import Envelope
     from refold.projections.models import Spending
@@ -54,16 +50,14 @@ def stats(
     """Show how much is stored, and how fast it grows."""
     store = call.store()
     _needs_user(session, user)
-    if cost:
-        if user is not None:
-            sessions(store, user, session)
-        return _costs(store.costs(user, session_id=session, by=by), by)
-    if user is None:
-        figures = store.stats()
-    else:
+    if user is not None:
         sessions(store, user, session)
-        one = session and store.session(user_id=user, session_id=session)
-        figures = one.stats() if one else store.stats(user)
+    if cost:
+        return _costs(store.costs(user, session_id=session, by=by), by)
+    if user is None or session is None:
+        figures = store.stats(user)
+    else:
+        figures = store.session(user_id=user, session_id=session).stats()
 
     def show(out: Screen) -> None:
         out.table(("what", "#how much"), _figures(figures))
@@ -190,23 +184,15 @@ def export(
     store = call.store()
     found = sessions(store, user, session)
     names = [(info.user_id, info.session_id) for info in found]
-    write = partial(_traces, content=content) if form == "otlp" else _WRITERS[form]
-    lines = write(store, names)
+    lines = map(orjson.dumps, _values(store, names, form, content=content))
     if out is None:
         for line in lines:
             write_line(line)
         return None
-    count = 0
-    with _written(out) as file:
-        for line in lines:
-            file.write(line + b"\n")
-            count += 1
+    count = _write(out, lines)
     unit, units = _UNITS[form]
     of = f"{counted(count, unit, units)} of {counted(len(names), 'session')}"
-    return Result(
-        {"out": repaired(str(out))[0], "sessions": len(names), units: count},
-        f"wrote {of} to {visible(str(out))}",
-    )
+    return _wrote(out, of, sessions=len(names), **{units: count})
 
 
 def _of_user(call: Call, user: str | None, session: str | None, out: Path) -> Result:
@@ -220,10 +206,12 @@ def _of_user(call: Call, user: str | None, session: str | None, out: Path) -> Re
     counts, digest = manifest["counts"], manifest["digest"]
     kinds = ("session", "event", "blob")
     told = ", ".join(counted(counts[f"{kind}s"], kind) for kind in kinds)
-    return Result(
-        {"out": repaired(str(out))[0], "counts": counts, "digest": digest},
-        f"wrote {told} to {visible(str(out))}",
-    )
+    return _wrote(out, told, counts=counts, digest=digest)
+
+
+def _wrote(out: Path, what: str, rest: str = "", **told: Any) -> Result:
+    said = f"wrote {what} to {visible(str(out))}{rest}"
+    return Result({"out": repaired(str(out))[0], **told}, said)
 
 
 Names = list[tuple[str, str]]
@@ -236,13 +224,23 @@ def _read(store: SessionStore, user: str, session: str) -> Iterator[Envelope]:
         return store.session(user_id=user, session_id=session).timeline()
 
 
-def _events(store: SessionStore, names: Names) -> Iterator[bytes]:
+def _values(
+    store: SessionStore, names: Names, form: Exports, *, content: bool
+) -> Iterator[Any]:
+    from refold.adapters.importers.otlp import traces
+
+    if form == "atif":
+        yield from _trajectories(store, names)
+        return
     for name in names:
-        for envelope in _read(store, *name):
-            yield orjson.dumps(envelope.to_json())
+        events = _read(store, *name)
+        if form == "otlp":
+            yield from traces(events, name[1], content=content)
+        else:
+            yield from (envelope.to_json() for envelope in events)
 
 
-def _trajectories(store: SessionStore, names: Names) -> Iterator[bytes]:
+def _trajectories(store: SessionStore, names: Names) -> Iterator[Any]:
     """A line for each session; those of its sub-agents stand in it."""
     from refold.adapters.importers.atif import trajectory
 
@@ -255,16 +253,7 @@ def _trajectories(store: SessionStore, names: Names) -> Iterator[bytes]:
                     for name in there
                     if name.startswith(f"{session}~")
                 }
-                made = trajectory(_read(store, user, session), session, below)
-                yield orjson.dumps(made)
-
-
-def _traces(store: SessionStore, names: Names, *, content: bool) -> Iterator[bytes]:
-    from refold.adapters.importers.otlp import traces
-
-    for name in names:
-        for request in traces(_read(store, *name), name[1], content=content):
-            yield orjson.dumps(request)
+                yield trajectory(_read(store, user, session), session, below)
 
 
 def _dataset(
@@ -272,26 +261,16 @@ def _dataset(
 ) -> Result:
     from refold.adapters.importers.dataset import TRAINING, Dataset
 
-    made, count = Dataset(store, consent or TRAINING), 0
-    with _written(out) as file:
-        for row in made.rows(user):
-            file.write(orjson.dumps(row) + b"\n")
-            count += 1
+    made = Dataset(store, consent or TRAINING)
+    count = _write(out, map(orjson.dumps, made.rows(user)))
     told = f"{counted(count, 'row')} of {counted(len(made.users), 'user')}"
-    left = f"{counted(made.left, 'user')} without consent to {made.scope} left out"
-    return Result(
-        {
-            "out": repaired(str(out))[0],
-            "export": made.export_id,
-            "rows": count,
-            "users": len(made.users),
-            "left_out": made.left,
-        },
-        f"wrote {told} to {visible(str(out))}, {left}",
+    left = f", {counted(made.left, 'user')} without consent to {made.scope} left out"
+    users, name = len(made.users), made.export_id
+    return _wrote(
+        out, told, left, export=name, rows=count, users=users, left_out=made.left
     )
 
 
-_WRITERS: Final = {"events": _events, "atif": _trajectories}
 _UNITS: Final = {
     "events": ("event", "events"),
     "atif": ("trajectory", "trajectories"),
@@ -299,21 +278,24 @@ _UNITS: Final = {
 }
 
 
-@contextmanager
-def _written(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes its name once it is whole and on disk, or not at all."""
+def _write(path: Path, lines: Iterable[bytes]) -> int:
+    """Write a file that takes its name once it is whole and on disk, or not at all.
+
+    Returns how many lines it has.
+    """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "Is a directory", str(path))
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            yield file
+            count = sum(bool(file.write(line + b"\n")) for line in lines)
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
     except BaseException:
         os.unlink(name)
         raise
+    return count
 
 
 Database = Literal["postgresql", "sqlite"]
