@@ -86,17 +86,11 @@ def _tell(table: str, done: int, total: int) -> None:
 
 
 def _erased(erased: Erasure) -> dict[str, Any]:
-    signed = {} if erased.certificate is None else erased.certificate.to_json()
-    return {
-        **signed,
-        "salt": erased.salt or None,
-        "already": erased.already,
-        "database": erased.database,
-        "due_at": _moment(erased.due_at),
-        "left": dict(erased.left),
-        "cleaned": dict(erased.cleaned),
-        "files": dict(erased.files),
-    }
+    told = erased._asdict()
+    signed = told.pop("certificate")
+    told |= {name: dict(told[name]) for name in ("left", "cleaned", "files")}
+    told |= {"salt": erased.salt or None, "due_at": _moment(erased.due_at)}
+    return told if signed is None else {**signed.to_json(), **told}
 
 
 def _moment(when: int | None) -> str | None:
@@ -113,8 +107,7 @@ def _report(screen: output.Screen, erased: Erasure) -> None:
         screen.line(output.mark(True), "erased before; nothing is left to do")
     else:
         _certificate(screen, erased.certificate.statement, erased.salt)
-    rows = sum(erased.left.values())
-    tables = counted(len(erased.left), "table")
+    rows, tables = sum(erased.left.values()), counted(len(erased.left), "table")
     left = f"searched {tables} afterwards: {counted(rows, 'row')} left"
     screen.line(output.mark(not rows), left)
     screen.line((f"  in {erased.database}", "dim"))
@@ -287,22 +280,13 @@ def retain(
     done = call.store().erasures.retain(
         chosen, dry_run=dry_run, operator=who(operator), key_backups=key_backups
     )
-    told = {
-        "dry_run": done.dry_run,
-        "sessions": [
-            {"user_id": user, "session_id": name} for user, name in done.sessions
-        ],
-        "kept": done.kept,
-        "completed": done.completed,
-        "blobs": done.blobs,
-        "audit": done.audit,
-        "memory": done.memory,
-        "certificates": [
-            {"certificate": one.certificate.to_json(), "salt": one.salt}
-            for one in done.erasures
-            if one.certificate is not None
-        ],
-    }
+    told = done._asdict()
+    told["sessions"] = [{"user_id": u, "session_id": s} for u, s in done.sessions]
+    told["certificates"] = [
+        {"certificate": one.certificate.to_json(), "salt": one.salt}
+        for one in told.pop("erasures")
+        if one.certificate is not None
+    ]
     return output.Result(told, lambda screen: _went(screen, done))
 
 

@@ -188,22 +188,9 @@ def _items(found: Memory, items: Iterable[Item], scenario: str | None) -> Result
     return Result([one.to_json() for one in some], show)
 
 
-# An item, what it says, why it is not said to a model, and what else is told of it.
-_Opened = tuple["Item", str, list[str], list[str]]
-
-
 def _item(store: SessionStore, user: str, name: str) -> Result:
-    """What an item says, whether it may be said to a model, and the events behind.
-
-    Raises RefoldError if there is none of that name.
-    """
-    opened = _procedural(store, user, name) or _declarative(store, user, name)
-    if opened is None:
-        raise RefoldError(
-            f"there is no item {name!r}: `refold memory --all` and `refold memory "
-            "--profile` list all items"
-        )
-    one, says, not_said, facts = opened
+    """What an item says, whether it may be said to a model, and the events behind."""
+    one, says, not_said, facts = _opened(store, user, name)
     events = list(_events(store, one))
     item: dict[str, Any] = one.to_json()
 
@@ -226,26 +213,31 @@ def _item(store: SessionStore, user: str, name: str) -> Result:
     return Result({**item, "not_said": not_said, "events": shows}, show)
 
 
-def _procedural(store: SessionStore, user: str, name: str) -> _Opened | None:
-    found, now = store.memory.of(user), store.clock()
-    one = found.named(name)
-    if one is None:
-        return None
-    reasons = unadvised(one, now=now, threshold=Choice().threshold, means=found.means)
-    facts, mean = [_sure(one)], found.means.get(one.scenario)
-    if one.success is not None and mean is not None:
-        facts.insert(0, f"success {one.success:.0%}; all sessions {mean:.0%}")
-    return one, said(one), reasons, facts
+def _opened(
+    store: SessionStore, user: str, name: str
+) -> tuple[Item, str, list[str], list[str]]:
+    """An item, what it says, why it is not said to a model, and what else is told.
 
-
-def _declarative(store: SessionStore, user: str, name: str) -> _Opened | None:
-    found, now = store.memory.profile(user), store.clock()
-    one = next((one for one in found.items if one.memory_id == name), None)
-    if one is None:
-        return None
-    own = {"preference": "the user's own word", "mistake": "one event"}
-    facts = [own.get(one.kind) or _sure(one)]
-    return one, f"{_kind(one)}: {told(one)}", _unsaid(found, one, now), facts
+    Raises RefoldError if there is none of that name.
+    """
+    found, now, likely = store.memory.of(user), store.clock(), Choice().threshold
+    if one := found.named(name):
+        means, says, facts = found.means, said(one), [_sure(one)]
+        not_said = unadvised(one, now=now, threshold=likely, means=means)
+        if one.success is not None and (mean := means.get(one.scenario)) is not None:
+            facts.insert(0, f"success {one.success:.0%}; all sessions {mean:.0%}")
+    else:
+        profile = store.memory.profile(user)
+        one = next((one for one in profile.items if one.memory_id == name), None)
+        if one is None:
+            raise RefoldError(
+                f"there is no item {name!r}: `refold memory --all` and `refold memory "
+                "--profile` list all items"
+            )
+        says, not_said = f"{_kind(one)}: {told(one)}", _unsaid(profile, one, now)
+        own = {"preference": "the user's own word", "mistake": "one event"}
+        facts = [own.get(one.kind) or _sure(one)]
+    return one, says, not_said, facts
 
 
 def _sure(one: Item) -> str:
