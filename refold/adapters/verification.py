@@ -139,21 +139,20 @@ class Auditor:
             return self._problem(row.seq, "key", str(error))
 
     def _proved(self, seq: int, digest: str) -> Iterator[Problem]:
-        expired, size = None, 0
+        size: int | None = None
         try:
             data = self._log.blob(self._stream, digest)
+            if data is not None and sha256(data).hexdigest() == digest:
+                size = len(data)
         except CorruptEvent:
-            data = None
+            pass
         except Expired as error:
-            expired, data = self._problem(seq, EXPIRED, str(error)), b""
-        if expired is not None:
-            yield expired
-        elif data is None or sha256(data).hexdigest() != digest:
+            size = 0
+            yield self._problem(seq, EXPIRED, str(error))
+        if size is None:
             detail = f"blob {digest} is missing, or is not what was written"
             yield self._problem(seq, "blob", detail)
             return
-        else:
-            size = len(data)
         address = Blobs(self._log.recorder, self._log.keys, self._stream)
         facts = self._log.recorder.blob_facts(self._stream, address.address(digest))
         if facts not in (None, (self._stream.session_id, size)):
@@ -252,20 +251,15 @@ def sealed_problems(tree: Tree, stream: StreamId) -> Iterator[Problem]:
     positions = [positions_digest(marks.upto(seal.seq)) for seal in seals]
     deque(marks.upto(_END), maxlen=0)
     uses = sorted(tree.uses(stream, after=0, upto=marks.last), key=lambda u: u[1:])
-    rest = deque(uses)
+    begun = 0
     for seal, digest in zip(seals, positions, strict=True):
-        receipts = receipts_digest(_taken(rest, seal.seq))
+        before, begun = begun, bisect_right(uses, seal.seq, key=attrgetter("first_seq"))
+        receipts = receipts_digest(uses[before:begun])
         same = (digest == seal.positions, receipts == seal.receipts)
         for detail in _differs(seal, *same):
             yield Problem(*stream, seal.seq, "seal", detail)
     for seq, detail in _unpaired(marks.named, uses):
         yield Problem(*stream, seq, "receipt", detail)
-
-
-def _taken(rest: deque[Use], seq: int) -> Iterator[Use]:
-    """The receipts that begin up to ``seq``, taken off ``rest``."""
-    while rest and rest[0].first_seq <= seq:
-        yield rest.popleft()
 
 
 def _differs(seal: Seal, positions: bool, receipts: bool) -> Iterator[str]:

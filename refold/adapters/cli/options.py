@@ -23,8 +23,6 @@ from refold.domain.ids import check_id, check_session_id
 if TYPE_CHECKING:
     from refold.adapters.cli.output import Screen
     from refold.domain.ports import SessionInfo
-    from refold.redaction.guard import Limits
-    from refold.redaction.redactor import Redactor
     from refold.store import SessionStore
 
 
@@ -125,16 +123,10 @@ class Call(typer.Context):
         if not self.as_json:
             paint(show)
 
-    def store(
-        self,
-        *,
-        new: bool = False,
-        redactor: Redactor | None = None,
-        limits: Limits | None = None,
-    ) -> SessionStore:
+    def store(self, *, new: bool = False, **parts: Any) -> SessionStore:
         """Open the store; it is closed when the command ends.
 
-        new: make it if it is not there.  redactor, limits: other than the policy's.
+        new: make it if it is not there.  parts: what ``open_store`` takes besides.
 
         Raises StoreUnavailable where a file would have to be made: a misspelt path is
         no empty log.
@@ -152,15 +144,9 @@ class Call(typer.Context):
                         remedy="`refold import` makes one; name another with --db or "
                         "REFOLD_DB",
                     )
-        return self.with_resource(
-            open_store(
-                self.url,
-                redactor=redactor,
-                limits=limits,
-                make_key=bool(self.meta.get("--make-key")),
-                count_uses=False,
-            )
-        )
+        makes = bool(self.meta.get("--make-key"))
+        opened = open_store(self.url, make_key=makes, count_uses=False, **parts)
+        return self.with_resource(opened)
 
 
 def _keep(context: typer.Context, param: typer.CallbackParam, value: object) -> None:
@@ -243,17 +229,13 @@ def sessions(
     found = [
         info
         for info in store.sessions(user)
-        if (not named or info.session_id == session)
-        and (named or info.status != "erased")
+        if (info.session_id == session if named else info.status != "erased")
     ]
     if found or (user is None and not named):
         return found
     if user is not None and session is not None:
         store.session(user_id=user, session_id=session).head()  # says if it was erased
         raise errors.SessionNotFound(user, session)
-    what = (
-        f"user {user!r} has no sessions"
-        if user
-        else f"no user has a session {session!r}"
-    )
+    nobody = f"no user has a session {session!r}"
+    what = f"user {user!r} has no sessions" if user else nobody
     raise errors.RefoldError(f"{what}: `refold sessions` lists all sessions")

@@ -48,21 +48,18 @@ class Factory(persistence.InfrastructureFactory[SqlTrackingRecorder]):
 
     def __init__(self, env: Environment | EnvType | None) -> None:
         super().__init__(env)
-        self._originators = self._originator_id_type()
+        match self.env.get("ORIGINATOR_ID_TYPE", "uuid").lower():
+            case ("uuid" | "text") as kind:
+                self._originators: Originators = kind
+            case kind:
+                raise persistence.InfrastructureFactoryError(
+                    f"ORIGINATOR_ID_TYPE is {kind!r}: set it to uuid or text"
+                )
         try:
             url = self.env.get("REFOLD_DB") or config.database()
             self.database = EventsDatabase(url)
         except RefoldError as error:
             raise persistence.InfrastructureFactoryError(str(error)) from None
-
-    def _originator_id_type(self) -> Originators:
-        match self.env.get("ORIGINATOR_ID_TYPE", "uuid").lower():
-            case ("uuid" | "text") as given:
-                return given
-            case given:
-                raise persistence.InfrastructureFactoryError(
-                    f"ORIGINATOR_ID_TYPE is {given!r}: set it to uuid or text"
-                )
 
     def aggregate_recorder(self, purpose: str = "events") -> SqlAggregateRecorder:
         """A recorder of events or snapshots without an order of the application."""

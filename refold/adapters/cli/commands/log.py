@@ -133,14 +133,8 @@ _MINUTE: Final = len("2026-03-16 10:00")
 def _row(info: SessionInfo) -> list[output.Part]:
     ended = "" if info.status == "open" else f" ({info.status})"
     minute = output.moment(info.updated_at)[:_MINUTE]
-    name = info.session_id + ended
-    return [
-        info.user_id,
-        name,
-        output.number(info.head_seq),
-        output.number(info.tokens),
-        minute,
-    ]
+    counts = map(output.number, (info.head_seq, info.tokens))
+    return [info.user_id, info.session_id + ended, *counts, minute]
 
 
 def log(

@@ -58,8 +58,7 @@ def redact(
         found.append(rechecked)
         call.remark(partial(_session, one=rechecked))
     told = _told(found, apply=apply)
-    show = partial(_total, found=found, apply=apply)
-    return output.Result(told, show, int(bool(told["problems"])))
+    return output.Result(told, partial(_total, told=told), int(bool(told["problems"])))
 
 
 def _told(found: list[Rechecked], *, apply: bool) -> dict[str, Any]:
@@ -109,13 +108,13 @@ def _session(screen: output.Screen, one: Rechecked) -> None:
         screen.line("    ", f"{stream}{seq}  ", kinds, (also, "dim"))
 
 
-def _total(screen: output.Screen, found: list[Rechecked], *, apply: bool) -> None:
-    findings = _types([exposure for one in found for exposure in one.exposures])
-    looked = f"{counted(sum(one.events for one in found), 'event')} of "
-    looked += counted(len(found), "session")
-    if not apply and (findings or any(one.unfinished for one in found)):
+def _total(screen: output.Screen, told: dict[str, Any]) -> None:
+    findings = sum(told["types"].values())
+    looked = f"{counted(told['events'], 'event')} of "
+    looked += counted(told["sessions"], "session")
+    if not told["applied"] and (findings or told["unfinished"]):
         looked += ": add --apply to replace them for good"
-    screen.line((counted(findings.total(), "finding"), "bold"), f" in {looked}")
+    screen.line((counted(findings, "finding"), "bold"), f" in {looked}")
 
 
 # What only the filter reads, and what only --recheck does.

@@ -158,12 +158,8 @@ def _exported(folder: Path) -> Result:
             said = f"all of user {checked.user_id!r} is there, as it was written"
             screen.line(mark(True), shown(said))
 
-    told = {
-        "ok": ok,
-        "user_id": checked.user_id,
-        "counts": checked.counts,
-        "problems": [problem.to_json() for problem in checked.problems],
-    }
+    told = {"ok": ok, "user_id": checked.user_id, "counts": checked.counts}
+    told["problems"] = [problem.to_json() for problem in checked.problems]
     return Result(told, show, int(not ok))
 
 
