@@ -192,7 +192,7 @@ def export(
     count = _write(out, lines)
     unit, units = _UNITS[form]
     of = f"{counted(count, unit, units)} of {counted(len(names), 'session')}"
-    return _wrote(out, of, sessions=len(names), **{units: count})
+    return _wrote(out, of, {"sessions": len(names), units: count})
 
 
 def _of_user(call: Call, user: str | None, session: str | None, out: Path) -> Result:
@@ -206,10 +206,10 @@ def _of_user(call: Call, user: str | None, session: str | None, out: Path) -> Re
     counts, digest = manifest["counts"], manifest["digest"]
     kinds = ("session", "event", "blob")
     told = ", ".join(counted(counts[f"{kind}s"], kind) for kind in kinds)
-    return _wrote(out, told, counts=counts, digest=digest)
+    return _wrote(out, told, {"counts": counts, "digest": digest})
 
 
-def _wrote(out: Path, what: str, rest: str = "", **told: Any) -> Result:
+def _wrote(out: Path, what: str, told: dict[str, Any], rest: str = "") -> Result:
     said = f"wrote {what} to {visible(str(out))}{rest}"
     return Result({"out": repaired(str(out))[0], **told}, said)
 
@@ -265,10 +265,9 @@ def _dataset(
     count = _write(out, map(orjson.dumps, made.rows(user)))
     told = f"{counted(count, 'row')} of {counted(len(made.users), 'user')}"
     left = f", {counted(made.left, 'user')} without consent to {made.scope} left out"
-    users, name = len(made.users), made.export_id
-    return _wrote(
-        out, told, left, export=name, rows=count, users=users, left_out=made.left
-    )
+    figures = {"export": made.export_id, "rows": count}
+    figures |= {"users": len(made.users), "left_out": made.left}
+    return _wrote(out, told, figures, left)
 
 
 _UNITS: Final = {
