@@ -10,7 +10,7 @@ from typing import Literal
 
 import typer
 
-from refold.adapters.cli.options import argument, flag, given, option
+from refold.adapters.cli.options import given
 
 Subject = Literal["redaction", "store", "memory", "compaction"]
 """What can be measured."""
@@ -22,35 +22,19 @@ Engine = StrEnum("Engine", ["postgresql", "sqlite-full", "sqlite-normal"])
 
 
 def bench(
-    subject: Subject = argument("redaction, store, memory, compaction.", of="WHAT"),
-    quick: bool = flag("Take a few minutes: fewer rounds, less data."),
-    data: Path | None = option(
-        "Also use this folder of labelled data or transcripts.", of="DIR"
-    ),
-    laws: int | None = option(
-        "redaction: number of generated cases for the laws.", of="N"
-    ),
-    misses: bool | None = option(
-        "redaction: write what was missed to --json.", "--misses"
-    ),
-    events: int | None = option(
-        "store: number of events in the longest session.", of="N", min=1
-    ),
-    only: list[Part] | None = option("store: only this part; repeat for more."),
-    engines: list[Engine] | None = option(
-        "store: only this engine; repeat for more.", "--engine"
-    ),
-    json: Path | None = option("Write the figures as JSON.", of="FILE"),
-    plot: Path | None = option("Draw the figures as a PNG.", of="FILE"),
-    markdown: Path | None = option(
-        "Replace the results between the marks of a page.", of="FILE"
-    ),
+    subject: Subject,
+    quick: bool = False,
+    data: Path | None = None,
+    laws: int | None = None,
+    misses: bool | None = None,
+    events: int | None = None,
+    only: list[Part] | None = None,
+    engines: list[Engine] | None = None,
+    json: Path | None = None,
+    plot: Path | None = None,
+    markdown: Path | None = None,
 ) -> None:
-    """Run the benchmarks of redaction, store, memory or compaction.
-
-    Measures other tools on the same data.  Needs a checkout of Refold.  Exits with 1
-    if something that must hold does not.
-    """
+    """Run the benchmarks of redaction, store, memory or compaction."""
     chosen = given(locals())
     del chosen["subject"]
     run = import_module(f"benchmarks.{subject}.run")

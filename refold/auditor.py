@@ -108,8 +108,13 @@ def _tree_head(head: Any, public_key: bytes) -> bytes:
     size, *rest = map(str, numbers)
     lines = ("refold tree head 1", head["store_id"], size, root.hex(), *rest, "")
     message = "\n".join(lines).encode()
-    if not _signed(public_key, bytes.fromhex(head["signature"]), message):
-        raise Refused(f"the tree head of {head['size']} leaves has not this key's mark")
+    signature = bytes.fromhex(head["signature"])
+    try:
+        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        raise Refused(
+            f"the tree head of {head['size']} leaves has not this key's mark"
+        ) from None
     return root
 
 
@@ -140,30 +145,34 @@ def _node(left: bytes, right: bytes) -> bytes:
     return _sha256(b"\1", left, right)
 
 
+def _turns(place: int, last: int) -> list[bool]:
+    """Whether each sibling on the way from a leaf to the root stands on the left.
+
+    RFC 9162, sections 2.1.3.2 and 2.1.4.2.
+    """
+    turns = []
+    while last:
+        turns.append(bool(place & 1) or place == last)
+        while turns[-1] and not place & 1 and place:
+            place, last = place >> 1, last >> 1
+        place, last = place >> 1, last >> 1
+    return turns
+
+
 def _included(
     leaf: bytes, index: int, size: int, proof: list[bytes], root: bytes
 ) -> bool:
-    """RFC 9162, section 2.1.3.2."""
     if type(index) is not int or not 0 <= index < size:
         return False
-    found, place, last = leaf, index, size - 1
-    for part in proof:
-        if last == 0:
-            return False
-        if place & 1 or place == last:
-            found = _node(part, found)
-            while not place & 1 and place:
-                place, last = place >> 1, last >> 1
-        else:
-            found = _node(found, part)
-        place, last = place >> 1, last >> 1
-    return last == 0 and found == root
+    found, turns = leaf, _turns(index, size - 1)
+    for is_left, part in zip(turns, proof):  # noqa: B905  # not in Python 3.9
+        found = _node(part, found) if is_left else _node(found, part)
+    return len(turns) == len(proof) and found == root
 
 
 def _consistent(
     old_size: int, old_root: bytes, size: int, root: bytes, proof: list[bytes]
 ) -> bool:
-    """RFC 9162, section 2.1.4.2."""
     if not 0 < old_size <= size:
         return False
     if old_size == size:
@@ -177,25 +186,11 @@ def _consistent(
     while place & 1:
         place, last = place >> 1, last >> 1
     old = new = hashes[0]
-    for part in hashes[1:]:
-        if last == 0:
-            return False
-        if place & 1 or place == last:
-            old, new = _node(part, old), _node(part, new)
-            while not place & 1 and place:
-                place, last = place >> 1, last >> 1
-        else:
-            new = _node(new, part)
-        place, last = place >> 1, last >> 1
-    return last == 0 and old == old_root and new == root
-
-
-def _signed(public_key: bytes, signature: bytes, message: bytes) -> bool:
-    try:
-        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)
-    except (InvalidSignature, ValueError):
-        return False
-    return True
+    turns = _turns(place, last)
+    for is_left, part in zip(turns, hashes[1:]):  # noqa: B905  # the same
+        old = _node(part, old) if is_left else old
+        new = _node(part, new) if is_left else _node(new, part)
+    return len(turns) == len(hashes) - 1 and (old, new) == (old_root, root)
 
 
 def read_key(text: str) -> bytes:

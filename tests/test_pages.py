@@ -45,6 +45,8 @@ GIVEN: Final[Mapping[str, Given]] = {
         without={
             "python3 -m venv": INSTALLED,
             'export PATH="$PWD': INSTALLED,
+            "pip install 'refold[": INSTALLED,
+            "refold serve": ENDLESS,
             "your agent ──┐": "a drawing",
         }
     ),
@@ -72,6 +74,17 @@ GIVEN: Final[Mapping[str, Given]] = {
     ),
     "docs/how-to/exchange.md": Given(before=ADA),
     "docs/how-to/retention.md": Given(before=ADA),
+    "docs/how-to/serve.md": Given(
+        before=ADA,
+        without={
+            "pip install": INSTALLED,
+            " serve": ENDLESS,
+            "curl": "it asks a server that runs: tests/server does the same",
+            '{"events"': "the same",
+            "REFOLD_JWKS": SERVER,
+            "http://127.0.0.1": "a token is another each time",
+        },
+    ),
     "docs/how-to/summarize-with-claude.md": Given(before=ADA),
     "docs/how-to/tenants.md": Given(without={"CREATE DATABASE": SERVER}),
     "docs/how-to/redaction-policy.md": Given(

@@ -57,28 +57,21 @@ _OF_DRAFT: Final = "draft\0"  # before the key of one: it is none of an append
 _EXPIRED: Final = b"\xffexpired"  # no codec has this mark
 
 
-def encrypted_head(row: HeadRow, state: SessionState, key: SessionKey) -> HeadRow:
+# A head row, or what one is made of.
+_Row: TypeAlias = tuple[int, bytes, ports.Status, bytes, bytes, int, int, int]
+
+
+def encrypted_head(row: _Row, state: SessionState, key: SessionKey) -> HeadRow:
     """The row with this state, encrypted under this key for that row alone."""
-    seq, last, status, _, _, tokens, begun, now = row
-    body = _sealed_state(state, key, (seq, last, status, tokens, begun, now))
-    return HeadRow(seq, last, status, body, key.check, tokens, begun, now)
-
-
-# The columns of a head row that its state is sealed with, in their order.
-_Columns: TypeAlias = tuple[int, bytes, ports.Status, int, int, int]
-
-
-def _sealed_state(state: SessionState, key: SessionKey, columns: _Columns) -> bytes:
-    context = _of_head(state.stream, columns)
-    return seal(key.cipher, canonical(state.dump()), context)
+    dumped, columns = canonical(state.dump()), _of_head(state.stream, row)
+    sealed = seal(key.cipher, dumped, columns)
+    return HeadRow(*row[:3], sealed, key.check, *row[5:])
 
 
 def opened_head(stream: StreamId, row: HeadRow, key: SessionKey) -> ports.Head:
     """What the row says.  Raises CorruptEvent if it is not what was written."""
     try:
-        seq, last, status, _, _, tokens, begun, now = row
-        context = _of_head(stream, (seq, last, status, tokens, begun, now))
-        dumped = orjson.loads(unseal(key.cipher, row.state, context))
+        dumped = orjson.loads(unseal(key.cipher, row.state, _of_head(stream, row)))
     except InvalidTag:
         raise errors.CorruptEvent(
             f"session {stream.session_id!r} {stream.stream}",
@@ -109,9 +102,9 @@ def check_not_frozen(row: HeadRow) -> None:
         raise errors.Frozen("the user")
 
 
-def _of_head(stream: StreamId, columns: _Columns) -> bytes:
+def _of_head(stream: StreamId, row: _Row) -> bytes:
     """Every plain column of a head row: its state opens in that row alone."""
-    seq, last, said, tokens, created, updated = columns
+    seq, last, said, _, _, tokens, created, updated = row
     status = THAWED.get(said, said).encode()
     numbers = b"%d %d %d %d" % (seq, tokens, created, updated)
     return b"".join((_head_of(stream), length_prefixed((last, status, numbers))))
@@ -195,8 +188,11 @@ class EncryptedStreams:
             self._admit(request)
         try:
             batch = self.batch(request)
-        except errors.KeyUnavailable as error:
-            return self._vanished(request.state.stream, error)
+        except errors.KeyUnavailable:
+            # Was it erased, and let in again?
+            if self.recorder.head_row(request.state.stream) is not None:
+                raise
+            return ports.Conflict(self.open_head(request.state.stream, None))
         try:
             self.recorder.insert_events(batch.events, batch=batch)
         except NotInserted as refused:
@@ -278,12 +274,12 @@ class EncryptedStreams:
             cut += event.blobs
         status: ports.Status = "closed" if state.closed else "open"
         begun = base.created_at if expected else request.events[0].ts
-        sealed = _sealed_state(state, key, (seq, prev, status, tokens, begun, now))
+        head = (seq, prev, status, b"", key.check, tokens, begun, now)
         return Batch(
             stream,
             expected,
             base.hash,
-            HeadRow(seq, prev, status, sealed, key.check, tokens, begun, now),
+            encrypted_head(head, state, key),
             tuple(rows),
             Blobs(self.recorder, self.keys, stream).rows(cut, key) if cut else (),
             None if used is None else receipt_address(key.user, stream, used),
@@ -311,17 +307,6 @@ class EncryptedStreams:
         if self.recorder.knows(user_id):
             self.keys.user(user_id, now=None)
         self.keys.session(user_id, session_id, now=request.now)
-
-    def _vanished(
-        self, stream: StreamId, error: errors.KeyUnavailable
-    ) -> ports.Outcome:
-        """What became of a stream whose key is gone: was it erased, and let in again?
-
-        Raises ``error`` if it is there all the same, Erased.
-        """
-        if self.recorder.head_row(stream) is not None:
-            raise error
-        return ports.Conflict(self.open_head(stream, None))
 
     def _refused(
         self, request: ports.Append, outcome: Moved | ports.Duplicate
@@ -556,19 +541,15 @@ def _drafts(keys: Sequence[ports.Keyed]) -> dict[int, tuple[str, int]]:
 
 def _uses(request: ports.Append, key: SessionKey) -> tuple[Used, ...]:
     """The receipts of an append: of its key, and of those of its drafts."""
-    stream, base, last = request.state.stream, request.base.seq, request.state.head_seq
-    found = [
-        Used(
-            receipt_address(key.user, stream, _OF_DRAFT + one.key),
-            base + one.first + 1,
-            base + one.first + one.events,
-        )
+    stream, base = request.state.stream, request.base.seq
+    named = [
+        (_OF_DRAFT + one.key, base + one.first + 1, base + one.first + one.events)
         for one in request.keys
     ]
-    if request.idempotency_key is not None:
-        address = receipt_address(key.user, stream, request.idempotency_key)
-        found.append(Used(address, base + 1, last))
-    return tuple(found)
+    if (name := request.idempotency_key) is not None:
+        named.append((name, base + 1, request.state.head_seq))
+    user = key.user
+    return tuple([Used(receipt_address(user, stream, one), *at) for one, *at in named])
 
 
 def _twice(read: Callable[[], T]) -> T:

@@ -46,7 +46,7 @@ class Auditor:
 
     def __init__(self, log: EncryptedStreams, stream: StreamId) -> None:
         self._log, self._stream = log, stream
-        self._bindings = Bindings.of(log, stream)
+        self._bindings = Bindings(log, stream)
         self._bound = bool(self._bindings)
         self._last: EncryptedEvent | None = None
         self._row, self._upto = self._bounds()
@@ -139,21 +139,20 @@ class Auditor:
             return self._problem(row.seq, "key", str(error))
 
     def _proved(self, seq: int, digest: str) -> Iterator[Problem]:
-        expired, size = None, 0
+        size: int | None = None
         try:
             data = self._log.blob(self._stream, digest)
+            if data is not None and sha256(data).hexdigest() == digest:
+                size = len(data)
         except CorruptEvent:
-            data = None
+            pass
         except Expired as error:
-            expired, data = self._problem(seq, EXPIRED, str(error)), b""
-        if expired is not None:
-            yield expired
-        elif data is None or sha256(data).hexdigest() != digest:
+            size = 0
+            yield self._problem(seq, EXPIRED, str(error))
+        if size is None:
             detail = f"blob {digest} is missing, or is not what was written"
             yield self._problem(seq, "blob", detail)
             return
-        else:
-            size = len(data)
         address = Blobs(self._log.recorder, self._log.keys, self._stream)
         facts = self._log.recorder.blob_facts(self._stream, address.address(digest))
         if facts not in (None, (self._stream.session_id, size)):
@@ -184,28 +183,21 @@ class Bindings:
     A rewriting takes every row there is, so the newest one alone counts.
     """
 
-    def __init__(self, events: list[RedactionApplied]) -> None:
-        newest = max((event.key_version for event in events), default=0)
-        self._events = [event for event in events if event.key_version == newest]
-        self._rows: list[Resealing] = []
-
-    @classmethod
-    def of(cls, log: EncryptedStreams, stream: StreamId) -> Bindings:
-        """Those of this stream, as far as they can be read."""
+    def __init__(self, log: EncryptedStreams, stream: StreamId) -> None:
         try:
             found = log.read(stream.main, types=("redaction_applied",))
         except (CorruptEvent, KeyUnavailable):
             found = []  # the audit of the main stream says what is wrong with it
-        payloads = [envelope.payload for envelope in found]
-        return cls(
-            [
-                event
-                for event in payloads
-                if isinstance(event, RedactionApplied)
-                and event.stream == stream.stream
-                and event.digest
-            ]
-        )
+        events = [
+            event
+            for envelope in found
+            if isinstance(event := envelope.payload, RedactionApplied)
+            and event.stream == stream.stream
+            and event.digest
+        ]
+        newest = max((event.key_version for event in events), default=0)
+        self._events = [event for event in events if event.key_version == newest]
+        self._rows: list[Resealing] = []
 
     def __bool__(self) -> bool:
         return bool(self._events)
@@ -217,7 +209,8 @@ class Bindings:
 
         Rows are given in order.
         """
-        seq, event = row.seq, self._covering(row.seq)
+        seq, events = row.seq, self._events
+        event = next((e for e in events if e.first_seq <= seq <= e.last_seq), None)
         if event is None:
             if first_digest is not None:
                 yield seq, "it was replaced, and no redaction_applied event binds that"
@@ -232,12 +225,6 @@ class Bindings:
                 span = f"seq {event.first_seq} to {seq}"
                 yield seq, f"{span} are not what a redaction_applied event binds"
             self._rows = []
-
-    def _covering(self, seq: int) -> RedactionApplied | None:
-        for event in self._events:
-            if event.first_seq <= seq <= event.last_seq:
-                return event
-        return None
 
 
 def _names(event: RedactionApplied, row: Resealing) -> bool:
@@ -262,22 +249,17 @@ def sealed_problems(tree: Tree, stream: StreamId) -> Iterator[Problem]:
     """
     seals, marks = tree.seals(stream), Marks(tree, stream)
     positions = [positions_digest(marks.upto(seal.seq)) for seal in seals]
-    marks.read_on()
+    deque(marks.upto(_END), maxlen=0)
     uses = sorted(tree.uses(stream, after=0, upto=marks.last), key=lambda u: u[1:])
-    rest = deque(uses)
+    begun = 0
     for seal, digest in zip(seals, positions, strict=True):
-        receipts = receipts_digest(_taken(rest, seal.seq))
+        before, begun = begun, bisect_right(uses, seal.seq, key=attrgetter("first_seq"))
+        receipts = receipts_digest(uses[before:begun])
         same = (digest == seal.positions, receipts == seal.receipts)
         for detail in _differs(seal, *same):
             yield Problem(*stream, seal.seq, "seal", detail)
     for seq, detail in _unpaired(marks.named, uses):
         yield Problem(*stream, seq, "receipt", detail)
-
-
-def _taken(rest: deque[Use], seq: int) -> Iterator[Use]:
-    """The receipts that begin up to ``seq``, taken off ``rest``."""
-    while rest and rest[0].first_seq <= seq:
-        yield rest.popleft()
 
 
 def _differs(seal: Seal, positions: bool, receipts: bool) -> Iterator[str]:
@@ -316,15 +298,12 @@ class Marks:
             end = bisect_right(self._page, seq, key=attrgetter("seq"))
             taken, self._page = self._page[:end], self._page[end:]
             self.last = taken[-1].seq
-            for mark in taken:
-                if mark.idempotent:
-                    self._note(mark.seq)
+            for at in (mark.seq for mark in taken if mark.idempotent):
+                if self.named and self.named[-1][1] + 1 == at:
+                    self.named[-1] = (self.named[-1][0], at)
+                else:
+                    self.named.append((at, at))
             yield from [mark.position for mark in taken]
-
-    def read_on(self) -> None:
-        """Read to the end."""
-        for _ in self.upto(_END):
-            pass
 
     def _filled(self) -> bool:
         """Whether there is another event; the next page is read where one is needed."""
@@ -334,13 +313,6 @@ class Marks:
             )
             self._ended = len(self._page) < _MARKS
         return bool(self._page)
-
-    def _note(self, seq: int) -> None:
-        first, last = self.named[-1] if self.named else (0, 0)
-        if last and last + 1 == seq:
-            self.named[-1] = (first, seq)
-        else:
-            self.named.append((seq, seq))
 
 
 def _unpaired(named: Sequence[Span], uses: Sequence[Use]) -> Iterator[tuple[int, str]]:
@@ -390,7 +362,10 @@ class Standing:
         remembered = self._erasures.remembered()
         stated = read()
         yield from self._guards()
-        yield from self._generation(remembered)
+        known = int(remembered.get("generation", b"0"))
+        if self._subjects.key_generation() < known:
+            detail = f"the database wrote down generation {known} before, and has less"
+            yield Problem(*TREE, None, "key", detail)
         yield from self._certificates(remembered, [row for row, _ in stated])
         wrong = self._unlike(stated)
         for _ in range(_LOOKS):
@@ -409,12 +384,6 @@ class Standing:
         for name in sorted(map(str, there - SETTINGS)):
             detail = f"the setting {name!r} is not one that Refold leaves there"
             yield Problem(*TREE, None, "guard", detail)
-
-    def _generation(self, remembered: Mapping[str, bytes]) -> Iterator[Problem]:
-        known = int(remembered.get("generation", b"0"))
-        if self._subjects.key_generation() < known:
-            detail = f"the database wrote down generation {known} before, and has less"
-            yield Problem(*TREE, None, "key", detail)
 
     def _certificates(
         self, remembered: Mapping[str, bytes], rows: Sequence[Any]

@@ -6,7 +6,14 @@ from typing import Any, get_args
 import pytest
 
 from refold.adapters.cli.commands import COMMANDS as TABLE, GROUPS
-from refold.adapters.cli.options import As, Engines, Transcripts, Values, Verbosity
+from refold.adapters.cli.options import (
+    As,
+    Engines,
+    Transcripts,
+    Values,
+    Verbosity,
+    texts,
+)
 from refold.adapters.cli.run import application, command as loaded
 from refold.adapters.importers import FORMATS
 from tests.cli.conftest import ROOT, Refold
@@ -79,6 +86,7 @@ def test_every_choice_is_documented(command: str, choices: Any) -> None:
 
 def test_the_formats_are_those_of_the_importers() -> None:
     assert list(get_args(Transcripts)) == list(FORMATS)
+    assert ", ".join(FORMATS) in texts("import_")["import"]["form"]["help"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -86,6 +94,20 @@ def test_what_a_command_does_is_said_once(command: str) -> None:
     first, _, _ = (COMMANDS[command].help or "").partition("\n")
 
     assert first == TABLE[command][1]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_explained_and_nothing_else(command: str) -> None:
+    params = {param.name: param for param in COMMANDS[command].params}
+    told = set(texts(TABLE[command][0])[command]) - {"about"}
+
+    silent = [
+        name
+        for name, param in params.items()
+        if not (param.help or getattr(param, "hidden", False))
+    ]
+    assert silent == []
+    assert told <= set(params)
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
@@ -123,7 +145,7 @@ def test_completion_can_be_shown_and_completes(
     completed = refold()
 
     assert "_REFOLD_COMPLETE" in script.out
-    assert sorted(completed.out.split()) == ["seal", "search", "sessions"]
+    assert sorted(completed.out.split()) == ["seal", "search", "serve", "sessions"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,14 +1,17 @@
-"""The options that several commands take, each described once."""
+"""The options of commands as the tables of help say, and what a command is given."""
 
 from __future__ import annotations
 
 import getpass
+import inspect
+import re
+import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import timedelta
-from functools import partial
+from datetime import UTC, datetime, timedelta
+from functools import cache, partial, update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import typer
 
@@ -20,8 +23,6 @@ from refold.domain.ids import check_id, check_session_id
 if TYPE_CHECKING:
     from refold.adapters.cli.output import Screen
     from refold.domain.ports import SessionInfo
-    from refold.redaction.guard import Limits
-    from refold.redaction.redactor import Redactor
     from refold.store import SessionStore
 
 
@@ -46,33 +47,17 @@ def duration(text: str) -> timedelta:
     raise typer.BadParameter("write a time as a number with d, h, m or s, such as 30d")
 
 
-def flag(help: str, *names: str) -> Any:  # noqa: A002  # as typer calls it
-    """An option without a value: what it does if it is given."""
-    return typer.Option(False, *names, help=help)
-
-
-def option(
-    help: str,  # noqa: A002  # the same
-    *names: str,
-    default: Any = None,
-    of: str | None = None,
-    min: int | None = None,  # noqa: A002  # the same
-    check: Callable[..., object] | None = None,
-    parser: Callable[[str], object] | None = None,
-) -> Any:
-    """An option of a command: what it does, and its names if not its parameter's.
-
-    of: stands for its value in the help.  check: refuses values.  A default of ``...``
-    is none, and what an annotation has.
-    """
-    return typer.Option(
-        default, *names, metavar=of, help=help, min=min, callback=check, parser=parser
-    )
-
-
-def argument(help: str, *, of: str, default: Any = ...) -> Any:  # noqa: A002  # the same
-    """What a command takes by its place; ``of`` is its name in the help."""
-    return typer.Argument(default, metavar=of, help=help)
+def since(text: str) -> datetime:
+    """The time that ``text`` says, or so long ago; refuses what is none."""
+    try:
+        if re.match(r"\d{4}-\d\d-\d\d", text):
+            found = datetime.fromisoformat(text)
+            return found if found.tzinfo else found.replace(tzinfo=UTC)
+        return datetime.now(UTC) - duration(text)
+    except (ValueError, OverflowError, typer.BadParameter):
+        raise typer.BadParameter(
+            "give a date (2026-03-16), a time (2026-03-16T10:00:00Z), 30d or 12h"
+        ) from None
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,59 +69,6 @@ def given(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def user_option(does: str, default: Any = None) -> Any:
-    """``--user``, where it does something of its own."""
-    check = _checked(partial(check_id, "user"))
-    return option(does, default=default, of="U", check=check)
-
-
-def session_option(does: str, default: Any = None) -> Any:
-    """``--session``, where it does something of its own."""
-    return option(does, default=default, of="S", check=_checked(check_session_id))
-
-
-User = Annotated[str, user_option("Name of the user.", default=...)]
-OneSession = Annotated[str, session_option("Name of the session.", default=...)]
-SomeUser = Annotated[
-    str | None, user_option("Only this user.  Without it: all users.", default=...)
-]
-SomeSession = Annotated[
-    str | None, session_option("Only sessions of this name.", default=...)
-]
-NewSession = Annotated[
-    str | None,
-    session_option(
-        "Name of the session; several become S-0001, S-0002 and so on.  Without it: "
-        "the name in the file, else the file's own.",
-        default=...,
-    ),
-]
-SPEC = "name, name:key=value or @file.toml"
-SomeStrategy = Annotated[
-    str | None,
-    option(
-        f"Strategy: {SPEC}.  Without it: the strategy of the last request, else "
-        "keep_all.",
-        of="SPEC",
-        default=...,
-    ),
-]
-Operator = Annotated[
-    str | None,
-    option("Who does this.  Without it: your login.", of="NAME", default=...),
-]
-Span = timedelta | None
-KeyBackups = Annotated[
-    Span,
-    option(
-        "How long backups of the key store live, such as 35d, for the certificate.",
-        of="TIME",
-        parser=duration,
-        default=...,
-    ),
-]
-WHY = "Reason; it is redacted and recorded."
-
 Verbosity = Literal["default", "compact", "quiet"]
 """How much of a timeline is shown."""
 
@@ -145,14 +77,6 @@ As = Literal["sent", "rebuilt"]
 
 Summarizer = Literal["abridged", "anthropic"]
 """What writes the text of a summary."""
-
-WritesSummaries = Annotated[
-    Summarizer,
-    option("What writes the summaries; abridged needs no model.", default=...),
-]
-SummarizerModel = Annotated[
-    str | None, option("Model that anthropic asks.", of="M", default=...)
-]
 
 Transcripts = Literal[
     "auto",
@@ -199,18 +123,10 @@ class Call(typer.Context):
         if not self.as_json:
             paint(show)
 
-    def store(
-        self,
-        *,
-        new: bool = False,
-        redactor: Redactor | None = None,
-        limits: Limits | None = None,
-        access_log: str | None = None,
-    ) -> SessionStore:
+    def store(self, *, new: bool = False, **parts: Any) -> SessionStore:
         """Open the store; it is closed when the command ends.
 
-        new: make it if it is not there.  redactor, limits: other than the policy's.
-        access_log: where uses are recorded, other than as the settings say.
+        new: make it if it is not there.  parts: what ``open_store`` takes besides.
 
         Raises StoreUnavailable where a file would have to be made: a misspelt path is
         no empty log.
@@ -228,46 +144,71 @@ class Call(typer.Context):
                         remedy="`refold import` makes one; name another with --db or "
                         "REFOLD_DB",
                     )
-        return self.with_resource(
-            open_store(
-                self.url,
-                redactor=redactor,
-                limits=limits,
-                make_key=bool(self.meta.get("--make-key")),
-                count_uses=False,
-                access_log=access_log,
-            )
-        )
+        makes = bool(self.meta.get("--make-key"))
+        opened = open_store(self.url, make_key=makes, count_uses=False, **parts)
+        return self.with_resource(opened)
 
 
-def _of_all(name: str, help: str, of: str | None = None) -> Any:  # noqa: A002  # the same
-    """An option of every command, before it or behind it: what is behind outweighs.
+def _keep(context: typer.Context, param: typer.CallbackParam, value: object) -> None:
+    """An option of every command, before it or behind it: what is behind outweighs."""
+    context.meta.update(given({param.opts[0]: value}))
 
-    A ``Call`` finds its value.
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from refold import __version__
+
+        typer.echo(f"refold {__version__}")
+        raise typer.Exit
+
+
+_CHECKS: Final = {
+    "user": _checked(partial(check_id, "user")),
+    "session": _checked(check_session_id),
+    "version": _version,
+    **dict.fromkeys(("db", "make_key", "as_json"), _keep),
+}
+_PARSERS: Final[Mapping[object, Callable[[str], object]]] = {
+    timedelta | None: duration,
+    datetime | None: since,
+}
+
+
+@cache
+def texts(name: str) -> Mapping[str, Any]:
+    """What the help says of commands, by their names, from the table ``name``."""
+    file = Path(__file__).with_name("help") / f"{name}.toml"
+    return tomllib.loads(file.read_text("utf-8"))
+
+
+def described(function: Callable[..., Any], told: Mapping[str, Any]) -> Any:
+    """``function`` for typer: ``told`` has what each parameter does, or is.
+
+    A text, or a table: ``argument`` is the name of what is taken by its place, ``name``
+    how an option is written if not as its parameter; the rest is typer's.
     """
+    signature = inspect.signature(function, eval_str=True)
+    parameters = [
+        one if one.annotation is Call else one.replace(default=_described(one, told))
+        for one in signature.parameters.values()
+    ]
+    read: Any = update_wrapper(partial(function), function)
+    read.__signature__ = signature.replace(parameters=parameters)
+    return read
 
-    def keep(context: typer.Context, value: Any) -> None:
-        context.meta.update(given({name: value}))
 
-    return typer.Option(name, metavar=of, callback=keep, expose_value=False, help=help)
-
-
-Db = Annotated[
-    str | None,
-    _of_all(
-        "--db",
-        "Database: sqlite:///FILE or postgresql://HOST/NAME.  Without it: REFOLD_DB, "
-        "else sqlite:///refold.db.",
-        of="URL",
-    ),
-]
-MakeKey = Annotated[
-    bool,
-    _of_all(
-        "--make-key", "Make a master key in REFOLD_HOME for a new PostgreSQL store."
-    ),
-]
-Json = Annotated[bool, _of_all("--json", "Print JSON.")]
+def _described(one: inspect.Parameter, told: Mapping[str, Any]) -> Any:
+    facts: dict[str, Any] = {}
+    for source in (texts("every")["every"], told):
+        fact = source.get(one.name, {})
+        facts |= {"help": fact} if isinstance(fact, str) else fact
+    default = ... if one.default is one.empty else one.default
+    if "argument" in facts:
+        return typer.Argument(default, metavar=facts.pop("argument"), **facts)
+    name = facts.pop("name", f"--{one.name.replace('_', '-')}")
+    facts["callback"] = check = _CHECKS.get(one.name)
+    facts["parser"] = _PARSERS.get(one.annotation)
+    return typer.Option(default, name, expose_value=check is not _keep, **facts)
 
 
 def operator(name: str | None) -> str:
@@ -288,17 +229,13 @@ def sessions(
     found = [
         info
         for info in store.sessions(user)
-        if (not named or info.session_id == session)
-        and (named or info.status != "erased")
+        if (info.session_id == session if named else info.status != "erased")
     ]
     if found or (user is None and not named):
         return found
     if user is not None and session is not None:
         store.session(user_id=user, session_id=session).head()  # says if it was erased
         raise errors.SessionNotFound(user, session)
-    what = (
-        f"user {user!r} has no sessions"
-        if user
-        else f"no user has a session {session!r}"
-    )
+    nobody = f"no user has a session {session!r}"
+    what = f"user {user!r} has no sessions" if user else nobody
     raise errors.RefoldError(f"{what}: `refold sessions` lists all sessions")

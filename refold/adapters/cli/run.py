@@ -10,14 +10,14 @@ import traceback
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from refold.adapters.cli import commands, output
 from refold.adapters.cli.commands import COMMANDS, GROUPS
-from refold.adapters.cli.options import Call, Db, Json, MakeKey
+from refold.adapters.cli.options import Call, described, texts
 from refold.domain.errors import (
     InvalidConfiguration,
     RefoldError,
@@ -42,8 +42,6 @@ class Command(TyperCommand):
     context_class = Call
 
     def __init__(self, *, params: list[Any], **given: Any) -> None:
-        for param in params:
-            param.secondary_opts = []  # no flag has a --no-… beside it
         named = {name for param in params for name in param.opts}
         common = [one for one in _common() if named.isdisjoint(one.opts)]
         super().__init__(params=params + common, **given)
@@ -76,23 +74,19 @@ def application() -> Any:
     """The program: its own options, and all commands."""
     app = _typer()
 
-    @app.callback(cls=Commands, invoke_without_command=True)
-    def refold(
-        context: typer.Context,
-        db: Db = None,  # noqa: ARG001  # its callback keeps it
-        make_key: MakeKey = False,  # noqa: ARG001  # the same
-        version: Annotated[  # noqa: ARG001  # its callback answers
-            bool,
-            typer.Option(
-                "--version", callback=_version, is_eager=True, help="Print the version."
-            ),
-        ] = False,
+    def refold(  # the options have callbacks
+        context: Call,
+        db: str | None = None,  # noqa: ARG001
+        make_key: bool = False,  # noqa: ARG001
+        version: bool = False,  # noqa: ARG001
     ) -> None:
-        """Keep everything an agent session did: append once, refold any time."""
         if context.invoked_subcommand is None:
             typer.echo(context.get_help(), err=True)
             raise typer.Exit(WRONG)
 
+    does = "Keep everything an agent session did: append once, refold any time."
+    group = app.callback(cls=Commands, invoke_without_command=True, help=does)
+    group(described(refold, {}))
     return typer.main.get_command(app)
 
 
@@ -100,20 +94,23 @@ def application() -> Any:
 def command(name: str) -> Any:
     """The command of that name, ready to be called."""
     app = _typer(add_completion=False)
-    module = import_module(f"{commands.__name__}.{COMMANDS[name][0]}")
+    place = COMMANDS[name][0]
+    module = import_module(f"{commands.__name__}.{place}")
     function = getattr(module, "import_" if name == "import" else name)
-    app.command(name, cls=Command)(function)
+    told = texts(place)[name]
+    about = f"{function.__doc__}\n\n{told.get('about', '')}"
+    app.command(name, cls=Command, help=about)(described(function, told))
     return typer.main.get_command(app)
 
 
 @cache
 def _common() -> list[Any]:
     def common(
-        db: Db = None, make_key: MakeKey = False, as_json: Json = False
+        db: str | None = None, make_key: bool = False, as_json: bool = False
     ) -> None: ...
 
     app = _typer(add_completion=False)
-    app.command()(common)
+    app.command()(described(common, {}))
     return typer.main.get_command(app).params
 
 
@@ -126,14 +123,6 @@ def _typer(*, add_completion: bool = True) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        from refold import __version__
-
-        typer.echo(f"refold {__version__}")
-        raise typer.Exit
 
 
 def run(args: Sequence[str]) -> int:

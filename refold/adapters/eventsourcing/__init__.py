@@ -48,21 +48,18 @@ class Factory(persistence.InfrastructureFactory[SqlTrackingRecorder]):
 
     def __init__(self, env: Environment | EnvType | None) -> None:
         super().__init__(env)
-        self._originators = self._originator_id_type()
+        match self.env.get("ORIGINATOR_ID_TYPE", "uuid").lower():
+            case ("uuid" | "text") as kind:
+                self._originators: Originators = kind
+            case kind:
+                raise persistence.InfrastructureFactoryError(
+                    f"ORIGINATOR_ID_TYPE is {kind!r}: set it to uuid or text"
+                )
         try:
             url = self.env.get("REFOLD_DB") or config.database()
             self.database = EventsDatabase(url)
         except RefoldError as error:
             raise persistence.InfrastructureFactoryError(str(error)) from None
-
-    def _originator_id_type(self) -> Originators:
-        match self.env.get("ORIGINATOR_ID_TYPE", "uuid").lower():
-            case ("uuid" | "text") as given:
-                return given
-            case given:
-                raise persistence.InfrastructureFactoryError(
-                    f"ORIGINATOR_ID_TYPE is {given!r}: set it to uuid or text"
-                )
 
     def aggregate_recorder(self, purpose: str = "events") -> SqlAggregateRecorder:
         """A recorder of events or snapshots without an order of the application."""
@@ -71,25 +68,32 @@ class Factory(persistence.InfrastructureFactory[SqlTrackingRecorder]):
     def application_recorder(self) -> SqlApplicationRecorder:
         """The recorder of an application's events, or that of its topic."""
         topic = self.env.get(self.APPLICATION_RECORDER_TOPIC)
-        return self._recorder(_resolved(topic, SqlApplicationRecorder))
+        return self._recorder(SqlApplicationRecorder, topic)
 
     def tracking_recorder(
         self, tracking_recorder_class: type[Any] | None = None
     ) -> Any:
         """A recorder of progress: of this class, of that of its topic, or plain."""
         topic = self.env.get(self.TRACKING_RECORDER_TOPIC)
-        given = tracking_recorder_class or topic
-        return self._recorder(_resolved(given, SqlTrackingRecorder))
+        return self._recorder(SqlTrackingRecorder, tracking_recorder_class or topic)
 
     def process_recorder(self) -> SqlProcessRecorder:
         """The recorder of an application that follows others, or that of its topic."""
         topic = self.env.get(self.PROCESS_RECORDER_TOPIC)
-        return self._recorder(_resolved(topic, SqlProcessRecorder))
+        return self._recorder(SqlProcessRecorder, topic)
 
-    def _recorder(self, kind: type[R], **options: Any) -> R:
-        recorder = kind(
-            self.database, self.env.name, originators=self._originators, **options
-        )
+    def _recorder(
+        self, base: type[R], given: str | type[Any] | None = None, **options: Any
+    ) -> R:
+        kind = resolve_topic(given) if isinstance(given, str) and given else given
+        kind = kind or base
+        if not isinstance(kind, type) or not issubclass(kind, base):
+            raise persistence.InfrastructureFactoryError(
+                f"{getattr(kind, '__qualname__', kind)} is no subclass of "
+                f"refold.adapters.eventsourcing.{base.__name__}: derive it from that"
+            )
+        name, originators = self.env.name, self._originators
+        recorder = kind(self.database, name, originators=originators, **options)
         if strtobool(self.env.get("CREATE_TABLE") or "yes"):
             recorder.create_table()
         return recorder
@@ -97,16 +101,6 @@ class Factory(persistence.InfrastructureFactory[SqlTrackingRecorder]):
     def close(self) -> None:
         """Close all connections."""
         self.database.close()
-
-
-def _resolved(given: str | type[Any] | None, base: type[R]) -> type[R]:
-    kind = resolve_topic(given) if isinstance(given, str) and given else given or base
-    if not isinstance(kind, type) or not issubclass(kind, base):
-        raise persistence.InfrastructureFactoryError(
-            f"{getattr(kind, '__qualname__', kind)} is no subclass of "
-            f"refold.adapters.eventsourcing.{base.__name__}: derive it from that"
-        )
-    return kind
 
 
 class EnvelopeMapper(persistence.Mapper[str]):
@@ -119,10 +113,7 @@ class EnvelopeMapper(persistence.Mapper[str]):
         super().__init__(persistence.JSONTranscoder())
         self._log = log
 
-    def to_stored_event(
-        self,
-        domain_event: Any,  # noqa: ARG002  # the library's
-    ) -> NoReturn:
+    def to_stored_event(self, domain_event: Any) -> NoReturn:  # noqa: ARG002  # the library's
         """Refuse it.  Raises TypeError."""
         raise TypeError("a session is written with refold.open(…).session(…).append")
 

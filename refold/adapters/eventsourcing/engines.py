@@ -256,8 +256,7 @@ def _translated(
 
 def _same_kind(cause: Exception) -> type[persistence.PersistenceError]:
     """The library's error of the same name: both have the names of the DB-API."""
-    for kind in type(cause).__mro__:
-        ours = getattr(persistence, kind.__name__, None)
-        if isinstance(ours, type) and issubclass(ours, persistence.PersistenceError):
-            return ours
-    return persistence.DatabaseError
+    base = persistence.PersistenceError
+    ours = (getattr(persistence, kind.__name__, 0) for kind in type(cause).__mro__)
+    same = (kind for kind in ours if isinstance(kind, type) and issubclass(kind, base))
+    return next(same, persistence.DatabaseError)

@@ -79,20 +79,22 @@ class Vault:
         """
         return _FORMAT + seal(self._cipher, pack(event.state), self._context(event))
 
-    def open(self, originator_id: Any, version: int, topic: str, state: bytes) -> bytes:
-        """The state as it was before it was sealed.
+    def open(self, row: Sequence[Any]) -> tuple[Any, int, str, bytes]:
+        """An event's id, version, topic and state, which was sealed.
 
         Raises DataError if it was sealed for another row or under another key.
         """
-        row = persistence.StoredEvent(originator_id, version, topic, state)
+        id_, version, topic, state = row
+        sealed = persistence.StoredEvent(id_, version, topic, bytes(state))
         try:
-            if state[:1] != _FORMAT:
+            if sealed.state[:1] != _FORMAT:
                 raise InvalidTag
-            return unpack(unseal(self._cipher, state[1:], self._context(row)))
+            plain = unseal(self._cipher, sealed.state[1:], self._context(sealed))
+            return id_, version, topic, unpack(plain)
         except (InvalidTag, ValueError):
             raise persistence.DataError(
-                f"version {version} of {originator_id} does not open with the key of "
-                f"its application: the row in {self._purpose} was changed, or is of "
+                f"version {version} of {id_} does not open with the key of its "
+                f"application: the row in {self._purpose} was changed, or is of "
                 "another database"
             ) from None
 
@@ -322,26 +324,21 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         Raises DataError if one was changed since it was written.
         """
         self._check(originator_id)
-        events = self.events.c
-        version = events.originator_version
-        query = sa.select(version, events.topic, events.state)
-        query = query.where(events.originator_id == originator_id)
+        version = self.events.c.originator_version
+        query = self._select().where(self.events.c.originator_id == originator_id)
         if gt is not None:
             query = query.where(version > gt)
         if lte is not None:
             query = query.where(version <= lte)
         query = query.order_by(version.desc() if desc else version).limit(limit)
-        return [
-            persistence.StoredEvent(
-                originator_id, row[0], row[1], self._opened(originator_id, *row)
-            )
-            for row in self.database.read(query)
-        ]
+        rows = self.database.read(query)
+        return [persistence.StoredEvent(*self._vault.open(row)) for row in rows]
 
-    def _opened(
-        self, originator_id: UUID | str, version: int, topic: str, state: Any
-    ) -> bytes:
-        return self._vault.open(originator_id, version, topic, bytes(state))
+    def _select(self, *more: sa.ColumnElement[Any]) -> sa.Select[Any]:
+        """A query of what an event is opened from, and of ``more`` behind it."""
+        events = self.events.c
+        key = events.originator_id, events.originator_version
+        return sa.select(*key, events.topic, events.state, *more)
 
 
 _LOOK_EVERY: Final = 0.1  # seconds, at the end of the events
@@ -375,27 +372,17 @@ class SqlApplicationRecorder(SqlAggregateRecorder, persistence.ApplicationRecord
 
         Raises DataError if one was changed since it was written.
         """
-        events = self.events.c
-        id_ = events.notification_id
-        query = sa.select(
-            id_,
-            events.originator_id,
-            events.originator_version,
-            events.topic,
-            events.state,
-        )
+        id_ = self.events.c.notification_id
+        query = self._select(id_)
         if start is not None:
             query = query.where(id_ >= start if inclusive_of_start else id_ > start)
         if stop is not None:
             query = query.where(id_ <= stop)
         if topics:
-            query = query.where(events.topic.in_(topics))
-        found = self.database.read(query.order_by(id_).limit(limit))
+            query = query.where(self.events.c.topic.in_(topics))
         return [
-            persistence.Notification(
-                row[1], row[2], row[3], self._opened(*row[1:]), row[0]
-            )
-            for row in found
+            persistence.Notification(*self._vault.open(row[:4]), row[4])
+            for row in self.database.read(query.order_by(id_).limit(limit))
         ]
 
     def max_notification_id(self) -> int | None:
@@ -457,11 +444,8 @@ class SqlTrackingRecorder(SqlRecorder, persistence.TrackingRecorder):
     def max_tracking_id(self, application_name: str) -> int | None:
         """How far this application was followed, or None if it was not."""
         columns = self.tracking.c
-        found = self.database.read(
-            sa.select(columns.notification_id).where(
-                columns.application_name == application_name
-            )
-        )
+        is_its = columns.application_name == application_name
+        found = self.database.read(sa.select(columns.notification_id).where(is_its))
         return int(found[0][0]) if found else None
 
 

@@ -25,25 +25,16 @@ _MARK: Final = "# refold capture"
 
 def capture(
     call: options.Call,
-    program: Program | None = options.argument(
-        "Program to follow: claude-code or codex.", of="PROGRAM", default=None
-    ),
-    _told: str | None = typer.Argument(None, metavar="JSON", hidden=True),  # by codex
-    user: str | None = options.user_option("Name of the user."),
-    folder: Path | None = options.option(
-        "Folder of the transcripts.  Without it: where the program keeps them.",
-        of="PATH",
-    ),
-    once: bool = options.flag("Append what is new, and end."),
-    install: bool = options.flag("Have the program itself run this after each turn."),
-    uninstall: bool = options.flag("Take that back."),
-    state: bool = options.flag("Show what is captured, and what waits.", "--status"),
+    program: Program | None = None,
+    _told: str | None = None,
+    user: str | None = None,
+    folder: Path | None = None,
+    once: bool = False,
+    install: bool = False,
+    uninstall: bool = False,
+    state: bool = False,
 ) -> output.Result | None:
-    """Append what a coding agent writes, while it works.
-
-    Follows its transcripts until Ctrl-C.  Each entry is redacted and appended once,
-    whatever happens to the files.  After a stop it goes on where it was.
-    """
+    """Append what a coding agent writes, while it works."""
     if state:
         return _status()
     if program is None or user is None:

@@ -8,28 +8,15 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from refold.adapters.cli.options import (
-    SPEC,
-    Call,
-    SomeSession,
-    SomeUser,
-    Summarizer,
-    SummarizerModel,
-    WritesSummaries,
-    flag,
-    option,
-    session_option,
-    sessions,
-    user_option,
-)
+from refold.adapters.cli.options import Call, Summarizer, sessions
 from refold.adapters.cli.output import (
     Progress,
     Result,
@@ -54,32 +41,16 @@ if TYPE_CHECKING:
 
 def compact(
     call: Call,
-    user: str | None = user_option(
-        "User of the session; with --watch: only this user."
-    ),
-    session: str | None = session_option(
-        "Name of the session; with --watch: only sessions of this name."
-    ),
-    strategy: str | None = option(f"Strategy that decides: {SPEC}.", of="SPEC"),
-    summarizer: WritesSummaries = "abridged",
-    model: SummarizerModel = None,
-    until_idle: bool = flag("Repeat until nothing is due."),
-    watch: bool = flag(
-        "Keep running and compact whatever becomes due; stop with Ctrl-C."
-    ),
-    every: float | None = option(
-        "With --watch: seconds between two looks for new events; default 30.", of="SEC"
-    ),
+    user: str | None = None,
+    session: str | None = None,
+    strategy: str | None = None,
+    summarizer: Summarizer = "abridged",
+    model: str | None = None,
+    until_idle: bool = False,
+    watch: bool = False,
+    every: float | None = None,
 ) -> Result | None:
-    """Compact a session if a compaction is due.
-
-    Needs --user, --session and --strategy, and makes one summary; --until-idle makes
-    all that are due.  Events stay in the log.  If the summarizer fails, the context
-    stays as it was.
-
-    With --watch all sessions are compacted, or only those of --user or --session.
-    Without --strategy each session has its own.
-    """
+    """Compact a session if a compaction is due."""
     writes = _writer(summarizer, model)
     if watch:
         if until_idle:
@@ -214,51 +185,89 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 def rebuild(
     call: Call,
-    strategy: str = option(
-        f"Strategy whose summaries are made: {SPEC}.", of="SPEC", default=...
-    ),
-    user: SomeUser = None,
-    session: SomeSession = None,
-    summarizer: WritesSummaries = "abridged",
-    model: SummarizerModel = None,
-    jobs: int = option("Sessions to rebuild in parallel.", of="N", min=1, default=1),
-    dry_run: bool = flag("Show what would be done; change nothing."),
-    yes: bool = flag("Do not ask before a model is paid."),
-    strict: bool = flag("Stop at the first failure of the summarizer."),
-    activate: bool = flag(
-        "Afterwards, make this the strategy of reads that name none."
-    ),
-    retire: str | None = option(
-        "Afterwards, retire the summaries of this strategy.", of="OLD"
-    ),
+    strategy: str,
+    user: str | None = None,
+    session: str | None = None,
+    summarizer: Summarizer = "abridged",
+    model: str | None = None,
+    jobs: int = 1,
+    dry_run: bool = False,
+    yes: bool = False,
+    strict: bool = False,
+    activate: bool = False,
+    retire: str | None = None,
 ) -> Result:
-    """Make the summaries a strategy would have made.
-
-    The log and the contexts of other strategies stay as they are.  If it is
-    interrupted, run it again to do the rest.  Exits with 1 if a summary failed or a
-    session could not be rebuilt.
-    """
+    """Make the summaries a strategy would have made."""
     writes, begun = _writer(summarizer, model), time.monotonic()
     store = call.store()
     found = sessions(store, user, session)
     new, old = store.settings.strategy(strategy), retire
     if retire is not None and not re.fullmatch("[0-9a-f]{64}", retire):
         old = store.settings.strategy(retire).fingerprint
-    work = _Work(store, user, session, found, new, old, jobs)
-    work.check(activate=activate)
+    if old == new.fingerprint:
+        raise InvalidConfiguration(
+            "--retire names the strategy to rebuild: name another"
+        )
+    if old is not None and not activate:
+        _check_retired(store, found, old)
+    run = partial(_run, store, new, found, user_id=user, session_id=session, jobs=jobs)
     asks = getattr(writes, "model", None)
     if dry_run or (asks and not yes):
-        plan = work.run(None, dry_run=True, strict=False)
-        planned = plan.result(model=asks, seconds=time.monotonic() - begun)
+        plan, seconds = run(dry_run=True), time.monotonic() - begun
+        planned = _told(plan, seconds, plans=True, model=asks)
         if dry_run:
             return planned._replace(code=0)
         call.tell(planned)
         if call.as_json or not sys.stdin.isatty():
             raise InvalidConfiguration("asking a model costs money: add --yes to go on")
         typer.confirm("Go on?", err=True, abort=True)
-    done = work.run(writes, dry_run=False, strict=strict)
-    work.switch(done, activate=activate)
-    return done.result(model=None, seconds=time.monotonic() - begun)
+    done = run(summarizer=writes, strict=strict)
+    switched: Counter[str] = Counter()
+    for one in done:
+        if not one.problem:
+            of = store.session(**whose(one))
+            switched += _switched(of, new if activate else None, old, new.fingerprint)
+    return _told(done, time.monotonic() - begun, switched=switched)
+
+
+def _check_retired(
+    store: SessionStore, found: Sequence[SessionInfo], fingerprint: str
+) -> None:
+    """Refuse, before anything is done, to retire what stays in use."""
+    for info in found:
+        session = store.session(**whose(info))
+        if info.status == "open" and session.default_fingerprint() == fingerprint:
+            raise InvalidConfiguration(
+                f"session {info.session_id!r} still uses the strategy to retire: "
+                "add --activate"
+            )
+
+
+def _run(
+    store: SessionStore, strategy: Strategy, found: Sequence[SessionInfo], **how: Any
+) -> list[Rebuilt]:
+    """Rebuild, with a progress bar."""
+    progress = Progress(sum(info.head_seq for info in found), of="events")
+    parts: dict[tuple[str, str], Stretch] = {}
+
+    def walked(info: SessionInfo, events: int) -> None:
+        part = Stretch(progress, info.session_id)
+        parts.setdefault((info.user_id, info.session_id), part)(events)
+
+    # Before the bar is shown: its thread would forbid processes.
+    rebuilt = store.rebuild(strategy, progress=walked, **how)
+    with progress:
+        return sorted(rebuilt, key=lambda one: (one.user_id, one.session_id))
+
+
+def _switched(
+    session: Session, to: Strategy | None, old: str | None, rebuilt: str
+) -> Counter[str]:
+    """Activate and retire in a session that was rebuilt to its end."""
+    done = Counter(activated=int(to is not None and session.activate(to)))
+    if old and session.default_fingerprint() != old:
+        done["retired"] = int(session.retire(old, why=f"replaced by {rebuilt}"))
+    return done
 
 
 _COUNTED: Final = (
@@ -267,63 +276,38 @@ _COUNTED: Final = (
 )
 
 
-@dataclass(slots=True)
-class _Done:
-    """What was done, or would be, in each session, and the switches that followed."""
+def _told(
+    done: Sequence[Rebuilt],
+    seconds: float,
+    *,
+    switched: Mapping[str, int] = MappingProxyType({}),
+    plans: bool = False,
+    model: str | None = None,
+) -> Result:
+    """What was done in each session, or ``plans`` to be, and what was switched then.
 
-    dry_run: bool
-    sessions: list[Rebuilt] = field(default_factory=list)
-    switched: Counter[str] = field(default_factory=Counter)
+    ``model`` is the one whose price is said, in US dollars, if it is known.
+    """
+    totals = {what: sum(getattr(one, what) for one in done) for what in _COUNTED}
+    cost = None
+    if model:
+        with suppress(UnknownModel):
+            prices = models.price_of(model)
+            spent = totals["tokens_in"] * prices.input
+            spent += totals["tokens_out"] * prices.output
+            cost = round(spent / models.MILLION, 4)
+    to_make = "to make" if plans else "made"
 
-    @property
-    def totals(self) -> dict[str, int]:
-        rebuilt = self.sessions
-        return {what: sum(getattr(one, what) for one in rebuilt) for what in _COUNTED}
-
-    def result(self, *, model: str | None, seconds: float) -> Result:
-        """``model`` is the one whose price is said, in US dollars, if it is known."""
-        cost, totals = None, self.totals
-        if model:
-            with suppress(UnknownModel):
-                prices = models.price_of(model)
-                spent = totals["tokens_in"] * prices.input
-                spent += totals["tokens_out"] * prices.output
-                cost = round(spent / models.MILLION, 4)
-
-        def show(screen: Screen) -> None:
-            for one in self.sessions:
-                _session(screen, one, dry_run=self.dry_run)
-            self._total(screen, model, cost)
-
-        told: dict[str, Any] = {
-            "sessions": len(self.sessions),
-            **totals,
-            "seconds": round(seconds, 3),
-            "problems": [
-                {**whose(one), "detail": one.problem}
-                for one in self.sessions
-                if one.problem
-            ],
-        }
-        if self.dry_run:
-            told |= {"dry_run": True, "model": model, "cost": cost}
-        else:
-            told |= {what: self.switched[what] for what in ("activated", "retired")}
-        failed = any(one.problem or one.failures for one in self.sessions)
-        return Result(told, show, int(failed))
-
-    def _total(self, screen: Screen, model: str | None, cost: float | None) -> None:
-        totals = self.totals
+    def show(screen: Screen) -> None:
+        for one in done:
+            _session(screen, one, to_make)
         made = counted(totals["compactions"], "summary", "summaries")
         walked = counted(totals["events"], "event")
         rest = [f", {totals['there_before']:,} already there"]
         rest += [f", {totals['failures']:,} failed"] if totals["failures"] else []
-        rest += [f", {count:,} {what}" for what, count in self.switched.items()]
-        screen.line(
-            (f"{made} {'to make' if self.dry_run else 'made'}", "bold"),
-            f" from {walked} of {counted(len(self.sessions), 'session')}",
-            *rest,
-        )
+        rest += [f", {count:,} {what}" for what, count in switched.items()]
+        of = f" from {walked} of {counted(len(done), 'session')}"
+        screen.line((f"{made} {to_make}", "bold"), of, *rest)
         if model:
             price = "price unknown" if cost is None else f"about ${cost:,.2f}"
             screen.line(
@@ -331,80 +315,18 @@ class _Done:
                 f"write at most {totals['tokens_out']:,}: {price}"
             )
 
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """Which sessions are rebuilt for which strategy, and what is retired then."""
-
-    store: SessionStore
-    user: str | None
-    session: str | None
-    sessions: Sequence[SessionInfo]
-    strategy: Strategy
-    old: str | None
-    jobs: int
-
-    def check(self, *, activate: bool) -> None:
-        """Refuse, before anything is done, to retire what stays in use.
-
-        Raises InvalidConfiguration.
-        """
-        if self.old is None:
-            return
-        if self.old == self.strategy.fingerprint:
-            raise InvalidConfiguration(
-                "--retire names the strategy to rebuild: name another"
-            )
-        for info in self.sessions if not activate else ():
-            session = self.store.session(**whose(info))
-            is_open = info.status == "open"
-            if is_open and session.default_fingerprint() == self.old:
-                raise InvalidConfiguration(
-                    f"session {info.session_id!r} still uses the strategy to retire: "
-                    "add --activate"
-                )
-
-    def run(self, writes: Writes | None, *, dry_run: bool, strict: bool) -> _Done:
-        """Rebuild, with a progress bar."""
-        done = _Done(dry_run)
-        progress = Progress(sum(info.head_seq for info in self.sessions), of="events")
-        parts: dict[tuple[str, str], Stretch] = {}
-
-        def walked(info: SessionInfo, events: int) -> None:
-            part = Stretch(progress, info.session_id)
-            parts.setdefault((info.user_id, info.session_id), part)(events)
-
-        # Before the bar is shown: its thread would forbid processes.
-        rebuilt = self.store.rebuild(
-            self.strategy,
-            user_id=self.user,
-            session_id=self.session,
-            summarizer=writes,
-            strict=strict,
-            dry_run=dry_run,
-            jobs=self.jobs,
-            progress=walked,
-        )
-        with progress:
-            done.sessions += rebuilt
-        done.sessions.sort(key=lambda one: (one.user_id, one.session_id))
-        return done
-
-    def switch(self, done: _Done, *, activate: bool) -> None:
-        """Activate and retire in the sessions that were rebuilt to their end."""
-        for one in done.sessions:
-            if one.problem:
-                continue
-            session = self.store.session(**whose(one))
-            if activate and session.activate(self.strategy):
-                done.switched["activated"] += 1
-            if self.old and session.default_fingerprint() != self.old:
-                why = f"replaced by {self.strategy.fingerprint}"
-                retired = session.retire(self.old, why=why)
-                done.switched += Counter(retired=int(retired))
+    said = [{**whose(one), "detail": one.problem} for one in done if one.problem]
+    told = {"sessions": len(done), **totals, "seconds": round(seconds, 3)}
+    told |= {"problems": said}
+    if plans:
+        told |= {"dry_run": True, "model": model, "cost": cost}
+    else:
+        told |= {what: switched.get(what, 0) for what in ("activated", "retired")}
+    failed = any(one.problem or one.failures for one in done)
+    return Result(told, show, int(failed))
 
 
-def _session(screen: Screen, one: Rebuilt, *, dry_run: bool) -> None:
+def _session(screen: Screen, one: Rebuilt, to_make: str) -> None:
     name = shown(f"{one.user_id} / {one.session_id}")
     if one.problem:
         screen.line(mark(False), name, "  ", shown(one.problem))
@@ -412,6 +334,5 @@ def _session(screen: Screen, one: Rebuilt, *, dry_run: bool) -> None:
     made = counted(one.compactions, "summary", "summaries")
     before = f", {one.there_before:,} already there" if one.there_before else ""
     failed = f", {counted(one.failures, 'attempt')} failed" if one.failures else ""
-    done = f"  {made} {'to make' if dry_run else 'made'}"
     sign = mark(None if one.failures else True)
-    screen.line(sign, name, done, (before, "dim"), (failed, "yellow"))
+    screen.line(sign, name, f"  {made} {to_make}", (before, "dim"), (failed, "yellow"))

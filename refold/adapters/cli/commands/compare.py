@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from refold.adapters.cli.options import SPEC, Call, OneSession, User, flag, option
+from refold.adapters.cli.options import Call
 from refold.adapters.cli.output import Part, Result, Screen, complain, number, visible
 from refold.domain.canonical import canonical
 from refold.domain.errors import InvalidConfiguration, counted
@@ -22,29 +22,15 @@ if TYPE_CHECKING:
 
 def compare(
     call: Call,
-    user: User,
-    session: OneSession,
-    strategy: list[str] | None = option(
-        f"Strategy to compare: {SPEC}; repeat for more.  Without it: all strategies "
-        "with their defaults.",
-        of="SPEC",
-    ),
-    model: str | None = option(
-        "Model whose prices, cache rules and window count.  Without it: the model "
-        "that answered last.",
-        of="M",
-    ),
-    prices: Path | None = option(
-        "Your own prices: TOML with a table [models].", of="FILE"
-    ),
-    recorded: bool = flag("Use only the summaries that are in the log."),
-    plot: Path | None = option("Draw tokens per request, and recall.", of="FILE.png"),
+    user: str,
+    session: str,
+    strategy: list[str] | None = None,
+    model: str | None = None,
+    prices: Path | None = None,
+    recorded: bool = False,
+    plot: Path | None = None,
 ) -> Result:
-    """Compare what strategies would have sent.
-
-    The session is replayed in memory under each strategy: nothing is written.
-    Summaries are made by abridged, without a model.
-    """
+    """Compare what strategies would have sent."""
     if plot is not None:
         _check_plot(plot)
     chosen = call.store().session(user_id=user, session_id=session)
@@ -60,26 +46,13 @@ def compare(
 
 def rerun(
     call: Call,
-    user: User,
-    session: OneSession,
-    strategy: str | None = option(
-        f"Strategy for all requests: {SPEC}.  Without it: their own.", of="SPEC"
-    ),
-    prompt: Path | None = option(
-        "System prompt instead of those recorded: a file of text.", of="FILE"
-    ),
-    model: str | None = option(
-        "Model of Anthropic's that answers from the first difference on, until a call "
-        "has no recorded result.  Without it: no network is used.",
-        of="M",
-    ),
+    user: str,
+    session: str,
+    strategy: str | None = None,
+    prompt: Path | None = None,
+    model: str | None = None,
 ) -> Result:
-    """Make the requests of a run anew, and name what differs.
-
-    Recorded responses and results answer.  Under another strategy, prompt or redaction
-    policy, the first request that differs is shown, and the exit code is 1.  Nothing is
-    written.
-    """
+    """Make the requests of a run anew, and name what differs."""
     chosen = call.store().session(user_id=user, session_id=session)
     ran = chosen.rerun(
         strategy,
@@ -242,18 +215,6 @@ def _added(outcome: Outcome) -> str:
     return f"  {visible(outcome.label)}: {price}{calls}, {tokens}{some}"
 
 
-# Told apart by people who see fewer colours too, with the dashes.
-_COLOURS: Final = (
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000",
-    "#8c564b", "#7f7f7f", "#6a3d9a", "#999933", "#882255", "#44aa99",
-)  # fmt: skip
-_LOOK: Final = {
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlesize": 12,
-    "text.parse_math": False,  # a label may have two dollars
-}
-_DASHES: Final = ("-", "--", "-.", ":")
 _LONGEST: Final = 40
 
 
@@ -264,52 +225,36 @@ def draw(outcomes: Sequence[Outcome], path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    height = max(5.0, 2.5 + 0.34 * len(outcomes))
-    with mpl.rc_context(_LOOK):
-        figure, (left, right) = pyplot.subplots(
-            1, 2, figsize=(13, height), width_ratios=(3, 1.15), layout="constrained"
-        )
-        _tokens(left, outcomes)
+    with mpl.rc_context(fname=Path(__file__).parents[1] / "plot.mplstyle"):
+        figure, (left, right) = pyplot.subplots(1, 2, width_ratios=(3, 1.15))
+        figure.set_size_inches(13, max(5.0, 2.5 + 0.34 * len(outcomes)))
+        _tokens(left, outcomes, list(mpl.rcParams["axes.prop_cycle"]))
         _recall(right, outcomes)
         image = io.BytesIO()
-        figure.savefig(image, dpi=120, format="png")
+        figure.savefig(image, format="png")
         pyplot.close(figure)
     path.write_bytes(image.getvalue())
 
 
-def _tokens(axes: Any, outcomes: Sequence[Outcome]) -> None:
+def _tokens(axes: Any, outcomes: Sequence[Outcome], looks: Sequence[Any]) -> None:
     """A line for each strategy, or one for all that sent the same."""
     for group in _alike(outcomes):
-        first = outcomes[group[0]]
+        first, look = outcomes[group[0]], looks[group[0] % len(looks)]
         tokens = [request.tokens for request in first.sent]
         marked = sorted({done.request for done in first.compactions})
         marked = [place for place in marked if place < len(tokens)]
-        colour = _COLOURS[group[0] % len(_COLOURS)]
-        axes.plot(
-            range(1, len(tokens) + 1),
-            tokens,
-            _DASHES[group[0] // len(_COLOURS) % len(_DASHES)],
-            color=colour,
-            linewidth=2,
-            label=_joined([_name(outcomes[index]) for index in group]),
-        )
-        axes.plot(
-            [place + 1 for place in marked],
-            [tokens[place] for place in marked],
-            "v",
-            color=colour,
-            markeredgecolor="white",
-            markersize=9,
-            zorder=3,
-        )
+        label = _joined([_name(outcomes[index]) for index in group])
+        axes.plot(range(1, len(tokens) + 1), tokens, label=label, **look)
+        places, heights = [at + 1 for at in marked], [tokens[at] for at in marked]
+        axes.plot(places, heights, "v", color=look["color"], zorder=3)
     axes.plot([], [], "v", color="#555555", label="compacted before this request")
     axes.set_title("Tokens sent per request")
     axes.set_xlabel("request")
     axes.set_ylim(bottom=0)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.yaxis.set_major_formatter("{x:,.0f}")
-    axes.grid(axis="y", color="#dddddd", linewidth=0.8)
-    axes.legend(fontsize=9, frameon=False, loc="upper left")
+    axes.grid(axis="y")
+    axes.legend()
 
 
 def _alike(outcomes: Sequence[Outcome]) -> list[list[int]]:
@@ -334,15 +279,11 @@ def _joined(names: list[str]) -> str:
 def _recall(axes: Any, outcomes: Sequence[Outcome]) -> None:
     shares = [outcome.reference_recall for outcome in outcomes]
     places = range(len(outcomes))
-    bars = axes.barh(
-        places,
-        [share or 0.0 for share in shares],
-        color=[_COLOURS[index % len(_COLOURS)] for index in places],
-        height=0.7,
-    )
+    colours = [f"C{place}" for place in places]
+    bars = axes.barh(places, [one or 0.0 for one in shares], color=colours, height=0.7)
     labels = ["no references" if one is None else f"{one:.1%}" for one in shares]
     axes.bar_label(bars, labels, padding=3, fontsize=9)
-    axes.set_yticks(places, [_name(outcome) for outcome in outcomes], fontsize=9)
+    axes.set_yticks(places, list(map(_name, outcomes)), fontsize=9)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.25)
     axes.set_xticks([0, 0.5, 1], ["0 %", "50 %", "100 %"])

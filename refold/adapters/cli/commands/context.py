@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from refold.adapters.cli.events import DIGEST, before, content, marks, readable, seqs
-from refold.adapters.cli.options import As, Call, OneSession, SomeStrategy, User, option
+from refold.adapters.cli.options import As, Call
 from refold.adapters.cli.output import Result, Screen, types
 from refold.domain.errors import counted
 from refold.projections.context.units import holds
@@ -21,29 +21,15 @@ if TYPE_CHECKING:
 
 def context(
     call: Call,
-    user: User,
-    session: OneSession,
-    strategy: SomeStrategy = None,
-    at: int | None = option(
-        "Show the context as it was when this event was the last.", of="SEQ", min=1
-    ),
-    before_call: int | None = option(
-        "Show what the model was sent before its N-th tool call.", of="N", min=1
-    ),
-    before_response: int | None = option(
-        "Show what the model was sent before its N-th response.", of="N", min=1
-    ),
-    as_: As = option(
-        "sent: with the summaries that existed then; rebuilt: with those the strategy "
-        "would have made by then.",
-        "--as",
-        default="sent",
-    ),
+    user: str,
+    session: str,
+    strategy: str | None = None,
+    at: int | None = None,
+    before_call: int | None = None,
+    before_response: int | None = None,
+    as_: As = "sent",
 ) -> Result:
-    """Show what the model is sent, or was sent earlier.
-
-    This compacts nothing: `refold compact` does.
-    """
+    """Show what the model is sent, or was sent earlier."""
     given = [place for place in (at, before_call, before_response) if place is not None]
     if len(given) > 1:
         raise typer.BadParameter(

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 import typer
 
 from refold.adapters.cli import output
-from refold.adapters.cli.options import (
-    WHY,
-    Call,
-    KeyBackups,
-    Operator,
-    Span,
-    User,
-    duration,
-    flag,
-    operator as who,
-    option,
-    session_option,
-    user_option,
-)
+from refold.adapters.cli.options import Call, operator as who
 from refold.domain.erasure import RetentionPolicy
 from refold.domain.errors import counted
 
@@ -33,37 +21,24 @@ if TYPE_CHECKING:
     from refold.store import SessionStore
     from refold.store.erasure import Erasure, ErasurePlan, Retained
 
-Reason = Annotated[str, option(WHY, of="TEXT", default=...)]
-SomeReason = Annotated[str | None, option(WHY, of="TEXT", default=...)]
-
 
 def erase(
     call: Call,
-    user: str | None = user_option("User to erase."),
-    session: str | None = session_option("Erase only this session of --user."),
-    reason: SomeReason = None,
-    operator: Operator = None,
-    grace: Span = option(
-        "Time until the data is destroyed, such as 30d or 12h.  It is unreadable at "
-        "once; `refold restore` undoes that until then.",
-        of="TIME",
-        parser=duration,
-    ),
-    key_backups: KeyBackups = None,
-    vacuum: bool = flag("Rewrite the tables on disk; others wait meanwhile."),
-    absent_ok: bool = flag("Sign a certificate even if there is nothing of the user."),
-    dry_run: bool = flag("Show what would be erased; change nothing."),
-    due: bool = flag("Complete erasures that were cut off, or whose grace is over."),
-    listed: bool = flag("List certificates and unfinished erasures.", "--list"),
-    out: Path | None = option("Also write the certificate to this file.", of="FILE"),
-    yes: bool = flag("Do not ask before erasing."),
+    user: str | None = None,
+    session: str | None = None,
+    reason: str | None = None,
+    operator: str | None = None,
+    grace: timedelta | None = None,
+    key_backups: timedelta | None = None,
+    vacuum: bool = False,
+    absent_ok: bool = False,
+    dry_run: bool = False,
+    due: bool = False,
+    listed: bool = False,
+    out: Path | None = None,
+    yes: bool = False,
 ) -> output.Result:
-    """Erase a user or one session, and sign a certificate.
-
-    Destroys the keys and deletes the rows; nothing can be read from the first moment
-    on.  If it is cut off, run it again to complete it.  Asks on a terminal before it
-    erases; elsewhere it needs --yes.
-    """
+    """Erase a user or one session, and sign a certificate."""
     store = call.store()
     if listed:
         return _list(store, user)
@@ -111,17 +86,11 @@ def _tell(table: str, done: int, total: int) -> None:
 
 
 def _erased(erased: Erasure) -> dict[str, Any]:
-    signed = {} if erased.certificate is None else erased.certificate.to_json()
-    return {
-        **signed,
-        "salt": erased.salt or None,
-        "already": erased.already,
-        "database": erased.database,
-        "due_at": _moment(erased.due_at),
-        "left": dict(erased.left),
-        "cleaned": dict(erased.cleaned),
-        "files": dict(erased.files),
-    }
+    told = erased._asdict()
+    signed = told.pop("certificate")
+    told |= {name: dict(told[name]) for name in ("left", "cleaned", "files")}
+    told |= {"salt": erased.salt or None, "due_at": _moment(erased.due_at)}
+    return told if signed is None else {**signed.to_json(), **told}
 
 
 def _moment(when: int | None) -> str | None:
@@ -138,8 +107,7 @@ def _report(screen: output.Screen, erased: Erasure) -> None:
         screen.line(output.mark(True), "erased before; nothing is left to do")
     else:
         _certificate(screen, erased.certificate.statement, erased.salt)
-    rows = sum(erased.left.values())
-    tables = counted(len(erased.left), "table")
+    rows, tables = sum(erased.left.values()), counted(len(erased.left), "table")
     left = f"searched {tables} afterwards: {counted(rows, 'row')} left"
     screen.line(output.mark(not rows), left)
     screen.line((f"  in {erased.database}", "dim"))
@@ -232,36 +200,28 @@ def _list(store: SessionStore, user: str | None) -> output.Result:
 
 
 def restore(
-    call: Call, user: User, reason: Reason, operator: Operator = None
+    call: Call, user: str, reason: str, operator: str | None = None
 ) -> output.Result:
-    """Undo an erasure whose grace is not over.
-
-    Signs a certificate that it was undone.
-    """
+    """Undo an erasure whose grace is not over."""
     signed = call.store().erasures.restore(user, reason, operator=who(operator))
     return _signed(signed, "readable again")
 
 
 def readmit(
-    call: Call, user: User, reason: Reason, operator: Operator = None
+    call: Call, user: str, reason: str, operator: str | None = None
 ) -> output.Result:
-    """Let an erased user come back, with a new key.
-
-    What was erased stays erased.
-    """
+    """Let an erased user come back, with a new key."""
     signed = call.store().erasures.readmit(user, reason, operator=who(operator))
     return _signed(signed, f"readmitted, in epoch {signed.statement['epoch']}")
 
 
 def hold(
     call: Call,
-    user: User,
-    name: str | None = option(
-        "Name of the hold.  Without it: list the holds.", of="NAME"
-    ),
-    reason: SomeReason = None,
-    release: bool = flag("Release the hold."),
-    operator: Operator = None,
+    user: str,
+    name: str | None = None,
+    reason: str | None = None,
+    release: bool = False,
+    operator: str | None = None,
 ) -> output.Result:
     """Forbid erasing a user: set or release a legal hold."""
     if name is not None and not reason:
@@ -285,18 +245,12 @@ def _signed(signed: Signed, done: str) -> output.Result:
 
 def freeze(
     call: Call,
-    user: User,
-    reason: str | None = option(
-        f"{WHY}  Without it: show whether the user is frozen.", of="TEXT"
-    ),
-    lift: bool = flag("End the freeze."),
-    operator: Operator = None,
+    user: str,
+    reason: str | None = None,
+    lift: bool = False,
+    operator: str | None = None,
 ) -> output.Result:
-    """Refuse new events for a user; --lift ends the freeze.
-
-    Everything stays readable.  The database itself refuses appends, and `refold erase`
-    and `refold retain` leave the user alone.  Signs a certificate.
-    """
+    """Refuse new events for a user; --lift ends the freeze."""
     if lift and reason is None:
         raise typer.BadParameter("give --reason, for the certificate")
     store, signed = call.store(), None
@@ -310,22 +264,13 @@ def freeze(
 
 def retain(
     call: Call,
-    policy: Path | None = option(
-        'Policy in TOML, such as sessions = "30d".', of="FILE"
-    ),
-    preset: str | None = option(
-        "Ready policy; seed: sessions 30d, memory 90d, audit 14d.", of="NAME"
-    ),
-    dry_run: bool = flag("Show what would be erased; change nothing."),
-    key_backups: KeyBackups = None,
-    operator: Operator = None,
+    policy: Path | None = None,
+    preset: str | None = None,
+    dry_run: bool = False,
+    key_backups: timedelta | None = None,
+    operator: str | None = None,
 ) -> output.Result:
-    """Erase what was unused for longer than a policy says.
-
-    Needs --policy or --preset.  Erases each user's expired sessions with a
-    certificate.  Keeps those that are used meanwhile, held, frozen, or the origin of a
-    fork in use.  If it is cut off, the next run completes it.
-    """
+    """Erase what was unused for longer than a policy says."""
     if policy is not None and preset is None:
         chosen = RetentionPolicy.read(policy.read_bytes())
     elif preset is not None and policy is None:
@@ -335,22 +280,13 @@ def retain(
     done = call.store().erasures.retain(
         chosen, dry_run=dry_run, operator=who(operator), key_backups=key_backups
     )
-    told = {
-        "dry_run": done.dry_run,
-        "sessions": [
-            {"user_id": user, "session_id": name} for user, name in done.sessions
-        ],
-        "kept": done.kept,
-        "completed": done.completed,
-        "blobs": done.blobs,
-        "audit": done.audit,
-        "memory": done.memory,
-        "certificates": [
-            {"certificate": one.certificate.to_json(), "salt": one.salt}
-            for one in done.erasures
-            if one.certificate is not None
-        ],
-    }
+    told = done._asdict()
+    told["sessions"] = [{"user_id": u, "session_id": s} for u, s in done.sessions]
+    told["certificates"] = [
+        {"certificate": one.certificate.to_json(), "salt": one.salt}
+        for one in told.pop("erasures")
+        if one.certificate is not None
+    ]
     return output.Result(told, lambda screen: _went(screen, done))
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, get_args
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -30,32 +30,16 @@ if TYPE_CHECKING:
     from refold.store.sessions import Extended
 
 
-_FORMATS = ", ".join(get_args(options.Transcripts))
-
-
 def import_(
     call: options.Call,
-    paths: Annotated[
-        list[Path], options.argument("Files with transcripts.", of="PATH")
-    ],
-    user: options.User,
-    session: options.NewSession = None,
-    form: options.Transcripts = options.option(
-        f"Read every file as this format: {_FORMATS}.",
-        "--format",
-        of="FORMAT",
-        default="auto",
-    ),
-    keep_going: bool = options.flag(
-        "Import the other files if one fails; exit with 1 at the end."
-    ),
-    progress: bool = options.flag("Show progress even if stderr is not a terminal."),
+    paths: list[Path],
+    user: str,
+    session: str | None = None,
+    form: options.Transcripts = "auto",
+    keep_going: bool = False,
+    progress: bool = False,
 ) -> output.Result:
-    """Import transcripts, each as a session.
-
-    All text is redacted and size-guarded.  All files are read before anything is
-    written.  Import again at any time: only what is new is added, also after Ctrl-C.
-    """
+    """Import transcripts, each as a session."""
     if keep_going and session is not None:
         raise typer.BadParameter(
             "--session numbers sessions by their files, and --keep-going may leave "

@@ -23,19 +23,13 @@ Action = Literal["status", "rotate", "reconcile"]
 
 def keys(
     call: options.Call,
-    action: Action = options.argument("status, rotate or reconcile.", of="ACTION"),
-    master: bool = options.flag("Rotate the master key."),
-    drop_older: bool = options.flag("Remove the previous master key from its file."),
-    user: str | None = options.user_option("Rotate the key of this user."),
-    session: str | None = options.session_option(
-        "Rotate the key of this session of --user."
-    ),
+    action: Action,
+    master: bool = False,
+    drop_older: bool = False,
+    user: str | None = None,
+    session: str | None = None,
 ) -> Result:
-    """Show the keys, or replace them.
-
-    status counts them; rotate replaces the key of --master, --user or --session;
-    reconcile destroys again the keys that a restored backup brought back.
-    """
+    """Show the keys, or replace them."""
     if action == "reconcile":
         return _told({"destroyed": reconcile_keys(call.url)})
     rotates = action == "rotate" and master and user is None

@@ -30,12 +30,10 @@ if TYPE_CHECKING:
 
 def sessions(
     call: options.Call,
-    user: options.SomeUser = None,
-    label: list[str] | None = options.option(
-        "Only sessions with this label; repeat it for several.", of="NAME=VALUE"
-    ),
-    after: str | None = options.option("Only those after this session.", of="S"),
-    limit: int | None = options.option("Show at most N sessions.", of="N", min=0),
+    user: str | None = None,
+    label: list[str] | None = None,
+    after: str | None = None,
+    limit: int | None = None,
 ) -> output.Result:
     """List sessions with their size and age."""
     store = call.store()
@@ -65,13 +63,7 @@ def sessions(
 
 
 def label(
-    call: options.Call,
-    user: options.User,
-    session: options.OneSession,
-    labels: list[str] = options.argument(
-        "NAME=VALUE, given once or more; nothing behind the = takes it away.",
-        of="LABEL",
-    ),
+    call: options.Call, user: str, session: str, labels: list[str]
 ) -> output.Result:
     """Give a session labels by which it is found."""
     given = {name: value or None for name, value in map(_label, labels)}
@@ -85,10 +77,10 @@ def label(
 
 def search(
     call: options.Call,
-    user: options.User,
-    words: list[str] = options.argument("The words; each must be there.", of="WORDS"),
-    session: str | None = options.option("Search only in this session.", of="S"),
-    limit: int = options.option("Show at most N events.", of="N", min=0, default=20),
+    user: str,
+    words: list[str],
+    session: str | None = None,
+    limit: int = 20,
 ) -> output.Result:
     """Find the events that have all of some words."""
     store, said = call.store(), " ".join(words)
@@ -104,11 +96,8 @@ def search(
     return output.Result([one.to_json() for one in found], show)
 
 
-def mcp(call: options.Call, user: options.User) -> None:
-    """Let an agent read a user's sessions, by MCP over stdio.
-
-    `refold serve` does the same over HTTP, at /mcp.
-    """
+def mcp(call: options.Call, user: str) -> None:
+    """Let an agent read a user's sessions, by MCP over stdio."""
     # It needs an extra.
     from refold.adapters.frameworks.mcp import server
 
@@ -140,37 +129,19 @@ _MINUTE: Final = len("2026-03-16 10:00")
 def _row(info: SessionInfo) -> list[output.Part]:
     ended = "" if info.status == "open" else f" ({info.status})"
     minute = output.moment(info.updated_at)[:_MINUTE]
-    name = info.session_id + ended
-    return [
-        info.user_id,
-        name,
-        output.number(info.head_seq),
-        output.number(info.tokens),
-        minute,
-    ]
+    counts = map(output.number, (info.head_seq, info.tokens))
+    return [info.user_id, info.session_id + ended, *counts, minute]
 
 
 def log(
     call: options.Call,
-    user: options.User,
-    session: options.OneSession,
-    after: int = options.option(
-        "Show events after this seq.", of="N", min=0, default=0
-    ),
-    limit: int | None = options.option("Show at most N entries.", of="N", min=0),
-    verbosity: options.Verbosity = options.option(
-        "default: everything; compact: one line for each event but the user's words "
-        "and the answers; quiet: only the last answer.",
-        default="default",
-    ),
+    user: str,
+    session: str,
+    after: int = 0,
+    limit: int | None = None,
+    verbosity: options.Verbosity = "default",
 ) -> output.Result:
-    """Show the timeline of a session.
-
-    Responses and tool calls are numbered, and a line joins a call to its result.
-    Summaries stand after the seq at which they were decided, with their stream.
-    Long texts are cut on a terminal only.  With --json each event says "redacted":
-    true, which means scanned: "redaction" says what was found.
-    """
+    """Show the timeline of a session."""
     chosen = call.store().session(user_id=user, session_id=session)
     last = chosen.head().seq
     entries = chosen.timeline(after=after, limit=limit)

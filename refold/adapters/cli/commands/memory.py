@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from refold.adapters.cli.events import preview
-from refold.adapters.cli.options import Call, User, flag, given, option, sessions
+from refold.adapters.cli.options import Call, given, sessions
 from refold.adapters.cli.output import Result, Screen, complain, shown
 from refold.domain.errors import (
     CorruptEvent,
@@ -42,30 +42,19 @@ _WRONG: Final = {
 
 def memory(
     call: Call,
-    user: str | None = option("Show this user's memory.", of="U"),
-    everyone: bool = flag("Show only what many users have in common."),
-    scenario: str | None = option(
-        "Only this kind of task; general holds for all.", of="S"
-    ),
-    every: bool = flag(
-        "Include items that too few, or tainted, sessions show.", "--all"
-    ),
-    item: str | None = option("Show one item and the events behind it.", of="ID"),
-    profile: bool = flag("Show what is known of a user who consented."),
-    advice: bool = flag("Show the advice that a model would get now."),
-    tokens: int | None = option(
-        f"Budget of --advice in tokens; default {_TOKENS}.", of="N", min=0
-    ),
-    effect: bool = flag("Compare how sessions ended with and without an item."),
-    forget: str | None = option("Forget an item for good.", of="ID"),
-    refresh: bool = flag("Bring memory up to date, for all users or one."),
+    user: str | None = None,
+    everyone: bool = False,
+    scenario: str | None = None,
+    every: bool = False,
+    item: str | None = None,
+    profile: bool = False,
+    advice: bool = False,
+    tokens: int | None = None,
+    effect: bool = False,
+    forget: str | None = None,
+    refresh: bool = False,
 ) -> Result:
-    """Show what was learned from a user's sessions.
-
-    Lists which tools worked, failed and helped, and how often.  Everything comes from
-    the log and names its events.  An item needs three sessions; --all lists others
-    too.
-    """
+    """Show what was learned from a user's sessions."""
     shows = _given(item=item, advice=advice, profile=profile, effect=effect)
     _check(
         [*shows, *_given(forget=forget, refresh=refresh)],
@@ -199,22 +188,9 @@ def _items(found: Memory, items: Iterable[Item], scenario: str | None) -> Result
     return Result([one.to_json() for one in some], show)
 
 
-# An item, what it says, why it is not said to a model, and what else is told of it.
-_Opened = tuple["Item", str, list[str], list[str]]
-
-
 def _item(store: SessionStore, user: str, name: str) -> Result:
-    """What an item says, whether it may be said to a model, and the events behind.
-
-    Raises RefoldError if there is none of that name.
-    """
-    opened = _procedural(store, user, name) or _declarative(store, user, name)
-    if opened is None:
-        raise RefoldError(
-            f"there is no item {name!r}: `refold memory --all` and `refold memory "
-            "--profile` list all items"
-        )
-    one, says, not_said, facts = opened
+    """What an item says, whether it may be said to a model, and the events behind."""
+    one, says, not_said, facts = _opened(store, user, name)
     events = list(_events(store, one))
     item: dict[str, Any] = one.to_json()
 
@@ -237,26 +213,31 @@ def _item(store: SessionStore, user: str, name: str) -> Result:
     return Result({**item, "not_said": not_said, "events": shows}, show)
 
 
-def _procedural(store: SessionStore, user: str, name: str) -> _Opened | None:
-    found, now = store.memory.of(user), store.clock()
-    one = found.named(name)
-    if one is None:
-        return None
-    reasons = unadvised(one, now=now, threshold=Choice().threshold, means=found.means)
-    facts, mean = [_sure(one)], found.means.get(one.scenario)
-    if one.success is not None and mean is not None:
-        facts.insert(0, f"success {one.success:.0%}; all sessions {mean:.0%}")
-    return one, said(one), reasons, facts
+def _opened(
+    store: SessionStore, user: str, name: str
+) -> tuple[Item, str, list[str], list[str]]:
+    """An item, what it says, why it is not said to a model, and what else is told.
 
-
-def _declarative(store: SessionStore, user: str, name: str) -> _Opened | None:
-    found, now = store.memory.profile(user), store.clock()
-    one = next((one for one in found.items if one.memory_id == name), None)
-    if one is None:
-        return None
-    own = {"preference": "the user's own word", "mistake": "one event"}
-    facts = [own.get(one.kind) or _sure(one)]
-    return one, f"{_kind(one)}: {told(one)}", _unsaid(found, one, now), facts
+    Raises RefoldError if there is none of that name.
+    """
+    found, now, likely = store.memory.of(user), store.clock(), Choice().threshold
+    if one := found.named(name):
+        means, says, facts = found.means, said(one), [_sure(one)]
+        not_said = unadvised(one, now=now, threshold=likely, means=means)
+        if one.success is not None and (mean := means.get(one.scenario)) is not None:
+            facts.insert(0, f"success {one.success:.0%}; all sessions {mean:.0%}")
+    else:
+        profile = store.memory.profile(user)
+        one = next((one for one in profile.items if one.memory_id == name), None)
+        if one is None:
+            raise RefoldError(
+                f"there is no item {name!r}: `refold memory --all` and `refold memory "
+                "--profile` list all items"
+            )
+        says, not_said = f"{_kind(one)}: {told(one)}", _unsaid(profile, one, now)
+        own = {"preference": "the user's own word", "mistake": "one event"}
+        facts = [own.get(one.kind) or _sure(one)]
+    return one, says, not_said, facts
 
 
 def _sure(one: Item) -> str:
@@ -357,20 +338,14 @@ def _made(store: SessionStore, user: str) -> Counter[str]:
 
 def consent(
     call: Call,
-    user: User,
-    grant: str | None = option(
-        "Allow this: declarative_memory, or a scope of your own.", of="K"
-    ),
-    withdraw: str | None = option("Withdraw what was allowed.", of="K"),
-    opt_out: bool = flag("Keep everything of the user out of memory."),
-    opt_in: bool = flag("End the opt-out."),
-    reason: str = option("Reason; it is redacted and recorded.", of="TEXT", default=""),
+    user: str,
+    grant: str | None = None,
+    withdraw: str | None = None,
+    opt_out: bool = False,
+    opt_in: bool = False,
+    reason: str = "",
 ) -> Result:
-    """Show or change what a user allows.
-
-    Each change is recorded as an event.  Nothing is allowed until it is granted, and
-    an opt-out of memory outweighs every grant.
-    """
+    """Show or change what a user allows."""
     wanted = [name for name in (grant, withdraw) if name is not None]
     if len(wanted) + opt_out + opt_in > 1:
         raise typer.BadParameter(

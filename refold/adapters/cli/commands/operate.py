@@ -5,12 +5,10 @@ from __future__ import annotations
 import errno
 import importlib
 import os
-import re
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -18,17 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import orjson
 import typer
 
-from refold.adapters.cli.options import (
-    Call,
-    SomeSession,
-    SomeUser,
-    duration,
-    flag,
-    operator,
-    option,
-    sessions,
-    user_option,
-)
+from refold.adapters.cli.options import Call, operator, sessions
 from refold.adapters.cli.output import (
     Result,
     Screen,
@@ -43,8 +31,6 @@ from refold.domain.canonical import repaired
 from refold.domain.errors import InvalidConfiguration, RefoldError, counted
 
 if TYPE_CHECKING:
-    from typing import BinaryIO
-
     from refold.domain.access_log import AccessRecord
     from refold.domain.envelope import Envelope
     from refold.projections.models import Spending
@@ -53,30 +39,14 @@ if TYPE_CHECKING:
 
 def serve(
     call: Call,
-    host: str = option(
-        "Address to listen on.  Other than 127.0.0.1 it needs REFOLD_JWKS or "
-        "REFOLD_TOKEN_SECRET_FILE.",
-        of="ADDRESS",
-        default="127.0.0.1",
-    ),
-    port: int = option("Port; 0 takes a free one.", of="PORT", default=8765, min=0),
-    user: str | None = user_option(
-        "User of the token that is printed without keys.  Without it: your login."
-    ),
-    certificate: Path | None = option(
-        "Certificate for TLS, in PEM.", "--tls-certificate", of="FILE"
-    ),
-    key: Path | None = option("Its key.", "--tls-key", of="FILE"),
-    origin: list[str] | None = option(
-        "Let pages of this site call /v1; repeat it for several.", of="URL"
-    ),
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    user: str | None = None,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    origin: list[str] | None = None,
 ) -> None:
-    """Serve the store over HTTP, with a page that shows runs.
-
-    Operations are under /v1, the page is at /, MCP at /mcp.  Each request needs a
-    token.  Without keys of others it listens on this machine alone, and prints a token
-    for one day.  Uses are recorded in the access log.
-    """
+    """Serve the store over HTTP, with a page that shows runs."""
     from refold.adapters.cli.commands.compact import stopped_by_signals
     from refold.adapters.server import Place, serve as run
 
@@ -96,28 +66,22 @@ Exports = Literal["events", "atif", "otlp", "dataset"]
 
 def stats(
     call: Call,
-    user: SomeUser = None,
-    session: SomeSession = None,
-    cost: bool = flag("Show what models' answers used and cost instead."),
-    by: By = option("Sum costs by session, user or day.", of="WHAT", default="session"),
+    user: str | None = None,
+    session: str | None = None,
+    cost: bool = False,
+    by: By = "session",
 ) -> Result:
-    """Show how much is stored, and how fast it grows.
-
-    Also shows how far stored views are behind.  Takes a while on a large store: every
-    row is counted.
-    """
+    """Show how much is stored, and how fast it grows."""
     store = call.store()
     _needs_user(session, user)
-    if cost:
-        if user is not None:
-            sessions(store, user, session)
-        return _costs(store.costs(user, session_id=session, by=by), by)
-    if user is None:
-        figures = store.stats()
-    else:
+    if user is not None:
         sessions(store, user, session)
-        one = session and store.session(user_id=user, session_id=session)
-        figures = one.stats() if one else store.stats(user)
+    if cost:
+        return _costs(store.costs(user, session_id=session, by=by), by)
+    if user is None or session is None:
+        figures = store.stats(user)
+    else:
+        figures = store.session(user_id=user, session_id=session).stats()
 
     def show(out: Screen) -> None:
         out.table(("what", "#how much"), _figures(figures))
@@ -177,37 +141,16 @@ def _figures(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 _HASH: Final = 12  # characters that are shown of a hash
-_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _STYLES: Final = {"ok": "", "denied": "yellow", "error": "red"}
-
-
-def _since(text: str) -> datetime:
-    try:
-        if _DATE.match(text):
-            found = datetime.fromisoformat(text)
-            return found if found.tzinfo else found.replace(tzinfo=UTC)
-        return datetime.now(UTC) - duration(text)
-    except (ValueError, OverflowError, typer.BadParameter):
-        raise typer.BadParameter(
-            "give a date (2026-03-16), a time (2026-03-16T10:00:00Z), 30d or 12h"
-        ) from None
 
 
 def audit(
     call: Call,
-    user: SomeUser = None,
-    session: SomeSession = None,
-    since: datetime | None = option(
-        "Only records since then: 2026-03-16, 2026-03-16T10:00Z, or 7d.",
-        of="D",
-        parser=_since,
-    ),
+    user: str | None = None,
+    session: str | None = None,
+    since: datetime | None = None,
 ) -> Result:
-    """Show the access log: what was done, and when.
-
-    It holds no content and no names: --user finds a user's records by a keyed hash, as
-    long as the user is not erased.  Turn it on with REFOLD_ACCESS_LOG=table.
-    """
+    """Show the access log: what was done, and when."""
     _needs_user(session, user)
     store = call.store()
     records = store.access_log.records(user, session_id=session, since=since)
@@ -244,33 +187,14 @@ def _record(screen: Screen, record: AccessRecord) -> None:
 
 def export(
     call: Call,
-    user: SomeUser = None,
-    session: SomeSession = None,
-    out: Path | None = option(
-        "Write to a file, if PATH ends in .jsonl; else write everything of --user to "
-        "a new folder.  Without --out: to stdout.",
-        of="PATH",
-    ),
-    form: Exports = option(
-        "Write this format: events, a trajectory a session (atif), a trace a turn "
-        "(otlp), or a chat a session of those who consented (dataset).",
-        "--format",
-        of="FORMAT",
-        default="events",
-    ),
-    content: bool = flag("Put texts, arguments and results into traces, too."),
-    consent: str | None = option(
-        "Consent that users in a dataset must have given.  Without it: training.",
-        of="SCOPE",
-    ),
+    user: str | None = None,
+    session: str | None = None,
+    out: Path | None = None,
+    form: Exports = "events",
+    content: bool = False,
+    consent: str | None = None,
 ) -> Result | None:
-    """Export the log, or everything of a user.
-
-    A file has the events as JSON lines, as `refold log --json` prints them.  A folder
-    has events, summaries, whole texts, views, consent, holds and certificates, with
-    their digests in manifest.json: `refold verify --export` checks them.  What was
-    redacted is in neither; the rest is plain text that only you can read.
-    """
+    """Export the log, or everything of a user."""
     if form == "dataset" and (out is None or session is not None):
         raise typer.BadParameter("a dataset needs --out, and takes no --session")
     if consent is not None and form != "dataset":
@@ -284,23 +208,15 @@ def export(
     store = call.store()
     found = sessions(store, user, session)
     names = [(info.user_id, info.session_id) for info in found]
-    write = partial(_traces, content=content) if form == "otlp" else _WRITERS[form]
-    lines = write(store, names)
+    lines = map(orjson.dumps, _values(store, names, form, content=content))
     if out is None:
         for line in lines:
             write_line(line)
         return None
-    count = 0
-    with _written(out) as file:
-        for line in lines:
-            file.write(line + b"\n")
-            count += 1
+    count = _write(out, lines)
     unit, units = _UNITS[form]
     of = f"{counted(count, unit, units)} of {counted(len(names), 'session')}"
-    return Result(
-        {"out": repaired(str(out))[0], "sessions": len(names), units: count},
-        f"wrote {of} to {visible(str(out))}",
-    )
+    return _wrote(out, of, {"sessions": len(names), units: count})
 
 
 def _of_user(call: Call, user: str | None, session: str | None, out: Path) -> Result:
@@ -314,10 +230,12 @@ def _of_user(call: Call, user: str | None, session: str | None, out: Path) -> Re
     counts, digest = manifest["counts"], manifest["digest"]
     kinds = ("session", "event", "blob")
     told = ", ".join(counted(counts[f"{kind}s"], kind) for kind in kinds)
-    return Result(
-        {"out": repaired(str(out))[0], "counts": counts, "digest": digest},
-        f"wrote {told} to {visible(str(out))}",
-    )
+    return _wrote(out, told, {"counts": counts, "digest": digest})
+
+
+def _wrote(out: Path, what: str, told: dict[str, Any], rest: str = "") -> Result:
+    said = f"wrote {what} to {visible(str(out))}{rest}"
+    return Result({"out": repaired(str(out))[0], **told}, said)
 
 
 Names = list[tuple[str, str]]
@@ -330,13 +248,23 @@ def _read(store: SessionStore, user: str, session: str) -> Iterator[Envelope]:
         return store.session(user_id=user, session_id=session).timeline()
 
 
-def _events(store: SessionStore, names: Names) -> Iterator[bytes]:
+def _values(
+    store: SessionStore, names: Names, form: Exports, *, content: bool
+) -> Iterator[Any]:
+    from refold.adapters.importers.otlp import traces
+
+    if form == "atif":
+        yield from _trajectories(store, names)
+        return
     for name in names:
-        for envelope in _read(store, *name):
-            yield orjson.dumps(envelope.to_json())
+        events = _read(store, *name)
+        if form == "otlp":
+            yield from traces(events, name[1], content=content)
+        else:
+            yield from (envelope.to_json() for envelope in events)
 
 
-def _trajectories(store: SessionStore, names: Names) -> Iterator[bytes]:
+def _trajectories(store: SessionStore, names: Names) -> Iterator[Any]:
     """A line for each session; those of its sub-agents stand in it."""
     from refold.adapters.importers.atif import trajectory
 
@@ -349,16 +277,7 @@ def _trajectories(store: SessionStore, names: Names) -> Iterator[bytes]:
                     for name in there
                     if name.startswith(f"{session}~")
                 }
-                made = trajectory(_read(store, user, session), session, below)
-                yield orjson.dumps(made)
-
-
-def _traces(store: SessionStore, names: Names, *, content: bool) -> Iterator[bytes]:
-    from refold.adapters.importers.otlp import traces
-
-    for name in names:
-        for request in traces(_read(store, *name), name[1], content=content):
-            yield orjson.dumps(request)
+                yield trajectory(_read(store, user, session), session, below)
 
 
 def _dataset(
@@ -366,26 +285,15 @@ def _dataset(
 ) -> Result:
     from refold.adapters.importers.dataset import TRAINING, Dataset
 
-    made, count = Dataset(store, consent or TRAINING), 0
-    with _written(out) as file:
-        for row in made.rows(user):
-            file.write(orjson.dumps(row) + b"\n")
-            count += 1
+    made = Dataset(store, consent or TRAINING)
+    count = _write(out, map(orjson.dumps, made.rows(user)))
     told = f"{counted(count, 'row')} of {counted(len(made.users), 'user')}"
-    left = f"{counted(made.left, 'user')} without consent to {made.scope} left out"
-    return Result(
-        {
-            "out": repaired(str(out))[0],
-            "export": made.export_id,
-            "rows": count,
-            "users": len(made.users),
-            "left_out": made.left,
-        },
-        f"wrote {told} to {visible(str(out))}, {left}",
-    )
+    left = f", {counted(made.left, 'user')} without consent to {made.scope} left out"
+    figures = {"export": made.export_id, "rows": count}
+    figures |= {"users": len(made.users), "left_out": made.left}
+    return _wrote(out, told, figures, left)
 
 
-_WRITERS: Final = {"events": _events, "atif": _trajectories}
 _UNITS: Final = {
     "events": ("event", "events"),
     "atif": ("trajectory", "trajectories"),
@@ -393,21 +301,24 @@ _UNITS: Final = {
 }
 
 
-@contextmanager
-def _written(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes its name once it is whole and on disk, or not at all."""
+def _write(path: Path, lines: Iterable[bytes]) -> int:
+    """Write a file that takes its name once it is whole and on disk, or not at all.
+
+    Returns how many lines it has.
+    """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "Is a directory", str(path))
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            yield file
+            count = sum(bool(file.write(line + b"\n")) for line in lines)
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
     except BaseException:
         os.unlink(name)
         raise
+    return count
 
 
 Database = Literal["postgresql", "sqlite"]
@@ -420,17 +331,8 @@ _HEADS: Final = {
 }
 
 
-def schema(
-    call: Call,
-    roles: bool = flag("Print the roles, grants and row-level security of PostgreSQL."),
-    engine: Database | None = option(
-        "Engine.  Without it: the engine of --db.", "--engine"
-    ),
-) -> Result:
-    """Print the SQL of the tables or the roles.
-
-    Opens no database.
-    """
+def schema(call: Call, roles: bool = False, engine: Database | None = None) -> Result:
+    """Print the SQL of the tables or the roles."""
     from refold.adapters.sql import schema as written
     from refold.adapters.sql.database import engine_of
 

@@ -31,33 +31,17 @@ if TYPE_CHECKING:
 
 def redact(
     call: options.Call,
-    file: str = options.argument("File to read; - is stdin.", of="FILE", default="-"),
-    form: options.Values = options.option(
-        "text; json: one value; jsonl: one value a line, answered line by line.",
-        "--format",
-        default="text",
-    ),
-    policy: str | None = options.option(
-        "Policy in TOML.  Without it: REFOLD_POLICY, else the default.", of="FILE"
-    ),
-    packs: str | None = options.option(
-        "Packs of rules, instead of the policy's.", of="A,B"
-    ),
-    engine: options.Engines | None = options.option("Engine, instead of the policy's."),
-    recheck: bool = options.flag("Scan what is stored with the rules of today."),
-    apply: bool = options.flag("With --recheck: replace what is found, for good."),
-    user: options.SomeUser = None,
-    session: options.SomeSession = None,
+    file: str = "-",
+    form: options.Values = "text",
+    policy: str | None = None,
+    packs: str | None = None,
+    engine: options.Engines | None = None,
+    recheck: bool = False,
+    apply: bool = False,
+    user: str | None = None,
+    session: str | None = None,
 ) -> output.Result | None:
-    """Replace secrets and personal data in a text.
-
-    Stores nothing.  With --json each value has a receipt: the rules, the engine and
-    the findings by type.  "n": 0 means that it was scanned and nothing was found that
-    the policy redacts.
-
-    With --recheck the store is scanned instead.  It prints where something is found
-    and its type, never the value.  --apply replaces it there, for good.
-    """
+    """Replace secrets and personal data in a text."""
     _check(call, recheck=recheck)
     start_quickly()
     chosen = _policy(policy, packs, engine)
@@ -74,8 +58,7 @@ def redact(
         found.append(rechecked)
         call.remark(partial(_session, one=rechecked))
     told = _told(found, apply=apply)
-    show = partial(_total, found=found, apply=apply)
-    return output.Result(told, show, int(bool(told["problems"])))
+    return output.Result(told, partial(_total, told=told), int(bool(told["problems"])))
 
 
 def _told(found: list[Rechecked], *, apply: bool) -> dict[str, Any]:
@@ -125,13 +108,13 @@ def _session(screen: output.Screen, one: Rechecked) -> None:
         screen.line("    ", f"{stream}{seq}  ", kinds, (also, "dim"))
 
 
-def _total(screen: output.Screen, found: list[Rechecked], *, apply: bool) -> None:
-    findings = _types([exposure for one in found for exposure in one.exposures])
-    looked = f"{counted(sum(one.events for one in found), 'event')} of "
-    looked += counted(len(found), "session")
-    if not apply and (findings or any(one.unfinished for one in found)):
+def _total(screen: output.Screen, told: dict[str, Any]) -> None:
+    findings = sum(told["types"].values())
+    looked = f"{counted(told['events'], 'event')} of "
+    looked += counted(told["sessions"], "session")
+    if not told["applied"] and (findings or told["unfinished"]):
         looked += ": add --apply to replace them for good"
-    screen.line((counted(findings.total(), "finding"), "bold"), f" in {looked}")
+    screen.line((counted(findings, "finding"), "bold"), f" in {looked}")
 
 
 # What only the filter reads, and what only --recheck does.

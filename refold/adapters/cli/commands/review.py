@@ -33,34 +33,18 @@ Decision = Literal["accept", "reject", "corrected", "dismissed"]
 
 def review(
     call: options.Call,
-    action: Action = options.argument("scan, list, show or decide.", of="ACTION"),
-    name: str | None = options.argument(
-        "show, decide: session of the question.", of="SESSION", default=None
-    ),
-    seq: int | None = options.argument(
-        "show, decide: seq of the question.", of="SEQ", default=None
-    ),
-    user: str | None = options.user_option(
-        "show, decide: user of the session; list, scan: only this user."
-    ),
-    session: options.SomeSession = None,
-    every: bool = options.flag("list: include decided questions.", "--all"),
-    decision: Decision | None = options.option("decide: the decision."),
-    by: str | None = options.option(
-        "decide: who decided.  Without it: your login.", of="NAME"
-    ),
-    note: str = options.option(
-        "decide: the reason; it is redacted.", of="TEXT", default=""
-    ),
-    rules: Path | None = options.option(
-        "scan: your own rules in TOML, instead of the shipped ones.", of="FILE"
-    ),
+    action: Action,
+    name: str | None = None,
+    seq: int | None = None,
+    user: str | None = None,
+    session: str | None = None,
+    every: bool = False,
+    decision: Decision | None = None,
+    by: str | None = None,
+    note: str = "",
+    rules: Path | None = None,
 ) -> Result:
-    """Find, list, show and decide questions to humans.
-
-    scan applies rules to the sessions and asks what is new; list shows open questions;
-    show and decide need SESSION, SEQ and --user.
-    """
+    """Find, list, show and decide questions to humans."""
     given = _given(name, seq, user)
     if (action in ("show", "decide")) is (given is None):
         raise typer.BadParameter(
@@ -218,16 +202,8 @@ def _scan(
 _MOST: Final = 4 << 20
 
 
-def replay(
-    bundle: str = options.argument(
-        "File with a review bundle; - is stdin.", of="BUNDLE"
-    ),
-) -> Result:
-    """Show a review bundle and apply its rule again.
-
-    Takes what `refold review show --json` prints, or the bundle in it.  Opens no
-    store.  Exits with 1 if the rule does not fire.
-    """
+def replay(bundle: str) -> Result:
+    """Show a review bundle and apply its rule again."""
     read = read_bundle(_data(bundle))
     again = fires_again(read)
     told = {"bundle": read.to_json(), "says": read.says, "fires_again": again}

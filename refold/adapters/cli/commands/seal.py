@@ -19,21 +19,13 @@ if TYPE_CHECKING:
 
 def seal(
     call: options.Call,
-    sweep: bool = options.flag("Check every stream, not only those with new events."),
-    accept_loss: bool = options.flag(
-        "Forget what a restored backup lacks; move the anchor first."
-    ),
-    listed: bool = options.flag("List the tree heads; seal nothing.", "--list"),
-    watch: bool = options.flag("Keep running and seal what is new; stop with Ctrl-C."),
-    every: float | None = options.option(
-        "With --watch: seconds between two seals; default 60.", of="SEC"
-    ),
+    sweep: bool = False,
+    accept_loss: bool = False,
+    listed: bool = False,
+    watch: bool = False,
+    every: float | None = None,
 ) -> Result | None:
-    """Sign the end of every stream that has new events.
-
-    Adds the signature to the anchor.  From then on `refold verify` finds whatever is
-    changed, cut off or removed.  Appends go on meanwhile.
-    """
+    """Sign the end of every stream that has new events."""
     hint = "see `refold seal --help`"
     if every is not None and not watch:
         raise InvalidConfiguration(f"use --every with --watch only: {hint}")
@@ -73,34 +65,16 @@ def _line(head: TreeHead | None) -> str:
 
 def prove(
     call: options.Call,
-    user: str | None = options.user_option("User of the event."),
-    session: str | None = options.session_option("Session of the event."),
-    seq: int | None = options.option("Seq of the event.", of="N", min=1),
-    stream: str = options.option(
-        "Stream of the event: main, or a strategy's fingerprint.",
-        of="NAME",
-        default="main",
-    ),
-    old: int | None = options.option(
-        "Size of the older tree.", "--from", of="SIZE", min=1
-    ),
-    new: int | None = options.option(
-        "Size of the newer tree; for an event, the newest by default.",
-        "--to",
-        of="SIZE",
-        min=1,
-    ),
-    out: Path | None = options.option(
-        "Write to this file.  Without it: to stdout.", of="FILE"
-    ),
-    public_key: bool = options.flag("Print the key that checks proofs."),
+    user: str | None = None,
+    session: str | None = None,
+    seq: int | None = None,
+    stream: str = "main",
+    old: int | None = None,
+    new: int | None = None,
+    out: Path | None = None,
+    public_key: bool = False,
 ) -> Result | None:
-    """Write a proof of an event, or that a tree only grew.
-
-    Name an event by --user, --session and --seq, or two trees by --from and --to.  A
-    proof holds no text.  Anyone with the public key can check it: with `refold verify
-    --proof FILE`, or with the one file auditor.py.
-    """
+    """Write a proof of an event, or that a tree only grew."""
     store = call.store()
     if public_key:
         from refold.adapters.keys.signatures import public_pem

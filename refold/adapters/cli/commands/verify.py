@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from refold.adapters.cli.options import (
-    Call,
-    SomeSession,
-    SomeUser,
-    flag,
-    option,
-    sessions,
-)
+from refold.adapters.cli.options import Call, sessions
 from refold.adapters.cli.output import Result, Screen, mark, shown
 from refold.domain.errors import InvalidConfiguration, RefoldError, counted
 
@@ -30,31 +23,16 @@ if TYPE_CHECKING:
 
 def verify(
     call: Call,
-    user: SomeUser = None,
-    session: SomeSession = None,
-    chain_only: bool = flag("Check only the hash chains; decrypt nothing."),
-    proof: Path | None = option("Check only this proof of `refold prove`.", of="FILE"),
-    certificate: Path | None = option(
-        "Check only this certificate of `refold erase`.", of="FILE"
-    ),
-    salt: str | None = option(
-        "Salt of the certificate: check that it is of --user.", of="HEX"
-    ),
-    export: Path | None = option(
-        "Check only this folder of `refold export --out`.", of="DIR"
-    ),
-    public_key: Path | None = option(
-        "Public key.  Without it: the key of the store.", of="FILE"
-    ),
+    user: str | None = None,
+    session: str | None = None,
+    chain_only: bool = False,
+    proof: Path | None = None,
+    certificate: Path | None = None,
+    salt: str | None = None,
+    export: Path | None = None,
+    public_key: Path | None = None,
 ) -> Result:
-    """Check that what is stored is what was written.
-
-    Checks chains, heads, envelopes, calls and their results, the sources of all
-    compactions and the digests of all recorded requests.  Without --user and --session
-    it also checks the tree of `refold seal` against its anchor.  Events that were
-    redacted again are superseded: they are checked, what was made of them is not.
-    Exits with 1 if anything does not hold.
-    """
+    """Check that what is stored is what was written."""
     if proof is not None:
         return _proof(call, proof, public_key)
     if export is not None:
@@ -180,12 +158,8 @@ def _exported(folder: Path) -> Result:
             said = f"all of user {checked.user_id!r} is there, as it was written"
             screen.line(mark(True), shown(said))
 
-    told = {
-        "ok": ok,
-        "user_id": checked.user_id,
-        "counts": checked.counts,
-        "problems": [problem.to_json() for problem in checked.problems],
-    }
+    told = {"ok": ok, "user_id": checked.user_id, "counts": checked.counts}
+    told["problems"] = [problem.to_json() for problem in checked.problems]
     return Result(told, show, int(not ok))
 
 
@@ -257,18 +231,9 @@ def _misattributed(
 
 
 def repair(
-    call: Call,
-    user: SomeUser = None,
-    session: SomeSession = None,
-    apply: bool = flag("Repair what can be repaired.  Without it: only report."),
+    call: Call, user: str | None = None, session: str | None = None, apply: bool = False
 ) -> Result:
-    """Report damage, and repair what can be repaired.
-
-    --apply rebuilds from the events what only repeats them: heads, stored views, blobs
-    that no event names, keys that a redaction left.  Events are never changed: their
-    damage is reported, and `refold verify` keeps finding it.  Exits with 1 if any
-    damage is left.
-    """
+    """Report damage, and repair what can be repaired."""
     if session is not None and user is None:
         raise typer.BadParameter("--session needs --user")
     store, looked = call.store(), 0

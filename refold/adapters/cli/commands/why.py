@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from refold.adapters.cli.events import DIGEST, STYLES, preview, seqs
-from refold.adapters.cli.options import Call, OneSession, SomeStrategy, User, option
+from refold.adapters.cli.options import Call
 from refold.adapters.cli.output import Result, Screen, cut, shown, types, visible
 from refold.domain.errors import counted
 from refold.projections.context.units import spans_of
@@ -26,27 +26,14 @@ if TYPE_CHECKING:
 
 def why(
     call: Call,
-    user: User,
-    session: OneSession,
-    at: int | None = option(
-        "Explain the context as it was when this event was the last; a request as it "
-        "was sent.  Without it: now.",
-        of="SEQ",
-        min=1,
-    ),
-    message: int | None = option(
-        "Explain only the N-th message, event by event.", of="N", min=1
-    ),
-    open_: int | None = option(
-        "Open this summary down to its events.", "--open", of="SUMMARY", min=1
-    ),
-    strategy: SomeStrategy = None,
+    user: str,
+    session: str,
+    at: int | None = None,
+    message: int | None = None,
+    open_: int | None = None,
+    strategy: str | None = None,
 ) -> Result:
-    """Explain why a context is as it is, with proof.
-
-    Shows each part with its events and the decision behind it, which is made again to
-    check it; then what is left out, and why.  Exits with 1 if a proof does not hold.
-    """
+    """Explain why a context is as it is, with proof."""
     if message is not None and open_ is not None:
         raise typer.BadParameter("give one of --message and --open", ctx=call)
     chosen = call.store().session(user_id=user, session_id=session)
