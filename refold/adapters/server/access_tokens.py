@@ -110,7 +110,7 @@ class _KeyUrl(_Keys):
     def __init__(self, url: str) -> None:
         if not _URL.fullmatch(url):
             raise InvalidConfiguration(
-                "REFOLD_JWKS: a file, https://… or http://localhost…"
+                "REFOLD_JWKS is a file, https://HOST/…, or http:// of this machine only"
             )
         super().__init__(({}, {}), url)
         self._tried, self._thread = self._fetched, ThreadPoolExecutor(1)
@@ -306,6 +306,7 @@ def _get(url: str) -> bytes:
     connection = kind(at.hostname or "", at.port, timeout=_PATIENCE)
     connection.connect()
     end = threading.Timer(_PATIENCE, connection.sock.shutdown, [socket.SHUT_RDWR])
+    end.start()
     try:
         path = at._replace(scheme="", netloc="", fragment="").geturl()
         connection.request("GET", path or "/", headers={"User-Agent": "refold"})

@@ -1,0 +1,532 @@
+"""No forged, mixed-up, expired or replayed token lets anybody in."""
+
+import base64
+import hmac
+import json
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from hypothesis import given, strategies as st
+
+from refold.adapters.server.access_tokens import TokenRefused, Verifier
+from tests.support.issuing import (
+    ALGORITHMS,
+    ISSUER,
+    NOW,
+    Clock,
+    claims,
+    each_kind,
+    jwk,
+    part,
+    private_key,
+    signed,
+    token,
+    verifier,
+)
+
+SECRET = "a secret of this machine, 32 bytes or more"
+ROUNDS = 40
+"""How often each way to forge is tried for each kind of key."""
+
+
+@dataclass(frozen=True)
+class Victim:
+    """A server that takes tokens of one kind, and good ones to begin with."""
+
+    algorithm: str
+    verifier: Verifier
+    clock: Clock
+    random: random.Random
+
+    @property
+    def key(self) -> Any:
+        """What signs for it."""
+        return SECRET.encode() if self.secret else private_key(self.algorithm)
+
+    @property
+    def secret(self) -> bool:
+        return self.algorithm == "HS256"
+
+    @property
+    def kid(self) -> str | None:
+        return None if self.secret else self.algorithm
+
+    def good(self, **changed: Any) -> str:
+        """A token that is let in, of somebody."""
+        named = {"sub": f"user-{self.random.randrange(10**6)}"} | changed
+        return self.signed({}, **named)
+
+    def signed(self, header: dict[str, Any], key: Any = None, **changed: Any) -> str:
+        """A token with another header, key or claims."""
+        return token(
+            self.algorithm, key=key or self.key, kid=self.kid, header=header, **changed
+        )
+
+
+Forgery = Callable[[Victim, str], str]
+"""From a victim and a token that it lets in to one that it must not."""
+
+
+def other_key(victim: Victim, good: str) -> str:
+    key = b"another secret, as long as it takes" if victim.secret else None
+    return victim.signed({}, key or private_key(victim.algorithm, "forger"))
+
+
+def key_of_another_kind(victim: Victim, good: str) -> str:
+    other = victim.random.choice([a for a in ALGORITHMS if a != victim.algorithm])
+    return token(
+        other, kid=victim.random.choice([victim.kid, other]), key=_forger(other)
+    )
+
+
+def other_algorithm_of_the_key(victim: Victim, good: str) -> str:
+    others = {"RS256": ["RS384", "RS512", "PS256"], "HS256": ["HS384", "HS512"]}
+    if victim.algorithm in others:
+        other = said = victim.random.choice(others[victim.algorithm])
+    else:
+        other, said = victim.algorithm, victim.random.choice(["ES384", "Ed25519"])
+    return signed(_header(victim, alg=said), _somebody(victim), other, victim.key)
+
+
+def another_algorithm_named(victim: Victim, good: str) -> str:
+    others = [
+        "HS256",
+        "HS384",
+        "RS384",
+        "PS256",
+        "ES512",
+        "Ed448",
+        "rs256",
+        "eddsa",
+        "x",
+    ]
+    others = [other for other in others if other != victim.algorithm]
+    return _with_header(victim, good, alg=victim.random.choice([*others, 7, [], None]))
+
+
+def no_algorithm(victim: Victim, good: str) -> str:
+    spelt = "".join(victim.random.choice([c, c.upper()]) for c in "none")
+    said = victim.random.choice(
+        [spelt, spelt, "", " none", "none ", "none\x00", "NULL"]
+    )
+    body = part(_somebody(victim))
+    ending = victim.random.choice(["", "", good.split(".")[2], part(b"none")])
+    kid = victim.random.choice([victim.kid, "", None])
+    header = {"alg": said, "typ": "JWT"} | ({} if kid is None else {"kid": kid})
+    return f"{part(header)}.{body}.{ending}"
+
+
+def algorithm_left_out(victim: Victim, good: str) -> str:
+    header = {k: v for k, v in _header(victim).items() if k != "alg"}
+    return signed(header, _somebody(victim), victim.algorithm, victim.key)
+
+
+def public_key_as_a_secret(victim: Victim, good: str) -> str:
+    """HS256 with what everybody knows of the key, in each form that has bytes."""
+    algorithm = victim.random.choice(ALGORITHMS)
+    bytes_ = victim.random.choice(list(_public_forms(private_key(algorithm))))
+    said = victim.random.choice(["HS256", "HS384", "HS512"])
+    kid = victim.random.choice([algorithm, victim.kid])
+    header = {"alg": said, "typ": "JWT"} | ({} if kid is None else {"kid": kid})
+    text = f"{part(header)}.{part(_somebody(victim))}"
+    return f"{text}.{part(_hmac(said, bytes_, text))}"
+
+
+def name_of_a_key_that_is_a_path_or_a_query(victim: Victim, good: str) -> str:
+    kid = victim.random.choice(
+        [
+            "../../../dev/null",
+            "/dev/null",
+            "/proc/sys/kernel/randomize_va_space",
+            "file:///dev/null",
+            "https://evil.example/keys",
+            "x' UNION SELECT 'key' --",
+            "'; DROP TABLE keys; --",
+            "EdDSA\x00",
+            "EdDSA ",
+            "eddsa",
+            "__class__",
+            "$(cat key)",
+            "x" * victim.random.randrange(1000, 6000),
+        ]
+    )
+    empty = victim.random.choice([b"", b"0", b"key", b"2\n"])
+    header = {"alg": victim.random.choice(["HS256", victim.algorithm]), "kid": kid}
+    text = f"{part(header)}.{part(_somebody(victim))}"
+    return f"{text}.{part(_hmac('HS256', empty, text))}"
+
+
+def name_of_a_key_that_is_no_text(victim: Victim, good: str) -> str:
+    kid = victim.random.choice([7, ["EdDSA"], {"EdDSA": 1}, True, 1.5])
+    return victim.signed({"kid": kid})
+
+
+def key_of_ones_own_in_the_header(victim: Victim, good: str) -> str:
+    forger = _forger(victim.algorithm)
+    own = (
+        {"kty": "oct", "k": part(forger)}
+        if victim.secret
+        else jwk(forger, victim.kid, use="sig")
+    )
+    url = "https://evil.example/jwks.json"
+    headers: list[dict[str, Any]] = [{"jwk": own}, {"jku": url}, {"x5u": url}]
+    header = victim.random.choice([*headers, {"x5c": [part(b"x")], "jwk": own}])
+    return victim.signed(header, victim.random.choice([forger, victim.key]))
+
+
+def extension_that_must_be_understood(victim: Victim, good: str) -> str:
+    headers: list[dict[str, Any]] = [
+        {"crit": ["exp"], "exp": NOW},
+        {"crit": []},
+        {"crit": ["b64"], "b64": False},
+        {"b64": False},
+        {"zip": "DEF"},
+        {"enc": "A128GCM"},
+    ]
+    return victim.signed(victim.random.choice(headers))
+
+
+def claims_of_another(victim: Victim, good: str) -> str:
+    other = victim.good(scope="admin erase").split(".")
+    head, _, signature = good.split(".")
+    return f"{head}.{other[1]}.{signature}"
+
+
+def claims_edited(victim: Victim, good: str) -> str:
+    head, body, signature = good.split(".")
+    said = json.loads(base64.urlsafe_b64decode(body + "=="))
+    edit = victim.random.choice(
+        [{"sub": "eve"}, {"scope": "append read admin"}, {"exp": NOW + 7200}, {"x": 1}]
+    )
+    return f"{head}.{part(said | edit)}.{signature}"
+
+
+def header_edited(victim: Victim, good: str) -> str:
+    edits: list[dict[str, Any]] = [{"typ": "at+jwt"}, {"cty": "JWT"}, {"x": [1]}]
+    edit = victim.random.choice(edits)
+    return _with_header(victim, good, **edit)
+
+
+def header_written_otherwise(victim: Victim, good: str) -> str:
+    head, rest = good.split(".", 1)
+    said = json.loads(base64.urlsafe_b64decode(head + "=="))
+    return (
+        f"{part(json.dumps(said, indent=victim.random.randrange(9)).encode())}.{rest}"
+    )
+
+
+def signature_of_another(victim: Victim, good: str) -> str:
+    return good.rpartition(".")[0] + "." + victim.good(jti="other").split(".")[2]
+
+
+def signature_of_nothing(victim: Victim, good: str) -> str:
+    """Zeros and ones, which a careless ECDSA takes for a signature."""
+    size = len(base64.urlsafe_b64decode(good.split(".")[2] + "=="))
+    order = (1 << 256) - 432420386565659656852420866394968145599
+    made = [bytes(size), b"\xff" * size, b"\x01" * size, b"", bytes(size - 1) + b"\x01"]
+    made.append(order.to_bytes(32, "big") * 2)
+    return good.rpartition(".")[0] + "." + part(victim.random.choice(made))
+
+
+def cut_short(victim: Victim, good: str) -> str:
+    at = victim.random.randrange(1, len(good))
+    return victim.random.choice([good[:at], good[at:], good[: -at % 5 - 1]])
+
+
+def a_part_missing_or_too_many(victim: Victim, good: str) -> str:
+    head, body, signature = good.split(".")
+    return victim.random.choice(
+        [
+            f"{head}.{body}",
+            f"{head}.{body}.",
+            f"{head}..{signature}",
+            f".{body}.{signature}",
+            f"{good}.{signature}",
+            f"{head}.{head}.{body}.{body}.{signature}",
+            f".{good}",
+            f"{good}.",
+            f"{good}.{good}",
+        ]
+    )
+
+
+def a_character_changed(victim: Victim, good: str) -> str:
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    at = victim.random.randrange(len(good))
+    other = victim.random.choice([c for c in alphabet if c != good[at]])
+    return good[:at] + other + good[at + 1 :]
+
+
+def same_bytes_in_another_base64(victim: Victim, good: str) -> str:
+    """What a lenient decoder takes for the same token."""
+    at = victim.random.randrange(1, len(good))
+    junk = victim.random.choice(["\n", " ", "!", "=", "\r\n", "%", "\x00", "é", "\t"])
+    standard = good.replace("-", "+").replace("_", "/")
+    last = good[-1]
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    loose = good[:-1] + alphabet[alphabet.index(last) ^ 1]
+    made = [good[:at] + junk + good[at:], good + "=", good + "==", " " + good, loose]
+    made += [good + "\n", f"Bearer {good}", good.replace(".", "=.", 1)]
+    return victim.random.choice([*made, standard] if standard != good else made)
+
+
+def something_said_twice(victim: Victim, good: str) -> str:
+    said = json.dumps(_somebody(victim))[:-1]
+    name = victim.random.choice(['"sub": "eve"', '"scope": "admin"', '"aud": "refold"'])
+    body = f"{said}, {name}}}".encode()
+    return signed(_header(victim), body, victim.algorithm, victim.key)
+
+
+def for_another_service(victim: Victim, good: str) -> str:
+    others = ["other", "refold.example", ["a", "b"], "", ..., 7, None, ["refold "]]
+    return victim.signed({}, aud=victim.random.choice(others))
+
+
+def of_another_issuer(victim: Victim, good: str) -> str:
+    others = ["https://issuer.example.evil", ISSUER.upper(), "", ..., [ISSUER], None]
+    return victim.signed({}, iss=victim.random.choice(others))
+
+
+def of_nobody(victim: Victim, good: str) -> str:
+    nobody = [
+        "",
+        ...,
+        None,
+        7,
+        True,
+        ["ada"],
+        {"a": 1},
+        "a" * 201,
+        "a\n",
+        "\u202e\u0000",
+    ]
+    return victim.signed({}, sub=victim.random.choice(nobody))
+
+
+def for_nothing(victim: Victim, good: str) -> str:
+    nothing = [
+        "",
+        ...,
+        None,
+        7,
+        "root *",
+        "readappend",
+        ["admin"],
+        "ADMIN",
+        "read,erase",
+    ]
+    return victim.signed({}, scope=victim.random.choice(nothing))
+
+
+def not_yet(victim: Victim, good: str) -> str:
+    later = NOW + victim.random.choice([31, 60, 3600, 10**9])
+    return victim.signed({}, **{victim.random.choice(["nbf", "iat"]): later})
+
+
+def expired(victim: Victim, good: str) -> str:
+    return victim.signed({}, exp=NOW - victim.random.choice([30, 31, 3600, 10**9, NOW]))
+
+
+def for_ever(victim: Victim, good: str) -> str:
+    ends: list[Any] = [
+        NOW + 86_431,
+        10**10,
+        10**12,
+        2**53,
+        2**63,
+        10**400,
+        1e300,
+        1e308,
+    ]
+    ends += [float("inf"), float("nan"), -1, True, str(NOW + 60), [NOW + 60], None, ...]
+    return victim.signed({}, exp=victim.random.choice(ends))
+
+
+def too_large(victim: Victim, good: str) -> str:
+    return victim.signed({}, pad="x" * victim.random.randrange(8192, 20_000))
+
+
+def no_token(victim: Victim, good: str) -> str:
+    deep = part(b"[" * 5000)
+    text = "".join(victim.random.choices("ab.-_{}[] =\x00é\ud800", k=60))
+    return victim.random.choice(["", ".", "..", "...", text, f"{deep}.e30.x"])
+
+
+FALSE = {"malformed", "algorithm", "unknown_key", "signature"}
+FORGERIES: dict[Forgery, set[str]] = {
+    other_key: {"signature"},
+    key_of_another_kind: {"algorithm", "unknown_key", "signature"},
+    other_algorithm_of_the_key: {"algorithm"},
+    another_algorithm_named: {"algorithm"},
+    no_algorithm: {"algorithm", "unknown_key"},
+    algorithm_left_out: {"algorithm"},
+    public_key_as_a_secret: {"algorithm", "unknown_key", "signature"},
+    name_of_a_key_that_is_a_path_or_a_query: {"unknown_key"},
+    name_of_a_key_that_is_no_text: {"malformed"},
+    key_of_ones_own_in_the_header: {"malformed"},
+    extension_that_must_be_understood: {"malformed"},
+    claims_of_another: {"signature"},
+    claims_edited: {"signature"},
+    header_edited: {"signature"},
+    header_written_otherwise: {"signature"},
+    signature_of_another: {"signature"},
+    signature_of_nothing: {"signature"},
+    cut_short: FALSE,
+    a_part_missing_or_too_many: FALSE,
+    a_character_changed: FALSE,
+    same_bytes_in_another_base64: {"malformed", "signature"},
+    something_said_twice: {"malformed"},
+    for_another_service: {"audience"},
+    of_another_issuer: {"issuer"},
+    of_nobody: {"subject"},
+    for_nothing: {"scope"},
+    not_yet: {"not_yet"},
+    expired: {"expired"},
+    for_ever: {"malformed", "too_long"},
+    too_large: {"too_long"},
+    no_token: {"malformed", "unknown_key"},
+}
+"""Each way to forge, and for what the forged may be refused."""
+
+
+def _header(victim: Victim, **more: Any) -> dict[str, Any]:
+    named = {} if victim.kid is None else {"kid": victim.kid}
+    return {"alg": victim.algorithm, "typ": "JWT"} | named | more
+
+
+def _with_header(victim: Victim, good: str, **more: Any) -> str:
+    """The token with another header, its signature as it was."""
+    return f"{part(_header(victim, **more))}.{good.split('.', 1)[1]}"
+
+
+def _somebody(victim: Victim) -> dict[str, Any]:
+    return claims(sub=f"user-{victim.random.randrange(10**6)}", scope="admin read")
+
+
+def _forger(algorithm: str) -> Any:
+    if algorithm == "HS256":
+        return b"what a forger likes, of enough bytes"
+    return private_key(algorithm, "forger")
+
+
+def _hmac(algorithm: str, key: bytes, text: str) -> bytes:
+    """By hand: the library refuses to sign with a public key."""
+    return hmac.digest(key, text.encode(), f"sha{algorithm[2:]}")
+
+
+def _public_forms(key: Any) -> Iterator[bytes]:
+    public, encoding = key.public_key(), serialization.Encoding
+    info = serialization.PublicFormat.SubjectPublicKeyInfo
+    pem = public.public_bytes(encoding.PEM, info)
+    yield from (pem, pem.rstrip(), pem.replace(b"\n", b"\r\n"), pem[27:-26])
+    yield public.public_bytes(encoding.DER, info)
+    ssh = public.public_bytes(encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    yield from (ssh, ssh + b"\n")
+    found = jwk(key, "x")
+    yield json.dumps(found).encode()
+    yield json.dumps(found, separators=(",", ":")).encode()
+    for name in ("n", "x", "y"):
+        if name in found:
+            yield found[name].encode()
+            yield base64.urlsafe_b64decode(found[name] + "==")
+
+
+@pytest.fixture(params=[*ALGORITHMS, "HS256"])
+def victim(request: pytest.FixtureRequest, tmp_path: Path) -> Victim:
+    algorithm: str = request.param
+    clock, path = Clock(), tmp_path / "jwks.json"
+    path.write_bytes(each_kind())
+    source = {"TOKEN_SECRET": SECRET} if algorithm == "HS256" else {"JWKS": path}
+    strict = verifier(clock, **source, TOKEN_ISSUER=ISSUER)
+    return Victim(algorithm, strict, clock, random.Random(f"20 {algorithm}"))
+
+
+def refusal(victim: Victim, shown: str) -> str | None:
+    try:
+        victim.verifier.verify(shown)
+    except TokenRefused as refused:
+        return refused.reason
+    return None
+
+
+def test_of_thousands_of_forged_tokens_none_lets_anybody_in(victim: Victim) -> None:
+    got: dict[str, Counter[str | None]] = defaultdict(Counter)
+
+    for forge in FORGERIES:
+        for n in range(ROUNDS):
+            good = victim.good()
+            if n % 2:  # forged of one that is remembered, and of one never seen
+                assert refusal(victim, good) is None
+            forged = forge(victim, good)
+            assert forged != good
+            got[forge.__name__][refusal(victim, forged)] += 1
+            assert refusal(victim, good) is None
+
+    assert not [name for name, reasons in got.items() if None in reasons]
+    assert not [f.__name__ for f in FORGERIES if set(got[f.__name__]) - FORGERIES[f]]
+    assert sum(reasons.total() for reasons in got.values()) == 1240
+
+
+def test_a_careless_verifier_would_fall_for_them() -> None:
+    victim = Victim("RS256", verifier(), Clock(), random.Random(20))
+    pem = next(_public_forms(victim.key))
+
+    def careless(shown: str) -> bool:
+        """It believes the header: no signature, its own key, one key for every use."""
+        head, body, signature = shown.split(".")
+        said = json.loads(base64.urlsafe_b64decode(head + "=="))
+        if said["alg"].strip(" \x00").lower() in ("none", "null", ""):
+            return True
+        if said["alg"].startswith("HS"):
+            made = _hmac(said["alg"], pem, f"{head}.{body}")
+            return part(made) == signature
+        how = jwt.get_algorithm_by_name(said["alg"])
+        key = how.from_jwk(said["jwk"]) if "jwk" in said else victim.key.public_key()
+        raw = base64.urlsafe_b64decode(signature + "==")
+        return how.verify(f"{head}.{body}".encode(), key, raw)
+
+    fallen = {
+        forge.__name__
+        for forge in (no_algorithm, public_key_as_a_secret, other_algorithm_of_the_key,
+                      key_of_ones_own_in_the_header, expired, for_another_service)
+        for _ in range(ROUNDS)
+        if careless(forge(victim, victim.good()))
+    }  # fmt: skip
+
+    assert len(fallen) == 6
+
+
+def test_a_token_that_was_let_in_is_not_after_its_end(victim: Victim) -> None:
+    for _ in range(100):
+        victim.clock.now = NOW
+        ends = NOW + victim.random.randrange(1, 86_400)
+        good = victim.good(exp=ends)
+        assert refusal(victim, good) is None
+
+        victim.clock.now = ends + 29
+        assert refusal(victim, good) is None
+        victim.clock.now = ends + 30 + victim.random.choice([0, 1, 10**6])
+        assert refusal(victim, good) == "expired"
+        assert refusal(victim, good) == "expired"
+
+
+@given(st.data())
+def test_no_change_of_a_token_keeps_it_good(data: st.DataObject) -> None:
+    strict = verifier(TOKEN_SECRET=SECRET)
+    good = token("HS256", key=SECRET.encode(), kid=None)
+    at = data.draw(st.integers(0, len(good) - 1))
+    end = data.draw(st.integers(at, min(at + 4, len(good))))
+    put = data.draw(st.text(max_size=3) | st.from_regex(r"\A[\w.=-]{0,3}\Z"))
+    changed = good[:at] + put + good[end:]
+
+    assert strict.verify(good)
+    if changed != good:
+        with pytest.raises(TokenRefused):
+            strict.verify(changed)
