@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -68,10 +69,7 @@ class Compiled(NamedTuple):
     def spoken_of(self, near: str) -> bool:
         """Whether what is near a number, in lower case, has a literal of the gate."""
         gate = self.rule.gate
-        for word in gate:
-            if word in near:
-                return True
-        return not gate
+        return not gate or any(map(near.__contains__, gate))
 
     def speaks(self, key: str, lower: str) -> bool:
         """Whether ``key``, in lower case too, is context for what is under it."""
@@ -258,7 +256,6 @@ class Scanner:
         self.rules = tuple(compiled(number, rule) for number, rule in enumerate(rules))
         found = triggers(self.rules)
         self._triggers = tuple(found)
-        self._reach = [t.reach if t.then else 0 for t in self._triggers]
         ranked = sorted(self.rules, key=lambda c: (-c.rule.priority, c.rule.id))
         self._rank = {c.number: rank for rank, c in enumerate(ranked)}
         self._around = [_around(t) for t in self._triggers]
@@ -287,7 +284,7 @@ class Scanner:
         words = {w for c in self._with_context if c.ends for w in c.rule.gate}
         self._in_keys = _ending(sorted(words))
         self._of_any_key = [c for c in self._with_context if not c.ends]
-        self._keys: dict[str, Concern] = {}
+        self._known = lru_cache(_REMEMBERED)(self._concern)
         self._halves = [
             (f'{word[:place]}"'.encode(), f'"{word[place + 1 :]}'.encode())
             for ready in self._with_context
@@ -318,9 +315,9 @@ class Scanner:
         """Whether ``proves_clean`` is worth asking before anything else."""
         return self._engine.gates
 
-    def clean(self, data: bytes) -> bool:
-        """Whether nothing can be found in ``data``, a text or JSON with its keys."""
-        return self._in_json(data) == []
+    def clean(self, text: str) -> bool:
+        """Whether nothing can be found in a ``text`` or in JSON, with its keys."""
+        return self._in_json(text.encode(errors=UNPAIRED)) == []
 
     def proves_clean(self, data: bytes) -> bool:
         """Whether nothing is found in ``data``, compact JSON.
@@ -374,16 +371,7 @@ class Scanner:
                 *(c for c in more.rules if c.number not in own.numbers),
             )
             return Concern(rules, own.numbers | more.numbers)
-        try:
-            return self._keys[key]
-        except KeyError:
-            pass
-        concern = self._concern(key)
-        if len(self._keys) >= _REMEMBERED:
-            self._keys.clear()
-        if len(key) <= CONTEXT:
-            self._keys[key] = concern
-        return concern
+        return self._known(key) if len(key) <= CONTEXT else self._concern(key)
 
     def _concern(self, key: str) -> Concern:
         # Context reaches no further, and keys may be long.
@@ -420,22 +408,24 @@ class Scanner:
 
     def stirs(self, text: str) -> bool:
         """Whether anything in ``text`` triggers a rule, whatever may follow it."""
-        return bool(self._engine.scan(b"\n%b\n" % text.encode(errors=UNPAIRED)))
+        return bool(self._placed(text))
+
+    def _placed(self, text: str) -> list[Hit]:
+        """What is in ``text``, and where it ends, in characters."""
+        data = text.encode(errors=UNPAIRED)
+        hits = self._engine.scan(b"\n%b\n" % data)
+        return _in_characters(data, hits) if hits else hits
 
     def look(self, text: str) -> Prepared | None:
         """Scan one text, as ``survey`` does."""
-        data = text.encode(errors=UNPAIRED)
-        hits = self._engine.scan(b"\n%b\n" % data)
+        hits = self._placed(text)
         if not hits:
             return None
-        placed = _in_characters(data, hits)
-        told = [end for number, end in placed if number < _TELLING]
-        if told:
-            folded = fold(text, told=told)
-            data = folded.text.encode(errors=UNPAIRED)
-            hits = self._engine.scan(b"\n%b\n" % data)
-            return self._judged(text, folded, _in_characters(data, hits))
-        return self._judged(text, Folded(text), placed)
+        told = [end for number, end in hits if number < _TELLING]
+        if not told:
+            return self._judged(text, Folded(text), hits)
+        folded = fold(text, told=told)
+        return self._judged(text, folded, self._placed(folded.text))
 
     def _judged(
         self, text: str, folded: Folded, hits: Sequence[Hit]
@@ -463,11 +453,9 @@ class Scanner:
         """(index of a text, what is in it, and where it ends) for those with any."""
         if not texts:
             return
-        data = "\n".join(texts).encode(errors=UNPAIRED)
-        hits = self._engine.scan(b"\n%b\n" % data)
-        if not hits:
+        placed = self._placed("\n".join(texts))
+        if not placed:
             return
-        placed = _in_characters(data, hits)
         ends = list(accumulate([len(text) + 1 for text in texts]))
         by_text: dict[int, list[Hit]] = {}
         last = len(texts) - 1
@@ -476,7 +464,7 @@ class Scanner:
             start = ends[index] - len(texts[index]) - 1
             hit = (number, min(end - start, len(texts[index])))
             by_text.setdefault(index, []).append(hit)
-            reach = self._reach[number]
+            reach = self._judges[number][2]
             while reach and end - start < reach and index:
                 # What follows a literal may be the next text: it belongs to its own.
                 index -= 1
@@ -737,10 +725,8 @@ def _of(
             start, end = lead.span("value")
         elif not rule.group:
             start = lead.start()
-    if rule.parts:
-        for start, end in rule.parts(text, match, known):
-            yield Candidate(text, start, end, match)
-    else:
+    spans = rule.parts(text, match, known) if rule.parts else [(start, end)]
+    for start, end in spans:
         yield Candidate(text, start, end, match)
 
 
