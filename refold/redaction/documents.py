@@ -13,7 +13,7 @@ from refold.domain.canonical import encodable
 from refold.redaction.checks.names import words
 from refold.redaction.engines.fold import Folded
 from refold.redaction.plan import Tagger
-from refold.redaction.rules.secrets.commands import PROGRAMS
+from refold.redaction.rules.secrets import PROGRAMS
 from refold.redaction.scanner import Concern, Prepared
 from refold.redaction.settler import Settler, Text
 from refold.redaction.types import Placeholders, renamed
