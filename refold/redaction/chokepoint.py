@@ -7,7 +7,7 @@ from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast, get_origin
@@ -84,14 +84,12 @@ _SEALED: Final = ("signature", "data", "encrypted_content")
 _APART: Final[Mapping[str, str]] = {"request": "handed"}
 
 
+@dataclass(slots=True)
 class _Claims:
     """What is said of the texts below a place: by the next step of their paths."""
 
-    __slots__ = ("shape", "steps")
-
-    def __init__(self) -> None:
-        self.shape: _Shape | None = None
-        self.steps: dict[str, _Claims] = {}
+    shape: _Shape | None = None
+    steps: dict[str, _Claims] = field(default_factory=dict)
 
 
 @cache

@@ -83,7 +83,7 @@ class _Walk:
         self._new: list[str] = []
         # The texts that may be JSON: their places among all.
         self._documents: frozenset[int] = frozenset()
-        self._names: Mapping[str, str] = {}
+        self._names: dict[str, str] = {}
         self._named: dict[int, str] = {}
 
     def walked(self) -> tuple[JsonValue, Tally]:
@@ -163,9 +163,11 @@ class _Walk:
         least = len(keys)
         hot = range(least) if self._more else [i for i in prepared if i < least]
         if hot:
-            self._redact_keys(
-                [Text(keys[i], prepared.get(i), whole=False) for i in hot]
-            )
+            given = [Text(keys[i], prepared.get(i), whole=False) for i in hot]
+            for one, (clean, tally) in zip(given, self._settled(given), strict=True):
+                if clean != one.text:
+                    self._names[one.text] = clean
+                    self._count(tally, None, "")
         found = {i - least: one for i, one in prepared.items() if i >= least}
         self._hush(key for i, key in enumerate(keys) if i not in prepared)
         return found
@@ -181,14 +183,6 @@ class _Walk:
                 and not self._placeholders.within(key)
             ):
                 quiet.add(key)
-
-    def _redact_keys(self, hot: list[Text]) -> None:
-        names = {}
-        for given, (clean, tally) in zip(hot, self._settled(hot), strict=True):
-            if clean != given.text:
-                names[given.text] = clean
-                self._count(tally, None, "")
-        self._names = names
 
     def _name_values(self) -> None:
         """Find what siblings call the items ``value`` of objects, if that is clean."""

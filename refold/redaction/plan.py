@@ -20,7 +20,7 @@ from refold.redaction.engines import EngineName
 from refold.redaction.engines.fold import fold
 from refold.redaction.rules import DEFAULT_RULES
 from refold.redaction.rules.rule import Rule
-from refold.redaction.types import TYPES, canonical, well_formed
+from refold.redaction.types import GROUPED, TYPES, canonical, well_formed
 from refold.redaction.values import NO_SKIP, JsonValue, RedactionError, Skip
 
 Action: TypeAlias = Literal["redact", "keep", "drop_leaf"]
@@ -219,10 +219,6 @@ class Guard:
 
 def _span(item: Any, length: int) -> Span:
     """``item`` as a span within a text of that length; no name of a type is OTHER."""
-    start: Any
-    end: Any
-    kind: Any
-    score: Any
     try:
         start, end, kind, score = item
         well = (type(start), type(end)) == (int, int) and 0 <= start < end <= length
@@ -240,15 +236,6 @@ def _span(item: Any, length: int) -> Span:
 _NOT_DIGIT = re.compile(r"[^0-9]")
 _NOT_ALNUM = re.compile(r"[\W_]")
 _CHINA = re.compile(r"(?:00)?86(?=1[3-9][0-9]{9}$)")
-# Types whose values are written with and without spaces, dots and dashes.
-_GROUPED: Final = frozenset(
-    (
-        *("BANK_CARD", "IBAN", "BANK_ACCOUNT", "ROUTING_NUMBER", "ID_CARD", "HKID"),
-        *("TWID", "MACAU_ID", "USCC", "STUDENT_ID", "EMPLOYEE_ID", "PASSPORT", "VIN"),
-        *("DRIVER_LICENSE", "LICENSE_PLATE", "SSN", "ITIN", "EIN", "TAX_ID", "VAT"),
-        *("NATIONAL_ID", "HEALTH_ID", "NIR", "NHS_NUMBER", "MAC"),
-    )
-)
 
 
 def tag(key: bytes, type: str, value: str) -> str:  # noqa: A002 - what it is called
@@ -270,7 +257,7 @@ def plain(type: str, value: str) -> str:  # noqa: A002 - what it is called
         return _CHINA.sub("", _NOT_DIGIT.sub("", text))
     if type == "EMAIL":
         return text.replace("%40", "@").lower()
-    return _NOT_ALNUM.sub("", text).upper() if type in _GROUPED else text
+    return _NOT_ALNUM.sub("", text).upper() if type in GROUPED else text
 
 
 def tagger(user_key: bytes) -> Tagger:

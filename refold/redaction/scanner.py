@@ -66,11 +66,6 @@ class Compiled(NamedTuple):
     # A word of the gate near the end of a key in lower case; None: any key may do.
     ends: re.Pattern[str] | None = None
 
-    def spoken_of(self, near: str) -> bool:
-        """Whether what is near a number, in lower case, has a literal of the gate."""
-        gate = self.rule.gate
-        return not gate or any(map(near.__contains__, gate))
-
     def speaks(self, key: str, lower: str) -> bool:
         """Whether ``key``, in lower case too, is context for what is under it."""
         near = self.ends is None or self.ends.search(lower)
@@ -273,7 +268,11 @@ class Scanner:
         )
         # By trigger: how far before its end it may begin, how far after it rules look.
         self.reach = tuple(t.reach for t in self._triggers)
-        self.ahead = tuple(_ahead(found[t]) for t in self._triggers)
+        self.ahead = tuple(
+            max((reach(one.rule.pattern) + TRAIL for one in rules), default=0)
+            + 4 * CONTEXT
+            for rules in found.values()
+        )
         self.furthest = max(self.reach, default=0)
         self._min_score = min_score
         self._work_per_kb = work_per_kb
@@ -327,8 +326,11 @@ class Scanner:
         hits = self._in_json(data)
         if b'","-' in data and any(program in data for program in self._programs):
             return False  # it may be a command, each word of it a string of its own
-        if not hits or len(hits) > _FEW or b"\\" in data or self._may_be_split(data):
+        if not hits or len(hits) > _FEW or b"\\" in data:
             return hits == []
+        lower = data.lower()
+        if any(before in lower and after in lower for before, after in self._halves):
+            return False  # two keys together may say what neither says by itself
         judged = set()
         for number, end in hits:
             place = min(end - 2, len(data) - 1)  # of the last byte of what was hit
@@ -349,11 +351,6 @@ class Scanner:
 
     def _in_json(self, data: bytes) -> list[Hit] | None:
         return self._engine.in_json(b"\n%b\n" % data)
-
-    def _may_be_split(self, data: bytes) -> bool:
-        """Whether two keys together may say what neither says by itself."""
-        lower = data.lower()
-        return any(before in lower and after in lower for before, after in self._halves)
 
     def _holds_nothing(self, string: bytes) -> bool:
         """Whether nothing is found in a string under a key that says nothing."""
@@ -549,7 +546,7 @@ class Scanner:
                 continue
             if ready.rule.gate and number not in concerned:
                 near = near or text[max(0, first - CONTEXT) : last].lower()
-                if not ready.spoken_of(near):
+                if not any(map(near.__contains__, ready.rule.gate)):
                     continue
             whole = False
             for match in ready.pattern.finditer(text, first, last):
@@ -670,12 +667,6 @@ def _around(trigger: Trigger) -> bool:
     return bool(re.search("[A-Za-z]", _NO_LETTER.sub("", trigger.shape)))
 
 
-def _ahead(rules: Sequence[Compiled]) -> int:
-    """How many characters after a trigger its rules and their judges look at."""
-    reached = (reach(ready.rule.pattern) + TRAIL for ready in rules)
-    return max(reached, default=0) + 4 * CONTEXT
-
-
 def _in_characters(data: bytes, hits: list[Hit]) -> list[Hit]:
     """The same hits, with places in the decoded text and not in the bytes around it."""
     if data.isascii():
@@ -697,8 +688,7 @@ def _in_characters(data: bytes, hits: list[Hit]) -> list[Hit]:
 
 def _places(text: str, literal: str, first: int, end: int) -> list[int]:
     """Where ``literal`` begins, from ``first`` on, so that it is before ``end``."""
-    if first < 0:
-        first = 0
+    first = max(first, 0)
     window = text[first:end].lower()
     places = []
     place = window.find(literal)
