@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isfinite
 from typing import Any, Final, NamedTuple
@@ -73,6 +74,7 @@ class _Walk:
     ) -> None:
         plan = work.settler.plan
         self._work, self._around, self._plan = work, around, plan
+        self._nests = around.nested < MAX_NESTED and plan.nested_json
         self._scanner = work.settler.scanner
         self._placeholders = work.settler.placeholders
         self._flat = Flat(
@@ -328,10 +330,6 @@ class _Walk:
         for (index, given), (clean, tally) in zip(jobs, done, strict=True):
             if clean != given.text:
                 self._write(index, clean, tally)
-
-    @property
-    def _nests(self) -> bool:
-        return self._around.nested < MAX_NESTED and self._plan.nested_json
 
     def _write(self, index: int, clean: str, tally: Tally) -> None:
         node, name = self._flat.places[index]
@@ -593,28 +591,22 @@ _LONGEST_NAME = 48
 _SECOND = re.compile(r"(?=[^0-9]{0,64}[0-9])(?:\S{4,}|[^A-Za-z]{4,64}\Z)")
 
 
+@dataclass(slots=True, eq=False)
 class Node:
-    """An object or an array of a value, and what is to be written into it."""
+    """An object or an array of a value, and what is to be written into it.
 
-    __slots__ = ("depth", "keys", "name", "parent", "skip", "spoken", "value", "writes")
+    keys:   the key of the object around it and its own, when that is known.
+    spoken: a key around it may give context to what it holds.
+    """
 
-    def __init__(
-        self,
-        value: dict[str, JsonValue] | list[JsonValue],
-        parent: Node | None,
-        name: str | int,
-        depth: int,
-        skip: Skip,
-    ) -> None:
-        if depth >= MAX_DEPTH:
-            raise TooDeep
-        self.value, self.parent, self.name = value, parent, name
-        self.depth, self.skip = depth, skip
-        # The key of the object around it and its own, when that is known.
-        self.keys: tuple[str, str] | None = None
-        # Whether a key around it may give context to what it holds.
-        self.spoken = False
-        self.writes: dict[str | int, JsonValue] = {}
+    value: dict[str, JsonValue] | list[JsonValue]
+    parent: Node | None
+    name: str | int
+    depth: int
+    skip: Skip
+    keys: tuple[str, str] | None = None
+    spoken: bool = False
+    writes: dict[str | int, JsonValue] = field(default_factory=dict)
 
 
 class Flat:
@@ -652,6 +644,8 @@ class Flat:
         self._skip_keys = skip_keys
         # The objects' keys, and whether one of them is a ``value``, or names columns.
         self._shapes: dict[tuple[str, ...], tuple[bool, bool]] = {}
+        if depth >= MAX_DEPTH:
+            raise TooDeep
         self.nodes = [Node(value, None, "", depth, skip)]
         for node in self.nodes:
             if isinstance(node.value, dict):
@@ -735,7 +729,9 @@ class Flat:
                     continue
             nests = kind is dict or kind is list
             if nests or (kind is not str and isinstance(item, (dict, list, tuple))):
-                if item or deep:
+                if deep:
+                    raise TooDeep
+                if item:
                     value: Any = [*item] if isinstance(item, tuple) else item
                     self.nodes.append(Node(value, node, name, node.depth + 1, skip))
                 continue

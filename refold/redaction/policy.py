@@ -127,6 +127,11 @@ class OwnRule(Part):
     counter_examples: tuple[str, ...] = ()
 
 
+_AS_IN_PLAN: Final = {
+    *("name", "engine", "min_score", "audit", "on_error", "pseudonyms", "numbered")
+}
+
+
 class Policy(Part):
     """What is redacted and how, as the tables of a policy file say it.
 
@@ -237,23 +242,17 @@ class Policy(Part):
         rules = (*_pack_rules(self.packs), *self._own_rules())
         kinds = {*TYPES, *(rule.type for rule in rules)}
         plan = Plan(
-            name=self.name,
             rules=rules,
-            engine=self.engine,
-            min_score=self.min_score,
             actions=_by_type(self.types, kinds),
             allow_values=frozenset(self.allow.values),
             allow_patterns=tuple(_allowed(self.allow.regex)),
             skip=frozenset(_skips(self.skip.pointers)),
             skip_keys=frozenset(self.skip.keys),
             labels=_labels(self.labels, kinds),
-            audit=self.audit,
-            on_error=self.on_error,
-            pseudonyms=self.pseudonyms,
-            numbered=self.numbered,
             kept=frozenset(self.vault.types),
             kept_sec=self.vault.days * 86_400,
             **self.scan.model_dump(),
+            **self.model_dump(include=_AS_IN_PLAN),
         )
         if plan.numbered and (plan.pseudonyms or plan.labels):
             raise Wrong(

@@ -731,15 +731,13 @@ def _has_word(ready: Compiled, found: Candidate) -> bool:
 def _in_context(ready: Compiled, found: Candidate) -> bool:
     """Whether a word of the rule's context stands before the value."""
     context, text, end = ready.context, found.text, found.start
-    if context is None:
+    if context is None or not _has_word(ready, found):
         return False
     start = max(0, end - CONTEXT)
     near = text[start:end].lower()
     # A number that ends the line before is no word: so stand lines of most logs.
     last = near.rstrip(_LINKING)
     if last[-2:].isdigit() and "\n" in near[len(last) :]:
-        return False
-    if ready.words and not any(map(near.__contains__, ready.words)):
         return False
     if ready.rule.at == "digits" and ready.rule.gate:
         places = [near.find(word) for word in ready.rule.gate]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import date
-from itertools import groupby
 from typing import Final
 
 from refold.redaction.checks import Candidate
@@ -320,37 +318,25 @@ def nino(found: Candidate) -> bool:
 def vat(found: Candidate) -> bool:
     """A VAT number of a state of the EU, or Britain, that has this length."""
     number = bare(found.value)
-    form = _VAT.get(number[:2])
+    form = LEXICON["numbers"]["vat"].get(number[:2])
     if form is None or not re.fullmatch(form, number[2:]):
         return False
     return number[:2] != "DE" or mod_11_10(number[2:])
 
 
-def _entries(table: str) -> Iterator[tuple[str, str]]:
-    """Pairs of a country and what is said of it."""
-    for entry in LEXICON["numbers"][table].split():
-        country, _, said = entry.partition(":")
-        yield country, said
-
-
-_VAT = dict(_entries("vat"))
-LENGTHS: Final = {name: int(length) for name, length in _entries("iban")}
-
-
-def _iban_pattern() -> str:
-    """Each country with its own length, so that no word after it is taken for more."""
-    lengths = groupby(
-        sorted(LENGTHS, key=lambda c: (LENGTHS[c], c)), LENGTHS.__getitem__
-    )
-    forms = [
-        rf"(?:{'|'.join(countries)})[0-9]{{2}}(?:[ \-]?[0-9A-Za-z]){{{length - 4}}}"
-        for length, countries in lengths
-    ]
-    return rf"(?i:{'|'.join(forms)})"
-
-
-# For the pattern of a pack.
-IBANS: Final = _iban_pattern()
+_BY_LENGTH: Final = LEXICON["numbers"]["iban"]
+LENGTHS: Final = {
+    country: int(length)
+    for length, countries in _BY_LENGTH.items()
+    for country in countries.split()
+}
+# Each country with its own length, so that no word after it is taken for more.
+_FORMS = (
+    rf"(?:{countries.replace(' ', '|')})[0-9]{{2}}"
+    rf"(?:[ \-]?[0-9A-Za-z]){{{int(length) - 4}}}"
+    for length, countries in _BY_LENGTH.items()
+)
+IBANS: Final = f"(?i:{'|'.join(_FORMS)})"
 
 
 def iban_checksum(number: str) -> bool:
