@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, wraps
 from threading import Lock
 from time import perf_counter
@@ -67,7 +67,7 @@ class _How(TypedDict, total=False):
     said: str
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Redactor:
     """A plan, ready to redact with.  Immutable: threads may share it.
 
@@ -81,14 +81,20 @@ class Redactor:
     Raises ModuleNotFoundError if the plan asks for an engine that is not installed.
     """
 
-    plan: Plan = None  # type: ignore[assignment]  # stands for the default plan
-    _: KW_ONLY
-    registered: Finds | None = None
-    recognizer: Finds | None = None
+    plan: Plan
+    registered: Finds | None
+    recognizer: Finds | None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "plan", self.plan or Plan())
-        check_installed(self.plan.engine)
+    def __init__(
+        self,
+        plan: Plan | None = None,
+        *,
+        registered: Finds | None = None,
+        recognizer: Finds | None = None,
+    ) -> None:
+        plan = plan or Plan()
+        check_installed(plan.engine)
+        vars(self).update(plan=plan, registered=registered, recognizer=recognizer)
 
     @cached_property
     def rule_set(self) -> str:
