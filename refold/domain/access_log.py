@@ -15,11 +15,7 @@ from refold.domain.events import JsonObject
 Status: TypeAlias = Literal["ok", "denied", "error"]
 Counts: TypeAlias = Mapping[str, int]
 NOTHING: Final[Counts] = {}
-_LEVELS: Final[Mapping[Status, str]] = {
-    "ok": "INFO",
-    "denied": "WARN",
-    "error": "ERROR",
-}
+_LEVELS: Final = {"ok": "INFO", "denied": "WARN", "error": "ERROR"}
 
 
 class Access(NamedTuple):

@@ -194,17 +194,13 @@ def inclusion_proof(leaves: Sequence[bytes], index: int) -> tuple[bytes, ...]:
     """
     if not 0 <= index < len(leaves):
         raise ValueError(f"a tree of {len(leaves)} leaves has no leaf {index}")
-    first, last = 0, len(leaves)
-    proof = []
-    while last - first > 1:
-        middle = first + _split(last - first)
-        if index < middle:
-            proof.append(root_of(leaves[middle:last]))
-            last = middle
-        else:
-            proof.append(root_of(leaves[first:middle]))
-            first = middle
-    return tuple(reversed(proof))
+    if len(leaves) == 1:
+        return ()
+    middle = _split(len(leaves))
+    left, right = leaves[:middle], leaves[middle:]
+    if index < middle:
+        return (*inclusion_proof(left, index), root_of(right))
+    return (*inclusion_proof(right, index - middle), root_of(left))
 
 
 def consistency_proof(leaves: Sequence[bytes], size: int) -> tuple[bytes, ...]:
@@ -214,21 +210,18 @@ def consistency_proof(leaves: Sequence[bytes], size: int) -> tuple[bytes, ...]:
     """
     if not 0 <= size <= len(leaves):
         raise ValueError(f"a tree of {len(leaves)} leaves has no first {size}")
-    if size in (0, len(leaves)):
-        return ()
-    first, last, whole = 0, len(leaves), True
-    proof = []
-    while size != last:
-        middle = first + _split(last - first)
-        if size <= middle:
-            proof.append(root_of(leaves[middle:last]))
-            last = middle
-        else:
-            proof.append(root_of(leaves[first:middle]))
-            first, whole = middle, False
-    if not whole:  # the reader has the root of the older tree, if that is all of it
-        proof.append(root_of(leaves[first:last]))
-    return tuple(reversed(proof))
+    return _growth(leaves, size, whole=True) if size else ()
+
+
+def _growth(leaves: Sequence[bytes], size: int, *, whole: bool) -> tuple[bytes, ...]:
+    """The proof below a node; ``whole``: all of the older tree is below it."""
+    if size == len(leaves):
+        return () if whole else (root_of(leaves),)
+    middle = _split(len(leaves))
+    left, right = leaves[:middle], leaves[middle:]
+    if size <= middle:
+        return (*_growth(left, size, whole=whole), root_of(right))
+    return (*_growth(right, size - middle, whole=False), root_of(left))
 
 
 def _split(count: int) -> int:

@@ -94,10 +94,7 @@ def timestamp(microseconds: int) -> str:
 Stage: TypeAlias = Literal[
     "begun", "held", "restoring", "shredded", "counted", "deleted"
 ]
-STAGES: Final[tuple[Stage, ...]] = (
-    *("begun", "held", "restoring"),
-    *("shredded", "counted", "deleted"),
-)
+STAGES: Final[tuple[Stage, ...]] = get_args(Stage)
 
 
 class Whose(NamedTuple):

@@ -39,38 +39,14 @@ was refused may be what had to be redacted.
 from __future__ import annotations
 
 __all__ = [
-    "AlreadyDecided",
-    "AnswerFailed",
-    "ContextTooLarge",
-    "CorruptEvent",
-    "CountingFailed",
-    "Erased",
-    "EventTooLarge",
-    "Expired",
-    "ExportFailed",
-    "Frozen",
-    "IdempotencyConflict",
-    "ImportFailed",
-    "IncompatibleStore",
-    "InvalidConfiguration",
-    "InvalidEvent",
-    "KeyUnavailable",
-    "NotErased",
-    "OnHold",
-    "RecordingFailed",
-    "RedactionFailed",
-    "RefoldError",
-    "SealBroken",
-    "SessionClosed",
-    "SessionNotFound",
-    "StaleSession",
-    "StoreUnavailable",
-    "SummarizerFailed",
-    "SummaryRefused",
-    "UnknownModel",
-    "UnknownStrategy",
-    "UserNotFound",
-]
+    "AlreadyDecided", "AnswerFailed", "ContextTooLarge", "CorruptEvent",
+    "CountingFailed", "Erased", "EventTooLarge", "Expired", "ExportFailed", "Frozen",
+    "IdempotencyConflict", "ImportFailed", "IncompatibleStore", "InvalidConfiguration",
+    "InvalidEvent", "KeyUnavailable", "NotErased", "OnHold", "RecordingFailed",
+    "RedactionFailed", "RefoldError", "SealBroken", "SessionClosed", "SessionNotFound",
+    "StaleSession", "StoreUnavailable", "SummarizerFailed", "SummaryRefused",
+    "UnknownModel", "UnknownStrategy", "UserNotFound",
+]  # fmt: skip
 
 
 def counted(count: int, what: str, many: str | None = None) -> str:
@@ -80,6 +56,16 @@ def counted(count: int, what: str, many: str | None = None) -> str:
 
 class RefoldError(Exception):
     """The base of every error that Refold raises on purpose."""
+
+
+class _Because(RefoldError):
+    """Why it is so stands in ``reason``, which holds nothing of a session."""
+
+    _said = "{}"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(self._said.format(reason))
+        self.reason = reason
 
 
 class InvalidEvent(RefoldError, ValueError):
@@ -238,14 +224,10 @@ class CorruptEvent(RefoldError):
         self.where, self.seq, self.reason = where, seq, reason
 
 
-class SealBroken(RefoldError):
+class SealBroken(_Because):
     """Leaves, tree heads and anchor do not fit together; nothing was sealed."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"{reason}: `refold verify` names what does not fit; nothing was sealed"
-        )
-        self.reason = reason
+    _said = "{}: `refold verify` names what does not fit; nothing was sealed"
 
 
 class UnknownStrategy(RefoldError, ValueError):
@@ -292,30 +274,22 @@ class SummaryRefused(RefoldError):
         self.reason, self.words, self.source_words = reason, words, source_words
 
 
-class SummarizerFailed(RefoldError):
+class SummarizerFailed(_Because):
     """What writes summaries wrote none; ``reason`` holds nothing of the session."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"no summary was written, the context stays as it was: {reason}"
-        )
-        self.reason = reason
+    _said = "no summary was written, the context stays as it was: {}"
 
 
-class CountingFailed(RefoldError):
+class CountingFailed(_Because):
     """The provider counted no tokens; ``reason`` holds nothing of the context."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"the tokens were not counted: {reason}")
-        self.reason = reason
+    _said = "the tokens were not counted: {}"
 
 
-class AnswerFailed(RefoldError):
+class AnswerFailed(_Because):
     """A model that a rerun asked gave no answer; ``reason`` holds nothing of it."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"the model did not answer, nothing was written: {reason}")
-        self.reason = reason
+    _said = "the model did not answer, nothing was written: {}"
 
 
 class RecordingFailed(RefoldError):

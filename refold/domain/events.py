@@ -12,35 +12,12 @@ from refold.domain.errors import InvalidEvent
 from refold.domain.model import Model, explain
 
 __all__ = [
-    "AgentError",
-    "AgentResponse",
-    "Aggregate",
-    "Attachment",
-    "CompactionNote",
-    "Consent",
-    "Event",
-    "Final",
-    "Forget",
-    "Fork",
-    "HumanReview",
-    "Item",
-    "Pin",
-    "Planner",
-    "ProviderEdit",
-    "RedactionApplied",
-    "Reflection",
-    "Request",
-    "StateUpdate",
-    "StrategyRef",
-    "SummarizerRef",
-    "Summary",
-    "SystemPrompt",
-    "Thinking",
-    "ToolCall",
-    "ToolResult",
-    "UserInput",
-    "Verdict",
-]
+    "AgentError", "AgentResponse", "Aggregate", "Attachment", "CompactionNote",
+    "Consent", "Event", "Final", "Forget", "Fork", "HumanReview", "Item", "Pin",
+    "Planner", "ProviderEdit", "RedactionApplied", "Reflection", "Request",
+    "StateUpdate", "StrategyRef", "SummarizerRef", "Summary", "SystemPrompt",
+    "Thinking", "ToolCall", "ToolResult", "UserInput", "Verdict",
+]  # fmt: skip
 
 JsonObject: TypeAlias = dict[str, JsonValue]
 _set = object.__setattr__

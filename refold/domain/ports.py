@@ -560,13 +560,8 @@ class Damage(NamedTuple):
     mended: bool = False
 
     def to_json(self) -> JsonObject:
-        user_id, session_id, stream = self.stream
-        return {
-            "user_id": user_id,
-            "session_id": session_id,
-            "stream": stream,
-            **{name: getattr(self, name) for name in self._fields[1:]},
-        }
+        stream = self.stream
+        return {**stream._asdict(), **self._asdict(), "stream": stream.stream}
 
 
 class Scanned(NamedTuple):

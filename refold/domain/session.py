@@ -233,10 +233,8 @@ def evolve(state: SessionState, event: Event) -> SessionState:
     """The state after ``event``, which is the next of its stream."""
     seq, calls = state.head_seq + 1, state.open_calls
     answered, closed, request = state.answered, state.closed, state.last_request
-    if type(event) not in _MOVING:
-        kept = state.forked_from, request, state.numbers, state.kept
-        return SessionState(state.stream, seq, calls, answered, closed, *kept)
-    match event:
+    kind = event if type(event) in _MOVING else None
+    match kind:
         case ToolCall(call_id=call_id, tool_name=name):
             calls = {**calls, call_id: OpenCall(seq, name)}
         case ToolResult(call_id=call_id):

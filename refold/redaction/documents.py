@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from math import isinf
-from typing import Final, NamedTuple, NoReturn
+from math import isfinite
+from typing import Any, Final, NamedTuple
 
+from refold.domain.canonical import encodable
 from refold.redaction.checks.names import words
-from refold.redaction.engines import UNPAIRED
 from refold.redaction.engines.fold import Folded
 from refold.redaction.plan import Tagger
-from refold.redaction.rules.secrets.commands import PROGRAMS
+from refold.redaction.rules.secrets import PROGRAMS
 from refold.redaction.scanner import Concern, Prepared
 from refold.redaction.settler import Settler, Text
 from refold.redaction.types import Placeholders, renamed
@@ -68,16 +69,12 @@ def redacted(value: JsonValue, work: Work, around: Around) -> tuple[JsonValue, T
 class _Walk:
     """One pass over an object or an array."""
 
-    __slots__ = (
-        *("_around", "_documents", "_flat", "_more", "_named", "_names", "_new"),
-        *("_placeholders", "_plan", "_scanner", "_tally", "_work"),
-    )
-
     def __init__(
         self, value: dict[str, JsonValue] | list[JsonValue], work: Work, around: Around
     ) -> None:
         plan = work.settler.plan
         self._work, self._around, self._plan = work, around, plan
+        self._nests = around.nested < MAX_NESTED and plan.nested_json
         self._scanner = work.settler.scanner
         self._placeholders = work.settler.placeholders
         self._flat = Flat(
@@ -88,7 +85,7 @@ class _Walk:
         self._new: list[str] = []
         # The texts that may be JSON: their places among all.
         self._documents: frozenset[int] = frozenset()
-        self._names: Mapping[str, str] = {}
+        self._names: dict[str, str] = {}
         self._named: dict[int, str] = {}
 
     def walked(self) -> tuple[JsonValue, Tally]:
@@ -168,9 +165,11 @@ class _Walk:
         least = len(keys)
         hot = range(least) if self._more else [i for i in prepared if i < least]
         if hot:
-            self._redact_keys(
-                [Text(keys[i], prepared.get(i), whole=False) for i in hot]
-            )
+            given = [Text(keys[i], prepared.get(i), whole=False) for i in hot]
+            for one, (clean, tally) in zip(given, self._settled(given), strict=True):
+                if clean != one.text:
+                    self._names[one.text] = clean
+                    self._count(tally, None, "")
         found = {i - least: one for i, one in prepared.items() if i >= least}
         self._hush(key for i, key in enumerate(keys) if i not in prepared)
         return found
@@ -186,14 +185,6 @@ class _Walk:
                 and not self._placeholders.within(key)
             ):
                 quiet.add(key)
-
-    def _redact_keys(self, hot: list[Text]) -> None:
-        names = {}
-        for given, (clean, tally) in zip(hot, self._settled(hot), strict=True):
-            if clean != given.text:
-                names[given.text] = clean
-                self._count(tally, None, "")
-        self._names = names
 
     def _name_values(self) -> None:
         """Find what siblings call the items ``value`` of objects, if that is clean."""
@@ -307,24 +298,28 @@ class _Walk:
     def _redact_texts(
         self, indexes: Iterable[int], prepared: Mapping[int, Prepared]
     ) -> None:
-        flat, more = self._flat, self._more
+        flat, more, numbers = self._flat, self._more, self._plan.numbers
+        # In JSON that is text, a number is judged like any text.
+        nested = self._around.nested > 0 and numbers != "never"
+        like_text = nested or numbers == "always"
         jobs: list[tuple[int, Text]] = []
         for index in indexes:
             text, (node, name) = flat.texts[index], flat.places[index]
             ready = prepared.get(index)
             concern = self._concern(node, name)
             if index in self._documents:
-                if not (more or concern.rules) and self._is_clean_json(text):
+                if not (more or concern.rules) and self._scanner.clean(text):
                     continue
                 if self._redacted_documents(text, node, name):
                     continue
                 ready = self._scanner.look(text)
             if ready is None and not concern.rules and not more:
                 continue
-            if index in flat.numbers:
-                self._number(index, text, concern, ready, jobs)
-            else:
-                jobs.append((index, Text(text, ready, concern)))
+            # A number stays unless its key or a checksum says what it is.
+            number = index in flat.numbers and not like_text
+            if number and (numbers == "never" or text[0] == "-"):
+                continue
+            jobs.append((index, Text(text, ready, concern, number=number)))
         if not jobs:
             return
         try:
@@ -336,61 +331,28 @@ class _Walk:
             if clean != given.text:
                 self._write(index, clean, tally)
 
-    @property
-    def _nests(self) -> bool:
-        return self._around.nested < MAX_NESTED and self._plan.nested_json
-
-    def _number(
-        self,
-        index: int,
-        text: str,
-        concern: Concern,
-        ready: Prepared | None,
-        jobs: list[tuple[int, Text]],
-    ) -> None:
-        """A number stays unless its key or a checksum says what it is.
-
-        In JSON that is text, it is judged like any text.
-        """
-        numbers = self._plan.numbers
-        like_text = self._around.nested > 0 or numbers == "always"
-        if numbers == "never" or not (like_text or text[0] != "-"):
-            return
-        jobs.append((index, Text(text, ready, concern, number=not like_text)))
-
     def _write(self, index: int, clean: str, tally: Tally) -> None:
         node, name = self._flat.places[index]
         self._count(tally, node, name)
         if self._nests and index in self._flat.documents:
             # It was no JSON, but without what is redacted it may become JSON.
-            again, more = self._leaf(clean, node, name)
+            again, more = redacted(clean, self._work, self._inside(node, name, 0))
             self._count(more, node, name)
             clean = again if isinstance(again, str) else clean
         node.writes[name] = clean
 
-    def _leaf(self, text: str, node: Node, name: str | int) -> tuple[JsonValue, Tally]:
+    def _inside(self, node: Node, name: str | int, nested: int) -> Around:
+        """What is around what a text holds, ``nested`` levels of JSON further in."""
         parent, key = self._keys_of(node, name)
-        around = self._around._replace(
-            skip=frozenset(), parent=parent, key=key, depth=node.depth + 1
-        )
-        return redacted(text, self._work, around)
-
-    def _is_clean_json(self, text: str) -> bool:
-        return self._scanner.clean(text.encode(errors=UNPAIRED))
+        nested += self._around.nested
+        return Around(NO_SKIP, parent, key, node.depth + 1, nested, self._around.said)
 
     def _redacted_documents(self, text: str, node: Node, name: str | int) -> bool:
         """Redact ``text`` as one JSON document or one a line; False: it is neither."""
         documents = parsed(text)
         if documents is None:
             return False
-        parent, key = self._keys_of(node, name)
-        inside = self._around._replace(
-            skip=frozenset(),
-            parent=parent,
-            key=key,
-            depth=node.depth + 1,
-            nested=self._around.nested + 1,
-        )
+        inside = self._inside(node, name, 1)
         tally, clean = Tally(), []
         try:
             for source, value in documents:
@@ -421,7 +383,12 @@ class _Walk:
     def _keys_of(self, node: Node, name: str | int) -> tuple[str, str]:
         """The key of an item's object, and its own; an array has those of itself."""
         if node.keys is None:
-            node.keys = self._keys_around(node)
+            above, around = node.parent, self._around
+            node.keys = (
+                self._keys_of(above, node.name)
+                if above
+                else (around.parent, around.key)
+            )
         if isinstance(name, int):
             flag = self._flat.flags.get((id(node), name))
             return (node.keys[1], flag) if flag else node.keys
@@ -432,11 +399,6 @@ class _Walk:
         named = named if named and name.lower() in VALUES else ""
         key = named or self._names.get(name, name)
         return node.keys[1], named or self._placeholders.spoken(key)
-
-    def _keys_around(self, node: Node) -> tuple[str, str]:
-        if node.parent is None:
-            return self._around.parent, self._around.key
-        return self._keys_of(node.parent, node.name)
 
     def _count(self, tally: Tally, node: Node | None, name: str | int) -> None:
         if self._plan.audit == "paths" and node is not None and tally:
@@ -456,20 +418,15 @@ class _Walk:
         """The value with all that was written; what did not change is shared."""
         names = self._names
         for node in reversed(self._flat.nodes):
-            new: JsonValue
-            if isinstance(node.value, dict):
-                if not node.writes and not (
-                    names and any(key in names for key in node.value)
-                ):
-                    continue
-                new = self._object(node, node.value)
-            else:
-                if not node.writes:
-                    continue
-                new = [
-                    node.writes.get(index, item)
-                    for index, item in enumerate(node.value)
-                ]
+            value, writes = node.value, node.writes
+            keyed = isinstance(value, dict) and not names.keys().isdisjoint(value)
+            if not (writes or keyed):
+                continue
+            new: JsonValue = (
+                self._object(node, value)
+                if isinstance(value, dict)
+                else [writes.get(index, item) for index, item in enumerate(value)]
+            )
             if node.parent is None:
                 return new
             node.parent.writes[node.name] = new
@@ -525,7 +482,7 @@ def _loaded(text: str) -> JsonValue:
         text,
         strict=False,
         object_pairs_hook=_unique,
-        parse_constant=_refused,
+        parse_constant=_finite,
         parse_float=_finite,
     )
     return value
@@ -539,14 +496,10 @@ def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     return value
 
 
-def _refused(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
 def _finite(text: str) -> float:
     number = float(text)
-    if isinf(number):
-        raise ValueError("a number is too large")
+    if not isfinite(number):
+        raise ValueError(f"{text} is not JSON, or is too large")
     return number
 
 
@@ -620,12 +573,8 @@ def _respelt(
 def compact_json(value: JsonValue) -> str:
     """``value`` as compact JSON."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        # Half of a surrogate pair can only be written as its escape.
-        return json.dumps(value, separators=(",", ":"))
-    return text
+    # Half of a surrogate pair can only be written as its escape.
+    return text if encodable(text) else json.dumps(value, separators=(",", ":"))
 
 
 # {"name": "DB_PASSWORD", "value": "…"}: the name is the key of the value.
@@ -642,28 +591,22 @@ _LONGEST_NAME = 48
 _SECOND = re.compile(r"(?=[^0-9]{0,64}[0-9])(?:\S{4,}|[^A-Za-z]{4,64}\Z)")
 
 
+@dataclass(slots=True, eq=False)
 class Node:
-    """An object or an array of a value, and what is to be written into it."""
+    """An object or an array of a value, and what is to be written into it.
 
-    __slots__ = ("depth", "keys", "name", "parent", "skip", "spoken", "value", "writes")
+    keys:   the key of the object around it and its own, when that is known.
+    spoken: a key around it may give context to what it holds.
+    """
 
-    def __init__(
-        self,
-        value: dict[str, JsonValue] | list[JsonValue],
-        parent: Node | None,
-        name: str | int,
-        depth: int,
-        skip: Skip,
-    ) -> None:
-        if depth >= MAX_DEPTH:
-            raise TooDeep
-        self.value, self.parent, self.name = value, parent, name
-        self.depth, self.skip = depth, skip
-        # The key of the object around it and its own, when that is known.
-        self.keys: tuple[str, str] | None = None
-        # Whether a key around it may give context to what it holds.
-        self.spoken = False
-        self.writes: dict[str | int, JsonValue] = {}
+    value: dict[str, JsonValue] | list[JsonValue]
+    parent: Node | None
+    name: str | int
+    depth: int
+    skip: Skip
+    keys: tuple[str, str] | None = None
+    spoken: bool = False
+    writes: dict[str | int, JsonValue] = field(default_factory=dict)
 
 
 class Flat:
@@ -701,6 +644,8 @@ class Flat:
         self._skip_keys = skip_keys
         # The objects' keys, and whether one of them is a ``value``, or names columns.
         self._shapes: dict[tuple[str, ...], tuple[bool, bool]] = {}
+        if depth >= MAX_DEPTH:
+            raise TooDeep
         self.nodes = [Node(value, None, "", depth, skip)]
         for node in self.nodes:
             if isinstance(node.value, dict):
@@ -728,11 +673,10 @@ class Flat:
         if named[1]:
             self.tables.append(node)
         first = _first_steps(node.skip) if node.skip else _NONE
+        items: Iterable[tuple[str, JsonValue]] = value.items()
         if self._skip_keys:
-            items = [pair for pair in value.items() if pair[0] not in self._skip_keys]
-            self._items(node, items, first)
-        else:
-            self._items(node, value.items(), first)
+            items = [pair for pair in items if pair[0] not in self._skip_keys]
+        self._items(node, items, first)
 
     def _array(self, node: Node, value: list[JsonValue]) -> None:
         kinds = set(map(type, value))
@@ -740,7 +684,14 @@ class Flat:
             return
         self._items(node, enumerate(value), None if node.skip else _NONE)
         if len(value) == 2:
-            self._pair(node, *value)
+            name, second = value
+            if (
+                isinstance(name, str)
+                and isinstance(second, str)
+                and len(name) <= _LONGEST_NAME
+                and _SECOND.fullmatch(second)
+            ):
+                self.pairs.append((node, name, second))
         if str not in kinds:
             return
         first = value[0]
@@ -751,15 +702,6 @@ class Flat:
                 continue
             if item == "-u" or (item[:2] == "--" and item[2:3].isalpha()):
                 self.flags[id(node), index + 1] = item
-
-    def _pair(self, node: Node, first: JsonValue, second: JsonValue) -> None:
-        if (
-            isinstance(first, str)
-            and isinstance(second, str)
-            and len(first) <= _LONGEST_NAME
-            and _SECOND.fullmatch(second)
-        ):
-            self.pairs.append((node, first, second))
 
     def _items(
         self,
@@ -780,39 +722,29 @@ class Flat:
                 or ((kind is int or kind is float) and not long(item))  # type: ignore[arg-type]  # a number
             ):
                 continue
-            free = first is not None and name not in first
-            if kind is dict or kind is list:
-                if not (item or deep):
+            skip = NO_SKIP
+            if first is None or name in first:
+                skip = below(node.skip, str(name))
+                if () in skip:
                     continue
-                if free:
-                    self.nodes.append(Node(item, node, name, node.depth + 1, NO_SKIP))  # type: ignore[arg-type]  # one
-                    continue
-            elif kind is str and free:
-                texts.append(item)  # type: ignore[arg-type]  # a str, by its type
-                places.append((node, name))
+            nests = kind is dict or kind is list
+            if nests or (kind is not str and isinstance(item, (dict, list, tuple))):
+                if deep:
+                    raise TooDeep
+                if item:
+                    value: Any = [*item] if isinstance(item, tuple) else item
+                    self.nodes.append(Node(value, node, name, node.depth + 1, skip))
                 continue
-            self._item(node, name, item)
-
-    def _item(self, node: Node, name: str | int, item: JsonValue) -> None:
-        skip = below(node.skip, str(name)) if node.skip else node.skip
-        if () in skip:
-            return
-        if isinstance(item, str):
-            self.texts.append(item)
-        elif isinstance(item, dict | list | tuple):
-            item = [*item] if isinstance(item, tuple) else item
-            self.nodes.append(Node(item, node, name, node.depth + 1, skip))
-            return
-        elif isinstance(item, bool | None):
-            return
-        elif isinstance(item, int | float):
-            if not long(item):
-                return
-            self.numbers.add(len(self.texts))
-            self.texts.append(str(int(item)))
-        else:
-            raise RedactionError(f"a {type(item).__name__} is not JSON")
-        self.places.append((node, name))
+            if kind is str or isinstance(item, str):
+                texts.append(item)  # type: ignore[arg-type]  # a str, by its type
+            elif not isinstance(item, (int, float)):
+                raise RedactionError(f"a {kind.__name__} is not JSON")
+            elif long(item):
+                self.numbers.add(len(texts))
+                texts.append(str(int(item)))
+            else:
+                continue
+            places.append((node, name))
 
 
 _NONE: Final[frozenset[str]] = frozenset()

@@ -303,20 +303,14 @@ def _characters(data: bytes, length: int) -> int:
 
 def _end_of_head(text: str, end: int) -> int:
     """Where to cut: at the last good place in the second half of the head."""
-    for ends in _ENDS:
-        *_, last = (None, *ends.finditer(text, end // 2, end))
-        if last:
-            return _apart(text, last.end())[0]
-    return _apart(text, end)[0]
+    found = ([*ends.finditer(text, end // 2, end)] for ends in _ENDS)
+    return _apart(text, next((each[-1].end() for each in found if each), end))[0]
 
 
 def _start_of_tail(text: str, start: int) -> int:
     """Where to cut: at the first good place in the first half of the tail."""
-    for ends in _ENDS:
-        first = ends.search(text, start, (start + len(text)) // 2)
-        if first:
-            return _apart(text, first.end())[1]
-    return _apart(text, start)[1]
+    found = (ends.search(text, start, (start + len(text)) // 2) for ends in _ENDS)
+    return _apart(text, next((first.end() for first in found if first), start))[1]
 
 
 def _apart(text: str, place: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from refold.redaction.engines import IN_RUN, run_start
 from refold.redaction.engines.fold import Folded, fold
@@ -29,6 +29,8 @@ _JUDGED = 64
 # How many places to cut are tried before more text is waited for.
 _TRIES = 4
 _HIDDEN = "\u200b"
+# A place in a text, what is before it redacted, with the character there, and a tally.
+_Cut: TypeAlias = tuple[int, str, Tally]
 
 
 class StreamRedactor:
@@ -50,7 +52,19 @@ class StreamRedactor:
             raise ValueError("a recognizer judges whole texts: a stream has none")
         if not isinstance(redactor.registered, Registered | None):
             raise ValueError("a stream needs registered values of the class Registered")
-        self._cutter = _Cutter(redactor, tag)
+        self._redactor, self._tag = redactor, tag
+        plan = redactor.plan
+        self._placeholders = Placeholders(plan.labels, plan.numbered_kinds)
+        rules = plan.rules
+        self._gates = [
+            # How far from it the end of a text must be to change nothing there.
+            (literal, found, max(reach(rule.pattern) for rule in found) + _JUDGED)
+            for literal, found in _gates(rules).items()
+        ]
+        # How far a rule looks back from where its literal or its digits begin.
+        self._back = max([0, *(r.reach for r in rules)]) + LEAD + max(CONTEXT, _JUDGED)
+        # How much of the end may belong to a trigger that is not complete.
+        self._open = max(CONTEXT + TRAIL + _JUDGED, LONGEST, *map(_opening, rules))
         self._pieces: list[str] = []
         self._length = self._tried = 0
         self._shared = 0
@@ -77,64 +91,33 @@ class StreamRedactor:
         """Return the redacted rest.  Raises RedactionError."""
         if self._closed:
             return ""
-        clean, tally = self._cutter.redacted("".join(self._pieces))
+        clean, tally = self._redacted("".join(self._pieces))
         self._pieces, self._closed = [], True
         self.tally.update(tally)
         return clean[self._shared :]
 
     def _released(self) -> str:
         held = "".join(self._pieces)
-        cut = self._cutter.cut(held)
         clean = ""
-        if cut is not None:
-            clean = cut.clean[self._shared :]
-            held = held[cut.place :]
+        if cut := self._cut(held):
+            place, clean, tally = cut
+            clean, held = clean[self._shared :], held[place:]
             self._shared = 1
-            self.tally.update(cut.tally)
+            self.tally.update(tally)
         self._pieces, self._length, self._tried = [held], len(held), len(held)
         return clean
 
-
-class _Cut(NamedTuple):
-    """A text is redacted up to ``place``, and with the character there it is ``clean``.
-
-    What follows can be redacted by itself, beginning with that character.
-    """
-
-    place: int
-    clean: str
-    tally: Tally
-
-
-class _Cutter:
-    """Finds where a text that goes on can be divided, and each part stands for itself.
-
-    That is where nothing before the place can be judged anew when more text comes,
-    nothing that is to come looks back over it, and the parts together become what the
-    whole becomes.  Both parts have the character at the place, so that a pattern sees
-    what is next to what it matches.
-    """
-
-    def __init__(self, redactor: Redactor, tag: Tagger | None) -> None:
-        self._redactor, self._tag = redactor, tag
-        plan = redactor.plan
-        self._placeholders = Placeholders(plan.labels, plan.numbered_kinds)
-        rules = redactor.plan.rules
-        self._gates = [
-            # How far from it the end of a text must be to change nothing there.
-            (literal, found, max(reach(rule.pattern) for rule in found) + _JUDGED)
-            for literal, found in _gates(rules).items()
-        ]
-        # How far a rule looks back from where its literal or its digits begin.
-        self._back = max([0, *(r.reach for r in rules)]) + LEAD + max(CONTEXT, _JUDGED)
-        # How much of the end may belong to a trigger that is not complete.
-        self._open = max(CONTEXT + TRAIL + _JUDGED, LONGEST, *map(_opening, rules))
-
-    def redacted(self, text: str) -> tuple[str, Tally]:
+    def _redacted(self, text: str) -> tuple[str, Tally]:
         return self._redactor.text(text, tag=self._tag)
 
-    def cut(self, text: str) -> _Cut | None:
-        """The last place at which ``text`` can be divided whatever comes."""
+    def _cut(self, text: str) -> _Cut | None:
+        """The last place at which ``text`` can be divided, and each part stand alone.
+
+        That is where nothing before it can be judged anew when more text comes, nothing
+        that is to come looks back over it, and the parts together become what the whole
+        becomes.  Both parts have the character there, so that a pattern sees what is
+        next to what it matches.
+        """
         registered = self._redactor.registered
         longest = registered.longest() if isinstance(registered, Registered) else 0
         if len(text) <= self._back + self._open + longest:
@@ -148,11 +131,11 @@ class _Cutter:
         if clean:
             last = len(folded.text) - self._back - self._open
             for place in _places(text, folded, last):
-                return _Cut(place, text[: place + 1], Tally())
+                return place, text[: place + 1], Tally()
             return None
         last = self._settled(folded.text) - longest
         places = list(_places(text, folded, last))
-        return self._tried(text, places) if places else None
+        return self._divided(text, places) if places else None
 
     def _settled(self, text: str) -> int:
         """Up to where nothing in ``text``, which is folded, can be judged anew."""
@@ -168,16 +151,16 @@ class _Cutter:
                 place = lower.find(literal, place + 1)
         return end
 
-    def _tried(self, text: str, places: list[int]) -> _Cut | None:
-        whole, _ = self.redacted(text)
+    def _divided(self, text: str, places: list[int]) -> _Cut | None:
+        whole, _ = self._redacted(text)
         for place in places:
-            clean, tally = self.redacted(text[: place + 1])
+            clean, tally = self._redacted(text[: place + 1])
             shared = text[place]
             if not clean.endswith(shared) or not whole.startswith(clean):
                 continue
-            rest, _ = self.redacted(text[place:])
+            rest, _ = self._redacted(text[place:])
             if rest.startswith(shared) and clean + rest[1:] == whole:
-                return _Cut(place, clean, tally)
+                return place, clean, tally
         return None
 
 
@@ -273,7 +256,7 @@ class RedactingFilter(logging.Filter):
         record.msg = self._kept(lambda: self._message(record))
         record.args = None
         if record.exc_info or record.exc_text:
-            record.exc_text = self._kept(lambda: self._text(_exception(record)))
+            record.exc_text = self._kept(lambda: self._exception(record))
             record.exc_info = None
         if record.stack_info:
             record.stack_info = self._kept(lambda: self._text(str(record.stack_info)))
@@ -286,6 +269,11 @@ class RedactingFilter(logging.Filter):
         if isinstance(record.msg, dict) and not record.args:
             return self._redactor.value(record.msg)[0]
         return self._text(record.getMessage())
+
+    def _exception(self, record: logging.LogRecord) -> str:
+        told = record.exc_info if record.exc_info and record.exc_info[0] else None
+        text = _FORMATTER.formatException(told) if told else record.exc_text
+        return self._text(text or "")
 
     def _extra(self, name: str, value: Any) -> Any:
         if value is None or isinstance(value, bool | float):
@@ -391,12 +379,6 @@ def redacted_lines(lines: Iterable[str], redactor: Redactor) -> Iterator[str]:
     yield from (f"{one}\n" for one in whole)
     if rest:
         yield rest
-
-
-def _exception(record: logging.LogRecord) -> str:
-    if record.exc_info and record.exc_info[0]:
-        return _FORMATTER.formatException(record.exc_info)
-    return record.exc_text or ""
 
 
 def _withheld(error: Exception) -> str:

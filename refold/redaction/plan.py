@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import BoundedSemaphore, Thread
@@ -20,7 +20,7 @@ from refold.redaction.engines import EngineName
 from refold.redaction.engines.fold import fold
 from refold.redaction.rules import DEFAULT_RULES
 from refold.redaction.rules.rule import Rule
-from refold.redaction.types import TYPES, canonical, well_formed
+from refold.redaction.types import GROUPED, TYPES, canonical, well_formed
 from refold.redaction.values import NO_SKIP, JsonValue, RedactionError, Skip
 
 Action: TypeAlias = Literal["redact", "keep", "drop_leaf"]
@@ -137,6 +137,7 @@ class _Failed(Exception):
     """A recognizer gave no answer that can be used; the message holds no text."""
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Guard:
     """A recognizer that may be slow or wrong, and can do no harm by it.
 
@@ -150,20 +151,16 @@ class Guard:
     min_score:  what is less likely is no finding.
     """
 
-    def __init__(
-        self,
-        recognizer: Recognizer,
-        *,
-        budget_ms: int = 200,
-        on_failure: Literal["closed", "open"] = "closed",
-        max_bytes: int = 65_536,
-        language: str = "auto",
-        min_score: float = 0.6,
-    ) -> None:
-        self._recognizer, self._language = recognizer, language
-        self._budget, self._open = budget_ms / 1000, on_failure == "open"
-        self._max_bytes, self._min_score = max_bytes, min_score
-        self._running = BoundedSemaphore(_AT_ONCE)
+    recognizer: Recognizer
+    _: KW_ONLY
+    budget_ms: int = 200
+    on_failure: Literal["closed", "open"] = "closed"
+    max_bytes: int = 65_536
+    language: str = "auto"
+    min_score: float = 0.6
+    _running: BoundedSemaphore = field(
+        init=False, default_factory=lambda: BoundedSemaphore(_AT_ONCE)
+    )
 
     def spans(self, text: str) -> list[Span]:
         """What the recognizer finds in ``text``, in order, with our names of types.
@@ -174,10 +171,10 @@ class Guard:
             return []
         try:
             spans = sorted(_span(item, len(text)) for item in self._analyzed(text))
-            return [span for span in spans if span.score >= self._min_score]
+            return [span for span in spans if span.score >= self.min_score]
         except _Failed as failed:
             reason = str(failed)
-        if self._open:
+        if self.on_failure == "open":
             return []
         # Outside of `except`, so that no context is attached.
         raise RedactionError(f"the recognizer {reason}")
@@ -187,11 +184,12 @@ class Guard:
         return [(span.start, span.end, span.type) for span in self.spans(text)]
 
     def _analyzed(self, text: str) -> list[object]:
-        if len(text.encode("utf-8", "surrogatepass")) > self._max_bytes:
-            raise _Failed(f"takes at most {self._max_bytes} bytes")
-        deadline = monotonic() + self._budget
-        late = _Failed(f"took more than {self._budget * 1000:.0f} ms")
-        if not self._running.acquire(timeout=self._budget):
+        if len(text.encode("utf-8", "surrogatepass")) > self.max_bytes:
+            raise _Failed(f"takes at most {self.max_bytes} bytes")
+        budget = self.budget_ms / 1000
+        deadline = monotonic() + budget
+        late = _Failed(f"took more than {self.budget_ms:.0f} ms")
+        if not self._running.acquire(timeout=budget):
             raise late
         answers: SimpleQueue[list[object] | str] = SimpleQueue()
         # A daemon, so that one that never ends does not keep the program from it.
@@ -206,10 +204,10 @@ class Guard:
 
     def _run(self, text: str, answers: SimpleQueue[list[object] | str]) -> None:
         try:
-            language = self._language
+            language = self.language
             if language == "auto":
                 language = "zh" if _HAN.search(text) else "en"
-            answers.put(list(self._recognizer.analyze(text, language)))
+            answers.put(list(self.recognizer.analyze(text, language)))
         except BaseException as error:
             # Its message may hold the text, its type does not.
             answers.put(type(error).__name__)
@@ -219,10 +217,6 @@ class Guard:
 
 def _span(item: Any, length: int) -> Span:
     """``item`` as a span within a text of that length; no name of a type is OTHER."""
-    start: Any
-    end: Any
-    kind: Any
-    score: Any
     try:
         start, end, kind, score = item
         well = (type(start), type(end)) == (int, int) and 0 <= start < end <= length
@@ -240,15 +234,6 @@ def _span(item: Any, length: int) -> Span:
 _NOT_DIGIT = re.compile(r"[^0-9]")
 _NOT_ALNUM = re.compile(r"[\W_]")
 _CHINA = re.compile(r"(?:00)?86(?=1[3-9][0-9]{9}$)")
-# Types whose values are written with and without spaces, dots and dashes.
-_GROUPED: Final = frozenset(
-    (
-        *("BANK_CARD", "IBAN", "BANK_ACCOUNT", "ROUTING_NUMBER", "ID_CARD", "HKID"),
-        *("TWID", "MACAU_ID", "USCC", "STUDENT_ID", "EMPLOYEE_ID", "PASSPORT", "VIN"),
-        *("DRIVER_LICENSE", "LICENSE_PLATE", "SSN", "ITIN", "EIN", "TAX_ID", "VAT"),
-        *("NATIONAL_ID", "HEALTH_ID", "NIR", "NHS_NUMBER", "MAC"),
-    )
-)
 
 
 def tag(key: bytes, type: str, value: str) -> str:  # noqa: A002 - what it is called
@@ -270,7 +255,7 @@ def plain(type: str, value: str) -> str:  # noqa: A002 - what it is called
         return _CHINA.sub("", _NOT_DIGIT.sub("", text))
     if type == "EMAIL":
         return text.replace("%40", "@").lower()
-    return _NOT_ALNUM.sub("", text).upper() if type in _GROUPED else text
+    return _NOT_ALNUM.sub("", text).upper() if type in GROUPED else text
 
 
 def tagger(user_key: bytes) -> Tagger:

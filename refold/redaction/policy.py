@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic_core import ErrorDetails
@@ -126,6 +127,11 @@ class OwnRule(Part):
     counter_examples: tuple[str, ...] = ()
 
 
+_AS_IN_PLAN: Final = {
+    *("name", "engine", "min_score", "audit", "on_error", "pseudonyms", "numbered")
+}
+
+
 class Policy(Part):
     """What is redacted and how, as the tables of a policy file say it.
 
@@ -173,7 +179,7 @@ class Policy(Part):
 
         Raises PolicyError if there is no pack of such a name.
         """
-        return cls()._with(packs=tuple(packs))
+        return cls().with_packs(packs)
 
     @classmethod
     def _of(cls, data: dict[str, Any]) -> Self:
@@ -236,23 +242,17 @@ class Policy(Part):
         rules = (*_pack_rules(self.packs), *self._own_rules())
         kinds = {*TYPES, *(rule.type for rule in rules)}
         plan = Plan(
-            name=self.name,
             rules=rules,
-            engine=self.engine,
-            min_score=self.min_score,
             actions=_by_type(self.types, kinds),
             allow_values=frozenset(self.allow.values),
             allow_patterns=tuple(_allowed(self.allow.regex)),
             skip=frozenset(_skips(self.skip.pointers)),
             skip_keys=frozenset(self.skip.keys),
             labels=_labels(self.labels, kinds),
-            audit=self.audit,
-            on_error=self.on_error,
-            pseudonyms=self.pseudonyms,
-            numbered=self.numbered,
             kept=frozenset(self.vault.types),
             kept_sec=self.vault.days * 86_400,
             **self.scan.model_dump(),
+            **self.model_dump(include=_AS_IN_PLAN),
         )
         if plan.numbered and (plan.pseudonyms or plan.labels):
             raise Wrong(
@@ -295,7 +295,7 @@ def _told(where: str, text: str = "") -> Iterator[None]:
     try:
         yield
     except Wrong as wrong:
-        line = Lines(text).nearest(wrong.place)
+        line = line_of(text, wrong.place)
         # With the key it is about in front.
         path = ".".join(step for step in wrong.place if isinstance(step, str))
         reason = f"{path}: {wrong.reason}" if path else wrong.reason
@@ -327,15 +327,14 @@ def _reason(model: type[Part], error: ErrorDetails) -> str:
     return f"it {message}" if message != error["msg"] else message
 
 
-def _keys(model: type[Part], table: Iterable[int | str]) -> list[str]:
+def _keys(model: type[Part], table: Sequence[int | str]) -> list[str]:
     """The keys that the table at that place may have."""
-    parts: dict[str, type[Part]] = {
-        "scan": Scan, "skip": SkipPart, "allow": Allow, "types": TypePart,
-        "limits": LimitsPart, "recognizer": RecognizerPart, "rules": OwnRule,
-    }  # fmt: skip
-    top = next(iter(table), None)
-    fields = (parts[str(top)] if top else model).model_fields
-    return [field.alias or name for name, field in fields.items()]
+    keys = {one.alias or name: one for name, one in model.model_fields.items()}
+    if not table:
+        return [*keys]
+    kind = keys[str(table[0])].annotation
+    parts = [one for one in (kind, *get_args(kind)) if one in Part.__subclasses__()]
+    return _keys(parts[0], ())
 
 
 def _pack_rules(packs: Sequence[str]) -> tuple[Rule, ...]:
@@ -665,59 +664,33 @@ def _plain(marked: str) -> str:
 
 _AT_LINE = re.compile(r"\(at line ([0-9]+), column [0-9]+\)")
 _AT_END = re.compile(r"\(at end of document\)")
-_HEADER = re.compile(r"\s*\[")
-_ARRAY_HEADER = re.compile(r"\s*\[\[")
 
 
-class Lines:
-    """The line of each table, key and element, by its place: ``("rules", 0, "id")``."""
+def line_of(text: str, place: Place) -> int:
+    """The line of ``place`` in a TOML text, or of the closest thing around it there."""
+    whole = tomllib.loads(text)
+    while place and _at(whole, place) is None:
+        place = place[:-1]
+    if not place:
+        return 1
+    starts, statements = zip(*_statements(text), strict=True)
 
-    def __init__(self, text: str) -> None:
-        self._found: dict[Place, int] = {(): 1}
-        self._counts: dict[Place, int] = {}
-        self._table: Place = ()
-        for number, statement in _statements(text):
-            self._read(number, statement)
+    def has_come(count: int) -> bool:
+        return _at(tomllib.loads("\n".join(statements[:count])), place) is not None
 
-    def nearest(self, place: Place) -> int:
-        """The line of ``place``, or of the closest thing around it that is written."""
-        while place not in self._found:
-            place = place[:-1]
-        return self._found[place]
+    index = bisect_left(range(1, len(starts)), True, key=has_come)
+    offset = _offset(statements[index], _at(whole, place), place[-1])
+    return int(starts[index]) + offset
 
-    def _read(self, number: int, statement: str) -> None:
-        value = tomllib.loads(statement)
-        if _HEADER.match(statement):
-            self._open(number, value, array=bool(_ARRAY_HEADER.match(statement)))
-        else:
-            self._add(self._table, value, number, statement)
 
-    def _open(self, number: int, header: Any, *, array: bool) -> None:
-        place: Place = ()
-        while isinstance(header, dict) and header:
-            ((name, header),) = header.items()
-            # A table within an array of tables is one of the last element's.
-            inner = isinstance(header, dict) and header
-            place = self._last((*place, name)) if inner else (*place, name)
-        if array:
-            self._counts[place] = self._counts.get(place, -1) + 1
-            self._found.setdefault(place, number)
-            place = (*place, self._counts[place])
-        self._found[place] = number
-        self._table = place
-
-    def _last(self, place: Place) -> Place:
-        return (*place, self._counts[place]) if place in self._counts else place
-
-    def _add(self, place: Place, value: Any, number: int, statement: str) -> None:
-        self._found.setdefault(place, number)
-        if isinstance(value, dict):
-            for name, item in value.items():
-                self._add((*place, name), item, number, statement)
-        elif isinstance(value, list):
-            for index, item in enumerate(value):
-                line = number + _offset(statement, item)
-                self._add((*place, index), item, line, statement)
+def _at(value: Any, place: Place) -> Any:
+    """What stands at ``place``; None if nothing does."""
+    for step in place:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
 
 
 def line_of_syntax(error: tomllib.TOMLDecodeError, text: str) -> tuple[int, str]:
@@ -747,7 +720,7 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
             yield start, statement
 
 
-def _offset(statement: str, item: Any) -> int:
+def _offset(statement: str, item: Any, step: str | int) -> int:
     """How many lines into its array an element stands, as far as a text tells."""
-    place = statement.find(item) if isinstance(item, str) and item else -1
-    return statement.count("\n", 0, place) if place > 0 else 0
+    text = item if isinstance(step, int) and isinstance(item, str) else ""
+    return statement.count("\n", 0, max(0, statement.find(text)))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from functools import lru_cache, wraps
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache, wraps
 from threading import Lock
 from time import perf_counter
-from typing import Any, Final, ParamSpec, TypeVar, overload
+from typing import Any, Final, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 import orjson
 
@@ -31,6 +31,8 @@ __all__ = ["NO_SKIP", "RedactionError", "Redactor", "Skip", "Tally"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+# Two that need the same rules at once wait for one to compile them.
+_COMPILING: Final = Lock()
 # A quote in so many bytes of JSON are many leaves.
 _DENSE: Final = 64
 # What JSON has no word for must not be let through as if it were scanned.
@@ -58,6 +60,14 @@ def _failing_closed(work: Callable[_P, _R]) -> Callable[_P, _R]:
     return closed
 
 
+class _How(TypedDict, total=False):
+    skip: Skip
+    tag: Tagger | None
+    data: bytes | None
+    said: str
+
+
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Redactor:
     """A plan, ready to redact with.  Immutable: threads may share it.
 
@@ -71,11 +81,9 @@ class Redactor:
     Raises ModuleNotFoundError if the plan asks for an engine that is not installed.
     """
 
-    __slots__ = (
-        *("_lock", "_made", "_plan", "_recognizer", "_registered", "_rule_set"),
-        *("_stubbing", "_numbering"),
-        "numbered",
-    )
+    plan: Plan
+    registered: Finds | None
+    recognizer: Finds | None
 
     def __init__(
         self,
@@ -84,60 +92,46 @@ class Redactor:
         registered: Finds | None = None,
         recognizer: Finds | None = None,
     ) -> None:
-        self._plan = plan = plan or Plan()
+        plan = plan or Plan()
         check_installed(plan.engine)
-        self._registered, self._recognizer = registered, recognizer
-        self._rule_set = f"{plan.name}-2:{plan.fingerprint}"
-        self.numbered = plan.numbered
-        self._lock = Lock()
-        self._made: Settler | None = None
-        self._stubbing: Redactor | None = None
-        self._numbering: Redactor | None = None
+        vars(self).update(plan=plan, registered=registered, recognizer=recognizer)
 
-    @property
+    @cached_property
+    def rule_set(self) -> str:
+        """The plan's name and a digest of all that decides what is redacted."""
+        return f"{self.plan.name}-2:{self.plan.fingerprint}"
+
+    @cached_property
+    def numbered(self) -> bool:
+        """Whether its placeholders carry numbers."""
+        return self.plan.numbered
+
+    @cached_property
     def _settler(self) -> Settler:
         """Rules and engine, compiled when they are first needed."""
-        if self._made is None:
-            with self._lock:
-                if self._made is None:
-                    plan = self._plan
-                    self._made = Settler(
-                        plan,
-                        _compiled(
-                            plan.rules, plan.engine, plan.min_score, plan.work_per_kb
-                        ),
-                        registered=self._registered,
-                        recognizer=self._recognizer,
-                    )
-        return self._made
+        plan = self.plan
+        how = (plan.rules, plan.engine, plan.min_score, plan.work_per_kb)
+        with _COMPILING:
+            scanner = _compiled(*how)
+        return Settler(
+            plan, scanner, registered=self.registered, recognizer=self.recognizer
+        )
 
-    @property
-    def plan(self) -> Plan:
-        """What it does."""
-        return self._plan
-
-    @property
+    @cached_property
     def stubbing(self) -> Redactor:
         """The same, but that a stub stands for a text over the budget of work."""
-        if self._plan.over_budget == "stub":
-            return self
-        if self._stubbing is None:
-            self._stubbing = self._but(over_budget="stub")
-        return self._stubbing
+        stubs = self.plan.over_budget == "stub"
+        return self if stubs else self._but(over_budget="stub")
 
-    @property
+    @cached_property
     def numbering(self) -> Redactor:
         """The same with numbered placeholders, if the policy wants no others."""
-        plan = self._plan
-        if plan.numbered or plan.pseudonyms or plan.labels:
-            return self
-        if self._numbering is None:
-            self._numbering = self._but(numbered=True)
-        return self._numbering
+        plan = self.plan
+        others = plan.numbered or plan.pseudonyms or plan.labels
+        return self if others else self._but(numbered=True)
 
     def _but(self, **changed: Any) -> Redactor:
-        plan, recognizer = replace(self._plan, **changed), self._recognizer
-        return Redactor(plan, registered=self._registered, recognizer=recognizer)
+        return replace(self, plan=replace(self.plan, **changed))
 
     @property
     def scanner(self) -> Scanner:
@@ -145,24 +139,9 @@ class Redactor:
         return self._settler.scanner
 
     @property
-    def registered(self) -> Finds | None:
-        """The exact values that it redacts."""
-        return self._registered
-
-    @property
-    def recognizer(self) -> Finds | None:
-        """The user's own model."""
-        return self._recognizer
-
-    @property
-    def rule_set(self) -> str:
-        """The plan's name and a digest of all that decides what is redacted."""
-        return self._rule_set
-
-    @property
     def engine(self) -> str:
         """What runs the rules, and its version."""
-        return self._settler.scanner.engine
+        return self.scanner.engine
 
     @_failing_closed
     def text(
@@ -185,24 +164,12 @@ class Redactor:
 
     @overload
     def value(
-        self,
-        value: JsonObject,
-        *,
-        skip: Skip = ...,
-        tag: Tagger | None = ...,
-        data: bytes | None = ...,
-        said: str = ...,
+        self, value: JsonObject, **how: Unpack[_How]
     ) -> tuple[JsonObject, Tally]: ...
 
     @overload
     def value(
-        self,
-        value: JsonValue,
-        *,
-        skip: Skip = ...,
-        tag: Tagger | None = ...,
-        data: bytes | None = ...,
-        said: str = ...,
+        self, value: JsonValue, **how: Unpack[_How]
     ) -> tuple[JsonValue, Tally]: ...
 
     @_failing_closed
@@ -229,13 +196,13 @@ class Redactor:
         alone = bool(skip) and data is None
         if not (said or alone) and self._proves_clean(value, data):
             return value, Tally()
-        plan = self._plan
+        plan = self.plan
         if plan.skip:
             skip |= plan.skip
         # An append comes by here: what need not be called is not.
         tag = self._tag(tag) if plan.pseudonyms or plan.numbered else None
         until = self._until() if plan.budget_ms else 0.0
-        work = Work(self._made or self._settler, tag, until)
+        work = Work(self._settler, tag, until)
         return redacted(value, work, _around(skip, said))
 
     def _proves_clean(self, value: JsonValue, data: bytes | None) -> bool:
@@ -253,7 +220,7 @@ class Redactor:
                 return False
         if data.count(b'"') * _DENSE <= len(data):
             return False
-        settler, plan = self._made or self._settler, self._plan
+        settler, plan = self._settler, self.plan
         if plan.budget_ms or plan.on_error != "block":
             return False  # an error of a rule is no reason to stop, or time may run out
         return (
@@ -270,25 +237,25 @@ class Redactor:
         Where is said, as JSON pointers, only if the plan's audit is ``paths``; if it is
         ``silent``, not even how many.
         """
-        engine = (self._made or self._settler).scanner.engine
-        receipt: JsonObject = {"rules": self._rule_set, "engine": engine}
-        if self._plan.audit == "silent":
+        engine = self._settler.scanner.engine
+        receipt: JsonObject = {"rules": self.rule_set, "engine": engine}
+        if self.plan.audit == "silent":
             return receipt
         receipt["n"] = 0
         if tally.types:
             receipt["n"] = tally.n
             receipt["types"] = dict(sorted(tally.types.items()))
-        if self._plan.audit == "paths" and tally.paths:
+        if self.plan.audit == "paths" and tally.paths:
             receipt["paths"] = [*sorted(set(tally.paths))]
         return receipt
 
     def _tag(self, tag: Tagger | None) -> Tagger | None:
-        plan = self._plan
+        plan = self.plan
         numbers = plan.numbered and hasattr(tag, "told")
         return tag if plan.pseudonyms or numbers else None
 
     def _until(self) -> float:
-        budget = self._plan.budget_ms
+        budget = self.plan.budget_ms
         return perf_counter() + budget / 1000 if budget else 0.0
 
 

@@ -17,6 +17,7 @@ from refold.domain.canonical import encodable
 from refold.domain.envelope import PLACEHOLDER
 from refold.redaction.engines import EngineName, Literals, best, literals
 from refold.redaction.engines.fold import fold
+from refold.redaction.types import well_formed
 
 _LETTERS = ascii_uppercase + ascii_lowercase + digits
 _ALPHABETS = (_LETTERS + "+/", _LETTERS + "-_")
@@ -142,7 +143,6 @@ _PLAIN = re.compile(
     r"|[a-z][a-z0-9+.\-]*://[^@]*|\$.*",
     re.DOTALL,
 )
-_TYPE = re.compile(r"[A-Z][A-Z0-9_]{1,39}")
 # So much of a long spelling is looked for before the rest of it: vectorscan compiles
 # short ones much faster, the standard library finds long ones faster.
 _PIECE: Final[Mapping[EngineName, int]] = {"vectorscan": 8, "stdlib": 32}
@@ -203,7 +203,7 @@ class Registered:
             )
         if not encodable(value):
             raise ValueError("a registered value cannot hold half of a surrogate pair")
-        if not _TYPE.fullmatch(type):
+        if not well_formed(type):
             raise ValueError(
                 f"a type is 2 to 40 of A-Z, 0-9 and _, with a letter first: {type!r}"
             )

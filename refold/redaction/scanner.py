@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -64,14 +65,6 @@ class Compiled(NamedTuple):
     words: tuple[str, ...] = ()
     # A word of the gate near the end of a key in lower case; None: any key may do.
     ends: re.Pattern[str] | None = None
-
-    def spoken_of(self, near: str) -> bool:
-        """Whether what is near a number, in lower case, has a literal of the gate."""
-        gate = self.rule.gate
-        for word in gate:
-            if word in near:
-                return True
-        return not gate
 
     def speaks(self, key: str, lower: str) -> bool:
         """Whether ``key``, in lower case too, is context for what is under it."""
@@ -258,7 +251,6 @@ class Scanner:
         self.rules = tuple(compiled(number, rule) for number, rule in enumerate(rules))
         found = triggers(self.rules)
         self._triggers = tuple(found)
-        self._reach = [t.reach if t.then else 0 for t in self._triggers]
         ranked = sorted(self.rules, key=lambda c: (-c.rule.priority, c.rule.id))
         self._rank = {c.number: rank for rank, c in enumerate(ranked)}
         self._around = [_around(t) for t in self._triggers]
@@ -276,7 +268,11 @@ class Scanner:
         )
         # By trigger: how far before its end it may begin, how far after it rules look.
         self.reach = tuple(t.reach for t in self._triggers)
-        self.ahead = tuple(_ahead(found[t]) for t in self._triggers)
+        self.ahead = tuple(
+            max((reach(one.rule.pattern) + TRAIL for one in rules), default=0)
+            + 4 * CONTEXT
+            for rules in found.values()
+        )
         self.furthest = max(self.reach, default=0)
         self._min_score = min_score
         self._work_per_kb = work_per_kb
@@ -287,7 +283,7 @@ class Scanner:
         words = {w for c in self._with_context if c.ends for w in c.rule.gate}
         self._in_keys = _ending(sorted(words))
         self._of_any_key = [c for c in self._with_context if not c.ends]
-        self._keys: dict[str, Concern] = {}
+        self._known = lru_cache(_REMEMBERED)(self._concern)
         self._halves = [
             (f'{word[:place]}"'.encode(), f'"{word[place + 1 :]}'.encode())
             for ready in self._with_context
@@ -318,9 +314,9 @@ class Scanner:
         """Whether ``proves_clean`` is worth asking before anything else."""
         return self._engine.gates
 
-    def clean(self, data: bytes) -> bool:
-        """Whether nothing can be found in ``data``, a text or JSON with its keys."""
-        return self._in_json(data) == []
+    def clean(self, text: str) -> bool:
+        """Whether nothing can be found in a ``text`` or in JSON, with its keys."""
+        return self._in_json(text.encode(errors=UNPAIRED)) == []
 
     def proves_clean(self, data: bytes) -> bool:
         """Whether nothing is found in ``data``, compact JSON.
@@ -330,8 +326,11 @@ class Scanner:
         hits = self._in_json(data)
         if b'","-' in data and any(program in data for program in self._programs):
             return False  # it may be a command, each word of it a string of its own
-        if not hits or len(hits) > _FEW or b"\\" in data or self._may_be_split(data):
+        if not hits or len(hits) > _FEW or b"\\" in data:
             return hits == []
+        lower = data.lower()
+        if any(before in lower and after in lower for before, after in self._halves):
+            return False  # two keys together may say what neither says by itself
         judged = set()
         for number, end in hits:
             place = min(end - 2, len(data) - 1)  # of the last byte of what was hit
@@ -353,11 +352,6 @@ class Scanner:
     def _in_json(self, data: bytes) -> list[Hit] | None:
         return self._engine.in_json(b"\n%b\n" % data)
 
-    def _may_be_split(self, data: bytes) -> bool:
-        """Whether two keys together may say what neither says by itself."""
-        lower = data.lower()
-        return any(before in lower and after in lower for before, after in self._halves)
-
     def _holds_nothing(self, string: bytes) -> bool:
         """Whether nothing is found in a string under a key that says nothing."""
         if b"[" in string or string[:1] in b"{ ":
@@ -374,16 +368,7 @@ class Scanner:
                 *(c for c in more.rules if c.number not in own.numbers),
             )
             return Concern(rules, own.numbers | more.numbers)
-        try:
-            return self._keys[key]
-        except KeyError:
-            pass
-        concern = self._concern(key)
-        if len(self._keys) >= _REMEMBERED:
-            self._keys.clear()
-        if len(key) <= CONTEXT:
-            self._keys[key] = concern
-        return concern
+        return self._known(key) if len(key) <= CONTEXT else self._concern(key)
 
     def _concern(self, key: str) -> Concern:
         # Context reaches no further, and keys may be long.
@@ -420,22 +405,24 @@ class Scanner:
 
     def stirs(self, text: str) -> bool:
         """Whether anything in ``text`` triggers a rule, whatever may follow it."""
-        return bool(self._engine.scan(b"\n%b\n" % text.encode(errors=UNPAIRED)))
+        return bool(self._placed(text))
+
+    def _placed(self, text: str) -> list[Hit]:
+        """What is in ``text``, and where it ends, in characters."""
+        data = text.encode(errors=UNPAIRED)
+        hits = self._engine.scan(b"\n%b\n" % data)
+        return _in_characters(data, hits) if hits else hits
 
     def look(self, text: str) -> Prepared | None:
         """Scan one text, as ``survey`` does."""
-        data = text.encode(errors=UNPAIRED)
-        hits = self._engine.scan(b"\n%b\n" % data)
+        hits = self._placed(text)
         if not hits:
             return None
-        placed = _in_characters(data, hits)
-        told = [end for number, end in placed if number < _TELLING]
-        if told:
-            folded = fold(text, told=told)
-            data = folded.text.encode(errors=UNPAIRED)
-            hits = self._engine.scan(b"\n%b\n" % data)
-            return self._judged(text, folded, _in_characters(data, hits))
-        return self._judged(text, Folded(text), placed)
+        told = [end for number, end in hits if number < _TELLING]
+        if not told:
+            return self._judged(text, Folded(text), hits)
+        folded = fold(text, told=told)
+        return self._judged(text, folded, self._placed(folded.text))
 
     def _judged(
         self, text: str, folded: Folded, hits: Sequence[Hit]
@@ -463,11 +450,9 @@ class Scanner:
         """(index of a text, what is in it, and where it ends) for those with any."""
         if not texts:
             return
-        data = "\n".join(texts).encode(errors=UNPAIRED)
-        hits = self._engine.scan(b"\n%b\n" % data)
-        if not hits:
+        placed = self._placed("\n".join(texts))
+        if not placed:
             return
-        placed = _in_characters(data, hits)
         ends = list(accumulate([len(text) + 1 for text in texts]))
         by_text: dict[int, list[Hit]] = {}
         last = len(texts) - 1
@@ -476,7 +461,7 @@ class Scanner:
             start = ends[index] - len(texts[index]) - 1
             hit = (number, min(end - start, len(texts[index])))
             by_text.setdefault(index, []).append(hit)
-            reach = self._reach[number]
+            reach = self._judges[number][2]
             while reach and end - start < reach and index:
                 # What follows a literal may be the next text: it belongs to its own.
                 index -= 1
@@ -561,7 +546,7 @@ class Scanner:
                 continue
             if ready.rule.gate and number not in concerned:
                 near = near or text[max(0, first - CONTEXT) : last].lower()
-                if not ready.spoken_of(near):
+                if not any(map(near.__contains__, ready.rule.gate)):
                     continue
             whole = False
             for match in ready.pattern.finditer(text, first, last):
@@ -682,12 +667,6 @@ def _around(trigger: Trigger) -> bool:
     return bool(re.search("[A-Za-z]", _NO_LETTER.sub("", trigger.shape)))
 
 
-def _ahead(rules: Sequence[Compiled]) -> int:
-    """How many characters after a trigger its rules and their judges look at."""
-    reached = (reach(ready.rule.pattern) + TRAIL for ready in rules)
-    return max(reached, default=0) + 4 * CONTEXT
-
-
 def _in_characters(data: bytes, hits: list[Hit]) -> list[Hit]:
     """The same hits, with places in the decoded text and not in the bytes around it."""
     if data.isascii():
@@ -709,8 +688,7 @@ def _in_characters(data: bytes, hits: list[Hit]) -> list[Hit]:
 
 def _places(text: str, literal: str, first: int, end: int) -> list[int]:
     """Where ``literal`` begins, from ``first`` on, so that it is before ``end``."""
-    if first < 0:
-        first = 0
+    first = max(first, 0)
     window = text[first:end].lower()
     places = []
     place = window.find(literal)
@@ -737,10 +715,8 @@ def _of(
             start, end = lead.span("value")
         elif not rule.group:
             start = lead.start()
-    if rule.parts:
-        for start, end in rule.parts(text, match, known):
-            yield Candidate(text, start, end, match)
-    else:
+    spans = rule.parts(text, match, known) if rule.parts else [(start, end)]
+    for start, end in spans:
         yield Candidate(text, start, end, match)
 
 
@@ -755,15 +731,13 @@ def _has_word(ready: Compiled, found: Candidate) -> bool:
 def _in_context(ready: Compiled, found: Candidate) -> bool:
     """Whether a word of the rule's context stands before the value."""
     context, text, end = ready.context, found.text, found.start
-    if context is None:
+    if context is None or not _has_word(ready, found):
         return False
     start = max(0, end - CONTEXT)
     near = text[start:end].lower()
     # A number that ends the line before is no word: so stand lines of most logs.
     last = near.rstrip(_LINKING)
     if last[-2:].isdigit() and "\n" in near[len(last) :]:
-        return False
-    if ready.words and not any(map(near.__contains__, ready.words)):
         return False
     if ready.rule.at == "digits" and ready.rule.gate:
         places = [near.find(word) for word in ready.rule.gate]

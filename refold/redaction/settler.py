@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 from time import perf_counter
 from typing import Final, NamedTuple, Protocol
@@ -66,33 +67,31 @@ class Text(NamedTuple):
     number: bool = False
 
 
+@dataclass(slots=True)
 class _Account:
     """What was found in a whole text, the ``index`` of it, and the steps it took.
 
     over: it took too many.
     """
 
-    __slots__ = ("index", "meter", "over", "tally")
+    index: int
+    meter: Meter
+    over: bool = False
+    tally: Tally = field(default_factory=Tally)
 
-    def __init__(self, index: int, meter: Meter) -> None:
-        self.index, self.meter, self.over = index, meter, False
-        self.tally = Tally()
 
-
+@dataclass(slots=True, eq=False)
 class _Piece:
     """A piece of a text: what it reads, or what it was divided into.
 
     first: the text begins with it.
     """
 
-    __slots__ = ("account", "first", "given", "parts", "rounds")
-
-    def __init__(
-        self, given: Text, account: _Account, rounds: int = 0, *, first: bool = True
-    ) -> None:
-        self.given, self.account, self.rounds = given, account, rounds
-        self.first = first
-        self.parts: list[_Piece | str] | None = None
+    given: Text
+    account: _Account
+    rounds: int = 0
+    first: bool = True
+    parts: list[_Piece | str] | None = None
 
     def __str__(self) -> str:
         return self.given.text if self.parts is None else "".join(map(str, self.parts))
@@ -122,7 +121,7 @@ class Settler:
         self._kept = {kind for kind, action in plan.actions.items() if action == "keep"}
         self._drops = {k for k, action in plan.actions.items() if action == "drop_leaf"}
         self._allowed = [re.compile(pattern) for pattern in plan.allow_patterns]
-        self._allows = bool(plan.allow_values or plan.allow_patterns)
+        self._lets = bool(self._kept or plan.allow_values or self._allowed)
 
     def stub(self, text: str) -> tuple[str, Tally] | None:
         """What stands for a text over the limit of bytes.  Raises RedactionError."""
@@ -353,7 +352,7 @@ class Settler:
             if self.plan.on_error == "drop_leaf":
                 return [Finding(0, len(text), _ERROR, "error", _REGISTERED)]
             raise
-        if self._kept or self._allows:
+        if self._lets:
             found = [one for one in found if not self._let(text, one)]
         if self.registered:
             found += [
@@ -376,13 +375,11 @@ class Settler:
 
     def _let(self, text: str, found: Finding) -> bool:
         """Whether the policy keeps what was found."""
-        if found.type in self._kept:
-            return True
-        if not self._allows:
-            return False
         value = text[found.start : found.end]
-        return value in self.plan.allow_values or any(
-            pattern.fullmatch(value) for pattern in self._allowed
+        return (
+            found.type in self._kept
+            or value in self.plan.allow_values
+            or any(pattern.fullmatch(value) for pattern in self._allowed)
         )
 
 
@@ -392,13 +389,9 @@ def resolved(findings: Iterable[Finding]) -> Iterator[tuple[int, int, Finding]]:
     Nothing that was found survives.  The best is that of the most specific rule, then
     the longest.
     """
-    found = list(findings)
-    if len(found) == 1:
-        yield found[0].start, found[0].end, found[0]
-        return
     group: list[Finding] = []
     end = 0
-    for finding in sorted(found, key=lambda found: (found.start, found.end)):
+    for finding in sorted(findings, key=lambda found: (found.start, found.end)):
         if group and finding.start >= end:
             yield group[0].start, end, max(group, key=_weight)
             group = []

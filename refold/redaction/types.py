@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.resources import files
 from typing import Final, NamedTuple
 
 from refold.domain import envelope
+from refold.domain.canonical import shipped
 
 NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{1,39}")
 # What a policy may put between the brackets of a placeholder.
@@ -28,13 +27,13 @@ class Type(NamedTuple):
     aliases: tuple[str, ...]
 
 
-_TYPES: Final[str] = tomllib.loads(
-    (files("refold.redaction.checks") / "types.toml").read_text("utf-8")
-)["types"]
+_SHIPPED: Final = shipped("refold.redaction.checks", "types.toml")
+# Types whose values are written with and without spaces, dots and dashes.
+GROUPED: Final = frozenset(_SHIPPED["grouped"].split())
 
 
 def _types() -> Iterator[Type]:
-    for row in _TYPES.strip().replace("\n    ", " ").splitlines():
+    for row in _SHIPPED["types"].strip().replace("\n    ", " ").splitlines():
         name, zh, what, aliases = map(str.strip, row.split("|"))
         yield Type(name, zh, what, tuple(aliases.split()))
 

@@ -130,6 +130,7 @@ BAD = [
     ("version = 1\n[scan]\ndeep = true", 3, "only keys, numbers"),
     ("version = 1\n[limits]\nleaf = 1", 3, "only leaf_bytes, event_bytes"),
     ("version = 1\n[types.EMAIL]\ndo = 'keep'", 3, "only action"),
+    ("version = 1\n[vault]\nkeep = 1", 3, "only types, days"),
     ('version = 1\nname = "A name"', 2, "name"),
     ('version = 1\nengine = "hyper"', 2, "'vectorscan'"),
     ('version = 1\nengine = "re2"', 2, "it should be 'auto', 'vectorscan' or 'stdlib'"),

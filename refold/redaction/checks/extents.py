@@ -7,21 +7,12 @@ import re
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from refold.redaction.checks.names import ABOUT
+from refold.redaction.checks.names import ABOUT, patterns
 from refold.redaction.checks.secrets import odd
 
 _Extents: TypeAlias = list[tuple[int, int]]
 
-_BREAK = re.compile(r"\r?\n|(?:\\{1,7}r)?\\{1,7}n|<br ?/?>|&#(?:10|xa|xA);")
-_RUN = re.compile(r"[A-Za-z0-9+/]{8,}={0,2}")
-# Behind the first line of a key in code that asks for one.
-_ASKED = re.compile(r"\\{0,7}[\"'`]\)? (?:in|not|and|or|if|else) ")
-_FIELD = re.compile(r"(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset):")
-_HEX = re.compile("[0-9a-f]+")
-_LETTERS = re.compile("[A-Za-z]")
-_TOLD = re.compile("[A-Z0-9]")
-_HEAD = re.compile(r"-----BEGIN [A-Z0-9 ]{0,52}-----")
-_TAIL = re.compile(r"-----END [A-Z0-9 ]{0,40}-----\Z")
+_LIKE = patterns("extents")
 # A line of a key is as long as this, but for the last; a key has no more lines.
 _FULL_LINE, _MOST_LINES, _FURTHEST = 32, 1024, 32_768
 # Where its first line is said in base64, and what is remembered together.
@@ -32,9 +23,9 @@ def key_lines(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
     """A private key from its first line on, to its last or as far as it goes."""
     if _is_covered(match.start(), seen):
         return []
-    head = _HEAD.match(text, match.start())
+    head = _LIKE.HEAD.match(text, match.start())
     start = head.end() if head else match.start()
-    if head and _TAIL.search(match.group()):
+    if head and _LIKE.TAIL.search(match.group()):
         return [match.span()] if _material(text, start, match.end()) else []
     end = _down(text, start)
     _cover(match.start(), end, seen)
@@ -57,19 +48,23 @@ def key_lines_before(text: str, match: re.Match[str], _: set[int]) -> _Extents:
     first = max(0, match.start() - _FURTHEST)
     # What is before the end of another key is no part of this one.
     first = max(first, text.rfind("-----END", first, match.start()))
-    breaks = [found.span() for found in _BREAK.finditer(text, first, match.start())]
+    breaks = [
+        found.span() for found in _LIKE.BREAK.finditer(text, first, match.start())
+    ]
     start, stop = match.start(), match.start()
     # The last line of a key is short, and may be behind words that tools put there.
     short = 1
     for after, before in (*((e, b) for b, e in reversed(breaks)), (first, first)):
         ended = text.rfind("-----END", after, stop)  # of another key
         after = max(after, ended + len("-----END")) if ended >= 0 else after
-        runs = list(_RUN.finditer(text, after, stop))
+        runs = list(_LIKE.RUN.finditer(text, after, stop))
         if any(map(_is_full, runs)) or (
             start == match.start() and runs and _by_itself(text, after, stop, runs)
         ):
             start = runs[0].start()
-        elif stop != match.start() and (runs or _LETTERS.search(text, after, stop)):
+        elif stop != match.start() and (
+            runs or _LIKE.LETTERS.search(text, after, stop)
+        ):
             short -= 1
             if short < 0 or start < match.start():
                 break
@@ -102,32 +97,32 @@ def encoded_key(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
 def _material(text: str, start: int, end: int) -> bool:
     """Whether there is any of a key: a word of a sentence is none."""
     return any(
-        _TOLD.search(run.group())
+        _LIKE.TOLD.search(run.group())
         and not re.match(" [a-z]", text[run.end() : run.end() + 2])
-        for run in _RUN.finditer(text, start, end)
+        for run in _LIKE.RUN.finditer(text, start, end)
     )
 
 
 def _down(text: str, start: int) -> int:
     """Where the lines of a key end that go on from ``start``."""
     end = place = start
-    if _ASKED.match(text, start):
+    if _LIKE.ASKED.match(text, start):
         return end
     for number in range(_MOST_LINES):
         limit = min(len(text), place + 16_384)
         # Where another key begins, a trigger of its own is.
         begins = text.find("-----BEGIN", place, limit)
         limit = limit if begins < 0 else begins
-        found = _BREAK.search(text, place, limit)
+        found = _LIKE.BREAK.search(text, place, limit)
         stop = found.start() if found else limit
-        runs = list(_RUN.finditer(text, place, stop))
+        runs = list(_LIKE.RUN.finditer(text, place, stop))
         if runs:
             if not (any(map(_is_full, runs)) or _by_itself(text, place, stop, runs)):
                 return end
             end = runs[-1].end()
         elif (
             number
-            and not _FIELD.search(text, place, stop)
+            and not _LIKE.FIELD.search(text, place, stop)
             and text[place:stop].strip(" \t\"'+,;|>#*/│-→:0123456789")
         ):
             return end
@@ -140,31 +135,18 @@ def _down(text: str, start: int) -> int:
 def _is_full(run: re.Match[str]) -> bool:
     """Whether it is as long as a line of a key, and no digest in hex."""
     long = run.end() - run.start() >= _FULL_LINE
-    return long and not _HEX.fullmatch(run.group())
+    return long and not _LIKE.HEX.fullmatch(run.group())
 
 
 def _by_itself(text: str, place: int, stop: int, runs: list[re.Match[str]]) -> bool:
     """Whether a line holds nothing but material, and what tools put around it."""
     first = runs[0].group()
-    if not (_TOLD.search(first) and _LETTERS.search(first)):
+    if not (_LIKE.TOLD.search(first) and _LIKE.LETTERS.search(first)):
         return False
-    return not re.search("[A-Za-z]{2}", _RUN.sub("", text[place:stop]))
+    return not re.search("[A-Za-z]{2}", _LIKE.RUN.sub("", text[place:stop]))
 
 
 _DELIMITERS = ("|", "\t", ",", ";", "│", "  ")
-_NAME = re.compile(
-    r"(?i)[\s\"'`*]*(?:[\w\-]+[ _\-])?[\w\-]*?(?:passwor[dt]|passwd|passphrase|passcode"
-    r"|pwd|(?<![a-z])pw|(?<![a-z])pass|tokens?|secret|credentials?|(?:api|access|secret"
-    r"|private|auth)[ _\-]?key|contrase[nñ]a|mot de passe|senha|пароль|密码|口令|密钥)"
-    r"(?P<joined>(?:[ _\-][A-Za-z0-9]{1,12})?)[\s\"'`*]*"
-)
-_COLUMN = re.compile(
-    r"[\s\"'`*]*[0-9]{0,6}[→:]?[\s\"'`*#+\-]*[^\W\d][\w .\-]{0,40}[\s\"'`*]*"
-)
-_OF_USERS = re.compile(r"(?i)user|login|e?mail|account|name|host|role|用户|账号")
-_PLAIN = re.compile(r"[\s\"'`*]*(.*?)[\s\"'`*]*", re.DOTALL)
-_WORD = re.compile(r"[^\s.=()\[\]{}_/:,]{4,}")
-_RULE = re.compile(r"[\s|+:=\-│┼├┤─]*")
 _MOST_ROWS = 100_000
 
 
@@ -183,7 +165,7 @@ def cells(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
         wanted = [
             index
             for index, (a, b) in enumerate(names)
-            if (name := _NAME.fullmatch(head, a, b))
+            if (name := _LIKE.NAME.fullmatch(head, a, b))
             and not ABOUT.search(name["joined"])
         ]
         # What the line below repeats is no head.
@@ -191,7 +173,7 @@ def cells(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
             head[: names[0][1] + 1], last + 1
         )
         if wanted and not same:
-            known = bool(_OF_USERS.search(head))
+            known = bool(_LIKE.OF_USERS.search(head))
             return list(
                 _below(text, last + 1, delimiter, len(names), wanted, known, seen)
             )
@@ -202,7 +184,7 @@ def _is_head(names: list[str], delimiter: str) -> bool:
     """Whether a line of cells names columns: short names, and nothing is left out."""
     inner = names[bool(delimiter in "|│" and not names[0].strip()) :]
     inner = inner[: len(inner) - bool(delimiter in "|│" and not inner[-1].strip())]
-    return len(inner) > 0 and all(map(_COLUMN.fullmatch, inner))
+    return len(inner) > 0 and all(map(_LIKE.COLUMN.fullmatch, inner))
 
 
 def _below(
@@ -220,14 +202,14 @@ def _below(
         if stop <= place:
             return
         row = text[place:stop]
-        if not _RULE.fullmatch(row):
+        if not _LIKE.RULE.fullmatch(row):
             parts = _split(row, place, delimiter)
             if len(parts) != width:
                 return
             for index in wanted:
                 a, b = parts[index]
-                cell = _PLAIN.fullmatch(text, a, b)
-                if cell and (odd(cell[1]) or (known and _WORD.fullmatch(cell[1]))):
+                cell = _LIKE.PLAIN.fullmatch(text, a, b)
+                if cell and (odd(cell[1]) or (known and _LIKE.WORD.fullmatch(cell[1]))):
                     yield cell.span(1)
         seen.add(place)
         place = stop + 1

@@ -6,23 +6,31 @@ A name may be joined with anything, in any case: ``DB_PASSWORD``, ``newPassword2
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
+from refold.domain.canonical import shipped
 
-def _read(file: str) -> Mapping[str, Any]:
-    return tomllib.loads((files("refold.redaction.checks") / file).read_text("utf-8"))
-
-
-LEXICON: Final = _read("lexicon.toml")
-_PATTERNS: Final = _read("judges.toml")
+LEXICON: Final = shipped("refold.redaction.checks", "lexicon.toml")
 
 
-def pattern(judges: str, name: str) -> re.Pattern[str]:
-    """What judges, of numbers or of secrets, look for under that name."""
-    return re.compile("".join(_PATTERNS[judges][name]))
+class Patterns:
+    """Patterns by their names, each compiled when it is first asked for.
+
+    told: each in one piece or in several.
+    """
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        self._told = told
+
+    def __getattr__(self, name: str) -> re.Pattern[str]:
+        found = vars(self)[name] = re.compile("".join(self._told[name]))
+        return found
+
+
+def patterns(judges: str) -> Patterns:
+    """What judges of numbers, secrets or extents look for."""
+    return Patterns(shipped("refold.redaction.checks", "judges.toml")[judges])
 
 
 def words(name: str) -> tuple[str, ...]:
@@ -54,19 +62,7 @@ ABOUT: Final = re.compile(
     rf"(?i)(?:^|[_\-.]|(?<=[a-z])(?=[A-Z]))(?:{'|'.join(words('about'))})"
     r"(?:$|[_\-.]|(?=[A-Z]))"
 )
-JOINED: Final = (
-    r"(?P<joined>[0-9]?(?:[_\-.](?:[A-Za-z][A-Za-z0-9]{0,19}|[0-9]{1,4})"
-    r"(?![A-Za-z0-9])|(?<=[a-z])[A-Z][a-z0-9]{1,15}){0,3})"
-)
 OF_KIND: Final = re.compile(
     rf"(?i)[0-9]?(?:[_\-.]?(?:[0-9]{{1,4}}|{'|'.join(words('kinds'))})){{0,3}}"
-)
-# Short ones stand by themselves, or at the end of others.
-LOGIN_WORDS: Final = (
-    r"(?i:passwor[dt]|passwrd|passwd|passphrase|passcode|pwd)"
-    r"|(?<=[_\-])(?i:pass|pw)|(?<=[\"'])pass(?=[\"'])|(?<=[a-z])Pass(?![a-z])"
-    r"|(?<=[A-Z])PASS(?![A-Z])"
-    r"|(?i:(?<=db)|(?<=root)|(?<=smtp)|(?<=user)|(?<=ftp))(?i:pass)"
-    r"|(?<![A-Za-z.])(?i:pass|pw)(?=\\{0,7}[\"']?[ \t]{0,2}[:=])"
 )
 KEY_OF: Final = rf"(?i:{'|'.join(KEY_OWNERS)})[\-_ .]?"

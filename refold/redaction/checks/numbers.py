@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import date
 from typing import Final
 
 from refold.redaction.checks import Candidate
-from refold.redaction.checks.names import LEXICON, pattern
+from refold.redaction.checks.names import LEXICON, patterns, words
 
-_NOT_DIGIT = re.compile(r"[^0-9]")
-_DATE = pattern("numbers", "_DATE")
-# A fraction; ``.0`` is what a table read as floats writes behind an integer.
-_DECIMAL = re.compile(r"[0-9]+\.(?!00?\Z)[0-9]+")
-_EPOCH_MS = re.compile(r"1[4-9][0-9]{11}")
-
-_COUNT = pattern("numbers", "_COUNT")
-_UNIT = pattern("numbers", "_UNIT")
+_LIKE = patterns("numbers")
 # What stands between the numbers of a row, and around the value of a name.
 _BESIDE, _AROUND = " ,;|/\t", " :=#：\"'\\"
-_NO_MOBILE = re.compile(r"(?:^|[^0-9.+\-])[2-9][0-9]{10}$")
-_NO_MOBILE_AFTER = re.compile(r"[ ,;|/\t]{1,3}[2-9][0-9]{10}(?![0-9])")
-_ORDER = pattern("numbers", "_ORDER")
-_LISTED = pattern("numbers", "_LISTED")
-
-_CARD = pattern("numbers", "_CARD")
-
-_IN_HEX = pattern("numbers", "_IN_HEX")
-
-_CALLING = pattern("numbers", "_CALLING")
 
 
 def digits_of(text: str) -> str:
     """The ASCII digits of ``text``, without what is between them."""
-    return _NOT_DIGIT.sub("", text)
+    return _LIKE.NOT_DIGIT.sub("", text)
 
 
 def luhn(digits: str) -> bool:
@@ -52,48 +34,50 @@ def any_luhn(found: Candidate) -> bool:
 def card(found: Candidate) -> bool:
     """A card number that needs no context: a network's range and the Luhn digit."""
     digits = digits_of(found.value)
-    if not (_CARD.fullmatch(digits) and luhn(digits)) or _uniform(digits):
+    if not (_LIKE.CARD.fullmatch(digits) and luhn(digits)) or _uniform(digits):
         return False
-    if digits != found.value and _IN_HEX.search(found.before(25) + found.after(25)):
+    if digits != found.value and _LIKE.IN_HEX.search(
+        found.before(25) + found.after(25)
+    ):
         return False
-    return digits != found.value or not _ORDER.search(found.before(24))
+    return digits != found.value or not _LIKE.ORDER.search(found.before(24))
 
 
 def card_in_context(found: Candidate) -> bool:
     """A number that is called a card; not a time, and not one digit all over."""
     digits = digits_of(found.value)
-    return not (_EPOCH_MS.fullmatch(digits) or _uniform(digits))
+    return not (_LIKE.EPOCH_MS.fullmatch(digits) or _uniform(digits))
 
 
 def mobile(found: Candidate) -> bool:
     """A Chinese mobile number; not a fraction, a factor, or a multiple of 4 KiB."""
     value = found.value
     if len(value) > 11 and value[-3:].lower() not in ("e10", "+10"):
-        return not _DECIMAL.fullmatch(value)
+        return not _LIKE.DECIMAL.fullmatch(value)
     return float(value) % 4096 != 0 and not (_counts(found) or _in_row(found))
 
 
 def _counts(found: Candidate) -> bool:
     """Whether what is around a number says that it counts or names something else."""
     after, before = found.after(12), found.before(24)
-    if _UNIT.match(after) or re.match(r" ?\*{1,2}[0-9A-Za-z(]| \*{1,2} ", after):
+    if _LIKE.UNIT.match(after) or re.match(r" ?\*{1,2}[0-9A-Za-z(]| \*{1,2} ", after):
         return True
     named = before.rstrip(_AROUND)
     # A search is slow, and a list of phones long.
-    if (named[-1:].isalpha() or before[-1:] in "+-#") and _COUNT.search(before):
+    if (named[-1:].isalpha() or before[-1:] in "+-#") and _LIKE.COUNT.search(before):
         return True
     if not (named[-1:].isalnum() and before[-1:] == " "):
         return False
     row = found.before(64)
-    return "r" in row and bool(_LISTED.search(row))
+    return "r" in row and bool(_LIKE.LISTED.search(row))
 
 
 def _in_row(found: Candidate) -> bool:
     """Whether a number beside it, as long and no mobile phone's, is of the same row."""
     beside = found.before(15).rstrip(_BESIDE)
     return bool(
-        (beside[-1:].isdigit() and _NO_MOBILE.search(beside[-12:]))
-        or _NO_MOBILE_AFTER.match(found.after(16))
+        (beside[-1:].isdigit() and _LIKE.NO_MOBILE.search(beside[-12:]))
+        or _LIKE.NO_MOBILE_AFTER.match(found.after(16))
     )
 
 
@@ -104,7 +88,7 @@ def international(found: Candidate) -> bool:
     hardly be anything else are taken.
     """
     digits = digits_of(found.value.split("x")[0].replace("(0)", ""))
-    if not _CALLING.fullmatch(digits) or _DECIMAL.fullmatch(found.value[1:]):
+    if not _LIKE.CALLING.fullmatch(digits) or _LIKE.DECIMAL.fullmatch(found.value[1:]):
         return False
     bare = len(found.value) == len(digits) + 1
     starts_line = found.before(1) == "\n"
@@ -113,16 +97,16 @@ def international(found: Candidate) -> bool:
 
 def encoded(found: Candidate) -> bool:
     """The same after ``%2B``, as URLs write ``+``; its escape is no part of it."""
-    return bool(_CALLING.fullmatch(re.split("[Bb]", found.value)[-1]))
+    return bool(_LIKE.CALLING.fullmatch(re.split("[Bb]", found.value)[-1]))
 
 
 def phone_shape(found: Candidate) -> bool:
     """A number that the context calls a phone; not a date, a fraction or a time."""
     value = found.value
     return not (
-        _DATE.match(value)
-        or _DECIMAL.fullmatch(value)
-        or _EPOCH_MS.fullmatch(value)
+        _LIKE.DATE.match(value)
+        or _LIKE.DECIMAL.fullmatch(value)
+        or _LIKE.EPOCH_MS.fullmatch(value)
         or _uniform(digits_of(value))
     )
 
@@ -137,31 +121,16 @@ def student_number(found: Candidate) -> bool:
     return not _uniform(digits_of(found.value))
 
 
-_NOT_ALNUM = re.compile(r"[^0-9A-Za-z]")
 _GB_WEIGHTS = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
 _USCC = "0123456789ABCDEFGHJKLMNPQRTUWXY"
-# GB/T 2260: the first two digits are a province.
-_PROVINCES = frozenset(
-    re.findall(
-        "..", "1112131415212223313233343536374142434445465051525354616263646571818283"
-    )
-)
-# Who registered it, and what it is.
-_USCC_KINDS = frozenset(
-    re.findall(
-        "..", "1112131921293132333435394149515253596162697172798189919293A1A9N1N2N3N9Y1"
-    )
-)
+_PROVINCES, _USCC_KINDS = frozenset(words("provinces")), frozenset(words("uscc"))
 # The letters of a Taiwanese identity number, in the order of their values from 10 on.
 _TAIWAN = "ABCDEFGHJKLMNPQRSTUVXYWZIO"
-_ID_CARD = re.compile("[0-9]{17}[0-9X]")
-_HKID = re.compile("[A-Z]{1,2}[0-9]{6}[0-9A]")
-_TAIWAN_ID = re.compile("[A-Z][0-9]{9}")
 
 
 def bare(text: str) -> str:
     """Letters in upper case and digits, without what separates them."""
-    return _NOT_ALNUM.sub("", text).upper()
+    return _LIKE.NOT_ALNUM.sub("", text).upper()
 
 
 def weighted(digits: str, weights: tuple[int, ...]) -> int:
@@ -187,7 +156,7 @@ def id_card(found: Candidate) -> bool:
     """A resident identity number (GB 11643): province, birthday, check character."""
     number = bare(found.value)
     return (
-        bool(_ID_CARD.fullmatch(number))
+        bool(_LIKE.ID_CARD.fullmatch(number))
         and number[:2] in _PROVINCES
         and is_day(number[6:14])
         and gb11643_checksum(number)
@@ -233,7 +202,7 @@ def uscc_in_context(found: Candidate) -> bool:
 def hkid(found: Candidate) -> bool:
     """A Hong Kong identity card: one or two letters, six digits, a check character."""
     number = bare(found.value)
-    if not _HKID.fullmatch(number):
+    if not _LIKE.HKID.fullmatch(number):
         return False
     letters, last = number[:-7], number[-1]
     values = [36] * (2 - len(letters)) + [ord(letter) - 55 for letter in letters]
@@ -245,7 +214,7 @@ def hkid(found: Candidate) -> bool:
 def taiwan_id(found: Candidate) -> bool:
     """A Taiwanese identity number; the second digit tells citizens and residents."""
     number = bare(found.value)
-    if not _TAIWAN_ID.fullmatch(number):
+    if not _LIKE.TAIWAN_ID.fullmatch(number):
         return False
     head = _TAIWAN.index(number[0]) + 10
     total = head // 10 + head % 10 * 9
@@ -349,23 +318,25 @@ def nino(found: Candidate) -> bool:
 def vat(found: Candidate) -> bool:
     """A VAT number of a state of the EU, or Britain, that has this length."""
     number = bare(found.value)
-    form = _VAT.get(number[:2])
+    form = LEXICON["numbers"]["vat"].get(number[:2])
     if form is None or not re.fullmatch(form, number[2:]):
         return False
     return number[:2] != "DE" or mod_11_10(number[2:])
 
 
-def _entries(table: str) -> Iterator[tuple[str, str]]:
-    """Pairs of a country and what is said of it."""
-    for entry in LEXICON["numbers"][table].split():
-        country, _, said = entry.partition(":")
-        yield country, said
-
-
-_VAT = dict(_entries("vat"))
-LENGTHS: Final = {name: int(length) for name, length in _entries("iban")}
-
-_OF_UUID = pattern("numbers", "_OF_UUID")
+_BY_LENGTH: Final = LEXICON["numbers"]["iban"]
+LENGTHS: Final = {
+    country: int(length)
+    for length, countries in _BY_LENGTH.items()
+    for country in countries.split()
+}
+# Each country with its own length, so that no word after it is taken for more.
+_FORMS = (
+    rf"(?:{countries.replace(' ', '|')})[0-9]{{2}}"
+    rf"(?:[ \-]?[0-9A-Za-z]){{{int(length) - 4}}}"
+    for length, countries in _BY_LENGTH.items()
+)
+IBANS: Final = f"(?i:{'|'.join(_FORMS)})"
 
 
 def iban_checksum(number: str) -> bool:
@@ -377,7 +348,7 @@ def iban_checksum(number: str) -> bool:
 def iban(found: Candidate) -> bool:
     """An account number; not a part of a UUID, or of what is dumped in hex."""
     dumped = re.search("[0-9a-f]{4} $", found.before(5))
-    if _OF_UUID.match(found.value) or (dumped and found.value.islower()):
+    if _LIKE.OF_UUID.match(found.value) or (dumped and found.value.islower()):
         return False
     number = bare(found.value)
     return LENGTHS.get(number[:2]) == len(number) and iban_checksum(number)

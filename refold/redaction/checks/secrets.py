@@ -14,54 +14,20 @@ from refold.redaction.checks.names import (
     KEY_OWNERS,
     NO_KEY_OF,
     OF_KIND,
-    pattern,
+    patterns,
     words,
 )
 
+_LIKE = patterns("secrets")
 _LETTER, _DIGIT = re.compile("[A-Za-z]"), re.compile("[0-9]")
-_TURN = re.compile("(?<=[a-z])[A-Z]|(?<=[A-Z])[^A-Z]|(?<=[0-9])[A-Z]")
 # As much of a long value as needs a closer look.
 _ENOUGH = 128
 _BITS = (0.0, *(n * log2(n) for n in range(1, _ENOUGH + 1)))
-_MASKED = r"x{4,}|\.{3}|\*{3}"
-_STAND_IN = re.compile(
-    rf"example|your[-_]|[-_]here|change[-_]?me|placeholder|dummy|{_MASKED}"
-)
-VARIABLE = pattern("secrets", "VARIABLE")
-_LITERAL = pattern("secrets", "_LITERAL")
-_WORDS = re.compile(r"[A-Za-z]+(?:[-_./:\\ ]+[A-Za-z]+)*[-_./:?!=]*")
-_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
-ATTRIBUTE = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|->|::)[A-Za-z_$][\w$]*)+")
-_NUMBERED = re.compile(r"([A-Za-z_$]+?)_?[0-9]{1,2}")
-_PATH = pattern("secrets", "_PATH")
-# As one company's mail hands them out.
-_APP_PASSWORD = re.compile("[a-z]{4}(?: [a-z]{4}){3}")
-_FORMAT = re.compile(r"%[ds](?![0-9A-Za-z])|\.(?:pem|key|json|txt|crt|cer|ya?ml|env)$")
-_PLAIN_SECRET = pattern("secrets", "_PLAIN_SECRET")
-_VARIABLE_SET = pattern("secrets", "_VARIABLE_SET")
-_KEYLIKE = re.compile(r"[A-Za-z0-9+/_\-.:]+={0,2}")
-_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}|[0-9a-f]{128}|[0-9]+")
-# As files of packages pin them; a password with so few signs is hardly any.
-_VERSION = re.compile(r"v?[0-9]+(?:\.[0-9]+)+(?:[.\-+]?[a-z]{1,5}[0-9.]{0,4})?")
-_UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NO_KEY = re.compile(rf"(?i)(?:{'|'.join(NO_KEY_OF)})$")
-_NO_ODDITY = pattern("secrets", "_NO_ODDITY")
-# Between a name and its value: the value begins on the next line, as a block or not.
-_SHORT = re.compile(r"p(?:ass|w|in)(?![a-z])")
-_BLOCK = re.compile(r"[|>\\][+\-]?[0-9]?[ \t]{0,4}(?:\r?\n|\\+[rn]|<br|&#)")
-_BROKEN = re.compile(r"\n|\\+n|<br|&#(?:10|x)")
-_ENDS = re.compile(r"[ \t]*(?:[\r\n]|\\+[rn]|<|&#|\Z)")
-_CELL = re.compile(r"[,;](?:\Z)")
-_ROLE = pattern("secrets", "_ROLE")
-_COUNTED = (
-    "next|prev|page|paging|continuation|cursor|sync|resume|eos|bos|pad|unk|sep|cls|mask"
-    "|start|end|stop|first|last|max|min|num|per|of|special|count|cancell?ation"
-)
+_COUNTED = "|".join(words("counted"))
 _NO_SECRET_TOKEN = re.compile(
     rf"(?:(?<![A-Za-z])(?i:{_COUNTED})|(?<=[a-z])(?:{_COUNTED.title()}))[-_ .]?$"
 )
-
-
 _SENTENCE_WORDS = frozenset(words("of_sentences"))
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
@@ -82,7 +48,7 @@ def random(found: Candidate) -> bool:
 
 def made_up(value: str) -> bool:
     """Whether it was written for documentation."""
-    return bool(_STAND_IN.search(value[:_ENOUGH].lower()))
+    return bool(_LIKE.STAND_IN.search(value[:_ENOUGH].lower()))
 
 
 def _for_show(value: str) -> bool:
@@ -91,10 +57,10 @@ def _for_show(value: str) -> bool:
     People build passwords on such words: digits or signs beside them make it one.
     """
     lower = value[:_ENOUGH].lower()
-    if not _STAND_IN.search(lower):
+    if not _LIKE.STAND_IN.search(lower):
         return False
-    rest = _STAND_IN.sub("", lower)
-    mask = re.search(_MASKED, lower) or value.endswith(("EXAMPLE", "EXAMPLEKEY"))
+    rest = _LIKE.STAND_IN.sub("", lower)
+    mask = _LIKE.MASKED.search(lower) or value.endswith(("EXAMPLE", "EXAMPLEKEY"))
     return bool(mask) or len(re.findall("[0-9!@#$%^&*+?]", rest)) < 2
 
 
@@ -108,12 +74,12 @@ def odd(value: str) -> bool:
         return False
     return not (
         _stands_in(value)
-        or _PATH.fullmatch(value)
-        or _NO_ODDITY.fullmatch(value)
-        or _VERSION.fullmatch(value)
-        or _UUID.fullmatch(value)
-        or ATTRIBUTE.fullmatch(value)
-        or (_NAME.fullmatch(value) and _is_name(value))
+        or _LIKE.PATH.fullmatch(value)
+        or _LIKE.NO_ODDITY.fullmatch(value)
+        or _LIKE.VERSION.fullmatch(value)
+        or _LIKE.UUID.fullmatch(value)
+        or _LIKE.ATTRIBUTE.fullmatch(value)
+        or (_LIKE.NAME.fullmatch(value) and _is_name(value))
     )
 
 
@@ -125,7 +91,7 @@ def aws_secret(found: Candidate) -> bool:
 def password(found: Candidate) -> bool:
     """A value that somebody called a password."""
     # Most of what is none is soon told: a text may hold thousands of such names.
-    if _LITERAL.fullmatch(found.value.rstrip("=")) or not _of_secret(found):
+    if _LIKE.LITERAL.fullmatch(found.value.rstrip("=")) or not _of_secret(found):
         return False
     if _loose(found):
         return odd(found.value) and _tied(found)
@@ -138,19 +104,21 @@ def named(found: Candidate) -> bool:
 
 
 def _given(found: Candidate) -> bool:
-    if _LITERAL.fullmatch(found.value.rstrip("=")):
+    if _LIKE.LITERAL.fullmatch(found.value.rstrip("=")):
         return False
     if _argument(found) and not _plain_secret(found.value):
         return False
     if _in_environment(found) and " " not in found.value:
         given = found.value
-        return len(given) >= 4 and not (_stands_in(given) or _PATH.fullmatch(given))
+        return len(given) >= 4 and not (
+            _stands_in(given) or _LIKE.PATH.fullmatch(given)
+        )
     value = _chosen(found)
     if value is None or len(value) < 4:
         return False
     if " " in value:
         return _phrase(found)
-    return not (_WORDS.fullmatch(value) or value.isalpha()) or _jumbled(value)
+    return not (_LIKE.WORDS.fullmatch(value) or value.isalpha()) or _jumbled(value)
 
 
 def token(found: Candidate) -> bool:
@@ -165,7 +133,7 @@ def token(found: Candidate) -> bool:
     mixed = letters + len(_DIGIT.findall(value, 0, _ENOUGH)) >= 3
     if not (mixed or _jumbled(value) or _dense(value)):
         return False
-    if _VERSION.fullmatch(value):
+    if _LIKE.VERSION.fullmatch(value):
         return False
     if _argument(found) and not _plain_secret(value):
         return False
@@ -205,22 +173,22 @@ def _loose(found: Candidate) -> bool:
     return (
         not OF_KIND.fullmatch(_joined(found))
         or _short(found)
-        or bool(_BROKEN.search(link) and not _BLOCK.search(link))
-        or bool(_CELL.search(link))
+        or bool(_LIKE.BROKEN.search(link) and not _LIKE.BLOCK.search(link))
+        or bool(_LIKE.CELL.search(link))
     )
 
 
 def _short(found: Candidate) -> bool:
     """Whether the name is one that means other things too, and no value is quoted."""
     name = found.match.group()[:5].lower()
-    return bool(_SHORT.match(name)) and found.before(1) not in tuple("\"'")
+    return bool(_LIKE.SHORT.match(name)) and found.before(1) not in tuple("\"'")
 
 
 def _tied(found: Candidate) -> bool:
     """Whether a sign ties the value to its name, or it is all that is on its line."""
     link = _link(found)
-    if _BROKEN.search(link) or _CELL.search(link):
-        return bool(_ENDS.match(found.after(8)) or found.after(1) == ",")
+    if _LIKE.BROKEN.search(link) or _LIKE.CELL.search(link):
+        return bool(_LIKE.ENDS.match(found.after(8)) or found.after(1) == ",")
     return bool(re.search("[=:：＝]", link))
 
 
@@ -242,7 +210,7 @@ def sql(found: Candidate) -> bool:
     """What SQL identifies a user by, and no prose about what something is."""
     return (
         typed(found)
-        and not ATTRIBUTE.fullmatch(found.value)
+        and not _LIKE.ATTRIBUTE.fullmatch(found.value)
         and (found.match.group().startswith("IDENTIFIED") or not found.value.isalpha())
     )
 
@@ -266,7 +234,7 @@ def typed_alone(found: Candidate) -> bool:
         and (
             odd(found.value)
             or len(re.findall("[!@#$%^&*]", found.value)) > 0
-            or bool(_UUID.fullmatch(found.value))
+            or bool(_LIKE.UUID.fullmatch(found.value))
         )
     )
 
@@ -274,7 +242,9 @@ def typed_alone(found: Candidate) -> bool:
 def piped(found: Candidate) -> bool:
     """What a command prints for another that reads a password."""
     value = found.value
-    return not (_stands_in(value) or _PATH.fullmatch(value) or value.startswith("-"))
+    return not (
+        _stands_in(value) or _LIKE.PATH.fullmatch(value) or value.startswith("-")
+    )
 
 
 def login(found: Candidate) -> bool:
@@ -287,7 +257,7 @@ def login(found: Candidate) -> bool:
 def login_argument(found: Candidate) -> bool:
     """A login that is an argument by itself, where a group may follow the colon too."""
     user = found.text[: found.start - 1]
-    mere = _WORDS.fullmatch(found.value) or found.value == user
+    mere = _LIKE.WORDS.fullmatch(found.value) or found.value == user
     return login(found) and not mere
 
 
@@ -297,10 +267,10 @@ def env_key(found: Candidate) -> bool:
     return (
         len(value) >= 16
         and len(_DIGIT.findall(value, 0, _ENOUGH)) >= 2
-        and bool(_KEYLIKE.fullmatch(value))
+        and bool(_LIKE.KEYLIKE.fullmatch(value))
         and entropy(value) >= 3.2
         and _chosen(found) is not None
-        and not (_DIGEST.fullmatch(value) or _UUID.fullmatch(value))
+        and not (_LIKE.DIGEST.fullmatch(value) or _LIKE.UUID.fullmatch(value))
         and not _NO_KEY.search(_named(found, 16))
     )
 
@@ -320,7 +290,11 @@ def token_of_key(found: Candidate) -> bool:
         and bool(_DIGIT.search(value))
         and bool(_LETTER.search(value))
         and entropy(value) >= 2.5
-        and not (_stands_in(value) or _WORDS.fullmatch(value) or _PATH.fullmatch(value))
+        and not (
+            _stands_in(value)
+            or _LIKE.WORDS.fullmatch(value)
+            or _LIKE.PATH.fullmatch(value)
+        )
     )
 
 
@@ -333,13 +307,13 @@ def chinese_password(found: Candidate) -> bool:
         "[^\u4e00-\u9fff]|[是为]", found.before(1)
     ):
         return odd(value)  # nothing but the name stands before it
-    return not _WORDS.fullmatch(value) or found.after(1) in "\n\r,，。;；\"'"
+    return not _LIKE.WORDS.fullmatch(value) or found.after(1) in "\n\r,，。;；\"'"
 
 
 def _chosen(found: Candidate) -> str | None:
     """The value of an assignment, or None if it is code or stands for another."""
     value, quote = found.value, found.before(1)
-    if _stands_in(value) or _PATH.fullmatch(value):
+    if _stands_in(value) or _LIKE.PATH.fullmatch(value):
         return None
     if quote and quote in "'\"`":
         return value if found.after(1) in ("", "\\", quote) else None
@@ -347,15 +321,15 @@ def _chosen(found: Candidate) -> str | None:
     code = (
         value.startswith("?")
         or found.after(1) in tuple("([{")
-        or (ATTRIBUTE.fullmatch(value) and not (long and entropy(value) >= 4))
-        or (_NAME.fullmatch(value) and _is_name(value))
+        or (_LIKE.ATTRIBUTE.fullmatch(value) and not (long and entropy(value) >= 4))
+        or (_LIKE.NAME.fullmatch(value) and _is_name(value))
     )
     return None if code else value
 
 
 def _plain_secret(value: str) -> bool:
     """Whether it is no code, or has more signs than code has."""
-    if _PLAIN_SECRET.fullmatch(value):
+    if _LIKE.PLAIN_SECRET.fullmatch(value):
         return True
     signs = set(re.findall("[!@#$%^&*~?]", value))
     return len(signs) >= 3 and " " not in value and bool(_DIGIT.search(value))
@@ -371,7 +345,7 @@ def _in_environment(found: Candidate) -> bool:
     """Whether it stands as in a file of variables: ``DB_PASSWORD=letmein``."""
     after = found.after(1)
     return (
-        bool(_VARIABLE_SET.match(found.match.group()))
+        bool(_LIKE.VARIABLE_SET.match(found.match.group()))
         and found.before(1) in ("=", "'", '"')
         and (after in tuple("\\'\";),|&") or not after.isascii() or not after.strip())
     )
@@ -383,28 +357,28 @@ def _jumbled(value: str) -> bool:
     return (
         len(value) >= 10
         and value.isalnum()
-        and len(_TURN.findall(value)) >= 0.45 * len(value)
+        and len(_LIKE.TURN.findall(value)) >= 0.45 * len(value)
     )
 
 
 def _dense(value: str) -> bool:
     """Whether a long value with a digit within it changes case more than names do."""
-    turns = len(_TURN.findall(value[:_ENOUGH]))
+    turns = len(_LIKE.TURN.findall(value[:_ENOUGH]))
     within = _DIGIT.search(value, 0, min(len(value) - 1, _ENOUGH))
     return len(value) >= 16 and within is not None and turns >= len(value) / 4
 
 
 def _is_name(value: str) -> bool:
     """Whether a bare word is more likely a variable than a secret."""
-    numbered = _NUMBERED.fullmatch(value)
-    return bool(_ROLE.search((numbered[1] if numbered else value)[-16:]))
+    numbered = _LIKE.NUMBERED.fullmatch(value)
+    return bool(_LIKE.ROLE.search((numbered[1] if numbered else value)[-16:]))
 
 
 def _stands_in(value: str) -> bool:
     return bool(
-        VARIABLE.match(value)
-        or _FORMAT.search(value)
-        or _LITERAL.fullmatch(value.rstrip("="))
+        _LIKE.VARIABLE.match(value)
+        or _LIKE.FORMAT.search(value)
+        or _LIKE.LITERAL.fullmatch(value.rstrip("="))
         or _for_show(value)
         or len(set(value[:_ENOUGH])) == 1
     )
@@ -413,7 +387,7 @@ def _stands_in(value: str) -> bool:
 def _phrase(found: Candidate) -> bool:
     """Some words that were chosen: called a passphrase, or few and with a digit."""
     words = found.value.count(" ") + 1
-    if _APP_PASSWORD.fullmatch(found.value):
+    if _LIKE.APP_PASSWORD.fullmatch(found.value):
         return True
     if "phrase" in found.match.group().lower()[:10]:
         return 3 <= words <= 12
@@ -426,24 +400,16 @@ def _sentence(value: str) -> bool:
     if "\n" in value or value.count(" ") > 7:
         return True
     ends = value.endswith((".", "?", ":"))
-    return ends and (" " in value or bool(_WORDS.fullmatch(value)))
+    return ends and (" " in value or bool(_LIKE.WORDS.fullmatch(value)))
 
 
-# What stands where the body of a key belongs.
-_BLANK = re.compile("[xX0*._-]+")
-_SCHEME = re.compile("[A-Z0-9]+(?:-[A-Z0-9]+)+")
-# Keys for tests hold words like fake, and open doors all the same.
-_FOR_SHOW = re.compile(r"example|x{5,}|\*{3}|\.{3}|your[-_]|placeholder")
 _HEADER = re.compile(rb'"(?:alg|enc)"\s{0,8}:')
-_COOKIE = re.compile(r"[\w.\-]+=([^\s;]+)")
-_ANY_LOGIN = pattern("secrets", "_ANY_LOGIN")
-_ANY_HOST = pattern("secrets", "_ANY_HOST")
 
 
 def issued(found: Candidate) -> bool:
     """A key whose form hardly anything else has: only made-up ones are refused."""
     value = found.value
-    return not _BLANK.fullmatch(value[-16:]) and not _FOR_SHOW.search(
+    return not _LIKE.BLANK.fullmatch(value[-16:]) and not _LIKE.FOR_SHOW.search(
         value[:256].lower()
     )
 
@@ -489,10 +455,10 @@ def bearer(found: Candidate) -> bool:
     value = found.value
     return bool(
         re.search("[0-9]", value)
-        and not _SCHEME.fullmatch(value)
+        and not _LIKE.SCHEME.fullmatch(value)
         and entropy(value) >= 3
         and not made_up(value)
-        and not ATTRIBUTE.fullmatch(value)
+        and not _LIKE.ATTRIBUTE.fullmatch(value)
         and "://" not in value
     )
 
@@ -522,7 +488,7 @@ def docker_auth(found: Candidate) -> bool:
 
 def cookie(found: Candidate) -> bool:
     """Cookies of which one holds a token."""
-    return any(_token(value) for value in _COOKIE.findall(found.value[:8192]))
+    return any(_token(value) for value in _LIKE.COOKIE.findall(found.value[:8192]))
 
 
 def _token(value: str) -> bool:
@@ -531,30 +497,34 @@ def _token(value: str) -> bool:
         and len(re.findall("[0-9]", value[:128])) >= 2
         and bool(re.search("[A-Za-z]", value[:128]))
         and entropy(value) >= 3
-        and not (VARIABLE.match(value) or ATTRIBUTE.fullmatch(value) or made_up(value))
+        and not (
+            _LIKE.VARIABLE.match(value)
+            or _LIKE.ATTRIBUTE.fullmatch(value)
+            or made_up(value)
+        )
     )
 
 
 def session(found: Candidate) -> bool:
     """The id of a session that opens it; a UUID in a log only names one."""
-    return _token(found.value) and not _UUID.fullmatch(found.value)
+    return _token(found.value) and not _LIKE.UUID.fullmatch(found.value)
 
 
 def signature(found: Candidate) -> bool:
     """The signature of a URL; not a variable that stands for one."""
-    return varied(found) and not VARIABLE.match(found.value)
+    return varied(found) and not _LIKE.VARIABLE.match(found.value)
 
 
 def url_password(found: Candidate) -> bool:
     """The password of a URL, unless it is a variable, masked, or of documentation."""
     value = found.value
-    if VARIABLE.match(value) or set(value) <= set("*xX.-_…"):
+    if _LIKE.VARIABLE.match(value) or set(value) <= set("*xX.-_…"):
         return False
-    if not _ANY_LOGIN.fullmatch(value):
+    if not _LIKE.ANY_LOGIN.fullmatch(value):
         return True
     here = found.after(10) == "@localhost"
     return not (
-        _ANY_HOST.match(found.after(24)) or (here and found.before(5) == "user:")
+        _LIKE.ANY_HOST.match(found.after(24)) or (here and found.before(5) == "user:")
     )
 
 
@@ -618,7 +588,7 @@ def beside(found: Candidate) -> bool:
     """What stands in a column of secrets."""
     value = found.value
     return len(value) >= 4 and not (
-        _stands_in(value) or _PATH.fullmatch(value) or value.isdigit()
+        _stands_in(value) or _LIKE.PATH.fullmatch(value) or value.isdigit()
     )
 
 

@@ -59,25 +59,17 @@ _NONE: Final[frozenset[str]] = frozenset()
 def _always(item: _Item) -> Sequence[_Items]:
     """The ways of an item of which each match takes one."""
     code, argument = item
-    if code is _codes.BRANCH:
-        return [list(way) for way in argument[1]]
-    if code is _codes.SUBPATTERN:
-        return [list(argument[3])]
-    if code is _codes.ATOMIC_GROUP:
-        return [list(argument)]
-    return [list(argument[2])] if code in _REPEATS and argument[0] else []
+    skips = code is _codes.GROUPREF_EXISTS or (code in _REPEATS and not argument[0])
+    return [] if skips else list(_inside(item))
 
 
 def _may_hold_space(items: _Items) -> bool:
-    for item in items:
-        if item[0] is _codes.GROUPREF:
-            return True
-        single = _characters(item)
-        if single is not None and _SPACE_ITSELF in single:
-            return True
-        if any(map(_may_hold_space, _inside(item))):
-            return True
-    return False
+    return any(
+        item[0] is _codes.GROUPREF
+        or _SPACE_ITSELF in (_characters(item) or ())
+        or any(map(_may_hold_space, _inside(item)))
+        for item in items
+    )
 
 
 @cache

@@ -5,25 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from refold.redaction.rules.china import PII_CN
-from refold.redaction.rules.common import PII_COMMON
-from refold.redaction.rules.europe import PII_EU
-from refold.redaction.rules.network import NETWORK
-from refold.redaction.rules.person import PERSON
-from refold.redaction.rules.rule import Rule
+from refold.redaction.rules.rule import Rule, load
 from refold.redaction.rules.secrets import SECRETS, SECRETS_EXTENDED
-from refold.redaction.rules.us import PII_US
 
 PACKS: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
     {
-        "pii-common": PII_COMMON,
-        "pii-cn": PII_CN,
-        "pii-us": PII_US,
+        "pii-common": (
+            *load("common", "pii_common"),
+            *load("network", "network_in_context"),
+            *load("address", "address_en"),
+        ),
+        "pii-cn": (*load("china", "pii_cn"), *load("address", "address_cn")),
+        "pii-us": load("us", "pii_us"),
         "secrets": SECRETS,
-        "pii-eu": PII_EU,
-        "network": NETWORK,
+        "pii-eu": load("europe", "pii_eu"),
+        "network": load("network", "network"),
         "secrets-extended": SECRETS_EXTENDED,
-        "person": PERSON,
+        "person": load("person", "person"),
     }
 )
 DEFAULT_PACKS = ("pii-common", "pii-cn", "pii-us", "secrets")

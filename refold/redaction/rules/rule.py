@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
-from importlib.resources import files
-from types import ModuleType
+from functools import cache
+from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
-from refold.redaction.checks import Extents, Validator, extents, numbers, secrets
+from refold.domain.canonical import shipped
+from refold.redaction.checks import (
+    Extents,
+    Validator,
+    extents,
+    numbers,
+    people,
+    secrets,
+)
 
 # A text with each «value» marked, or a key and the text under it.
 Example: TypeAlias = str | tuple[str, str]
@@ -106,47 +112,34 @@ class Rule:
         ]  # fmt: skip
 
 
-# A rule whose values are none without a word of its context.
-InContext = partial(Rule, score=0.45)
-
-
-def words(text: str) -> tuple[str, ...]:
-    """The words of ``text``, which spaces divide: literals of a gate."""
-    return tuple(text.split())
-
-
 _NAME: Final = re.compile(r"\{([A-Z_][A-Z0-9_]*)\}")
 _LISTS: Final = frozenset(("gate", "examples", "counter_examples"))
 
 
 def load(
-    module: Mapping[str, Any], group: str, *more: ModuleType | str
+    file: str, group: str, names: Mapping[str, Any] = MappingProxyType({})
 ) -> tuple[Rule, ...]:
-    """The rules of a group in the TOML file of a module, whose globals are given.
+    """The rules of a group in a file of ``packs``.
 
-    In a pattern, which may stand in pieces, ``{NAME}`` is the module's, or one of the
-    file's own ``patterns``; ``validator`` and ``parts`` name functions of the module.
-    What it does not have is of ``more`` modules or files, of this module, or of the
-    checks.  Gates may be one text of several words.
+    In a pattern, which may stand in pieces, ``{NAME}`` is one of ``names``, of the
+    file's own ``patterns``, or of those of relations; ``validator`` and ``parts`` name
+    functions of the checks.  Gates may be one text of several words.
     """
-    found = told(module, group, *more).items()
-    return tuple(Rule(id=name, **given) for name, given in found)
+    known = parts_of(file, names)
+    return tuple(
+        Rule(id=name, **{key: _field(key, value, known) for key, value in said.items()})
+        for name, said in _file(file)[group].items()
+    )
 
 
-def told(
-    module: Mapping[str, Any], group: str, *more: ModuleType | str
-) -> dict[str, dict[str, Any]]:
-    """What such a file says of rules, by their names."""
-    known = _known(module, *more)
-    return {
-        name: {key: _field(key, value, known) for key, value in given.items()}
-        for name, given in _file(module["__name__"])[group].items()
-    }
-
-
-def pattern(module: str, name: str) -> re.Pattern[str]:
-    """One of the ``patterns`` in the TOML file of a module, compiled."""
-    return re.compile(_known({"__name__": module})[name])
+def parts_of(
+    file: str, names: Mapping[str, Any] = MappingProxyType({})
+) -> Mapping[str, Any]:
+    """What the patterns of a file may be made of, and judged by."""
+    known: ChainMap[str, Any] = ChainMap({**names})
+    known.maps += [_Patterns(file, known), _Patterns("relations", known)]
+    known.maps += map(vars, (extents, numbers, people, secrets))
+    return known
 
 
 class _Patterns(dict[str, Any]):
@@ -161,54 +154,20 @@ class _Patterns(dict[str, Any]):
         return self[name]
 
 
-def _known(module: Mapping[str, Any], *more: ModuleType | str) -> Mapping[str, Any]:
-    known: ChainMap[str, Any] = ChainMap({**module})
-    known.maps.append(_Patterns(module["__name__"], known))
-    for one in more:
-        known.maps.append(_Patterns(one, known) if isinstance(one, str) else vars(one))
-    known.maps += [*map(vars, (extents, numbers, secrets)), globals()]
-    return known
-
-
 @cache
-def _file(module: str) -> Mapping[str, Any]:
-    file = (
-        files("refold.redaction.rules") / "packs" / f"{module.rpartition('.')[2]}.toml"
-    )
-    return tomllib.loads(file.read_text("utf-8"))
+def _file(name: str) -> Mapping[str, Any]:
+    return shipped("refold.redaction.rules", "packs", f"{name}.toml")
 
 
-def _field(key: str, value: Any, module: Mapping[str, Any]) -> Any:
+def _field(key: str, value: Any, known: Mapping[str, Any]) -> Any:
     if key in ("validator", "parts"):
-        return module[value]
-    if isinstance(value, str) and (known := _NAME.fullmatch(value)):
-        return module[known[1]]
+        return known[value]
+    if isinstance(value, str) and (name := _NAME.fullmatch(value)):
+        value = known[name[1]]
     if key in _LISTS:
         some = value.split() if isinstance(value, str) else value
         return tuple(tuple(one) if isinstance(one, list) else one for one in some)
-    if isinstance(value, list):
-        value = "".join(value)
-    if isinstance(value, str):
-        return _NAME.sub(lambda found: str(module[found[1]]), value)
-    return value
-
-
-# A word may start after an escape of JSON, as in ``\neyJ``, or of a URL, as in ``%3D``.
-WORD = (
-    r"(?:(?<![A-Za-z0-9_\-])|(?<=\\[nrtbf])"
-    r"|(?<=%[0-37][0267ACDFacdf])|(?<=%25[0-37][0267ACDFacdf]))"
-)
-# Not inside a word or a number.
-START = r"(?:(?<![0-9A-Za-z])|(?<=\\[nrtbf]))"
-END = "(?![0-9A-Za-z])"
-# Not inside a longer number, a word, a fraction or a chain of numbers; a table that was
-# read as floats writes ``.0`` behind an integer.
-FROM = r"(?:(?<![0-9A-Za-z])|(?<=\\[nrtbf]))(?<![0-9][.\-])"
-TO = r"(?![0-9A-Za-z])(?!-[0-9]|\.(?!00?(?![0-9A-Za-z.]))[0-9])"
-# The same, for a shape: a character that is part of it; texts have one at each end.
-EDGE = r"(?:[^0-9a-z]|\\[nrtbf])"
-STOP = "[^0-9a-z]"
-# The byte before a word, in any case; letters that may end an escape are allowed.
-LEAD = r"[^13-589eg-mo-qsu-z_\-]"
-
-QUOTE = r"\\{0,7}[\"'`]"
+    text = "".join(value) if isinstance(value, list) else value
+    if not isinstance(text, str):
+        return text
+    return _NAME.sub(lambda found: str(known[found[1]]), text)
