@@ -155,6 +155,7 @@ def main() -> int:
         with served(folder) as (url, pid):
             extra = more(url, folder)
             asyncio.run(lags(url, 0.0))  # as fast as they can: all of it arrives
+            time.sleep(3)  # until the user may ask that often again
             before = memory(pid)
             late = asyncio.run(lags(url, PACE_SEC))
             grown = memory(pid) - before

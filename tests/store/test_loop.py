@@ -163,6 +163,23 @@ def test_a_notebook_shows_a_view_in_figures(session: Session) -> None:
     assert f"{session.context().tokens} tokens" in html
 
 
+def test_a_notebook_shows_explanations_and_comparisons_in_figures(
+    session: Session,
+) -> None:
+    session.append(refold.UserInput(text="<script>alert(1)</script>"))
+    ask(session, call("c1"))
+
+    why = session.why()._repr_html_()
+    compared = session.compare(["keep_all", "last_turns:n=1"])._repr_html_()
+
+    assert "script" not in why + compared
+    assert "keep_all at seq 4: 0 events not shown" in why
+    assert why.count("<tr>") == 1 + len(session.why().parts)
+    assert compared.count("<tr>") == 3
+    assert "<td>last_turns:n=1</td>" in compared
+    assert "4 events" in compared
+
+
 def labelled(store: SessionStore, user_id: str = "ada", **labels: str) -> list[str]:
     return [info.session_id for info in store.sessions(user_id, label=labels)]
 

@@ -180,8 +180,7 @@ class View:
             f"seq {self.at}, {self.over_budget} over the window"
         )
         names = ("", "role", "stands for", "blocks", "characters")
-        table = [_row("th", names), *(_row("td", row) for row in rows)]
-        return f"<table><caption>{escape(title)}</caption>{''.join(table)}</table>"
+        return html_table(title, names, rows)
 
     def _about(self, place: int) -> tuple[str, str, int]:
         """What a message stands for, its blocks by type, and how long it is."""
@@ -202,6 +201,14 @@ class View:
         told = {name: getattr(self, name) for name in (*names, "system", "messages")}
         spans = [{"kind": kind, "first": a, "last": b} for kind, a, b, _ in self.spans]
         return {**told, "spans": spans}
+
+
+def html_table(
+    title: str, names: Iterable[object], rows: Iterable[Iterable[object]]
+) -> str:
+    """A table for a notebook; whatever stands in it is shown as text."""
+    lines = [_row("th", names), *(_row("td", row) for row in rows)]
+    return f"<table><caption>{escape(title)}</caption>{''.join(lines)}</table>"
 
 
 def _row(tag: str, cells: Iterable[object]) -> str:

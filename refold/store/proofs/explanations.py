@@ -29,7 +29,7 @@ from refold.projections.context.outline import Outline, fold_derived, standing
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.units import spans_of
-from refold.projections.context.view import View
+from refold.projections.context.view import View, html_table
 from refold.projections.models import ModelInfo
 from refold.store.contexts import RequestedViews, Settings, Viewer
 from refold.store.history import History, with_blobs
@@ -121,6 +121,23 @@ class Explanation:
     newest: int | None
     chains: tuple[Chain, ...]
     superseded: frozenset[int]
+
+    def _repr_html_(self) -> str:
+        """Its parts as notebooks show them, in figures: what they show, they keep."""
+        names = ("message", "role", "kind", "events", "why")
+        rows = [
+            (
+                part.message or "system",
+                part.role,
+                part.span.kind if part.span else "",
+                ", ".join(f"{a}-{b}" for a, b in spans_of(sorted(part.seqs))),
+                BECAUSE[part.cause],
+            )
+            for part in self.parts
+        ]
+        left = errors.counted(len(self.unshown), "event")
+        title = f"{self.strategy.name} at seq {self.at}: {left} not shown"
+        return html_table(title, names, rows)
 
     def opened(self, summary: int) -> tuple[Record, ...]:
         """That summary and all that it absorbed, each before its own.
@@ -469,6 +486,21 @@ class Compared(NamedTuple):
     skipped: tuple[Skipped, ...]
     model: ModelInfo
     events: int
+
+    def _repr_html_(self) -> str:
+        """The figures of each strategy as notebooks show them."""
+        names = ("requests", "tokens", "peak", "compactions", "US$", "recall")
+        rows = [
+            (
+                *(one.label, len(one.sent), one.tokens_total, one.tokens_peak),
+                len(one.compactions),
+                "" if one.total_cost is None else f"{one.total_cost:.4f}",
+                "" if one.reference_recall is None else f"{one.reference_recall:.2f}",
+            )
+            for one in self.outcomes
+        ]
+        title = f"{errors.counted(self.events, 'event')}, prices of {self.model.name}"
+        return html_table(title, ("strategy", *names), rows)
 
 
 class How(TypedDict, total=False):
