@@ -41,7 +41,7 @@ class Here:
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.caller = getattr(request.state, "caller", None)
+        self.caller: Any = getattr(request.state, "caller", None)
         self.store: SessionStore = request.app.state.store
         self.named = request.query_params.get("user", "")
         self.user: str = self.named or (self.caller.user_id if self.caller else "")
@@ -73,13 +73,9 @@ class Here:
         return _query([*kept, *query.items()]) or "?"
 
     def session(self, quoted: str) -> Session:
-        """The session that a path names.  Raises HTTPException."""
-        self.may("read")
-        try:
-            name = unquote(quoted, errors="strict")
-            return self.store.session(user_id=self.user, session_id=name)
-        except ValueError:  # nothing can be called so
-            raise HTTPException(404) from None
+        """The session that a path names, for who may read it.  Raises HTTPException."""
+        whose = asked(self.request, "read", self.named or None)
+        return whose.session(unquote(quoted))
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         """What a template makes of these values for who is here."""
@@ -147,18 +143,13 @@ def sessions(
     name, named, value = (one.strip() for one in label.partition("="))
     wanted = {name: value} if named else {}
     infos = store.sessions(here.user, label=wanted, after=after, limit=LISTED + 1)
-    more = infos[LISTED - 1].session_id if len(infos) > LISTED else None
+    more = infos[LISTED - 1].session_id if infos[LISTED:] else None
 
-    def labels(session_id: str) -> Mapping[str, str]:
-        return store.session(user_id=here.user, session_id=session_id).labels()
+    def labels(name: str) -> Mapping[str, str]:
+        return store.session(user_id=here.user, session_id=name).labels()
 
-    shown = [
-        # In a long session they are not looked for.
-        (one, labels(one.session_id) if one.head_seq <= MANY else {})
-        for one in infos[:LISTED]
-        if not one.is_apart
-    ]
-    return here.page(page, q=q, label=label, found=None, infos=shown, more=more)
+    told: dict[str, Any] = {"infos": infos[:LISTED], "labels": labels, "more": more}
+    return here.page(page, q=q, label=label, found=None, **told)
 
 
 @router.get("/login")
@@ -201,23 +192,23 @@ def timeline(
     wanted = run.Wanted(tuple(filter(None, type or ())), agent, redacted)
     if live:
         after = max(after, session.head().seq - run.LIMIT)
-    told = run.part(session, after=after, before=before, seq=seq, wanted=wanted)
-    values = {"session": session, "part": told, "wanted": wanted, "seq": seq, "q": q}
+    part = run.part(session, after=after, before=before, seq=seq, wanted=wanted)
+    told: dict[str, Any] = {"session": session, "part": part, "wanted": wanted}
     if live:
-        return here.page("parts/turns.html", **values)
+        return here.page("parts/turns.html", seq=seq, **told)
     name = session.session_id
     found = here.store.search(here.user, q, session_id=name) if q.strip() else None
-    return here.page("run.html", found=found, **values)
+    return here.page("run.html", seq=seq, q=q, found=found, **told)
 
 
 @router.get("/run/{session_id}/event")
 def event(here: At, session_id: str, seq: Seq) -> Response:
     """One event, whole, with all that is known of it."""
     session = here.session(session_id)
-    found = session.events(after=max(seq - 1, 0), limit=1)
-    if not found or found[0].seq != seq:
+    envelope = next(iter(session.events(after=max(seq - 1, 0), limit=1)), None)
+    if envelope is None or envelope.seq != seq:
         raise HTTPException(404)
-    envelope, whole = found[0], found[0].payload
+    whole = envelope.payload
     with suppress(errors.Expired):
         whole = uncut(session.writer.log, envelope, type(whole))
     said = run.Said.of(envelope.model_copy(update={"payload": whole}))
@@ -245,9 +236,10 @@ def context(
         chosen = run.chosen(session, strategy)
         explained = session.why(chosen, at=at, chains=False)
     panel = "hx-request" in headers and "hx-history-restore-request" not in headers
-    kinds = {"types": ("request",), "newest": True, "limit": 200}
+    read, kinds = session.writer.log.read, ("request",)
+    found = read(session.stream, types=kinds, newest=True, limit=200)
     told = {"at": at, "strategy": strategy, "explained": explained}
-    told["requests"] = [r.seq for r in session.writer.log.read(session.stream, **kinds)]
+    told["requests"] = [one.seq for one in found]
     page = "parts/panel.html" if panel else "context.html"
     return here.about(page, session, **told)
 
@@ -271,11 +263,13 @@ def verify(
     here: At, session_id: str, whole: bool = False, sure: bool = False
 ) -> Response:
     """Whether what is stored is what was written, and what is signed of it."""
-    session, seals = here.session(session_id), here.store.seals
+    session, signed, key = here.session(session_id), None, ""
     is_long = session.head().seq > MANY * 10
     done = None if is_long and not sure else session.verify(chain_only=not whole)
-    told = {"verified": done, "whole": whole, "signed": seals.heads()[-1:]}
-    told["key"] = public_pem(seals.public_key()).strip()
+    with suppress(errors.InvalidConfiguration):  # a store in memory is not sealed
+        signed = here.store.seals.heads()[-1:]
+        key = public_pem(here.store.seals.public_key()).strip()
+    told = {"verified": done, "whole": whole, "signed": signed, "key": key}
     return here.about("verify.html", session, **told)
 
 
@@ -298,7 +292,7 @@ def memory(here: At, every: bool = False) -> Response:
     here.may("read")
     memories, now = here.store.memory, here.store.clock()
     found, known = memories.of(here.user), memories.profile(here.user)
-    how = {"now": now, "threshold": advice.Choice().threshold}
+    how: dict[str, Any] = {"now": now, "threshold": advice.Choice().threshold}
     items = [
         (one, advice.said(one), advice.why_not(one, means=found.means, **how))
         for one in found.items
@@ -307,7 +301,10 @@ def memory(here: At, every: bool = False) -> Response:
         (one, profile.told(one), profile.why_not(known, one, **how))
         for one in known.items
     ]
-    told = {"allowed": here.store.user(here.user).status(), "every": every}
+    told: dict[str, Any] = {
+        "allowed": here.store.user(here.user).status(),
+        "every": every,
+    }
     return here.page("memory.html", found=found, items=items, **told)
 
 

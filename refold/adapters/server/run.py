@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from itertools import islice
@@ -106,17 +106,16 @@ class Wanted(NamedTuple):
 
     def takes(self, envelope: Envelope) -> bool:
         """Whether it is one of them, of those types."""
-        is_agents = self.agent in ("", envelope.agent)
-        return is_agents and (
-            not self.redacted or bool(events.marks(envelope).redacted)
-        )
+        if self.agent not in ("", envelope.agent):
+            return False
+        return not self.redacted or bool(events.marks(envelope).redacted)
 
 
 EVERYTHING: Final = Wanted()
 
 
 class Part(NamedTuple):
-    """A page of a run: its turns, what it reaches from and to, and if more is behind."""
+    """A page of a run: its turns, where it begins and ends, whether more is behind."""
 
     turns: list[Turn]
     first: int
@@ -156,7 +155,8 @@ def part(
     if (end := _end(taken, limit)) < len(taken):
         full, last, taken = True, taken[end - 1].seq, taken[:end]
     if seq is not None:
-        taken = _from_turn(taken, seq)
+        at = [n for n, one in enumerate(taken) if _opens(one) and one.seq <= seq]
+        taken = taken[at[-1] :] if at else taken  # from where its turn begins
     first = taken[0].seq if taken else after + 1
     if wanted == EVERYTHING and taken:
         taken = [*merged(taken, _decided(session, first, last), first - 1)]
@@ -176,13 +176,6 @@ def _end(found: Sequence[Envelope], limit: int) -> int:
             case ToolResult(call_id=call_id):
                 waiting.discard(call_id)
     return min(len(found), limit) if waiting else len(found)
-
-
-def _from_turn(found: list[Envelope], seq: int) -> list[Envelope]:
-    """From where the turn of ``seq`` begins, if that is among them."""
-    begins = [i for i, one in enumerate(found) if isinstance(one.payload, UserInput)]
-    at = [index for index in begins if found[index].seq <= seq]
-    return found[at[-1] :] if at else found
 
 
 def _decided(session: Session, first: int, last: int) -> list[Envelope]:
@@ -207,6 +200,10 @@ def _decided(session: Session, first: int, last: int) -> list[Envelope]:
     return found
 
 
+def _opens(envelope: Envelope) -> bool:
+    return isinstance(envelope.payload, UserInput)
+
+
 def _at(entry: Envelope) -> int:
     return getattr(entry.payload, "decided_at_seq", None) or 0
 
@@ -218,7 +215,7 @@ def turns(envelopes: Sequence[Envelope]) -> list[Turn]:
     joined = {one.seq for one in results.values()}
     groups: list[list[Envelope]] = []
     for one in envelopes:
-        if not groups or isinstance(one.payload, UserInput):
+        if not groups or _opens(one):
             groups.append([])
         groups[-1].append(one)
     found: list[Turn] = []
@@ -236,8 +233,8 @@ def turns(envelopes: Sequence[Envelope]) -> list[Turn]:
             steps = [*steps[:-1], [*steps[-1], said]] if beside else [*steps, [said]]
             call = place if isinstance(one.payload, ToolCall) else 0
         if steps:
-            begins = isinstance(group[0].payload, UserInput)
-            found.append(Turn(tuple(map(tuple, steps)), begins, sum_, answer))
+            told = tuple(map(tuple, steps))
+            found.append(Turn(told, _opens(group[0]), sum_, answer))
     return found
 
 
@@ -274,11 +271,12 @@ def chosen(session: Session, named: str) -> Strategy | None:
 
 def plotted(outcome: Outcome) -> dict[str, Any]:
     """A strategy's requests for a plot: tokens of each, and dollars up to each."""
-    prices, sum_, dollars = outcome.model.prices, 0.0, list[float]()
-    for one in outcome.sent if prices else ():
-        paid = {"uncached": one.uncached, "written": one.written, "read": one.cached}
-        sum_ += prices.for_prompt(one.tokens).cost(**paid) if prices else 0
-        dollars.append(round(sum_, 6))
+    sum_, dollars = 0.0, list[float]()
+    if prices := outcome.model.prices:
+        for one in outcome.sent:
+            cost = prices.for_prompt(one.tokens).cost
+            sum_ += cost(uncached=one.uncached, written=one.written, read=one.cached)
+            dollars.append(round(sum_, 6))
     tokens = [one.tokens for one in outcome.sent]
     return {"label": outcome.label, "tokens": tokens, "dollars": dollars}
 
@@ -290,31 +288,16 @@ def file(session: Session, lang: Lang = "en") -> str:
 
     Raises SessionNotFound, Erased.
     """
-    head, say = session.head(), texts(lang)
-    shown = [*islice(session.timeline(limit=_FILE + 1), _FILE)]
-    last, left = shown[-1].seq if shown[-1].stream == MAIN else _FILE, list[str]()
-    if last < head.seq:
-        left.append(say["file.fewer_events"].format(shown=last, n=head.seq))
-    moments = [one.seq for one in shown if one.type == "request"] or [
-        *{one.began - 1: 0 for one in events.Numbering().number(shown) if one.began}
-    ]
-    moments = [seq for seq in moments if seq]
-    step = max(1, -(-len(moments) // _MOMENTS))
-    some = moments[::-step][::-1]
-    if step > 1:
-        said = say["file.fewer_contexts"]
-        left.append(said.format(shown=len(some), n=len(moments)))
-    return rendered(
-        "file.html",
-        lang,
-        session=session,
-        head=head,
-        turns=turns(shown),
-        contexts=[session.why(at=seq, chains=False) for seq in some],
-        left=left,
-        made=session.writer.clock(),
-        link=lambda *_, **__: "",
-    )
+    shown = [*session.timeline(limit=_FILE)]
+    began = [one.began for one in events.Numbering().number(shown)]
+    requests = [one.seq for one in shown if one.type == "request"]
+    moments = requests or sorted({seq - 1 for seq in began if seq and seq > 1})
+    some = moments[:: -max(1, -(-len(moments) // _MOMENTS))][::-1]
+    contexts = [session.why(at=seq, chains=False) for seq in some]
+    told = {"session": session, "head": session.head(), "turns": turns(shown)}
+    told |= {"shown": max(one.seq for one in shown if one.stream == MAIN)}
+    told |= {"contexts": contexts, "moments": moments, "made": session.writer.clock()}
+    return rendered("file.html", lang, link=lambda *_, **__: "", **told)
 
 
 _MARKED: Final = re.compile(f"({STANDS_FOR.pattern})|({output.STUB.pattern})")
@@ -331,29 +314,20 @@ def marked(text: str) -> Markup:
     return Markup("").join([*out, escape(text[at:])])
 
 
-class Cut(NamedTuple):
-    """The beginning of a text, the rest that can be opened, and how much is in neither.
+def cut(text: str, *, whole: bool = False) -> tuple[Markup, Markup, int, int]:
+    """A text in as much room as a page has for it; no placeholder is parted.
 
-    lines: of the rest that can be opened.
+    Its beginning, what more can be opened, in how many lines, and how many characters
+    are in neither.
     """
-
-    shown: Markup
-    rest: Markup
-    lines: int
-    left: int
-
-
-def cut(text: str, *, whole: bool = False) -> Cut:
-    """A text in as much room as a page has for it; no placeholder is parted."""
     text = text.rstrip("\n")
     end = sum(map(len, islice(text.splitlines(keepends=True), _LINES)))
     end = len(text) if whole or len(text) <= end + _LINES else min(end, _SHOWN)
     for found in _MARKED.finditer(text, max(0, end - 200), end + 200):
         end = found.end() if found.start() < end < found.end() else end
-    last = len(text) if whole else end + _HELD
-    rest = text[end:last]
-    left = max(0, len(text) - last)
-    return Cut(marked(text[:end]), marked(rest), rest.count("\n") + 1, left)
+    rest = text[end : None if whole else end + _HELD]
+    left = len(text) - end - len(rest)
+    return marked(text[:end]), marked(rest), rest.count("\n") + 1, left
 
 
 def first_line(text: str, most: int = 200) -> str:
