@@ -1118,14 +1118,19 @@ class Session:
         *,
         at: int | None = None,
         message: int | None = None,
+        chains: bool = True,
     ) -> explanations.Explanation:
-        """Why the context at ``at`` is as it is, proved; raises as ``context`` does."""
+        """Why the context at ``at`` is as it is, proved; raises as ``context`` does.
+
+        chains: prove the hash chains too, for which the whole log is read.
+        """
         self.writer.used(self.stream)
         if at is not None:
             self.at(at)
         viewer = self._viewer()
         chosen = self._chosen(viewer, strategy, at)
-        return explanations.Explainer(viewer, chosen).explain(at, message=message)
+        explainer = explanations.Explainer(viewer, chosen)
+        return explainer.explain(at, message=message, chains=chains)
 
     def review(self, rules: ReviewRules | None = None) -> Reviewed:
         """Ask a human, by ``hitl`` events, what the rules say is to be asked.

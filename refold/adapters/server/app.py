@@ -503,6 +503,8 @@ def application(
         redirect_slashes=False,
     )
     app.state.store, app.state.verifier, app.state.limits = store, verifier, limits
+    app.state.csrf_of, app.state.exchanged = csrf_of, exchanged
+    app.state.status_of = status_of
     app.state.feeds = routes.Feeds()
     for kind in (errors.RefoldError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, refusal)

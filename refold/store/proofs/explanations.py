@@ -285,7 +285,9 @@ class Explainer:
     viewer: Viewer
     strategy: Strategy
 
-    def explain(self, at: int | None, *, message: int | None = None) -> Explanation:
+    def explain(
+        self, at: int | None, *, message: int | None = None, chains: bool = True
+    ) -> Explanation:
         """Take apart what a model was sent when ``at`` was the newest event.
 
         Where ``at`` is a recorded request, that is what is taken apart.  None is what
@@ -326,7 +328,7 @@ class Explainer:
             events=events,
             pins=_pins(chosen, outline, events.values()),
             newest=max((one.seq for one in outline.summaries), default=None),
-            chains=tuple(self._chains(with_derived=bool(derived))),
+            chains=tuple(self._chains(with_derived=bool(derived))) if chains else (),
             superseded=past.main.intersection(events),
         )
 

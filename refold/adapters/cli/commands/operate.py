@@ -321,6 +321,22 @@ def _write(path: Path, lines: Iterable[bytes]) -> int:
     return count
 
 
+Lang = Literal["en", "zh"]
+
+
+def view(call: Call, user: str, session: str, html: Path, lang: Lang = "en") -> Result:
+    """Write a run as one HTML file to send."""
+    from refold.adapters.frameworks import needed
+
+    needed("jinja2", "server")
+    from refold.adapters.server.run import file
+
+    one = call.store().session(user_id=user, session_id=session)
+    text = file(one, lang).encode()
+    _write(html, [text])
+    return _wrote(html, size(len(text)), {"bytes": len(text)})
+
+
 Database = Literal["postgresql", "sqlite"]
 """The engines that have a schema."""
 
