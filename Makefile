@@ -63,7 +63,8 @@ help:
 	@touch $@
 
 demo: .venv/.refold
-	@PATH="$$PWD/$(BIN):$$PATH" sh examples/demo.sh
+	@mkdir -p build
+	@PATH="$$PWD/$(BIN):$$PATH" sh examples/demo.sh build/demo.html
 
 test: .venv/.refold .venv/frameworks/.ready
 	@$(PYTHON_RUN) -m pytest -n 2 --dist worksteal $(ARGS)

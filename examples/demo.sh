@@ -1,8 +1,10 @@
 #!/bin/sh
 # The tour: import a run, add to it live, look at it, compact it, prove it, forget it.
-# Needs `refold` on the PATH; leaves nothing behind.
+# Needs `refold` on the PATH; leaves one file behind, the run as a page: the first
+# argument, else demo.html in the working directory.
 set -eu
 
+page=${1:-demo.html}
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 run=$here/sample/agent_run.jsonl
 python=$(dirname -- "$(command -v refold)")/python
@@ -105,7 +107,11 @@ step '11. How much that is'
 show refold stats
 proved 'compressed and encrypted'
 
-step '12. Forget the user, and show what is left to prove it'
+step '12. The run as one page, to open in a browser or to send'
+show refold view $lin --html "$page"
+proved 'turns, calls, contexts as they were sent; placeholders stay placeholders'
+
+step '13. Forget the user, and show what is left to prove it'
 certificate=$work/certificate.json
 show refold erase --user lin --reason 'asked to be forgotten' --yes --out "$certificate"
 show refold verify --certificate "$certificate"
@@ -113,3 +119,6 @@ printf '$ refold log %s\n' "$lin"
 ! refold log $lin 2>"$work/printed" || fail 'the log can still be read'
 cat "$work/printed"
 proved 'keys destroyed, rows deleted, every table searched; the directory is deleted now'
+
+case $page in /*) ;; *) page=$PWD/$page ;; esac
+printf '\nThe run as a page is in %s. What was copied out is yours to delete.\n' "$page"

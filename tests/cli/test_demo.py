@@ -12,7 +12,7 @@ from tests.support import warm
 
 
 @pytest.mark.timeout(600)  # a dozen processes
-def test_the_demo_runs_and_leaves_nothing(tmp_path: Path) -> None:
+def test_the_demo_runs_and_leaves_a_page_alone(tmp_path: Path) -> None:
     programs, place = warm.shim(tmp_path / "bin"), tmp_path / "place"
     place.mkdir()
     python = Path(sys.executable).parent
@@ -20,16 +20,18 @@ def test_the_demo_runs_and_leaves_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": path, "TMPDIR": str(place)}
 
     ran = subprocess.run(
-        ["sh", str(ROOT / "examples" / "demo.sh")],
+        ["sh", str(ROOT / "examples" / "demo.sh"), str(tmp_path / "run.html")],
         env=environment,
         capture_output=True,
         text=True,
     )
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.count("\n→ ") == 12
+    assert ran.stdout.count("\n→ ") == 13
     assert "with 72 events" in ran.stdout
     assert "tokens instead of" in ran.stdout
     assert "rows left" in ran.stdout
     assert "was erased" in ran.stdout
+    assert f"The run as a page is in {tmp_path / 'run.html'}" in ran.stdout
+    assert "REDACTED:EMAIL" in (tmp_path / "run.html").read_text("utf-8")
     assert list(place.iterdir()) == []
