@@ -66,7 +66,18 @@ demo: .venv/.refold
 	@mkdir -p build
 	@PATH="$$PWD/$(BIN):$$PATH" sh examples/demo.sh build/demo.html
 
-test: .venv/.refold .venv/frameworks/.ready
+# The page is tested in a real browser; where none can be installed, its tests say how.
+.venv/.browser: .venv/.refold
+	@for name in chromium chromium-browser google-chrome; do \
+		command -v $$name >/dev/null 2>&1 && exit 0; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+		echo "installing Chromium for the tests of the page"; \
+		apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+			apt-get -qq install --yes --no-install-recommends chromium >/dev/null; \
+	else echo "the tests of the page need Chromium: sudo apt-get install chromium" >&2; fi
+	@touch $@
+
+test: .venv/.refold .venv/.browser .venv/frameworks/.ready
 	@$(PYTHON_RUN) -m pytest -n 2 --dist worksteal $(ARGS)
 	@$(if $(ARGS),,$(FRAMEWORKS))
 
