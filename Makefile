@@ -1,6 +1,6 @@
 .POSIX:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-frameworks coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-capture bench-capture bench-server \
+.PHONY: help demo test test-frameworks coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-capture bench-capture bench-server screenshots \
 	fuzz clean
 
 # The first Python that is new enough; PYTHON=... on the command line overrides it.
@@ -48,6 +48,8 @@ help:
 	@echo "             what following transcripts costs"
 	@echo "make bench-server"
 	@echo "             what HTTP adds to an append, and how far tails are behind"
+	@echo "make screenshots"
+	@echo "             take the pictures of the page that the documentation shows"
 	@echo "make clean   remove what these targets made"
 
 # Two stamps: new dependencies reinstall them, a changed pyproject.toml only refold.
@@ -170,6 +172,9 @@ bench-capture: .venv/.refold
 
 bench-server: .venv/.refold
 	@$(BIN)/python -m benchmarks.server
+
+screenshots: .venv/.browser
+	@$(BIN)/python -m tools.screenshots
 
 clean:
 	@rm -rf .venv .coverage .coverage.* .hypothesis .import_linter_cache \
