@@ -30,7 +30,7 @@ class Patterns:
 
 
 def patterns(judges: str) -> Patterns:
-    """What judges of numbers, secrets, extents or people look for."""
+    """What judges of numbers, secrets, extents, people or events look for."""
     return Patterns(_JUDGES[judges])
 
 
