@@ -25,7 +25,7 @@ from refold.domain.errors import (
 )
 from refold.domain.events import EVENT_CLASSES, JsonObject, SessionEvent, event_of
 from refold.domain.tokens import estimate
-from refold.redaction.checks.names import LEXICON
+from refold.redaction.checks.names import LEXICON, patterns
 from refold.redaction.guard import FROM_BYTES, Limits, TooLarge, apart, filled, guard
 from refold.redaction.plan import Numbers, Tagger
 from refold.redaction.redactor import RedactionError, Redactor
@@ -38,17 +38,12 @@ from refold.redaction.values import (
     Tally,
 )
 
-# Long base64 of one alphabet, which begins neither as a vendor's token nor as a key.
-_BASE64: Final = re.compile(
-    r"(?![a-z]{2,12}[_-]|MI[G-J]|LS0tLS|b3BlbnNz)"
-    r"(?=[^A-Z]*[A-Z])(?=[^a-z]*[a-z])(?=[^0-9]*[0-9])"
-    r"(?:[A-Za-z0-9+/]{64,}|[A-Za-z0-9_-]{64,})={0,2}"
-)
+_LIKE: Final = patterns("events")
 
 
 def _is_opaque(text: str) -> bool:
     """Whether it may be what a provider signed or encrypted: no text in base64."""
-    if not _BASE64.fullmatch(text):
+    if not _LIKE.OPAQUE.fullmatch(text):
         return False
     return not b64decode(
         text[:64], b"-_" if "-" in text or "_" in text else None
@@ -63,12 +58,6 @@ _SHAPES: Final[Mapping[str, _Shape]] = {
 }
 _CLAIMS: Final[Mapping[str, str]] = LEXICON["claims"]["events"]
 _ITEMS: Final[Mapping[str, str]] = LEXICON["claims"]["items"]
-# What frameworks make up: none of it is judged.
-_MADE: Final = re.compile(
-    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}(?: [0-9a-f]{64})*"
-    r"|[0-9]{32}\.[0-9]\.[0-9]+"
-    r"|(?:call|toolu|msg|req|run|resp|fc|rs|chatcmpl)[_-][A-Za-z0-9]{6,64}"
-)
 # In these, what is found in the call's id is replaced by a name, always the same.
 _CALLS: Final = frozenset({"tool_call", "tool_result"})
 _CALL_ID: Final[Skip] = frozenset({("call_id",)})
@@ -166,7 +155,7 @@ def redact_native(
     given = {
         path: text
         for path, shape, text in found
-        if shape is bool and not _MADE.fullmatch(text)
+        if shape is bool and not _LIKE.MADE.fullmatch(text)
     }
     skip = frozenset([path for path, _, _ in found if path not in given])
     # Judged together first: most are clean, and no number is used up.
@@ -218,7 +207,7 @@ class JudgedItem:
     def under(self, redactor: Redactor, native: Native) -> JudgedItem | None:
         """The same, of this kind and id; None if it is to be judged once more."""
         kind, name = native.kind, native.id or ""
-        made = redactor is self.redactor and (not name or _MADE.fullmatch(name))
+        made = redactor is self.redactor and (not name or _LIKE.MADE.fullmatch(name))
         if not made or (kind != self.record["kind"] and redactor.text(kind)[1]):
             return None
         again = copy(self)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from refold.domain.canonical import shipped
 
 LEXICON: Final = shipped("refold.redaction.checks", "lexicon.toml")
+_JUDGES: Final = shipped("refold.redaction.checks", "judges.toml")
 
 
 class Patterns:
@@ -29,8 +30,8 @@ class Patterns:
 
 
 def patterns(judges: str) -> Patterns:
-    """What judges of numbers, secrets or extents look for."""
-    return Patterns(shipped("refold.redaction.checks", "judges.toml")[judges])
+    """What judges of numbers, secrets, extents, people or events look for."""
+    return Patterns(_JUDGES[judges])
 
 
 def words(name: str) -> tuple[str, ...]:

@@ -71,7 +71,8 @@ class Triggers:
         self._literals = literals
         for word in dict.fromkeys([*literals, *self._words]):
             if not word.isascii():
-                self._wide.setdefault(_first_wide(word), []).append(word)
+                first = next(one for one in word.decode() if not one.isascii())
+                self._wide.setdefault(first, []).append(word)
         members = "".join(map(re.escape, self._wide)) or r"^\s\S"
         self._wide_ones = re.compile(f"[{members}]")
         self._plain_words = [word for word in self._words if word.isascii()]
@@ -207,11 +208,6 @@ def _shared(literal: bytes) -> Iterator[bytes]:
         yield bytes(rare[:1])
     elif len(literal) > 2 and literal[:2].isalpha():
         yield literal[:2]
-
-
-def _first_wide(literal: bytes) -> str:
-    """The first character of ``literal`` that is not ASCII."""
-    return next(one for one in literal.decode() if not one.isascii())
 
 
 def _look(roots: Sequence[_Root], within: bytes, lower: bytes, hits: list[Hit]) -> None:

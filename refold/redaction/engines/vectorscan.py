@@ -169,13 +169,8 @@ def _telling() -> str:
 
 
 def _exactly(literal: str) -> str:
-    """``literal`` for an expression: every byte that is not plain in hex."""
-    return "".join(
-        character
-        if character.isascii() and character.isalnum()
-        else "".join(f"\\x{byte:02x}" for byte in character.encode())
-        for character in literal
-    )
+    """``literal`` for an expression: its bytes in hex."""
+    return "".join(f"\\x{byte:02x}" for byte in literal.encode())
 
 
 def _in_any(expression: str) -> str:
@@ -259,10 +254,7 @@ _WIDE = re.compile(r"[^\x00-\x7f](?:-[^\x00-\x7f])?")
 
 
 def _hex(text: str) -> str:
-    if text.isascii():
-        return text
-    escaped = "".join(rf"\x{byte:02x}" for byte in text.encode())
-    return f"(?:{escaped})"
+    return text if text.isascii() else f"(?:{_exactly(text)})"
 
 
 def _negated(token: re.Match[str], pattern: str) -> str:
