@@ -22,7 +22,14 @@ from markupsafe import Markup, escape
 from refold.adapters.cli import events, output
 from refold.domain.canonical import shipped
 from refold.domain.envelope import STANDS_FOR, Envelope
-from refold.domain.events import Summary, ToolCall, ToolResult, UserInput
+from refold.domain.events import (
+    DERIVED_TYPES,
+    EVENT_CLASSES,
+    Summary,
+    ToolCall,
+    ToolResult,
+    UserInput,
+)
 from refold.domain.ids import MAIN
 from refold.domain.ports import Head
 from refold.projections.compare import Outcome
@@ -40,6 +47,7 @@ _OVER: Final = 40  # so many more, if a call's result is among them
 _SCANNED: Final = 5_000  # events that are looked through for those that are wanted
 _WHOLE: Final = 256  # entries of a derived stream that are read to find a page's
 _LINES, _SHOWN, _HELD = 12, 1_200, 12_000  # of a text: lines, characters, with the rest
+_APART: Final = (*DERIVED_TYPES, "consent", "forget")  # in no main stream of an agent
 _FILE: Final = 5_000  # events of a file to send
 _MOMENTS: Final = 50  # contexts in it
 
@@ -345,8 +353,10 @@ def texts(lang: Lang) -> Mapping[str, str]:
 
 @pass_context
 def _say(context: Any, key: str, **values: Any) -> str:
-    """What a page says, in its language; a text that is not there is an error."""
-    return texts(context["lang"])[key].format(**values)
+    """What a page says, in its language, of one or of many; an error if it is nothing."""
+    said = texts(context["lang"])
+    one = f"{key}_one" if values.get("n") in (1, "1") else key
+    return said.get(one, said[key]).format(**values)
 
 
 @cache
@@ -378,7 +388,8 @@ def _pages() -> Environment:
     made.filters |= {"number": output.number, "types": output.types}
     made.filters["dollars"] = lambda n: f"${n:,.4f}" if n < 1 else f"${n:,.2f}"
     made.globals |= {"t": _say, "static": static, "digest": _digest}
-    made.globals |= {"everything": EVERYTHING, "kinds": [*events.STYLES]}
+    own = [one for one in EVENT_CLASSES if one not in _APART]
+    made.globals |= {"everything": EVERYTHING, "kinds": own}
     made.globals |= {"strategies": [*spec.STRATEGIES]}
     return made
 

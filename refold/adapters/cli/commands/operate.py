@@ -332,9 +332,9 @@ def view(call: Call, user: str, session: str, html: Path, lang: Lang = "en") -> 
     from refold.adapters.server.run import file
 
     one = call.store().session(user_id=user, session_id=session)
-    text = file(one, lang).encode()
-    _write(html, [text])
-    return _wrote(html, size(len(text)), {"bytes": len(text)})
+    _write(html, [file(one, lang).encode()])
+    made = html.stat().st_size
+    return _wrote(html, size(made), {"bytes": made})
 
 
 Database = Literal["postgresql", "sqlite"]

@@ -1,0 +1,86 @@
+"""Texts that try to run in a browser, and events that say them wherever they can."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any, Final
+
+import refold
+from refold.domain.events import Attachment, Thinking, Verdict
+from refold.store import Session
+
+# What would end the place that a text stands in.
+_ENDS: Final = (
+    "",
+    '">',
+    "'>",
+    "</pre>",
+    "</script>",
+    "</style>",
+    "</title>",
+    "</textarea>",
+    "-->",
+    "]]>",
+    "\x1b[2J\x1b]8;;javascript:ran()\x07",
+    "\u202e\u2066",
+    "{{ ''.__class__ }}{% for a in b %}",
+)
+# What would run behind it.
+_RUNS: Final = (
+    "<script>ran()</script>",
+    "<img src=x onerror=ran()>",
+    "<svg onload=ran()><animate onbegin=ran() attributeName=x dur=1s>",
+    "<svg><script>ran()</script></svg>",
+    '<iframe srcdoc="<script>parent.ran()</script>"></iframe>',
+    '<a href="javascript:ran()" id=bait>read on</a>',
+    "[read on](javascript:ran())",
+    "<details open ontoggle=ran()>",
+    "<input autofocus onfocus=ran()>",
+    "<body onload=ran()>",
+    "<video><source onerror=ran()></video>",
+    '<meta http-equiv=refresh content="0;url=javascript:ran()">',
+    "<math><mtext><style><img src=x onerror=ran()></style></mtext></math>",
+    '<div hx-get="/login" hx-trigger="load" hx-on::load="ran()">x</div>',
+    '<form action="javascript:ran()"><button autofocus>go</button></form>',
+    '" autofocus onfocus="ran()" x="',
+)
+PAYLOADS: Final = tuple(end + run for end, run in product(_ENDS, _RUNS))
+
+
+def everywhere(text: str) -> list[Any]:
+    """Events of the types that an agent records, with the text wherever one is."""
+    call = text[:200]
+    named = {text[:60]: text, "list": [text, {"deep": text}]}
+    return [
+        refold.SystemPrompt(text=text),
+        refold.UserInput(
+            text=text,
+            attachments=(
+                Attachment(kind="file", name=text, media_type=text, url=text),
+            ),
+        ),
+        refold.AgentResponse(
+            text=text, thinking=(Thinking(thinking=text),), stop_reason=text
+        ),
+        refold.ToolCall(call_id=call, tool_name=text, arguments=named),
+        refold.ToolCall(call_id=f"{call}2", tool_name=text, arguments=text),
+        refold.ToolResult(call_id=call, content=named, status="error"),
+        refold.ToolResult(
+            call_id=f"{call}2", content=[{"type": "text", "text": text}, {"type": text}]
+        ),
+        refold.Planner(plan=[text, {"step": text}]),
+        refold.Reflection(issues=(text,), suggestion=text, pass_=False),
+        refold.Aggregate(
+            results=(Verdict(item_id=text, verdict="incorrect", error_type=text),)
+        ),
+        refold.AgentError(code=text, message=text, where=text, context={"x": text}),
+        refold.HumanReview(trigger=text, question=text, bundle={text[:60]: text}),
+        refold.StateUpdate(set={text[:60]: text}),
+        refold.Final(text=text, result=named),
+    ]
+
+
+def record(session: Session, text: str) -> None:
+    """Append them, by an agent of that name, and with a warning of that code."""
+    meta = {"warnings": [{"code": text, "detail": text}], "model": text}
+    session.append(everywhere(text), agent=text, meta=meta)

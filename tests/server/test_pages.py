@@ -1,0 +1,811 @@
+"""What the pages show is what the store holds, to whom it belongs, and only as text."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import tomllib
+from collections import Counter
+from hashlib import sha256
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from starlette.testclient import TestClient
+
+import refold
+from refold import auditor
+from refold.adapters.cli import main
+from refold.adapters.server import run
+from refold.adapters.server.access_tokens import Verifier
+from refold.adapters.server.app import COOKIE, POLICY, Gate
+from refold.domain.events import EVENT_CLASSES
+from refold.store import Session, SessionStore
+from refold.store.proofs.explanations import BECAUSE, LEFT_OUT
+from tests.server.conftest import Speaks
+from tests.server.hostile import PAYLOADS, record
+
+SPEC = "turn_window:full_turns=1,cached_turns=1,session_memory_tokens=400"
+SECRET = "sk-ant-api03-" + "Zx9Qk2" * 12
+# What would load something or say how something looks or acts, in a page of ours.
+LOADS = {"script": "src", "link": "href", "img": "src"}
+
+
+class Read(HTMLParser):
+    """A page as a browser reads it."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.ids: list[str] = []
+        self.given: set[tuple[str, str]] = set()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.text, self._raw = "", ""
+        self.inline: list[tuple[str, str]] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        told = {name: value or "" for name, value in attrs}
+        self.given |= {(tag, name) for name in told}
+        self.ids += [told["id"]] if "id" in told else []
+        self.links += [told[name] for name in ("href", "action") if name in told]
+        self.loads += [told[LOADS[tag]]] if LOADS.get(tag) in told else []
+        if tag in ("script", "style"):
+            self._raw = f"{tag} {told.get('type', '')} {told.get('src', '')}".strip()
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("script", "style"):
+            self._raw = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._raw:
+            self.inline.append((self._raw, data))
+        else:
+            self.text += data
+
+
+def spoken(store: SessionStore, name: str = "run", turns: int = 4) -> Session:
+    """A session of ada with turns, parallel calls, requests and summaries."""
+    session = store.session(user_id="ada", session_id=name)
+    session.append(refold.SystemPrompt(text="Answer briefly."))
+    for n in range(turns):
+        session.append(refold.UserInput(text=f"Question {n}: what is in file {n}?"))
+        session.record_request(session.prepare(SPEC), model="claude-sonnet-5-5")
+        usage = {"input_tokens": 1000, "output_tokens": 100}
+        session.append(
+            [
+                refold.AgentResponse(text="I look.", usage=usage),
+                refold.ToolCall(call_id=f"a{n}", tool_name="read", arguments={"n": n}),
+                refold.ToolCall(call_id=f"b{n}", tool_name="list", arguments={}),
+            ],
+            agent="worker",
+            meta={"model": "claude-sonnet-5-5"},
+        )
+        session.append(
+            [
+                refold.ToolResult(call_id=f"a{n}", content=f"content of file {n}"),
+                refold.ToolResult(call_id=f"b{n}", content="no", status="error"),
+            ]
+        )
+        session.append(refold.AgentResponse(text=f"Answer {n}: mail a{n}@b.example."))
+    return session
+
+
+def page(client: TestClient, path: str, status: int = 200) -> str:
+    """A page, which came with the policy of all."""
+    answered = client.get(path, headers={"Accept-Language": "en"})
+    assert answered.status_code == status, (path, answered.text[:500])
+    assert answered.headers["content-security-policy"] == POLICY
+    return answered.text
+
+
+def places(session: Session) -> list[str]:
+    """The pages that there are, about this session where they are of one."""
+    of = f"/run/{quote(session.session_id, safe='')}"
+    return [
+        *("/", "/?q=file", "/memory?every=1", "/reviews?every=1", "/erase?dry=1"),
+        *(of, f"{of}?q=file", f"{of}?redacted=1", f"{of}?type=tool_call"),
+        *(f"{of}?agent=worker", f"{of}?seq=5", f"{of}?live=1", f"{of}/event?seq=2"),
+        *(f"{of}/context", f"{of}/context?at=3&strategy=keep_all"),
+        *(f"{of}/compare", f"{of}/compare?a=keep_all&b=last_turns"),
+        *(f"{of}/verify", f"{of}/verify?whole=1"),
+    ]
+
+
+def test_a_run_is_shown_as_turns_with_each_call_beside_its_result(
+    ada: TestClient, store: SessionStore
+) -> None:
+    spoken(store)
+
+    read = page(ada, "/run/run")
+
+    turns = read.split('<details class="turn')[1:]
+    assert len(turns) == 5  # the prompt, which is before the first input, and four
+    one = turns[2]
+    assert "Question 1: what is in file 1?" in one
+    assert "2 calls side by side" in one
+    call, result = one.index(">read<"), one.index("content of file 1")
+    assert call < result < one.index(">list<")
+    assert "1 failed" in one
+    assert "in 1,000" in unescape(one) or "1,000 in" in one
+    assert "$0.00" in one
+    assert "EMAIL" in one
+
+
+def test_a_placeholder_stands_out(ada: TestClient, store: SessionStore) -> None:
+    spoken(store, turns=1)
+
+    read = page(ada, "/run/run")
+
+    assert '<mark class="chip">[REDACTED:EMAIL]</mark>' in read
+    assert "@b.example" not in read
+
+
+def test_a_summary_stands_where_it_was_decided(
+    ada: TestClient, store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = spoken(store, turns=12)
+    made = session.derived(session.streams()[1])
+    decided = {one.seq: one.payload.payload()["decided_at_seq"] for one in made}
+
+    for whole in (256, 12):  # a derived stream that is short, and one that is long
+        monkeypatch.setattr(run, "_WHOLE", whole)
+        shown = Counter[str]()
+        for first in range(0, session.head().seq, 20):
+            told = run.part(session, after=first, limit=20)
+            here = {
+                said.envelope.seq: said.envelope
+                for turn in told.turns
+                for said in turn.every
+                if said.envelope.stream != "main"
+            }
+            for seq in here:
+                assert told.first <= decided[seq] <= told.last
+                shown[f"{whole} {seq}"] += 1
+        assert {name for name in shown if name.startswith(f"{whole} ")} == {
+            f"{whole} {seq}" for seq in decided
+        }
+
+
+def test_a_page_ends_where_no_call_waits(store: SessionStore) -> None:
+    session, seen = spoken(store, turns=10), list[int]()
+
+    after, more = 0, True
+    while more:
+        told = run.part(session, after=after, limit=5)
+        after, more = told.last, told.more
+        calls = [
+            said
+            for turn in told.turns
+            for said in turn.every
+            if said.envelope.type == "tool_call"
+        ]
+        assert all(call.result for call in calls)
+        seen += sorted(seq for turn in told.turns for seq in turn.seqs)
+
+    assert seen == [*range(1, session.head().seq + 1)]
+
+
+def test_pages_go_back_as_they_went(ada: TestClient, store: SessionStore) -> None:
+    session = spoken(store, turns=20)
+    first = Read(page(ada, "/run/run"))
+    following = next(one for one in first.links if "after=" in one)
+
+    second = Read(page(ada, f"/run/run{following}"))
+    back = next(one for one in second.links if "before=" in one)
+    again = Read(page(ada, f"/run/run{back}"))
+
+    shown = [one for one in first.ids if one.startswith("e")]
+    assert len(shown) >= run.LIMIT
+    assert set(shown) == {one for one in again.ids if one.startswith("e")}
+    last = {one for one in second.ids if one.startswith("e")}
+    assert f"e{session.head().seq}" in last
+    assert not last & set(shown)
+
+
+def test_a_page_of_a_long_run_reads_no_more_than_it_shows(
+    ada: TestClient, store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = spoken(store, turns=3)
+    for n in range(20):
+        session.append([refold.UserInput(text=f"{n}.{m}") for m in range(200)])
+    read, given = store.log.read, Counter[str]()
+
+    def counted(stream, **how):  # type: ignore[no-untyped-def]  # as the log's
+        found = read(stream, **how)
+        given[stream.stream] += len(found)
+        return found
+
+    monkeypatch.setattr(type(store.log), "read", lambda _, *a, **k: counted(*a, **k))
+    for path in ("/run/run", "/run/run?seq=2000", "/run/run?before=3000"):
+        given.clear()
+        page(ada, path)
+
+        assert run.LIMIT <= given["main"] <= 2 * run.LIMIT, path
+
+
+def test_a_filter_shows_only_what_it_says(ada: TestClient, store: SessionStore) -> None:
+    session = spoken(store)
+    session.append(refold.AgentError(code="down", message="nobody answered"))
+
+    def types(query: str) -> set[str]:
+        read = page(ada, f"/run/run?{query}")
+        found = re.findall(r'<(?:li|div) class="event (\w+)', read)
+        found += ["tool_result"] if 'class="result' in read else []
+        return set(found)
+
+    assert types("type=error") == {"error"}
+    assert types("type=error&type=planner") == {"error"}
+    assert types("type=tool_call") == {"tool_call", "tool_result"}
+    assert types("agent=worker") == {"agent_response", "tool_call"}
+    assert types("redacted=1") == {"agent_response"}
+    assert types("agent=nobody") == set()
+
+
+def test_a_link_to_an_event_opens_its_turn(
+    ada: TestClient, store: SessionStore
+) -> None:
+    session = spoken(store, turns=30)
+    seq = session.head().seq - 10
+
+    read = page(ada, f"/run/run?seq={seq}")
+
+    turn = read.rindex("<details", 0, read.index(f'id="e{seq}"'))
+    opened = read.rindex('<details class="turn', 0, read.index(f'id="e{seq}"'))
+    assert re.match(r'<details class="turn[^>]* open>', read[opened:])
+    assert turn >= opened
+
+
+def test_the_context_is_shown_as_it_was_sent_and_why(
+    ada: TestClient, store: SessionStore
+) -> None:
+    session = spoken(store, turns=6)
+    sent = [one for one in session.events() if one.type == "request"][-1]
+    view = session.context(at=sent.seq)
+
+    read = page(ada, f"/run/run/context?at={sent.seq}")
+
+    said = Read(read).text
+    assert f"{view.tokens:,} tok" in said
+    assert view.digest[:12] in said
+    assert f"sent as request seq {sent.seq}" in " ".join(said.split())
+    assert "proved" in said
+    assert BECAUSE["summary"] in said
+    assert LEFT_OUT["compacted"] in said
+    assert LEFT_OUT["type"] in said
+    assert "The 7 events it was made of" in said
+    assert "Answer briefly." in said
+    newest = view.messages[-1]["content"][-1]["text"]
+    assert newest in said
+
+
+def test_htmx_is_given_the_panel_and_history_the_page(
+    ada: TestClient, store: SessionStore
+) -> None:
+    spoken(store)
+    of, asks = "/run/run/context?at=9", {"HX-Request": "true"}
+
+    panel = ada.get(of, headers=asks)
+    whole = ada.get(of, headers=asks | {"HX-History-Restore-Request": "true"})
+
+    assert "<html" not in panel.text
+    assert 'class="two"' in panel.text
+    assert "<html" in whole.text
+    assert panel.headers["vary"] == "HX-Request"
+
+
+def test_a_strategy_is_named_by_its_spec_or_its_fingerprint_and_never_a_file(
+    ada: TestClient, store: SessionStore, tmp_path: Path
+) -> None:
+    session = spoken(store, turns=6)
+    (tmp_path / "own.toml").write_text('name = "keep_all"')
+
+    raw = page(ada, "/run/run/context?strategy=keep_all")
+    compacted = page(ada, f"/run/run/context?strategy={session.streams()[1]}")
+    page(ada, f"/run/run/context?strategy=@{tmp_path}/own.toml", 422)
+    page(ada, f"/run/run/compare?a=keep_all&b=@{tmp_path}/own.toml", 422)
+
+    assert "<b>keep_all</b>" in raw
+    assert "<b>turn_window</b>" in compacted
+
+
+def test_two_strategies_are_compared_with_what_a_plot_shows(
+    ada: TestClient, store: SessionStore
+) -> None:
+    session = spoken(store, turns=8)
+    first, second = session.compare(["keep_all", SPEC]).outcomes
+
+    read = page(ada, f"/run/run/compare?a=keep_all&b={quote(SPEC)}")
+
+    (plot,) = [text for kind, text in Read(read).inline if "json" in kind]
+    one, other = json.loads(plot)
+    assert one["tokens"] == [sent.tokens for sent in first.sent]
+    assert other["tokens"] == [sent.tokens for sent in second.sent]
+    assert one["dollars"][-1] == pytest.approx(first.cost, abs=1e-5)
+    assert f"{second.tokens_total:,}" in read
+
+
+def test_a_proof_is_downloaded_and_holds(ada: TestClient, store: SessionStore) -> None:
+    spoken(store)
+    page(ada, "/run/run/proof?seq=3", 404)  # nothing is sealed
+    store.seal()
+
+    read = page(ada, "/run/run/verify?whole=1")
+    proof = ada.get("/run/run/proof?seq=3")
+
+    assert "All is as it was written" in read
+    assert "BEGIN PUBLIC KEY" in read
+    assert "attachment" in proof.headers["content-disposition"]
+    heads = [head.to_json() for head in store.seals.heads()]
+    assert auditor.check(proof.json(), store.seals.public_key(), heads)
+
+
+def test_damage_is_told(ada: TestClient, store: SessionStore, tmp_path: Path) -> None:
+    import sqlite3
+
+    spoken(store)
+    with sqlite3.connect(tmp_path / "refold.db") as raw:
+        raw.execute("DROP TRIGGER IF EXISTS refold_events_no_update")
+        names = raw.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+        for (name,) in names.fetchall():
+            raw.execute(f"DROP TRIGGER {name}")
+        (table,) = raw.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%event%'"
+        ).fetchone()
+        raw.execute(f"DELETE FROM {table} WHERE seq = 4")
+
+    read = page(ada, "/run/run/verify")
+
+    assert "problem" in read
+    assert 'class="verdict bad"' in read
+
+
+def test_what_is_allowed_is_changed_by_who_may_append(
+    ada: TestClient, speaks: Speaks, store: SessionStore
+) -> None:
+    spoken(store)
+    reader = speaks("ada", "read")
+
+    granted = {"act": "grant", "scope": "training", "reason": "asked"}
+    assert ada.post("/memory", data={"act": "opt_out"}).status_code == 303
+    assert ada.post("/memory", data=granted).status_code == 303
+    assert ada.post("/memory", data={"act": "dance"}).status_code == 422
+    assert reader.post("/memory", data={"act": "opt_in"}).status_code == 403
+
+    status = store.user("ada").status()
+    assert status.memory_opt_out
+    assert status.allows("training")
+    assert page(reader, "/memory").count('method="post"') == 1  # to log out
+    assert "opted out" in page(reader, "/memory")
+
+
+def test_memory_names_its_evidence(ada: TestClient, store: SessionStore) -> None:
+    for n in range(4):
+        spoken(store, f"s-{n}", turns=1).append(refold.Final(outcome="success"))
+    learned = store.memory.of("ada").items[0]
+
+    read = page(ada, "/memory?every=1")
+
+    place = learned.evidence[0]
+    assert f'href="/run/{place.session_id}?seq={place.seqs[0]}#e' in read
+    forgotten = {"act": "forget", "item": learned.memory_id}
+    assert ada.post("/memory", data=forgotten).status_code == 303
+    assert learned.memory_id not in page(ada, "/memory?every=1")
+
+
+def test_a_question_is_decided_once_by_who_may_review(
+    ada: TestClient, speaks: Speaks, store: SessionStore
+) -> None:
+    session = spoken(store)
+    asked = session.append(
+        refold.HumanReview(trigger="refund", severity="high", question="Pay 120 EUR?")
+    ).last_seq
+    answer = {"session": "run", "seq": asked, "decision": "reject", "note": "too much"}
+
+    reader = speaks("ada", "read")
+    assert "Pay 120 EUR?" in page(reader, "/reviews")
+    assert page(reader, "/reviews").count('method="post"') == 1  # to log out
+    assert reader.post("/reviews", data=answer).status_code == 403
+    assert ada.post("/reviews", data=answer | {"decision": "maybe"}).status_code == 422
+    assert ada.post("/reviews", data=answer).status_code == 303
+    again = ada.post("/reviews", data=answer)
+
+    assert again.status_code == 409
+    assert f"decided at seq {asked + 1}" in again.text
+    (decided,) = store.reviews.list("ada", open_only=False)
+    assert decided.decided
+    assert (decided.decided.decision, decided.decided.by) == ("reject", "ada")
+    assert "too much" in page(ada, "/reviews?every=1")
+
+
+def test_erasing_shows_first_what_it_would_be_and_needs_the_name(
+    ada: TestClient, speaks: Speaks, store: SessionStore
+) -> None:
+    spoken(store), spoken(store, "other")
+    rest = {"reason": "asked", "session": ""}
+
+    page(speaks("ada", "read"), "/erase?dry=1", 403)
+    assert "2 sessions would be erased" in page(ada, "/erase?dry=1")
+    assert "1 session would be erased" in page(ada, "/erase?dry=1&session=other")
+    for wrong in ({"confirm": "eve"}, {}, {"confirm": "ada", "reason": " "}):
+        assert ada.post("/erase", data=rest | wrong).status_code == 422
+    assert len(store.sessions("ada")) == 2
+    one = ada.post("/erase", data=rest | {"confirm": "ada", "session": "other"})
+    assert [info.session_id for info in store.sessions("ada")] == ["run"]
+    done = ada.post("/erase", data=rest | {"confirm": "ada"})
+
+    assert "certificate_id" in one.text
+    assert "Rows left: 0." in done.text
+    assert '"signature"' in unescape(done.text)
+    assert store.sessions("ada") == []
+    page(ada, "/run/run", 410)
+
+
+def test_a_held_user_is_not_offered_to_be_erased(
+    ada: TestClient, store: SessionStore
+) -> None:
+    spoken(store)
+    store.erasures.hold("ada", "case-7", "a court asked")
+
+    read = page(ada, "/erase?dry=1")
+
+    assert "case-7" in read
+    assert 'name="confirm"' not in read
+    refused = ada.post("/erase", data={"reason": "r", "confirm": "ada"})
+    assert refused.status_code == 409
+
+
+def test_a_form_that_is_not_of_ours_changes_nothing(
+    gate: Gate, speaks: Speaks, store: SessionStore, verifier: Verifier
+) -> None:
+    spoken(store)
+    browser = speaks(None)
+    browser.cookies.set(COOKIE, verifier.mint("ada", ("read", "append")))
+
+    read = page(browser, "/memory")
+    (token,) = set(re.findall(r'name="csrf" value="([0-9a-f]+)"', read))
+    forged = browser.post("/memory", data={"act": "opt_out", "csrf": "0" * 64})
+    plain = browser.post("/memory", data={"act": "opt_out"})
+    own = browser.post("/memory", data={"act": "opt_out", "csrf": token})
+
+    assert (forged.status_code, plain.status_code, own.status_code) == (403, 403, 303)
+    assert token not in browser.get("/memory").headers.values()
+    assert json.loads(re.findall(r"hx-headers='([^']*)'", read)[0]) == {
+        "X-CSRF-Token": token
+    }
+
+
+def test_a_token_is_exchanged_for_a_cookie_and_given_back(
+    speaks: Speaks, store: SessionStore, verifier: Verifier
+) -> None:
+    spoken(store)
+    browser = speaks(None)
+    asked = browser.get("/run/run?seq=3")
+    form = page(browser, asked.headers["location"])
+
+    wrong = browser.post("/login", data={"token": "no", "next": "/run/run"})
+    token = verifier.mint("ada", ("read",))
+    right = browser.post("/login", data={"token": token, "next": "/run/run"})
+
+    assert form.count('method="post"') == 1
+    assert 'name="next" value="/run/run"' in form
+    assert wrong.status_code == 401
+    assert "not valid" in wrong.text
+    assert right.headers["location"] == "/run/run"
+    set_ = right.headers["set-cookie"].lower()
+    assert "httponly" in set_
+    assert "samesite=strict" in set_
+    csrf = re.findall(r'name="csrf" value="(\w+)"', page(browser, "/run/run"))[0]
+    browser.post("/logout", data={"csrf": csrf})
+    assert browser.get("/run/run").status_code == 303
+
+
+def test_nobody_sees_another_users_pages_but_an_admin_who_is_told_of(
+    speaks: Speaks, store: SessionStore
+) -> None:
+    session = spoken(store)
+    eve, root = speaks("eve"), speaks("root", "read", "erase", "admin")
+    store.session(user_id="eve", session_id="own").append(refold.UserInput(text="x"))
+    tries = 0
+
+    for path in places(session):
+        for user in ("?user=ada", ""):
+            joined = path.replace("?", f"{user}&", 1) if "?" in path and user else None
+            url = joined or path + user
+            if not user and not path.startswith("/run/"):
+                continue  # of her own there is nothing
+            tries += 1
+            assert "Question" not in page(eve, url, 404), url
+    own = {"act": "opt_out"}
+    assert eve.post("/memory?user=ada", data=own).status_code == 404
+    decided = {"session": "run", "seq": 1, "decision": "accept"}
+    assert eve.post("/reviews?user=ada", data=decided).status_code == 404
+    erased = {"reason": "r", "confirm": "ada"}
+    assert eve.post("/erase?user=ada", data=erased).status_code == 404
+
+    read = page(root, "/run/run?user=ada")
+    assert "Question 1" in read
+    assert "You see the data of ada." in read
+    inside = [one for one in Read(read).links if one.startswith("/run/")]
+    assert inside
+    assert all("user=ada" in one for one in inside)
+    assert tries > 25
+    store.access_log.flush()
+    events = Counter(one.event for one in store.access_log.records("eve"))
+    assert events["foreign_user"] >= tries // 2
+    assert "named_by_admin" in {one.event for one in store.access_log.records("ada")}
+
+
+@pytest.mark.parametrize("name", ["a/b c", "ünï/码", "100%", "x?y#z&q=1", '"><b>'])
+def test_a_session_of_any_name_has_its_pages(
+    name: str, ada: TestClient, store: SessionStore
+) -> None:
+    session = spoken(store, name, turns=2)
+    (listed,) = [one for one in Read(page(ada, "/")).links if one.startswith("/run/")]
+
+    for path in places(session):
+        page(ada, path)
+    read = Read(page(ada, listed))
+
+    assert name in read.text
+    for link in read.links:
+        if link.startswith("/run/"):
+            page(ada, link.partition("#")[0])
+
+
+def test_no_page_says_more_than_text_whatever_is_recorded(
+    ada: TestClient, store: SessionStore
+) -> None:
+    plain = spoken(store, "plain", turns=2)
+    record(plain, "plain words")
+    usual = [Read(page(ada, path)) for path in places(plain)]
+    known = set().union(*(one.given for one in usual))
+    tags = set().union(*(one.tags for one in usual))
+    hostile = store.session(user_id="ada", session_id="<img src=x onerror=ran()>")
+
+    for payload in PAYLOADS:
+        record(hostile, payload)
+    read, after = list[Read](), 0
+    while after < hostile.head().seq:
+        of = f"/run/{quote(hostile.session_id, safe='')}"
+        read.append(Read(page(ada, f"{of}?after={after}")))
+        after += run.LIMIT
+    read += [Read(page(ada, path)) for path in places(hostile)]
+
+    assert len(PAYLOADS) >= 200
+    assert sum("ran()" in one.text for one in read) > 20
+    for one in read:
+        assert set(one.tags) <= tags
+        assert one.given <= known
+        assert not [x for x in one.links if not re.match(r"[/?#]", x)]
+        assert [x for x in one.loads if not x.startswith("/static/")] == []
+        assert not re.search(
+            "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", one.text
+        )
+
+
+def test_no_page_has_a_script_or_a_style_of_its_own(
+    ada: TestClient, store: SessionStore
+) -> None:
+    session = spoken(store)
+    session.append(refold.HumanReview(trigger="t", question="q?"))
+
+    for path in places(session):
+        read = Read(page(ada, path))
+        assert [kind for kind, _ in read.inline if "json" not in kind] == []
+        assert not [name for _, name in read.given if name.startswith("on")]
+        assert not [name for _, name in read.given if name == "style"]
+        assert [one for one, times in Counter(read.ids).items() if times > 1] == []
+
+
+def test_no_page_holds_a_planted_secret(ada: TestClient, store: SessionStore) -> None:
+    session = spoken(store, turns=2)
+    record(session, f"the key is {SECRET}, card 4111 1111 1111 1111")
+    session.append(refold.HumanReview(trigger="t", question=f"is {SECRET} right?"))
+
+    pages = [page(ada, path) for path in places(session)]
+    pages.append(run.file(session))
+
+    assert not [one for one in pages if SECRET in one or "4111 1111" in one]
+
+
+def test_what_was_asked_wrongly_is_not_repeated(ada: TestClient) -> None:
+    for path in (f"/run/x?after={SECRET}", f"/run/x?seq={SECRET}", f"/run/{SECRET}"):
+        status = 404 if path.endswith(SECRET) and "?" not in path else 422
+        assert SECRET not in page(ada, path, status)
+
+
+def test_errors_are_pages(ada: TestClient, store: SessionStore) -> None:
+    spoken(store).end()
+
+    for path, status in (
+        ("/run/none", 404),
+        ("/run/run/event?seq=999", 404),
+        ("/run/run?before=-1", 422),
+        ("/run/run/context?strategy=none_such", 422),
+        ("/run/run/compare?a=keep_all&b=last_turns&model=none-such", 422),
+        ("/?q=...", 422),
+    ):
+        read = page(ada, path, status)
+        assert "<html" in read, path
+    assert 'class="state closed"' in page(ada, "/")
+
+
+def test_sessions_are_found_by_label_and_by_pages(
+    ada: TestClient, store: SessionStore
+) -> None:
+    for n in range(60):
+        one = store.session(user_id="ada", session_id=f"s-{n:02}")
+        one.append(refold.UserInput(text=f"number {n}"))
+        if n % 10 == 0:
+            one.label(project="tens")
+
+    first = page(ada, "/")
+    after = next(one for one in Read(first).links if "after=" in one)
+    second = page(ada, f"/{after}")
+    tens = page(ada, "/?label=project=tens")
+    found = page(ada, "/?q=number+7")
+
+    assert "s-49" in first
+    assert "s-50" not in first
+    assert "s-59" in second
+    assert ">s-49<" not in second
+    assert re.findall(r">(s-\d\d)<", tens) == [f"s-{n}0" for n in range(6)]
+    assert 'href="/run/s-07?seq=1#e1"' in found
+
+
+def test_a_page_is_in_the_language_that_was_asked_for(
+    ada: TestClient, store: SessionStore
+) -> None:
+    spoken(store)
+
+    english = ada.get("/run/run", headers={"Accept-Language": "fr, en;q=0.5"}).text
+    chinese = ada.get("/run/run", headers={"Accept-Language": "zh-CN,zh;q=0.9"}).text
+    chosen = ada.get("/run/run?lang=zh")
+    kept = ada.get("/", headers={"Accept-Language": "en"})
+
+    assert '<html lang="en">' in english
+    assert "时间线" in chinese
+    assert '<html lang="zh-Hans">' in chinese
+    assert "时间线" in chosen.text
+    assert "httponly" in chosen.headers["set-cookie"].lower()
+    assert "会话" in kept.text
+
+
+def _keys(lang: str) -> dict[str, str]:
+    file = run.FOLDER / "texts" / f"{lang}.toml"
+    tables = tomllib.loads(file.read_text("utf-8"))
+    return {f"{table}.{key}": s for table in tables for key, s in tables[table].items()}
+
+
+def test_both_languages_say_the_same_things_with_the_same_figures() -> None:
+    english, chinese = _keys("en"), _keys("zh")
+
+    assert english.keys() == chinese.keys()
+    figures = re.compile(r"\{\w+\}")
+    for key, said in english.items():
+        assert set(figures.findall(chinese[key])) == set(figures.findall(said)), key
+    assert {
+        k.split(".")[1]: v for k, v in english.items() if k.startswith("because.")
+    } == BECAUSE
+    assert {
+        k.split(".")[1]: v for k, v in english.items() if k.startswith("left_out.")
+    } == LEFT_OUT
+
+
+def test_every_text_that_a_page_says_exists_and_every_one_is_said() -> None:
+    folder = run.FOLDER / "templates"
+    texts = [path.read_text("utf-8") for path in folder.rglob("*.html")]
+    there = {key.removesuffix("_one") for key in _keys("en")}
+
+    said, begun = set[str](), set[str]()
+    for text in texts:
+        said |= set(re.findall(r"\bt\('([\w.-]+)'[,)]", text))
+        begun |= set(re.findall(r"\bt\('([\w.-]+\.)'", text))
+    assert said <= there
+    unsaid = {key for key in there - said if not key.startswith(tuple(begun))}
+    assert unsaid == set()
+    assert {"proof.", "kind.", "because.", "left_out.", "status."} <= begun
+
+
+def test_what_is_vendored_is_as_its_packages_ship_it() -> None:
+    for folder in (run.FOLDER / "static", Path(__file__).parent / "vendored"):
+        told = (folder / "VENDORED.md").read_text("utf-8")
+        digests = dict(re.findall(r"\| `([\w.]+)` \| `([0-9a-f]{64})` \|", told))
+
+        assert digests
+        for name, digest in digests.items():
+            assert sha256((folder / name).read_bytes()).hexdigest() == digest
+            assert (folder / f"{name.partition('.')[0]}.LICENSE").exists()
+
+
+def test_every_type_of_event_can_be_chosen(
+    ada: TestClient, store: SessionStore
+) -> None:
+    spoken(store, turns=1)
+
+    kinds = set(re.findall(r'name="type" value="(\w+)"', page(ada, "/run/run")))
+
+    derived = {"summary", "compaction"}
+    of_users = {"consent", "forget"}
+    assert kinds == EVENT_CLASSES.keys() - derived - of_users
+
+
+def test_an_event_is_shown_whole_though_it_was_cut(
+    ada: TestClient, store: SessionStore
+) -> None:
+    session = store.session(user_id="ada", session_id="long")
+    lines = "\n".join(f"line {n}" for n in range(40_000))
+    session.append(refold.UserInput(text=lines))
+
+    short, whole = page(ada, "/run/long"), page(ada, "/run/long/event?seq=1")
+
+    assert "line 39999" not in short or "refold:" in short
+    assert "line 20000" not in short
+    assert len(short) < 60_000
+    assert "line 20000" in whole
+
+
+# --- the file to send -----------------------------------------------------------------
+
+
+def test_a_file_needs_nothing_and_lets_only_its_own_script_run(
+    store: SessionStore,
+) -> None:
+    session = spoken(store, turns=5)
+    record(session, PAYLOADS[1])
+
+    read = Read(made := run.file(session))
+
+    assert read.loads == []
+    assert not [one for one in read.links if not one.startswith("#")]
+    policy = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', made)
+    for kind, text in read.inline:
+        digest = base64.b64encode(sha256(text.encode()).digest()).decode()
+        assert f"{kind}-src &#39;sha256-{digest}&#39;" in policy[0] or (
+            f"{kind}-src 'sha256-{digest}'" in unescape(policy[0])
+        )
+    requests = [one.seq for one in session.events() if one.type == "request"]
+    assert [one for one in read.ids if one.startswith("c") and one[1:].isdigit()] == [
+        f"c{seq}" for seq in requests
+    ]
+    ids = set(read.ids)
+    assert {f"e{seq}" for seq in range(1, session.head().seq + 1)} <= ids
+    assert [one for one in read.links if one[1:] and one[1:] not in ids] == []
+
+
+def test_a_file_of_a_long_run_says_what_it_leaves_out(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = spoken(store, turns=9)
+    monkeypatch.setattr(run, "_FILE", 40)
+    monkeypatch.setattr(run, "_MOMENTS", 2)
+
+    said = " ".join(Read(run.file(session)).text.split())
+
+    assert re.search(r"This file shows the first \d+ of 73 events\.", said)
+    assert "It shows the context at 2 of" in said
+
+
+def test_view_writes_the_file_whole_or_not_at_all(
+    tmp_path: Path, store: SessionStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoken(store)
+    url, out = f"sqlite:///{tmp_path / 'refold.db'}", tmp_path / "run.html"
+    of = ["--db", url, "view", "--user", "ada", "--html", str(out)]
+
+    assert main([*of, "--session", "none"]) == 1
+    assert not out.exists()
+    assert main([*of, "--session", "run", "--lang", "zh", "--json"]) == 0
+
+    told = json.loads(capsys.readouterr().out)
+    assert told["bytes"] == out.stat().st_size
+    assert out.stat().st_mode & 0o077 == 0
+    assert "时间线" in out.read_text("utf-8")
+    assert [one.name for one in tmp_path.glob(".*.html*")] == []
