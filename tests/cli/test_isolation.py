@@ -33,6 +33,7 @@ ASKS: Final[dict[str, list[str]]] = {
     "search": ["the"],
     "stats": [],
     "verify": [],
+    "view": ["--html", "run.html"],
     "why": ["--strategy", WINDOW],
 }
 WRITES: Final = {"import"}
