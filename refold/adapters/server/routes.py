@@ -59,7 +59,7 @@ def _query_of(route: APIRoute) -> dict[str, bool]:
             one = waiting.pop()
             waiting += one.dependencies
             for each in one.query_params:
-                found[each.alias] = get_origin(each.field_info.annotation) is list
+                found[each.alias] = get_origin(each.field_info.annotation) is tuple
         _QUERIES[route.unique_id] = found
     return found
 
@@ -67,6 +67,7 @@ def _query_of(route: APIRoute) -> dict[str, bool]:
 router = APIRouter(prefix="/v1", dependencies=[Depends(_known_query)])
 
 MOST: Final = 1_000  # entries of one answer
+SEQS: Final = 2**63 - 1
 HEARTBEAT_SEC: Final = 15.0
 _JSON: Final = "application/json"
 # What the store itself records, and what a session begins with.
@@ -125,14 +126,7 @@ def asked(request: Request, scope: str, user_id: str | None = None) -> Asked:
     return Asked(store, caller, whose, request_id)
 
 
-OtherUser = Annotated[
-    str | None,
-    Query(
-        description="Answer about this user, not the token's; needs the scope admin.",
-        min_length=1,
-        max_length=200,
-    ),
-]
+OtherUser = Annotated[str | None, Query(min_length=1, max_length=200)]
 
 
 @cache
@@ -147,10 +141,7 @@ def _with(scope: str) -> Any:
 def _session(scope: str) -> Any:
     async def which(
         request: Request,
-        session_id: Annotated[
-            str,
-            Path(description="Name of the session, percent-encoded.", examples=["s-1"]),
-        ],
+        session_id: Annotated[str, Path(examples=["s-1"])],
         user_id: OtherUser = None,
     ) -> Session:
         return asked(request, scope, user_id).session(unquote(session_id))
@@ -164,33 +155,19 @@ AppendAsked = Annotated[Asked, _with("append")]
 AppendSession = Annotated[Session, _session("append")]
 ReviewSession = Annotated[Session, _session("review")]
 EraseAsked = Annotated[Asked, _with("erase")]
-After = Annotated[
-    int, Query(ge=0, le=2**63 - 1, description="Show what comes after this seq.")
-]
-Most = Annotated[int, Query(ge=1, le=MOST, description="Show at most so many.")]
-At = Annotated[
-    int | None,
-    Query(ge=1, le=2**63 - 1, description="As it was when this event was the last."),
-]
+After = Annotated[int, Query(ge=0, le=SEQS)]
+Most = Annotated[int, Query(ge=1, le=MOST)]
+Several = Annotated[tuple[str, ...], Query()]
+At = Annotated[int | None, Query(ge=1, le=SEQS)]
 
 
 def _spec(
-    strategy: Annotated[
-        str | None,
-        Query(description="Strategy: name or name:key=value,…", max_length=2_000),
-    ] = None,
+    strategy: Annotated[str | None, Query(max_length=2_000)] = None,
     full_turns: Annotated[
-        int | None,
-        Query(alias="fullContextTurns", ge=1, le=10_000, description="Turns sent raw."),
+        int | None, Query(alias="fullContextTurns", ge=1, le=10_000)
     ] = None,
     cached_turns: Annotated[
-        int | None,
-        Query(
-            alias="cachedContextTurns",
-            ge=1,
-            le=10_000,
-            description="Turns that are summarised together.",
-        ),
+        int | None, Query(alias="cachedContextTurns", ge=1, le=10_000)
     ] = None,
 ) -> str | None:
     """The strategy that a query names; turns name ``turn_window``."""
@@ -245,7 +222,7 @@ async def append(
     request: Request,
     session: AppendSession,
     idempotency_key: Annotated[str | None, Header(max_length=1_000)] = None,
-    expected_seq: Annotated[int | None, Header(ge=0, le=2**63 - 1)] = None,
+    expected_seq: Annotated[int | None, Header(ge=0, le=SEQS)] = None,
 ) -> Response:
     """Append events to a session, all of them or none; durable when it answers.
 
@@ -288,10 +265,8 @@ def _draft(given: Given, request_id: str, may_decide: bool) -> Draft:
 @router.get("/sessions", operation_id="sessions")
 def sessions(
     of: ReadAsked,
-    label: Annotated[
-        list[str], Query(description="NAME=VALUE; repeat it for several.")
-    ] = [],  # noqa: B006  # as FastAPI wants it; nobody changes it
-    after: Annotated[str | None, Query(description="Last session you have.")] = None,
+    label: Several = (),
+    after: str | None = None,
     limit: Most = 100,
 ) -> Response:
     """List sessions by name; go on with the last one as `after`."""
@@ -335,9 +310,7 @@ def events(
     one: ReadSession,
     after: After = 0,
     limit: Most = 100,
-    type: Annotated[  # noqa: A002  # as an event's field is named
-        list[str], Query(description="Only this type; repeat it for several.")
-    ] = [],  # noqa: B006  # as above
+    type: Several = (),  # noqa: A002  # as an event's field is named
 ) -> Response:
     """Read events in their order; go on with `next` as `after`."""
     found = one.events(after, limit, types=type)
@@ -356,10 +329,7 @@ def context(
     one: ReadSession,
     strategy: Spec,
     at: At = None,
-    as_: Annotated[
-        Literal["sent", "rebuilt"],
-        Query(alias="as", description="With the summaries there were, or would be."),
-    ] = "sent",
+    as_: Annotated[Literal["sent", "rebuilt"], Query(alias="as")] = "sent",
 ) -> Response:
     """Show what the model is sent, or was sent earlier."""
     return answer(one.context(strategy, at=at, as_=as_).to_json())
@@ -396,10 +366,8 @@ def compact(one: AppendSession, body: Compaction) -> Response:
 @router.get("/sessions/{session_id}/compare", operation_id="compare")
 def compare(
     one: ReadSession,
-    strategy: Annotated[
-        list[str], Query(description="Strategy; repeat it. None: all.", max_length=20)
-    ] = [],  # noqa: B006  # as above
-    model: Annotated[str | None, Query(description="Whose prices count.")] = None,
+    strategy: Annotated[tuple[str, ...], Query(max_length=20)] = (),
+    model: str | None = None,
 ) -> Response:
     """Compare what strategies would have sent, and cost."""
     one.head()
@@ -411,10 +379,7 @@ def compare(
 
 
 @router.get("/sessions/{session_id}/verify", operation_id="verify")
-def verify(
-    one: ReadSession,
-    chain_only: Annotated[bool, Query(description="Decrypt nothing.")] = False,
-) -> Response:
+def verify(one: ReadSession, chain_only: bool = False) -> Response:
     """Check that what is stored of a session is what was written."""
     one.head()
     done = one.verify(chain_only=chain_only)
@@ -426,7 +391,7 @@ def verify(
 def prove(
     of: ReadAsked,
     one: ReadSession,
-    seq: Annotated[int, Query(ge=1, le=2**63 - 1, description="Seq of the event.")],
+    seq: Annotated[int, Query(ge=1, le=SEQS)],
 ) -> Response:
     """Write a proof that an event is in the newest sealed tree."""
     one.head()
@@ -441,8 +406,8 @@ def prove(
 @router.get("/search", operation_id="search")
 def search(
     of: ReadAsked,
-    words: Annotated[str, Query(description="All must be there.", max_length=1_000)],
-    session_id: Annotated[str | None, Query(description="Only in this one.")] = None,
+    words: Annotated[str, Query(max_length=1_000)],
+    session_id: str | None = None,
     limit: Most = 20,
 ) -> Response:
     """Find events that have all words, the newest session first."""
@@ -479,10 +444,8 @@ def export(of: ReadAsked) -> Response:
 @router.get("/costs", operation_id="costs")
 def costs(
     of: ReadAsked,
-    session_id: Annotated[str | None, Query(description="Only of this one.")] = None,
-    by: Annotated[
-        Literal["session", "user", "day"], Query(description="What is summed.")
-    ] = "session",
+    session_id: str | None = None,
+    by: Literal["session", "user", "day"] = "session",
 ) -> Response:
     """Show what models' answers used, and cost in US dollars."""
     found = of.store.costs(of.user_id, session_id=session_id, by=by)
@@ -555,10 +518,8 @@ def memory_opt_out(of: AppendAsked, body: OptOut) -> Response:
 @router.get("/reviews", operation_id="reviews")
 def reviews(
     of: ReadAsked,
-    session_id: Annotated[str | None, Query(description="Only of this one.")] = None,
-    every: Annotated[
-        bool, Query(alias="all", description="Decided ones, too.")
-    ] = False,
+    session_id: str | None = None,
+    every: Annotated[bool, Query(alias="all")] = False,
 ) -> Response:
     """List questions to humans, the gravest first."""
     found = of.store.reviews.list(
@@ -594,7 +555,7 @@ class Decision(Model):
 def decide(
     request: Request,
     one: ReviewSession,
-    seq: Annotated[int, Path(ge=1, le=2**63 - 1)],
+    seq: Annotated[int, Path(ge=1, le=SEQS)],
     body: Decision,
 ) -> Response:
     """Record what a human decided on a question, once; they are the token's user."""
@@ -747,7 +708,7 @@ async def tail(
     request: Request,
     one: ReadSession,
     after: After = 0,
-    last_event_id: Annotated[int | None, Header(ge=0, le=2**63 - 1)] = None,
+    last_event_id: Annotated[int | None, Header(ge=0, le=SEQS)] = None,
 ) -> Response:
     """Follow a session by server-sent events, from behind a seq on.
 
@@ -794,7 +755,10 @@ def _described(told: dict[str, Any]) -> dict[str, Any]:
     """With what FastAPI cannot know: examples, types of events, how it is refused."""
     made = files("refold.adapters.server").joinpath("examples.json").read_bytes()
     examples, parts = orjson.loads(made), told["components"]
-    problem = {"$ref": "#/components/responses/Problem"}
+    problem, told_of = (
+        {"$ref": "#/components/responses/Problem"},
+        examples["parameters"],
+    )
     parts["responses"] = {"Problem": examples.pop("problem")}
     parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     told["security"] = [{"token": []}]
@@ -804,6 +768,7 @@ def _described(told: dict[str, Any]) -> dict[str, Any]:
                 # What is left out is no null: a query has none.
                 given = parameter["schema"].pop("anyOf", ({},))
                 parameter["schema"] |= given[0]
+                parameter["description"] = told_of[parameter["name"]]
             example = examples[operation["operationId"]]
             answers = operation["responses"]
             answers.pop("422", None)
