@@ -351,13 +351,12 @@ def test_damage_is_told(ada: TestClient, store: SessionStore, tmp_path: Path) ->
 
     spoken(store)
     with sqlite3.connect(tmp_path / "refold.db") as raw:
-        raw.execute("DROP TRIGGER IF EXISTS refold_events_no_update")
         names = raw.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")
         for (name,) in names.fetchall():
             raw.execute(f"DROP TRIGGER {name}")
-        (table,) = raw.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%event%'"
-        ).fetchone()
+        like = "type = 'table' AND name LIKE '%event%'"
+        found = raw.execute(f"SELECT name FROM sqlite_master WHERE {like}")
+        (table,) = found.fetchone()
         raw.execute(f"DELETE FROM {table} WHERE seq = 4")
 
     read = page(ada, "/run/run/verify")

@@ -80,7 +80,7 @@
     const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
     const known = (key) => sets.every((one) => one[key].length);
     const place = (title) => {
-      const figure = document.createElement("div"), head = document.createElement("h3");
+      const figure = document.createElement("div"), head = document.createElement("h2");
       figure.className = "plot";
       head.textContent = title;
       figure.append(head);

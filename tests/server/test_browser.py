@@ -1,0 +1,448 @@
+"""The pages in a real Chromium: read, moved through and decided on; none is run."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+import refold
+from refold.adapters.server import run
+from refold.adapters.server.access_tokens import Verifier
+from refold.adapters.server.app import COOKIE, Gate
+from refold.store import Session, SessionStore
+from tests.server.hostile import PAYLOADS, record
+from tests.server.test_pages import places, spoken
+
+AXE = Path(__file__).parent / "vendored" / "axe.min.js"
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+SIZES = {
+    "wide": {"width": 1280, "height": 900},
+    "narrow": {"width": 390, "height": 844},
+}
+# Whatever runs that is not ours says so; so does the policy where it stops something.
+WATCH = """
+window.ran = () => { window.__ran = (window.__ran || 0) + 1; };
+for (const name of ["alert", "confirm", "prompt"]) window[name] = window.ran;
+window.__refused = [];
+addEventListener("securitypolicyviolation", (one) =>
+  window.__refused.push(`${one.violatedDirective} ${one.blockedURI} ${one.sample}`));
+"""
+
+
+UNFOLD = "document.querySelectorAll('details').forEach((one) => (one.open = true))"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, which is never left out: what nobody looked at is not tested."""
+    found = [path for path in map(shutil.which, NAMES) if path]
+    if not found:
+        pytest.fail(
+            "there is no Chromium for the tests of the page: apt-get install chromium",
+            pytrace=False,
+        )
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(
+            executable_path=found[0], args=["--no-sandbox"]
+        )
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def served(gate: Gate) -> Iterator[str]:
+    """The server on a port of this machine; the address."""
+    config = uvicorn.Config(
+        gate,
+        port=0,
+        log_config=None,
+        timeout_graceful_shutdown=1,  # type: ignore[arg-type]  # as ASGI's
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    until = time.monotonic() + 30
+    while not server.started and time.monotonic() < until:
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(10)
+
+
+Opens = Callable[..., Page]
+
+
+@pytest.fixture
+def opens(browser: Browser, served: str, verifier: Verifier) -> Iterator[Opens]:
+    """Opens a page as ada; at its end nothing of others may have run, nor failed."""
+    contexts: list[BrowserContext] = []
+    wrong: list[str] = []
+
+    def opened(path: str = "/", *, size: str = "wide", **how: object) -> Page:
+        context = browser.new_context(
+            viewport=SIZES[size], base_url=served, locale="en-GB", **how
+        )
+        contexts.append(context)
+        context.set_default_timeout(15_000)
+        context.add_init_script(WATCH)
+        token = verifier.mint("ada", ("append", "read", "review", "erase"))
+        context.add_cookies([{"name": COOKIE, "value": token, "url": served}])
+        page = context.new_page()
+        page.on("pageerror", lambda error: wrong.append(f"error {error}"))
+        page.on("dialog", lambda one: wrong.append(f"dialog {one.message}"))
+        page.on(
+            "console",
+            lambda one: (
+                wrong.append(f"{one.text} {one.location['url']}")
+                if one.type == "error"
+                else None
+            ),
+        )
+        page.goto(path)
+        return page
+
+    yield opened
+    for context in contexts:
+        for page in context.pages:
+            assert page.evaluate("[window.__ran || 0, window.__refused]") == [0, []]
+        context.close()
+    assert wrong == []
+
+
+def whole(session: Session) -> list[str]:
+    """The pages that there are; a part of one is none."""
+    return [path for path in places(session) if "live=1" not in path]
+
+
+def width(page: Page) -> int:
+    """How wide the page is; wider than the window is wrong."""
+    found: int = page.evaluate("document.documentElement.scrollWidth")
+    return found
+
+
+def broken(page: Page) -> list[str]:
+    """What axe-core finds wrong in a page, in every rule for WCAG 2.2 at A and AA."""
+    page.evaluate(AXE.read_text("utf-8"))
+    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+    found = page.evaluate(
+        "(tags) => axe.run(document, {runOnly: {type: 'tag', values: tags}})", tags
+    )
+    return [
+        f"{one['id']}: {one['help']}: {node['target']} {node['failureSummary']}"
+        for one in found["violations"]
+        for node in one["nodes"][:3]
+    ]
+
+
+def test_a_run_is_read_with_the_keys(opens: Opens, store: SessionStore) -> None:
+    session = spoken(store, turns=6)
+    page = opens("/run/run")
+    focused = "document.activeElement.id"
+
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    at = page.evaluate(focused)
+    page.keyboard.press("k")
+
+    assert (at, page.evaluate(focused)) == ("e3", "e2")
+    shut = page.locator(".turn:not([open])")
+    assert shut.count() > 0
+    page.keyboard.press("a")
+    assert shut.count() == 0
+    page.keyboard.press("/")
+    expect(page.locator("[data-search]")).to_be_focused()
+    page.keyboard.type("j?")
+    assert page.locator("[data-search]").input_value() == "j?"
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.locator(f"#e{session.head().seq}").focus()
+    page.keyboard.press("c")
+    page.wait_for_url(f"**/context?at={session.head().seq}")
+
+
+def test_a_link_to_an_event_finds_it_in_its_turn(
+    opens: Opens, store: SessionStore
+) -> None:
+    spoken(store, turns=10)
+
+    page = opens("/run/run?seq=20#e20")
+
+    expect(page.locator("#e20")).to_be_in_viewport()
+    page.goto("/?q=file+3")
+    page.locator(".found a").first.click()
+    expect(page.locator(":target")).to_be_in_viewport()
+
+
+def test_the_slider_shows_the_context_at_each_seq(
+    opens: Opens, store: SessionStore
+) -> None:
+    session = spoken(store, turns=6)
+    page = opens("/run/run/context?at=4")
+    before = page.locator("#panel .sums").inner_text()
+
+    page.locator("#at").fill(str(session.head().seq))
+    page.wait_for_url(f"**at={session.head().seq}**")
+
+    expect(page.locator("#panel .sums")).to_contain_text(f"at seq {session.head().seq}")
+    assert before != page.locator("#panel .sums").inner_text()
+    assert page.locator("#at-said").inner_text() == str(session.head().seq)
+    page.locator(".opens > summary").first.click()
+    expect(page.locator(".opens .listed li").first).to_be_visible()
+    page.locator(".out > summary").first.click()
+    expect(page.locator(".out .listed li").first).to_be_visible()
+    page.locator("select[name=strategy]").select_option("keep_all")
+    expect(page.locator("#panel .sums b")).to_have_text("keep_all")
+    page.go_back()
+    expect(page.locator("#panel .sums b")).to_have_text("turn_window")
+
+
+def test_everything_is_read_without_javascript(
+    opens: Opens, store: SessionStore
+) -> None:
+    session = spoken(store, turns=6)
+    page = opens("/", java_script_enabled=False)
+
+    page.get_by_role("link", name="run", exact=True).click()
+    page.locator(".turn > summary").nth(1).click()
+    expect(page.locator("#e2")).to_be_visible()
+    page.get_by_role("link", name="Context", exact=True).click()
+    page.locator("#at").fill("12")
+    page.get_by_role("button", name="Show").click()
+
+    expect(page.locator(".sums")).to_contain_text("at seq 12")
+    page.get_by_role("link", name="Verify").click()
+    expect(page.locator(".verdict.good")).to_contain_text(
+        f"{session.verify().events} events"
+    )
+
+
+def test_a_comparison_is_drawn(opens: Opens, store: SessionStore) -> None:
+    spoken(store, turns=8)
+    page = opens("/run/run/compare")
+
+    page.locator("select[name=a]").select_option("keep_all")
+    page.locator("select[name=b]").select_option("last_turns")
+    page.get_by_role("button", name="Compare").click()
+
+    expect(page.locator(".plot canvas")).to_have_count(2)
+    assert page.locator(".plot h2").all_inner_texts() == [
+        "Tokens per request",
+        "Dollars, summed",
+    ]
+    one, other = (page.locator(".plot").nth(n).bounding_box() for n in (0, 1))
+    assert one
+    assert other
+    assert one["x"] + one["width"] <= other["x"] or one["y"] < other["y"]
+
+
+def test_a_question_is_decided(opens: Opens, store: SessionStore) -> None:
+    session = spoken(store, turns=1)
+    session.append(refold.HumanReview(trigger="refund", question="Pay 120 EUR?"))
+    page = opens("/reviews")
+
+    page.get_by_label("Reject").check()
+    page.get_by_label("Note").fill("above the limit")
+    page.get_by_role("button", name="Record the decision").click()
+
+    expect(page.locator(".review")).to_have_count(0)
+    (asked,) = store.reviews.list("ada", open_only=False)
+    assert asked.decided
+    assert asked.decided.decision == "reject"
+    assert asked.decided.note == "above the limit"
+
+
+def test_a_user_is_erased_after_a_look_and_a_typed_name(
+    opens: Opens, store: SessionStore
+) -> None:
+    spoken(store, turns=1)
+    page = opens("/erase")
+
+    page.get_by_role("button", name="Show what would be erased").click()
+    expect(page.locator("#plan")).to_have_text("1 session would be erased")
+    page.get_by_label("Reason").fill("asked for it")
+    page.get_by_role("button", name="Erase for good").click()  # the name is missing
+    assert len(store.sessions("ada")) == 1
+    page.get_by_label("Type the user's name").fill("ada")
+    page.get_by_role("button", name="Erase for good").click()
+
+    expect(page.locator(".verdict.good")).to_contain_text("Rows left: 0")
+    assert store.sessions("ada") == []
+
+
+def test_what_is_allowed_is_changed(opens: Opens, store: SessionStore) -> None:
+    spoken(store, turns=1)
+    page = opens("/memory")
+
+    page.get_by_role("button", name="Keep all out of memory").click()
+
+    expect(page.get_by_role("button", name="End the opt-out")).to_be_visible()
+    assert store.user("ada").status().memory_opt_out
+
+
+def test_events_appear_as_they_come(opens: Opens, store: SessionStore) -> None:
+    session = spoken(store, turns=2)
+    page = opens("/run/run")
+    page.locator(".turn").last.locator("summary").first.click()  # shut by the reader
+
+    session.append(refold.UserInput(text="And one more <b>thing</b>?"))
+    call = refold.ToolCall(call_id="z", tool_name="deploy", arguments={"n": 1})
+    expect(page.locator(".turn").last).to_contain_text("And one more <b>thing</b>?")
+    session.append(call)
+    expect(page.locator(".event.tool_call").last).to_contain_text("No result")
+    session.append(refold.ToolResult(call_id="z", content="deployed"))
+    expect(page.locator(".event.tool_call").last).to_contain_text("deployed")
+
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map((one) => one.id)")
+    assert len(ids) == len(set(ids))
+    assert f"e{session.head().seq}" in ids
+
+
+def test_a_token_opens_the_page_and_is_given_back(
+    browser: Browser, served: str, store: SessionStore, verifier: Verifier
+) -> None:
+    spoken(store, turns=1)
+    context = browser.new_context(base_url=served, locale="zh-CN")
+    page = context.new_page()
+
+    page.goto("/run/run")
+    page.locator("input[name=token]").fill(verifier.mint("ada", ("read",)))
+    page.locator("button.main").click()
+
+    expect(page.locator("h1")).to_have_text("run")
+    assert page.evaluate("document.cookie") == ""
+    assert "token" not in page.url
+    expect(page.locator(".tabs a").first).to_have_text("时间线")
+    page.get_by_role("link", name="English").click()
+    expect(page.locator(".tabs a").first).to_have_text("Timeline")
+    page.get_by_role("button", name="Log out").click()
+    page.goto("/run/run")
+    expect(page.locator("input[name=token]")).to_be_visible()
+    context.close()
+
+
+@pytest.mark.load
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", ["wide", "narrow"])
+def test_axe_finds_nothing_wrong_in_any_page(
+    scheme: str, size: str, opens: Opens, store: SessionStore
+) -> None:
+    session = spoken(store, turns=6)
+    record(session, "plain words, of 3 lines\nthe second\n" + "third " * 400)
+    for n in range(3):
+        other = spoken(store, f"s-{n}", turns=1)
+        other.append(refold.Final(outcome="success", text="Done."))
+        other.label(project="page")
+    store.seal()
+    page = opens("/", size=size, color_scheme=scheme)
+
+    one = {path.partition("?")[0]: path for path in whole(session)}  # of each kind
+    for path in (*one.values(), "/login", "/?q=file", "/run/run"):
+        page.goto(path)
+        page.evaluate(UNFOLD)
+
+        assert broken(page) == [], path
+        assert width(page) <= SIZES[size]["width"], path
+    page.goto("/run/run")
+    page.keyboard.press("?")
+    assert broken(page) == []
+
+
+def test_a_page_of_an_error_has_nothing_wrong(
+    browser: Browser, served: str, verifier: Verifier
+) -> None:
+    context = browser.new_context(base_url=served)
+    token = verifier.mint("ada", ("read",))
+    context.add_cookies([{"name": COOKIE, "value": token, "url": served}])
+    page = context.new_page()
+
+    for path, status in (("/run/none", 404), ("/erase", 403), ("/?q=.", 422)):
+        answered = page.goto(path)
+        assert answered
+        assert answered.status == status
+        assert broken(page) == []
+    context.close()
+
+
+@pytest.mark.load
+def test_two_hundred_texts_that_would_run_do_not(
+    opens: Opens, store: SessionStore
+) -> None:
+    assert len(PAYLOADS) >= 200
+    name = '"><img src=x onerror=ran()>/<script>ran()</script>'
+    session = store.session(user_id="ada", session_id=name)
+    for payload in PAYLOADS:
+        record(session, payload)
+        session.label(project=payload[:100])
+    of = f"/run/{quote(name, safe='')}"
+    page = opens(of)
+    after = seen = 0
+
+    while after < session.head().seq:
+        page.goto(f"{of}?after={after}")
+        page.keyboard.press("a")
+        for one in page.locator(".words:visible", has_text="read on").all()[:3]:
+            one.click()
+        seen += page.locator(".words").count()
+        after += run.LIMIT
+    few = store.session(user_id="ada", session_id="few")
+    for payload in PAYLOADS[::20]:
+        record(few, payload)
+    # To compare strategies of so much takes too long.
+    rest = [path for path in whole(session) if "/compare?" not in path]
+    for path in (*rest, f"{of}/context?at=300", "/run/few/compare?a=keep_all&b=hybrid"):
+        page.goto(path, timeout=60_000)
+        page.evaluate(UNFOLD)
+        assert page.evaluate("[window.__ran || 0, window.__refused]") == [0, []], path
+
+    assert seen > 2000
+    assert page.locator("#bait").count() == 0
+
+
+@pytest.mark.load
+def test_the_file_to_send_works_alone_and_runs_nothing_of_others(
+    browser: Browser, store: SessionStore, tmp_path: Path
+) -> None:
+    session = spoken(store, turns=6)
+    for payload in PAYLOADS[::25]:
+        record(session, payload)
+    file, asked, wrong = tmp_path / "run.html", list[str](), list[str]()
+    file.write_text(run.file(session), "utf-8")
+    for scheme, size in (("light", "wide"), ("dark", "narrow")):
+        context = browser.new_context(viewport=SIZES[size], color_scheme=scheme)
+        context.add_init_script(WATCH)
+        page = context.new_page()
+        page.on("request", lambda one: asked.append(one.url))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda one: wrong.append(one.text))
+        page.goto(file.as_uri())
+
+        moments = page.locator(".moment")
+        assert page.locator(".moment:visible").count() == 1
+        page.locator("#nth").fill("2")
+        shown = page.locator(".moment:visible")
+        assert shown.count() == 1
+        assert shown.get_attribute("data-seq") == page.locator("#nth-said").inner_text()
+        page.locator("#main").focus()
+        page.keyboard.press("a")
+        page.locator("#e1").focus()
+        page.keyboard.press("j")
+        assert page.evaluate("document.activeElement.id") == "e2"
+        assert moments.count() == 6
+        assert page.evaluate("[window.__ran || 0, window.__refused]") == [0, []]
+        assert broken(page) == []
+        assert width(page) <= SIZES[size]["width"]
+        context.close()
+    assert set(asked) == {file.as_uri()}
+    assert wrong == []
