@@ -8,6 +8,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import Any, Final, Literal
 from uuid import uuid4
 
@@ -34,7 +35,7 @@ from refold.domain.erasure import FREEZE, Accesses, Job, LegalHold, Signed, Whos
 from refold.domain.errors import Erased, KeyUnavailable, NotErased, OnHold, RefoldError
 from refold.domain.events import JsonObject
 from refold.domain.ids import MAIN, StreamId
-from refold.domain.ports import JUNK, PAGE, Head, Scanned, Scope
+from refold.domain.ports import JUNK, PAGE, Head, Scanned, Scope, listed
 
 _AT_ONCE: Final = 2_000  # rows of one transaction
 _PAUSE: Final = 0.5  # of the time that a transaction took: others have the disk then
@@ -419,10 +420,9 @@ class StoredErasures:
         known = {job.user_ref for job in self.jobs()}
         known |= {ref for ref, _ in store.held_users()}
         gone = {ref for ref, entry in rotation.users_of(store) if not entry.wrapped}
-        users = {info.user_id for info in self._recorder.sessions(None, None)}
-        return sorted(
-            user for user in users if self._keys.user_ref(user) in gone - known
-        )
+        back, every = gone - known, listed(self._recorder.sessions)
+        users = groupby(every if back else (), lambda info: info.user_id)
+        return [user for user, _ in users if self._keys.user_ref(user) in back]
 
     def holds(self, user_id: str) -> list[LegalHold]:
         """The legal holds on a user."""

@@ -300,11 +300,12 @@ class EncryptedStreams:
         erased since.
         """
         user_id, session_id, _ = stream = request.state.stream
-        if self.recorder.head_row(stream.main) is not None:
+        known = self.recorder.knows(user_id)
+        if known and self.recorder.head_row(stream.main) is not None:
             self.key(stream)
             return
         self.keys.forget(user_id, session_id)
-        if self.recorder.knows(user_id):
+        if known:
             self.keys.user(user_id, now=None)
         self.keys.session(user_id, session_id, now=request.now)
 

@@ -68,6 +68,22 @@ class Scope(NamedTuple):
 EVERYTHING: Final = Scope()
 
 
+def listed(
+    sessions: Callable[..., list[SessionInfo]], of: Scope = EVERYTHING
+) -> Iterator[SessionInfo]:
+    """What ``sessions`` of a log lists of that scope, read a page at a time.
+
+    One that begins meanwhile behind the page that is read is among them.
+    """
+    after: tuple[str, str] | None = None
+    name = of.session_id
+    while page := sessions(of.user_id, session_id=name, after=after, limit=PAGE):
+        yield from page
+        if len(page) < PAGE:
+            return
+        after = page[-1].user_id, page[-1].session_id
+
+
 def scope(user_id: str | None = None, session_id: str | None = None) -> Scope:
     """The scope of those names.  Raises InvalidEvent for what can name nobody."""
     for kind, value in (("user_id", user_id), ("session_id", session_id)):

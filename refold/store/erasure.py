@@ -36,7 +36,7 @@ from refold.domain.erasure import (
 )
 from refold.domain.events import JsonObject, RedactionApplied
 from refold.domain.model import quiet
-from refold.domain.ports import Problem, Rewritten, SessionInfo, scope
+from refold.domain.ports import Problem, Rewritten, SessionInfo, listed, scope
 from refold.domain.session import SessionState
 from refold.store.appends import Writer
 from refold.store.exports import datasets
@@ -689,7 +689,7 @@ class Retainer:
             for job in ([] if self.dry_run else eraser.erasures.jobs())
             if job.facts.get("reason") == REASON and job.due_at is None
         ]
-        found = [] if self.policy.sessions is None else self.writer.log.sessions()
+        found = () if self.policy.sessions is None else listed(self.writer.log.sessions)
         for user_id, infos in groupby(found, lambda info: info.user_id):
             try:
                 self._of_user(eraser, user_id, list(infos))
@@ -711,7 +711,7 @@ class Retainer:
     def _forget_values(self) -> None:
         """Have sessions forget values that the policy of redaction keeps no longer."""
         log, plan = self.writer.log, self.writer.redactor.plan
-        for info in log.sessions() if plan.kept_sec else ():
+        for info in listed(log.sessions) if plan.kept_sec else ():
             if not info.is_live or log.erasures.holds(info.user_id):
                 continue
             with suppress(errors.CorruptEvent, errors.KeyUnavailable, errors.Erased):

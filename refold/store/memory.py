@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, Final, NamedTuple, TypeVar, Unpack
 
 import orjson
@@ -21,7 +21,15 @@ from refold.domain.envelope import Draft, Envelope, microseconds
 from refold.domain.erasure import OF_TOOLS, OF_USER, timestamp
 from refold.domain.ids import KEPT, MAIN, MEMORY_ID, USER_SESSION, StreamId, check_id
 from refold.domain.model import quiet
-from refold.domain.ports import PAGE, EventLog, SessionInfo, Standing, StoredView
+from refold.domain.ports import (
+    PAGE,
+    EventLog,
+    Scope,
+    SessionInfo,
+    Standing,
+    StoredView,
+    listed,
+)
 from refold.domain.preferences import Preference, stated, stating, unstated, unstating
 from refold.domain.session import labels_in
 from refold.domain.tokens import estimate_text
@@ -87,7 +95,7 @@ def drop_kept(log: EventLog, user_id: str, *kept: str) -> None:
 
     Of a user who is frozen it stays: it is dropped when they go on.
     """
-    for info in log.sessions(user_id):
+    for info in listed(log.sessions, Scope(user_id)):
         names = log.view_names(user_id, info.session_id) if info.is_live else []
         if any(name.startswith(kept) for name in names):
             log.drop_views(user_id, info.session_id)
@@ -352,7 +360,8 @@ def together_of(
 
 def _shared(log: EventLog, k: int, now: int) -> Memory:
     """What sessions of all who did not opt out show, each thing by ``k`` users."""
-    users = sorted({info.user_id for info in log.sessions()})
+    every = listed(log.sessions)
+    users = [user_id for user_id, _ in groupby(every, lambda info: info.user_id)]
     by_user, forgotten = dict[str, list[Shown]](), dict[str, frozenset[str]]()
     for user_id in users:
         with suppress(errors.CorruptEvent, errors.Erased, errors.KeyUnavailable):
@@ -708,10 +717,10 @@ class Adviser:
                 key = f"{MADE_BY} {EXTRACTOR}"
                 self.writer.append(Order(stream, (draft,), idempotency_key=key))
                 continue
-            for scenario, listed in made.items():
-                if scenario == GENERAL or scenario in listed.scenarios:
+            for scenario, one in made.items():
+                if scenario == GENERAL or scenario in one.scenarios:
                     # As of before it was made: wishes that came since are behind it.
-                    view = StoredView(head.seq, 0, listed.dump())
+                    view = StoredView(head.seq, 0, one.dump())
                     known = self._log.load_view(stream, name := _name(scenario))
                     replaces = known.through_seq if known else 0
                     keep(self._log, stream, name, view, replaces=replaces)

@@ -11,7 +11,7 @@ from refold.domain import errors
 from refold.domain.envelope import Draft, Meta
 from refold.domain.events import HumanReview, JsonObject
 from refold.domain.ids import StreamId, bounded, check_id, check_session_id
-from refold.domain.ports import EventLog, Head, StoredView
+from refold.domain.ports import EventLog, Head, Scope, StoredView, listed
 from refold.projections.context.units import joined
 from refold.projections.review.bundle import MOST_BYTES, Source, bare, bundle_of
 from refold.projections.review.incidents import (
@@ -83,7 +83,7 @@ class Reviews:
         if session_id is not None:
             check_session_id(session_id)
         found, unreadable, log = ReviewList(), [], self.writer.log
-        for info in log.sessions(user_id, session_id=session_id):
+        for info in listed(log.sessions, Scope(user_id, session_id)):
             if info.is_apart:
                 continue
             closed = info.status in ("closed", "frozen-closed")

@@ -418,8 +418,7 @@ class SessionStore:
     def _readable(
         self, user_id: str | None, session_id: str | None
     ) -> Iterator[ports.SessionInfo]:
-        user_id, session_id = ports.scope(user_id, session_id)
-        found = self.log.sessions(user_id, session_id=session_id)
+        found = ports.listed(self.log.sessions, ports.scope(user_id, session_id))
         return (info for info in found if info.status != "erased")
 
     def _writable(

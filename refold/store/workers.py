@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from refold.domain.envelope import microseconds
 from refold.domain.errors import InvalidConfiguration
-from refold.domain.ports import Scope
+from refold.domain.ports import Scope, listed
 from refold.domain.seals import TreeHead
 from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy
@@ -117,10 +117,10 @@ class Worker:
 
     def _list(self) -> None:
         """Have those looked at that have grown, and forget those that are gone."""
-        listed = self._store.log.sessions(self._user_id, session_id=self._session_id)
+        scope = Scope(self._user_id, self._session_id)
         found = {
             (info.user_id, info.session_id): info.head_seq
-            for info in listed
+            for info in listed(self._store.log.sessions, scope)
             # A closed session is as long as it will ever be, but is still read.
             if info.is_live and not info.session_id.startswith("_")
         }

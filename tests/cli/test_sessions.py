@@ -3,6 +3,8 @@
 from datetime import datetime
 from pathlib import Path
 
+import pytest
+
 from refold import UserInput, open as open_store
 from tests.cli.conftest import Refold
 
@@ -65,6 +67,23 @@ def test_sessions_are_listed_by_label_and_page_by_page(
     assert listed("--after", "b", "--limit", "2") == ["run"]
     assert refold("sessions", "--label", "project=tea").code == 2
     assert refold("sessions", "--user", "lin", "--label", "project").code == 2
+
+
+def test_a_long_list_is_printed_page_by_page(
+    refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store("sqlite:///refold.db") as store:
+        for name in ("a", "b", "c", "d"):
+            store.session(user_id="lin", session_id=name).append(UserInput(text="x"))
+    monkeypatch.setattr("refold.adapters.cli.options._MANY", 2)
+
+    programs = refold("sessions", "--json").json()
+    people = refold("sessions", "--limit", "5").out.splitlines()
+
+    assert [one["session_id"] for one in programs] == ["a", "b", "c", "d", "run"]
+    assert [line.split()[1] for line in people] == [
+        *("session", "a", "b", "session", "c", "d", "session", "run"),
+    ]
 
 
 def test_labels_are_set_and_taken_away(refold: Refold, sample: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+import refold
 from refold.adapters.verification import PAGE
 from refold.store import Session, SessionStore
 from refold.testing.event_log import said
@@ -61,6 +62,13 @@ READ: Final = {
 # Of each stream also its last event, so that what is appended meanwhile is no fault.
 VERIFY: Final = Cost(21, 13, 13)
 STORE_VIEW: Final = Cost(6, 4, 4)
+# With what the key store is asked, on PostgreSQL one there too: it tries a connection
+# each time that it takes it out.  It is read before and after it is written.
+FIRST: Final = {
+    "of a user": Cost(15, 15, 15),
+    # The user's key is read too: it is never made in place of one that was lost.
+    "of a session": Cost(16, 17, 17),
+}
 
 
 class Counted(NamedTuple):
@@ -69,6 +77,7 @@ class Counted(NamedTuple):
     store: SessionStore
     ear: Ear
     postgres: bool
+    url: str
 
     def costs(self, operation: Callable[[], Any], *, before: Any = None) -> Said:
         """What ``operation`` says, once everything is warm; ``before`` goes unheard."""
@@ -95,12 +104,13 @@ def counted(
     """An empty store on each engine in turn, and what listens to it."""
     if request.param == "sqlite":
         traced = Traced(monkeypatch)
-        with open_at(f"sqlite:///{tmp_path / 'refold.db'}", tmp_path) as store:
-            yield Counted(store, traced, postgres=False)
+        url = f"sqlite:///{tmp_path / 'refold.db'}"
+        with open_at(url, tmp_path) as store:
+            yield Counted(store, traced, postgres=False, url=url)
         return
     wire = Wire(request.getfixturevalue("postgres_url"))
     with open_at(wire.url, tmp_path) as store:
-        yield Counted(store, wire, postgres=True)
+        yield Counted(store, wire, postgres=True, url=wire.url)
     wire.close()
 
 
@@ -128,6 +138,24 @@ def test_an_append(counted: Counted, session: Session, what: str) -> None:
     heard = counted.costs(appends[what])
 
     counted.check(heard, APPEND[what])
+
+
+@pytest.mark.parametrize("what", FIRST)
+def test_a_first_append(
+    counted: Counted, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = count()
+    if counted.postgres:
+        monkeypatch.setenv("REFOLD_KEYS", counted.url)
+
+    def first() -> None:
+        user = f"user {next(number)}" if what == "of a user" else "ada"
+        store.session(user_id=user, session_id=f"s {next(number)}").append(said("x"))
+
+    with refold.open(counted.url) as store:
+        heard = counted.costs(first)
+
+    counted.check(heard, FIRST[what])
 
 
 @pytest.mark.parametrize("what", READ)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import getpass
 import inspect
 import re
+import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial, update_wrapper
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -19,6 +21,8 @@ from refold.adapters import config
 from refold.adapters.cli.output import Result, paint
 from refold.domain import errors
 from refold.domain.ids import check_id, check_session_id
+
+_MANY: Final = 1000  # sessions that are listed at once
 
 if TYPE_CHECKING:
     from refold.adapters.cli.output import Screen
@@ -218,21 +222,35 @@ def operator(name: str | None) -> str:
     return ""
 
 
+def pages(
+    store: SessionStore,
+    user: str | None,
+    *,
+    label: Mapping[str, str] | None = None,
+    after: SessionInfo | str | None = None,
+    limit: int | None = None,
+) -> Iterator[list[SessionInfo]]:
+    """What ``store.sessions`` lists, a bounded number at a time."""
+    left = sys.maxsize if limit is None else limit
+    while page := store.sessions(
+        user, label=label, after=after, limit=min(left, _MANY)
+    ):
+        yield page
+        after, left = page[-1], left - len(page)
+
+
 def sessions(
     store: SessionStore, user: str | None, session: str | None
-) -> list[SessionInfo]:
+) -> Iterator[SessionInfo]:
     """The sessions of that user and name; without either, all there are.
 
     Raises SessionNotFound if a session or user was named that is not there.
     """
-    named = session is not None
-    found = [
-        info
-        for info in store.sessions(user)
-        if (info.session_id == session if named else info.status != "erased")
-    ]
-    if found or (user is None and not named):
-        return found
+    every = chain.from_iterable(pages(store, user))
+    found = (info for info in every if session in (None, info.session_id))
+    first = next(found, None)
+    if first is not None or (user is None and session is None):
+        return chain((first,) if first else (), found)
     if user is not None and session is not None:
         store.session(user_id=user, session_id=session).head()  # says if it was erased
         raise errors.SessionNotFound(user, session)

@@ -29,7 +29,8 @@ Part = str | tuple[str, str]
 class Result(NamedTuple):
     """What came of a command.
 
-    value: what ``--json`` prints, or what makes it; an iterator is a value a line.
+    value: what ``--json`` prints, or what makes it; an iterator is a value a line, an
+           ``Array`` is one line.
     show:  how people see it: a text, or what prints it.
     code:  the exit code.
     """
@@ -44,6 +45,9 @@ class Result(NamedTuple):
             paint(self.show)
             return
         value = self.value() if callable(self.value) else self.value
+        if isinstance(value, Array):
+            value.print()
+            return
         for one in value if isinstance(value, Iterator) else (value,):
             print_json(one)
 
@@ -106,6 +110,23 @@ def cut(text: str, width: int) -> Shown:
 
     fits = cell_len(text) <= width
     return Shown(text if fits else set_cell_size(text, max(width - 1, 0)) + "…")
+
+
+class Array(NamedTuple):
+    """A JSON array whose values are printed as they come."""
+
+    values: Iterable[Any]
+
+    def print(self) -> None:
+        """Write it as one line."""
+        import orjson
+
+        sys.stdout.flush()
+        write, before = sys.stdout.buffer.write, b"["
+        for value in self.values:
+            write(before + orjson.dumps(value))
+            before = b","
+        write(b"]\n" if before == b"," else b"[]\n")
 
 
 def print_json(value: Any) -> None:

@@ -250,8 +250,7 @@ class KeyRing:
 
     def refs(self, user: UserKey, stream: StreamId) -> Refs:
         """What a new session is known by that is sealed under this key."""
-        ref = self.session_ref(stream.user_id, stream.session_id)
-        return Refs(user.ref, ref, user.epoch)
+        return Refs(user.ref, self.session_ref(*stream[:2]), user.epoch)
 
     def refuse_erased(self, user_id: str, session_id: str) -> None:
         """Ask the key store itself: what this process remembers may be gone there.
@@ -259,12 +258,9 @@ class KeyRing:
         Raises Erased.
         """
         self.forget(user_id, session_id)
-        ref = self.user_ref(user_id)
-        entry = self.store.get_user(ref)
+        entry, _ = self.store.standing(*self._refs(user_id, session_id))
         if entry is not None and entry.wrapped is None:
             raise Erased("the user")
-        if entry is not None:
-            self.store.session_keys(ref, self.session_ref(user_id, session_id))
 
     def forget(self, user_id: str, session_id: str | None = None) -> None:
         """Forget the key of the user and of the session, or of all the user's."""
@@ -281,27 +277,35 @@ class KeyRing:
             if now is None:
                 raise _missing("the user's key")
             entry = self._add_user(ref, now)
-        if entry.wrapped is None:
-            raise Erased("the user")
-        return self._unwrapped(ref, entry.wrapped, entry)
+        return self._unwrapped(ref, entry)
 
     def user_of(self, ref: str) -> UserKey | None:
         """The key of the user whom ``ref`` stands for; None if there is none."""
         entry = self.store.get_user(ref)
         if entry is None or entry.wrapped is None:
             return None
-        return self._unwrapped(ref, entry.wrapped, entry)
+        return self._unwrapped(ref, entry)
 
-    def _unwrapped(self, ref: str, wrapped: bytes, entry: UserEntry) -> UserKey:
+    def _unwrapped(self, ref: str, entry: UserEntry) -> UserKey:
+        if entry.wrapped is None:
+            raise Erased("the user")
         context = user_context(ref, entry.epoch)
-        return UserKey.of(ref, self.master.unwrap(wrapped, context), entry)
+        return UserKey.of(ref, self.master.unwrap(entry.wrapped, context), entry)
 
-    def _add_user(self, ref: str, now: int) -> UserEntry:
-        """Keep a new key, under the master key that is the newest by now."""
+    def _add_user(
+        self, ref: str, now: int, session_ref: str | None = None
+    ) -> UserEntry:
+        """Keep a new key, under the master key that is the newest by now.
+
+        With it a first session's, if it is said of which.
+        """
         for _ in range(_TRIES):
-            fresh = self.master.wrap(os.urandom(SIZE), user_context(ref, 1))
-            pepper = self._wrapped_pepper
-            entry = self.store.add_user(ref, fresh, now, pepper=pepper)
+            plain, pepper, first = os.urandom(SIZE), self._wrapped_pepper, None
+            fresh = self.master.wrap(plain, user_context(ref, 1))
+            if session_ref is not None:
+                user = UserKey.of(ref, plain, UserEntry(1, fresh))
+                first = session_ref, _fresh(user, session_ref, 1)
+            entry = self.store.add_user(ref, fresh, now, pepper=pepper, session=first)
             if entry is not None:
                 return entry
             self.reopen()
@@ -310,12 +314,20 @@ class KeyRing:
     def _open_session(
         self, user_id: str, session_id: str, now: int | None
     ) -> SessionKey:
-        self.user(user_id, now=now)
-        known = self._versions(user_id, session_id)
-        if known:
-            return known[0]
+        refs = self._refs(user_id, session_id)
+        entry, keys = self.store.standing(*refs)
+        if entry is None and now is not None:
+            self._add_user(refs[0], now, refs[1])
+            entry, keys = self.store.standing(*refs)
+        if entry is None:
+            raise _missing("the user's key")
+        known = self._users.get(user_id)
+        if known is None or known.wrapped != entry.wrapped:
+            self._users.forget(user_id)
+            self._users.put(user_id, self._unwrapped(refs[0], entry))
+        if keys:
+            return self._opened(user_id, refs[1], *min(keys.items()))
         if now is None:
-            self.refuse_erased(user_id, session_id)
             raise _missing("the session's key")
         return self._add_session(user_id, session_id, now, 1)
 
@@ -326,10 +338,9 @@ class KeyRing:
         ref = self.session_ref(user_id, session_id)
         for _ in range(_TRIES):
             user = self.user(user_id, now=None)
-            context = session_context(user.ref, ref, version)
-            fresh = seal(user.wrapping, os.urandom(SIZE), context)
+            fresh, under = _fresh(user, ref, version), user.wrapped
             wrapped = self.store.add_session(
-                user.ref, ref, fresh, now, under=user.wrapped, version=version
+                user.ref, ref, fresh, now, under=under, version=version
             )
             if wrapped is not None:
                 return self._opened(user_id, ref, version, wrapped)
@@ -366,6 +377,9 @@ class KeyRing:
     def session_ref(self, user_id: str, session_id: str) -> str:
         """The keyed hash that names the session."""
         return self._ref(b"session", user_id, session_id)
+
+    def _refs(self, user_id: str, session_id: str) -> tuple[str, str]:
+        return self.user_ref(user_id), self.session_ref(user_id, session_id)
 
     def _ref(self, kind: bytes, *names: str) -> str:
         message = length_prefixed((kind, *(name.encode() for name in names)))
@@ -427,6 +441,12 @@ def session_context(user_ref: str, session_ref: str, version: int) -> bytes:
     """What a session's wrapped key is bound to."""
     which = "" if version == 1 else f" {version}"
     return f"refold session key {user_ref} {session_ref}{which}".encode()
+
+
+def _fresh(user: UserKey, session_ref: str, version: int) -> bytes:
+    """A new key of a session, wrapped."""
+    context = session_context(user.ref, session_ref, version)
+    return seal(user.wrapping, os.urandom(SIZE), context)
 
 
 def _opened(

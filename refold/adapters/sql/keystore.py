@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
@@ -22,6 +22,8 @@ from refold.domain.ports import JUNK
 
 SCHEMA = "refold_keys"
 T = TypeVar("T")
+_Row: TypeAlias = dict[str, object]
+_OF_USER, _ERASED = -1, 0  # where a session's key has its version
 
 
 _SESSION: Final = "user_ref session_ref"
@@ -54,6 +56,32 @@ class KeyTables:
             self.held,
             self.erased,
         ) = (described(self.metadata, name, *of) for name, of in _TABLES.items())
+        # What a new session waits for: to build a query anew costs more than to run it.
+        changed = self.settings, self.users, self.sessions, self.rotated
+        self.insert = {table.name: sa.insert(table) for table in changed}
+        self.pepper = _locked(self.settings, "name", "value")
+        self.wrapped = _locked(self.users, "user_ref", "wrapped")
+        self.standing = sa.union_all(*self._standing())
+
+    def _standing(self) -> Iterator[Any]:
+        """A version, an epoch and a wrapped key for all that is known of a session."""
+        fixed, user = sa.literal_column, self.users.c
+        of_user = user.user_ref == sa.bindparam("user")
+        yield sa.select(fixed(str(_OF_USER)), user.epoch, user.wrapped).where(of_user)
+        for table, version, key in (
+            (self.sessions, fixed("1"), self.sessions.c.wrapped),
+            (self.rotated, self.rotated.c.version, self.rotated.c.wrapped),
+            (self.erased, fixed(str(_ERASED)), fixed("NULL")),
+        ):
+            of_user = table.c.user_ref == sa.bindparam("user")
+            mine = table.c.session_ref == sa.bindparam("session")
+            yield sa.select(version, fixed("1"), key).where(of_user, mine)
+
+
+def _locked(table: sa.Table, name: str, value: str) -> Any:
+    """The value of a row, which nobody changes before the transaction ends."""
+    query = sa.select(table.c[value]).where(table.c[name] == sa.bindparam(name))
+    return query.with_for_update(read=True)
 
 
 GENERATION: Final = "generation"
@@ -74,6 +102,9 @@ class SqlKeyStore:
         (self._engine, self.readonly), self._pid = _engine(url), os.getpid()
         self._t = KeyTables(schema=self._engine.dialect.name != "sqlite")
         metadata = self._t.metadata
+        # Each statement by itself, without the round trips of a transaction.
+        level = {"isolation_level": "AUTOCOMMIT"} if metadata.schema else {}
+        self._alone = self._engine.execution_options(refold_begin="", **level)
         if self.readonly:
             return
         with self._writing() as connection:
@@ -122,7 +153,7 @@ class SqlKeyStore:
 
     def add_setting(self, name: str, value: bytes) -> bytes:
         """Keep the value unless there is one of that name; gives the one kept."""
-        self._add(self._t.settings, {"name": name, "value": value})
+        self._add([(self._t.settings, {"name": name, "value": value})])
         kept = self.get_setting(name)
         if kept is None:
             raise KeyUnavailable("a new key was not kept", remedy="check the key store")
@@ -148,45 +179,50 @@ class SqlKeyStore:
 
     def get_user(self, user_ref: str) -> UserEntry | None:
         """The user of that hash."""
-        users = self._t.users.c
-        query = sa.select(users.epoch, users.wrapped).where(users.user_ref == user_ref)
-        found = self._read(query, _entry)
-        return found[0] if found else None
+        return self.standing(user_ref, "")[0]
 
     def add_user(
-        self, user_ref: str, wrapped: bytes, now: int, *, pepper: bytes
+        self,
+        user_ref: str,
+        wrapped: bytes,
+        now: int,
+        *,
+        pepper: bytes,
+        session: tuple[str, bytes] | None = None,
     ) -> UserEntry | None:
         """Keep a user's first key; None if ``pepper`` is not the wrapped one any more.
 
         It is wrapped anew first when the master key is replaced, so nothing is added
-        under a master key that goes.
+        under a master key that goes.  ``session`` is the hash and the key of a first
+        session, which goes with the user's key and is not kept without it.
         """
-        row = {"user_ref": user_ref, "epoch": 1, "wrapped": wrapped, "created_at": now}
-        settings = self._t.settings.c
-        known = sa.select(settings.value).where(settings.name == PEPPER)
-        if not self._add(self._t.users, row, known, pepper):
+        row: _Row = {"user_ref": user_ref, "epoch": 1, "wrapped": wrapped}
+        row["created_at"] = now
+        rows: list[tuple[sa.Table, _Row]] = [(self._t.users, row)]
+        if session is not None:
+            rows.append((self._t.sessions, _of_session(user_ref, *session, now)))
+        added = self._add(rows, self._t.pepper, {"name": PEPPER}, pepper)
+        if added is None:
             return None
-        return self.get_user(user_ref)
+        return UserEntry(1, wrapped) if added else self.get_user(user_ref)
+
+    def standing(
+        self, user_ref: str, session_ref: str
+    ) -> tuple[UserEntry | None, dict[int, bytes]]:
+        """The user, and the session's keys by version, both of one moment.
+
+        Raises Erased if the session was erased.
+        """
+        refs = {"user": user_ref, "session": session_ref}
+        found = dict(self._read(self._t.standing, _versioned, refs))
+        if _ERASED in found:
+            raise Erased("the session")
+        user = found.pop(_OF_USER, None)
+        return user, {version: key.wrapped or b"" for version, key in found.items()}
 
     def session_keys(self, user_ref: str, session_ref: str) -> dict[int, bytes]:
         """The session's keys by version.  Raises Erased if it was erased."""
-        first, rotated, gone = self._t.sessions, self._t.rotated, self._t.erased
-        query = sa.union_all(
-            *(
-                sa.select(version, wrapped).where(
-                    table.c.user_ref == user_ref, table.c.session_ref == session_ref
-                )
-                for table, version, wrapped in (
-                    (first, sa.literal(1).label("version"), first.c.wrapped),
-                    (rotated, rotated.c.version, rotated.c.wrapped),
-                    (gone, sa.literal(0), sa.literal(b"")),
-                )
-            )
-        )
-        found = dict(self._read(query, lambda row: (int(row[0]), _octets(row[1]))))
-        if 0 in found:
-            raise Erased("the session")
-        return found
+        return self.standing(user_ref, session_ref)[1]
 
     def add_session(
         self,
@@ -199,37 +235,32 @@ class SqlKeyStore:
         version: int = 1,
     ) -> bytes | None:
         """Keep a session's key; None if the user's wrapped key is not ``under``."""
-        row: dict[str, object] = {
-            "user_ref": user_ref,
-            "session_ref": session_ref,
-            "wrapped": wrapped,
-            "created_at": now,
-        }
+        row = _of_session(user_ref, session_ref, wrapped, now)
         table = self._t.sessions if version == 1 else self._t.rotated
         row |= {} if version == 1 else {"version": version}
-        users = self._t.users.c
-        known = sa.select(users.wrapped).where(users.user_ref == user_ref)
-        if not self._add(table, row, known, under):
+        known = self._t.wrapped, {"user_ref": user_ref}
+        if self._add([(table, row)], *known, under) is None:
             return None
         # None if the user was erased since: who asks then is told so by the user's key.
         return self.session_keys(user_ref, session_ref).get(version)
 
     def _add(
         self,
-        table: sa.Table,
-        row: Mapping[str, object],
+        rows: Iterable[tuple[sa.Table, _Row]],
         known: Any = None,
+        named: Mapping[str, str] | None = None,
         expected: bytes = b"",
-    ) -> bool:
-        """Add the row unless it is there; False if ``known`` is not as expected."""
+    ) -> bool | None:
+        """Add the rows; False if the first is there, None if ``known`` is another."""
         with self._guarded(), suppress(IntegrityError), self._begun() as connection:
             if known is not None:
-                shared = known.with_for_update(read=True)
-                found = connection.execute(shared).scalar()
+                found = connection.execute(known, named).scalar()
                 if found is None or _octets(found) != expected:
-                    return False
-            connection.execute(sa.insert(table).values(row))
-        return True
+                    return None
+            for table, row in rows:
+                connection.execute(self._t.insert[table.name], row)
+            return True
+        return False
 
     def surplus(
         self, user_ref: str | None = None, session_ref: str | None = None
@@ -320,8 +351,7 @@ class SqlKeyStore:
             self._take(connection, user_ref, sessions, now)
             self._counted(connection, gone)
         if self._t.metadata.schema:  # SQLite overwrites by itself (``secure_delete``)
-            own = self._engine.execution_options(isolation_level="AUTOCOMMIT")
-            with self._guarded(), own.connect() as connection:
+            with self._guarded(), self._alone.connect() as connection:
                 for table in (self._t.users, self._t.sessions, self._t.rotated, held):
                     connection.exec_driver_sql(f"VACUUM {table.fullname}")
         return gone
@@ -486,10 +516,12 @@ class SqlKeyStore:
         known = connection.execute(query.with_for_update()).scalar()
         self._put(connection, GENERATION, b"%d" % raised(int(known or b"0")))
 
-    def _read(self, query: Any, opened: Callable[[Any], T]) -> list[T]:
+    def _read(
+        self, query: Any, opened: Callable[[Any], T], named: Any = None
+    ) -> list[T]:
         """What each row says."""
-        with self._guarded(), self._engine.connect() as connection:
-            return [opened(row) for row in connection.execute(query).all()]
+        with self._guarded(), self._alone.connect() as connection:
+            return [opened(row) for row in connection.execute(query, named).all()]
 
     @contextmanager
     def _writing(self) -> Iterator[sa.Connection]:
@@ -549,6 +581,15 @@ def _octets(value: object) -> bytes:
 
 def _entry(row: Any) -> UserEntry:
     return UserEntry(int(row[0]), None if row[1] is None else _octets(row[1]))
+
+
+def _versioned(row: Any) -> tuple[int, UserEntry]:
+    return int(row[0]), _entry(row[1:])
+
+
+def _of_session(user_ref: str, session_ref: str, wrapped: bytes, now: int) -> _Row:
+    row = {"user_ref": user_ref, "session_ref": session_ref}
+    return {**row, "wrapped": wrapped, "created_at": now}
 
 
 def _named(row: Any) -> tuple[str, UserEntry]:

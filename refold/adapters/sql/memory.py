@@ -95,7 +95,8 @@ def _begin_in_memory(connection: Connection) -> None:
 def _begin(connection: Connection) -> None:
     """Begin a transaction of a file as the connection's options say."""
     mode = connection.get_execution_options().get("refold_begin", "DEFERRED")
-    connection.exec_driver_sql(f"BEGIN {mode}")
+    if mode:
+        connection.exec_driver_sql(f"BEGIN {mode}")
 
 
 def only_read(path: Path) -> bool:

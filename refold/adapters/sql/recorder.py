@@ -350,9 +350,7 @@ class Recorder(ApplicationRecorder):
 
     def knows(self, user_id: str) -> bool:
         """Whether the user has any session."""
-        heads = self._t.heads.c
-        query = select(heads.seq).where(heads.user_id == user_id).limit(1)
-        return bool(self.database.read(user_id, query))
+        return bool(self.database.fetch(user_id, _SQL["knows"], (user_id,)))
 
     def is_frozen(self, user_ref: str) -> bool:
         """Whether the user of that keyed hash is frozen."""

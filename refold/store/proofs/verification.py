@@ -35,6 +35,7 @@ from refold.domain.ports import (
     Scope,
     SessionInfo,
     StoredView,
+    listed,
 )
 from refold.domain.session import (
     SessionState,
@@ -558,14 +559,19 @@ def repair(
     log: EventLog, scope: Scope, *, apply: bool
 ) -> Iterator[tuple[StreamId, list[Damage]]]:
     """Look at session after session, those too that are not listed any more."""
-    streams: dict[tuple[str, str], list[str]] = {}
-    for info in log.sessions(scope.user_id, session_id=scope.session_id):
-        if info.status != "erased":
-            place = info.user_id, info.session_id
-            streams[place] = log.streams(*place)
-    for lost in log.orphans(scope):
-        streams.setdefault((lost.user_id, lost.session_id), []).append(lost.stream)
-    for place, names in sorted(streams.items()):
+    lost: dict[tuple[str, str], list[str]] = {}
+    for problem in log.orphans(scope):
+        place = problem.user_id, problem.session_id
+        lost.setdefault(place, []).append(problem.stream)
+
+    def streams() -> Iterator[tuple[tuple[str, str], list[str]]]:
+        for info in listed(log.sessions, scope):
+            if info.status != "erased":
+                place = info.user_id, info.session_id
+                yield place, [*log.streams(*place), *lost.pop(place, ())]
+        yield from sorted(lost.items())
+
+    for place, names in streams():
         main = StreamId(*place, MAIN)
         yield main, list(Repairer(log, main, apply=apply).run(names))
 

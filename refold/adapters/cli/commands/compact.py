@@ -200,7 +200,7 @@ def rebuild(
     """Make the summaries a strategy would have made."""
     writes, begun = _writer(summarizer, model), time.monotonic()
     store = call.store()
-    found = sessions(store, user, session)
+    found = list(sessions(store, user, session))
     new, old = store.settings.strategy(strategy), retire
     if retire is not None and not re.fullmatch("[0-9a-f]{64}", retire):
         old = store.settings.strategy(retire).fingerprint

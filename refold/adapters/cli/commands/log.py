@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -38,18 +39,20 @@ def sessions(
     """List sessions with their size and age."""
     store = call.store()
     labels = dict(map(_label, label or ()))
-    found = store.sessions(user, label=labels, after=after, limit=limit)
+    found = options.pages(store, user, label=labels, after=after, limit=limit)
+    first = next(found, [])
 
     def show(out: output.Screen) -> None:
         names = ("user", "session", "#events", "#tokens", "last write (UTC)")
-        if found:
-            out.table(names, map(_row, found))
+        if first:
+            for page in chain([first], found):
+                out.table(names, map(_row, page))
         elif labels or after or limit is not None:
             out.line("no other sessions are like that")
         else:
             out.line(_none(store, user))
 
-    told = [
+    told = (
         {
             **output.whose(info),
             "head_seq": info.head_seq,
@@ -57,9 +60,9 @@ def sessions(
             "updated_at": output.rfc3339(info.updated_at),
             "tokens": info.tokens,
         }
-        for info in found
-    ]
-    return output.Result(told, show)
+        for info in chain(first, chain.from_iterable(found))
+    )
+    return output.Result(output.Array(told), show)
 
 
 def label(

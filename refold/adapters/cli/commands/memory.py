@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from refold.adapters.cli.events import preview
-from refold.adapters.cli.options import Call, given, sessions
+from refold.adapters.cli.options import Call, given, pages, sessions
 from refold.adapters.cli.output import Result, Screen, complain, shown
 from refold.domain.errors import (
     CorruptEvent,
@@ -303,7 +304,8 @@ def _refreshed(store: SessionStore, user: str | None) -> Result:
     made is told, and the others' is made; the exit code is 1 then.
     """
     done: Counter[str] = Counter()
-    for name in sorted({info.user_id for info in store.sessions(user)}):
+    every = chain.from_iterable(pages(store, user))
+    for name, _ in groupby(every, lambda info: info.user_id):
         try:
             done += _made(store, name)
         except (CorruptEvent, KeyUnavailable) as error:

@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import partial
+from itertools import count, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -207,16 +209,20 @@ def export(
         return _of_user(call, user, session, out)
     store = call.store()
     found = sessions(store, user, session)
-    names = [(info.user_id, info.session_id) for info in found]
+    there = count()
+    names = (
+        (info.user_id, info.session_id) for info, _ in zip(found, there, strict=False)
+    )
     lines = map(orjson.dumps, _values(store, names, form, content=content))
     if out is None:
         for line in lines:
             write_line(line)
         return None
-    count = _write(out, lines)
+    wrote = _write(out, lines)
     unit, units = _UNITS[form]
-    of = f"{counted(count, unit, units)} of {counted(len(names), 'session')}"
-    return _wrote(out, of, {"sessions": len(names), units: count})
+    looked = next(there)  # as many as were asked for
+    of = f"{counted(wrote, unit, units)} of {counted(looked, 'session')}"
+    return _wrote(out, of, {"sessions": looked, units: wrote})
 
 
 def _of_user(call: Call, user: str | None, session: str | None, out: Path) -> Result:
@@ -238,7 +244,7 @@ def _wrote(out: Path, what: str, told: dict[str, Any], rest: str = "") -> Result
     return Result({"out": repaired(str(out))[0], **told}, said)
 
 
-Names = list[tuple[str, str]]
+Names = Iterable[tuple[str, str]]
 
 
 def _read(store: SessionStore, user: str, session: str) -> Iterator[Envelope]:
@@ -268,10 +274,10 @@ def _trajectories(store: SessionStore, names: Names) -> Iterator[Any]:
     """A line for each session; those of its sub-agents stand in it."""
     from refold.adapters.importers.atif import trajectory
 
-    for user in dict.fromkeys(user for user, _ in names):
+    for user, mine in groupby(names, itemgetter(0)):
         there = [info.session_id for info in store.sessions(user)]
-        for of, session in names:
-            if of == user and session.rpartition("~")[0] not in there:
+        for _, session in mine:
+            if session.rpartition("~")[0] not in there:
                 below = {
                     name.removeprefix(f"{session}~"): _read(store, user, name)
                     for name in there
@@ -286,10 +292,10 @@ def _dataset(
     from refold.adapters.importers.dataset import TRAINING, Dataset
 
     made = Dataset(store, consent or TRAINING)
-    count = _write(out, map(orjson.dumps, made.rows(user)))
-    told = f"{counted(count, 'row')} of {counted(len(made.users), 'user')}"
+    wrote = _write(out, map(orjson.dumps, made.rows(user)))
+    told = f"{counted(wrote, 'row')} of {counted(len(made.users), 'user')}"
     left = f", {counted(made.left, 'user')} without consent to {made.scope} left out"
-    figures = {"export": made.export_id, "rows": count}
+    figures = {"export": made.export_id, "rows": wrote}
     figures |= {"users": len(made.users), "left_out": made.left}
     return _wrote(out, told, figures, left)
 
@@ -311,14 +317,14 @@ def _write(path: Path, lines: Iterable[bytes]) -> int:
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            count = sum(bool(file.write(line + b"\n")) for line in lines)
+            written = sum(bool(file.write(line + b"\n")) for line in lines)
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
     except BaseException:
         os.unlink(name)
         raise
-    return count
+    return written
 
 
 Lang = Literal["en", "zh"]

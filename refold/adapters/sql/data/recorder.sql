@@ -20,6 +20,9 @@ NOT EXISTS (SELECT 1 FROM {heads} h WHERE h.user_id=? AND h.session_id=?
 SELECT seq, hash, status, state, key_check, tokens, created_at, updated_at
 FROM {heads} WHERE {stream}
 
+-- name: knows
+SELECT seq FROM {heads} WHERE user_id=? LIMIT 1
+
 -- name: uses
 SELECT address, first_seq, last_seq FROM {receipts} WHERE {stream} AND address IN ({})
 
