@@ -231,10 +231,7 @@ def make_redactor(
 
 
 def open_recorder(url: str) -> tuple[Recorder, str]:
-    """The rows of the store at ``url``, without its keys, and the store's id.
-
-    Raises InvalidConfiguration, StoreUnavailable, IncompatibleStore.
-    """
+    """The rows of the store at ``url``, without its keys, and the store's id."""
     from refold.adapters.sql.database import engine_of
     from refold.adapters.sql.recorder import Recorder
     from refold.adapters.sql.schema import migrate

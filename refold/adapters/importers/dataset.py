@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -33,8 +33,7 @@ from refold.store.store import now
 
 TRAINING: Final = "training"
 _COLUMNS: Final = shipped("refold.adapters.sql", "data", "exported.toml")
-_LISTED: Final = 10_000  # sessions at once
-_GROUP: Final = 4_096  # rows at once, and of a row group
+_PAGE: Final = 4_096  # sessions or rows at once, and rows of a row group
 
 
 @dataclass
@@ -203,7 +202,7 @@ class Tables:
         found, after = defaultdict[str, set[StreamId]](set), None
         jobs = self.store.log.erasures.jobs() if self.store else ()
         erasing, sessions = {job.whose.user_id for job in jobs}, self.recorder.sessions
-        while page := sessions(None, None, after=after, limit=_LISTED):
+        while page := sessions(None, None, after=after, limit=_PAGE):
             after = page[-1].user_id, page[-1].session_id
             for one in page:
                 if one.status != "erased" and one.user_id not in erasing:
@@ -223,7 +222,7 @@ class Tables:
         with files.opened(path) as write:
             sink = SimpleNamespace(write=write, closed=False, flush=lambda: None)
             with parquet.ParquetWriter(sink, schema, **how) as writer:
-                while group := [*islice(rows, _GROUP)]:
+                while group := [*islice(rows, _PAGE)]:
                     told: list[Any] = [*zip(*group, strict=True)]
                     told[9:10] = map(bytes.hex, told[9]), [self.export_id] * len(group)
                     named = zip(names, map(list, told), strict=True)
@@ -231,14 +230,14 @@ class Tables:
                     count += len(group)
         return count
 
-    def _rows(self, session: StreamId) -> Iterator[tuple[Any, ...]]:
+    def _rows(self, session: StreamId) -> Iterator[Sequence[Any]]:
         """The columns of its events, but for ``export_id``; the hash as bytes."""
         user_id, name, _ = session
         if self.store is None:
             yield from self.recorder.plain(session)
         elif known := self._recorded(user_id):
             epoch, salt = known
-            whose = epoch, *(subject(salt, user_id, of) for of in (None, [name]))
+            whose = [epoch, *(subject(salt, user_id, of) for of in (None, [name]))]
             for stream in self.store.log.streams(user_id, name):
                 asked: list[Envelope] = []
                 history = History(self.store.log, session._replace(stream=stream))
@@ -258,9 +257,7 @@ class Tables:
         return self._known[user_id]
 
 
-def _columns(
-    one: Envelope, asked: Iterable[Envelope], whose: Iterable[Any]
-) -> tuple[Any, ...]:
+def _columns(one: Envelope, asked: list[Envelope], whose: list[Any]) -> Sequence[Any]:
     """All of an event; ``asked`` is the request before it in its stream."""
     said = next(iter(answers([*asked, one])), None)
     parts = one.redaction, one.meta.dump(), one.payload.payload()

@@ -222,10 +222,7 @@ class Recorder(ApplicationRecorder):
         return rows_of(stream, found, apart=scattered)
 
     def plain(self, session: StreamId) -> Iterator[tuple[Any, ...]]:
-        """The plain columns of all events of a session, as ``plain`` names them.
-
-        They are read page by page; of a session that was erased there are none.
-        """
+        """What stands in plain of a session's events; nothing if it was erased."""
         names, place, full = session[:2], ("", 0), True
         while full:
             values = (*names, *names, *place, _ROWS)

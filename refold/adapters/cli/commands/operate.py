@@ -315,9 +315,9 @@ def _tables(
     made: Any = Tables(recorder, store, buckets or 16).write(out).manifest
     counts = made["counts"]
     told = f"{counted(counts['events'], 'event')} of {counted(counts['users'], 'user')}"
-    left = f", {counted(counts['left'], 'user')} frozen or erased left out"
+    rest = f", {counts['left']:,} left out" if counts["left"] else ""
     figures = {name: made[name] for name in ("export", "columns", "counts", "digest")}
-    return _wrote(out, told, figures, left if counts["left"] else "")
+    return _wrote(out, told, figures, rest)
 
 
 _UNITS: Final = {
