@@ -120,7 +120,7 @@ def open_store(
             "reach (a key file of one host would lock out the others)"
         )
     with ExitStack() as opened:
-        recorder, store_id = _recorder(url)
+        recorder, store_id = open_recorder(url)
         opened.callback(recorder.close)
         if readonly := recorder.database.readonly:
             log.warning(
@@ -196,7 +196,7 @@ def reconcile_keys(url: str | None = None, *, keys: str | None = None) -> int:
 
     url = url or config.database()
     with ExitStack() as opened:
-        recorder, store_id = _recorder(url)
+        recorder, store_id = open_recorder(url)
         opened.callback(recorder.close)
         filled = recorder.has_sessions()
         key_store = _key_store(url, store_id, keys, filled=filled)
@@ -230,7 +230,8 @@ def make_redactor(
         ) from None
 
 
-def _recorder(url: str) -> tuple[Recorder, str]:
+def open_recorder(url: str) -> tuple[Recorder, str]:
+    """The rows of the store at ``url``, without its keys, and the store's id."""
     from refold.adapters.sql.database import engine_of
     from refold.adapters.sql.recorder import Recorder
     from refold.adapters.sql.schema import migrate

@@ -29,6 +29,7 @@ from refold.store.history import read_on
 from refold.store.memory import User
 
 FORMAT: Final = "refold-export/1"
+TABLES: Final = "refold-tables/1"
 MANIFEST: Final = "manifest.json"
 
 
@@ -58,6 +59,19 @@ class Files:
     def write_json(self, path: str, value: JsonObject) -> None:
         """A file that a person can read."""
         self.write(path, orjson.dumps(value, option=orjson.OPT_INDENT_2))
+
+    def finish(self, form: str, at: int, said: JsonObject) -> JsonObject:
+        """Write the manifest, which names every file; returns it."""
+        manifest: JsonObject = {
+            "format": form,
+            "made_at": timestamp(at),
+            "refold": version("refold"),
+            **said,
+            "files": [file.to_json() for file in self.written.values()],
+        }
+        manifest["digest"] = digest(manifest)
+        self.write_json(MANIFEST, manifest)
+        return manifest
 
     @contextmanager
     def opened(self, path: str) -> Iterator[Callable[[bytes], None]]:
@@ -109,13 +123,13 @@ def export_user(writer: Writer, user_id: str, out: Path) -> Exported:
     user who has nothing, ExportFailed if something is already at ``out``.
     """
     out = out.absolute()
-    with _whole_or_nothing(out) as folder:
+    with whole_or_nothing(out) as folder:
         manifest = _Export(writer, user_id, Files(folder)).run()
     return Exported(out, manifest)
 
 
 @contextmanager
-def _whole_or_nothing(out: Path) -> Iterator[Path]:
+def whole_or_nothing(out: Path) -> Iterator[Path]:
     """A directory of the owner's alone that takes its name once it is whole."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise errors.ExportFailed(
@@ -258,10 +272,7 @@ class _Export:
         streams: list[Any] = [s for one in sessions for s in one["streams"]]  # type: ignore[union-attr]  # as _session made it
         events = sum(one["seq"] for one in streams if one["stream"] == MAIN)
         blobs = [path for path in self.files.written if path.startswith("blobs/")]
-        manifest: JsonObject = {
-            "format": FORMAT,
-            "made_at": timestamp(self.writer.clock()),
-            "refold": version("refold"),
+        said: JsonObject = {
             "store": self.log.erasures.facts(),
             "tree_head": self.log.erasures.tree_head(),
             "user_id": self.user_id,
@@ -273,11 +284,8 @@ class _Export:
                 **about,
             },
             "sessions": list(sessions),
-            "files": [file.to_json() for file in self.files.written.values()],
         }
-        manifest["digest"] = digest(manifest)
-        self.files.write_json(MANIFEST, manifest)
-        return manifest
+        return self.files.finish(FORMAT, self.writer.clock(), said)
 
 
 DATASET: Final = "refold-dataset/1"
@@ -287,6 +295,7 @@ def record_dataset(writer: Writer, user_id: str, export_id: str, scope: str) -> 
     """Record that rows of a user are about to be exported; gives the salt of their ids.
 
     It stands in the user's own session, so that an erasure can name the export.
+    ``scope`` is the consent that it needs, empty if it needs none.
 
     Raises Erased, Frozen.
     """
@@ -359,14 +368,15 @@ def check_export(folder: Path) -> ExportChecked:
         manifest = orjson.loads((folder / MANIFEST).read_bytes())
     except (OSError, orjson.JSONDecodeError):
         manifest = None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+    known = isinstance(manifest, dict) and manifest.get("format") in (FORMAT, TABLES)
+    if not known:
         raise errors.InvalidConfiguration(
             f"there is no {MANIFEST} of an export in {str(folder)!r}: name a folder "
             "that `refold export --out` made"
         )
     try:
         problems = list(_problems(folder, manifest))
-        return ExportChecked(manifest["user_id"], manifest["counts"], problems)
+        return ExportChecked(manifest.get("user_id", ""), manifest["counts"], problems)
     except (AttributeError, KeyError, TypeError, ValueError):
         problem = ExportProblem(MANIFEST, "it does not say what an export's says")
         return ExportChecked("", {}, [problem])
@@ -387,7 +397,7 @@ def _problems(folder: Path, manifest: dict[str, Any]) -> Iterator[ExportProblem]
         yield ExportProblem(path, "the manifest does not name it")
     wrong = {path: _wrong(folder, path, file) for path, file in listed.items()}
     yield from (ExportProblem(*one) for one in wrong.items() if one[1])
-    for stream in (s for one in manifest["sessions"] for s in one["streams"]):
+    for stream in (s for one in manifest.get("sessions", ()) for s in one["streams"]):
         path, detail = stream["file"], "the manifest does not name it"
         if path in wrong:
             detail = "" if wrong[path] else _broken(folder, stream)

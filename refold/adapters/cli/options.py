@@ -8,7 +8,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial, update_wrapper
 from itertools import chain
@@ -26,6 +26,7 @@ _MANY: Final = 1000  # sessions that are listed at once
 
 if TYPE_CHECKING:
     from refold.adapters.cli.output import Screen
+    from refold.adapters.sql.recorder import Recorder
     from refold.domain.ports import SessionInfo
     from refold.store import SessionStore
 
@@ -135,12 +136,27 @@ class Call(typer.Context):
         Raises StoreUnavailable where a file would have to be made: a misspelt path is
         no empty log.
         """
-        from refold.adapters.sql.database import engine_of
         from refold.opener import open_store
         from refold.redaction.engines import start_quickly
 
         start_quickly()
-        match None if new else engine_of(self.url):
+        if not new:
+            self._check_there()
+        makes = bool(self.meta.get("--make-key"))
+        opened = open_store(self.url, make_key=makes, count_uses=False, **parts)
+        return self.with_resource(opened)
+
+    def recorder(self) -> Recorder:
+        """Open the rows of the store without its keys, as ``store`` does with them."""
+        from refold.opener import open_recorder
+
+        self._check_there()
+        return self.with_resource(closing(open_recorder(self.url)[0]))
+
+    def _check_there(self) -> None:
+        from refold.adapters.sql.database import engine_of
+
+        match engine_of(self.url):
             case "sqlite", parsed if parsed.database not in (None, "", ":memory:"):
                 if not Path(parsed.database).exists():
                     raise errors.StoreUnavailable(
@@ -148,9 +164,6 @@ class Call(typer.Context):
                         remedy="`refold import` makes one; name another with --db or "
                         "REFOLD_DB",
                     )
-        makes = bool(self.meta.get("--make-key"))
-        opened = open_store(self.url, make_key=makes, count_uses=False, **parts)
-        return self.with_resource(opened)
 
 
 def _keep(context: typer.Context, param: typer.CallbackParam, value: object) -> None:

@@ -1,24 +1,39 @@
-"""Rows for training and evaluation: the chats of users who allow it, and whence."""
+"""What leaves a store to be worked with, and whence: chats for training, tables."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from hashlib import sha256
+from itertools import chain, islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, cast
 from uuid import uuid4
 
 import orjson
 
+from refold.adapters.frameworks import needed
 from refold.adapters.importers.atif import trajectory
+from refold.adapters.sql.recorder import Recorder
+from refold.adapters.sql.subjects import Subjects
+from refold.domain.canonical import shipped
 from refold.domain.envelope import Envelope
 from refold.domain.erasure import subject
+from refold.domain.errors import Erased, Frozen
 from refold.domain.events import Final as Outcome, JsonObject
-from refold.domain.ids import RESERVED
-from refold.store import SessionStore
+from refold.domain.ids import RESERVED, StreamId
+from refold.projections.models import answers
+from refold.store import SessionStore, exports
 from refold.store.exports import DATASET, check_dataset, record_dataset
+from refold.store.history import History
+from refold.store.store import now
 
 TRAINING: Final = "training"
+_COLUMNS: Final = shipped("refold.adapters.sql", "data", "exported.toml")
+_PAGE: Final = 4_096  # sessions or rows at once, and rows of a row group
 
 
 @dataclass
@@ -125,3 +140,133 @@ def _outcome(events: Iterable[Envelope]) -> JsonObject:
     """How the run ended, if the log says."""
     ends = [one.payload for one in events if isinstance(one.payload, Outcome)]
     return {"outcome": ends[-1].outcome, "reward": ends[-1].reward} if ends else {}
+
+
+@dataclass
+class Tables:
+    """An export of events as Parquet, in files by buckets of users.
+
+    recorder: whose rows; metadata asks for nothing else, and for no key.
+    store:    what decrypts them, for all columns; None is metadata alone.
+    buckets:  how many files at most; SHA-256 of a user's name says which is theirs.
+    """
+
+    recorder: Recorder
+    store: SessionStore | None = None
+    buckets: int = 16
+    export_id: str = field(default_factory=lambda: str(uuid4()))
+    # Of all columns: epoch and salt of each user; nothing of those who are left out.
+    _known: dict[str, Any] = field(default_factory=dict)
+
+    def write(self, out: Path) -> exports.Exported:
+        """Write it to ``out``, a new folder that appears at the end, whole.
+
+        Memory is bounded but for the names of sessions.  Others go on writing.  Who is
+        erased meanwhile is left out: that file is written again.  All columns are
+        recorded with each user first; of frozen users nothing can be, nor is in it.
+
+        Raises ExportFailed if something is there, InvalidConfiguration without the
+        extra, and what reading raises.
+        """
+        listed, counts = self._listed(), dict[str, int]()
+        with exports.whole_or_nothing(out.absolute()) as folder:
+            files, todo = exports.Files(folder), sorted(listed)
+            while todo:
+                for path in todo:
+                    (folder / path).unlink(missing_ok=True)
+                    counts[path] = self._file(files, path, sorted(listed[path]))
+                there = self._listed()
+                todo = [path for path in listed if listed[path] - there[path]]
+                for path in todo:
+                    listed[path] &= there[path]
+            users: JsonObject = {
+                one.user_id: {"file": path, "epoch": known[0]}
+                for path, sessions in sorted(listed.items())
+                for one in sorted(sessions)
+                if (known := self._known.get(one.user_id, [None]))
+            }
+            left = sum(not known for known in self._known.values())
+            told = {"events": sum(counts.values()), "users": len(users), "left": left}
+            said: JsonObject = {
+                "export": self.export_id,
+                "columns": "all" if self.store else "metadata",
+                "generation": Subjects(self.recorder.database).key_generation(),
+                "counts": {**told},
+                "users": users,
+            }
+            manifest = files.finish(exports.TABLES, now(), said)
+        return exports.Exported(out.absolute(), manifest)
+
+    def _listed(self) -> defaultdict[str, set[StreamId]]:
+        """The sessions of whom nothing was erased or is about to be, by file."""
+        found, after = defaultdict[str, set[StreamId]](set), None
+        jobs = self.store.log.erasures.jobs() if self.store else ()
+        erasing, sessions = {job.whose.user_id for job in jobs}, self.recorder.sessions
+        while page := sessions(None, None, after=after, limit=_PAGE):
+            after = page[-1].user_id, page[-1].session_id
+            for one in page:
+                if one.status != "erased" and one.user_id not in erasing:
+                    number = int(sha256(one.user_id.encode()).hexdigest()[:15], 16)
+                    path = f"{number % self.buckets:04}.parquet"
+                    found[path].add(StreamId(one.user_id, one.session_id))
+        return found
+
+    def _file(self, files: exports.Files, path: str, sessions: list[StreamId]) -> int:
+        """Write the sessions' rows to a file, a group at a time; how many they are."""
+        arrow, parquet = (needed(f"pyarrow{of}", "parquet") for of in ("", ".parquet"))
+        names = _COLUMNS["metadata"] | (_COLUMNS["content"] if self.store else {})
+        kinds = {"uuid": arrow.uuid()}
+        schema = arrow.schema((name, kinds.get(of, of)) for name, of in names.items())
+        how = {"compression": "zstd", "use_dictionary": _COLUMNS["few"]["names"]}
+        rows, count = chain.from_iterable(map(self._rows, sessions)), 0
+        with files.opened(path) as write:
+            sink = SimpleNamespace(write=write, closed=False, flush=lambda: None)
+            with parquet.ParquetWriter(sink, schema, **how) as writer:
+                while group := [*islice(rows, _PAGE)]:
+                    told: list[Any] = [*zip(*group, strict=True)]
+                    told[9:10] = map(bytes.hex, told[9]), [self.export_id] * len(group)
+                    named = zip(names, map(list, told), strict=True)
+                    writer.write_table(arrow.table(dict(named), schema))
+                    count += len(group)
+        return count
+
+    def _rows(self, session: StreamId) -> Iterator[Sequence[Any]]:
+        """The columns of its events, but for ``export_id``; the hash as bytes."""
+        user_id, name, _ = session
+        if self.store is None:
+            yield from self.recorder.plain(session)
+        elif known := self._recorded(user_id):
+            epoch, salt = known
+            whose = [epoch, *(subject(salt, user_id, of) for of in (None, [name]))]
+            for stream in self.store.log.streams(user_id, name):
+                asked: list[Envelope] = []
+                history = History(self.store.log, session._replace(stream=stream))
+                with suppress(Erased):
+                    for one in history.events():
+                        asked = [one] if one.type == "request" else asked
+                        yield _columns(one, asked, whose)
+
+    def _recorded(self, user_id: str) -> Any:
+        """Record the export with a user, once, unless who is left out."""
+        if self.store and user_id not in self._known:
+            self._known[user_id], log = (), cast("Any", self.store.log)
+            with suppress(Erased, Frozen):
+                salt = record_dataset(self.store.writer, user_id, self.export_id, "")
+                self._known[user_id] = log.keys.user(user_id, now=None).epoch, salt
+            self.store.access_log.note("export", user_id)
+        return self._known[user_id]
+
+
+def _columns(one: Envelope, asked: list[Envelope], whose: list[Any]) -> Sequence[Any]:
+    """All of an event; ``asked`` is the request before it in its stream."""
+    said = next(iter(answers([*asked, one])), None)
+    parts = one.redaction, one.meta.dump(), one.payload.payload()
+    return (
+        *(*one.stream_id, one.seq, one.type, one.at, one.token_estimate),
+        *(one.schema_version, one.event_id.bytes, bytes.fromhex(one.hash)),
+        *(one.request_id, one.agent, said.model if said else one.meta.model),
+        *(said.usage if said else [None] * 5),
+        *(said and said.usage.cost(said.model), *whose),
+        *map(one.redaction.get, ("rules", "n")),
+        *(orjson.dumps(part).decode() for part in parts),
+    )

@@ -63,7 +63,8 @@ def serve(
 
 
 By = Literal["session", "user", "day"]
-Exports = Literal["events", "atif", "otlp", "dataset"]
+Exports = Literal["events", "atif", "otlp", "dataset", "parquet"]
+Columns = Literal["metadata", "all"]
 
 
 def stats(
@@ -195,14 +196,20 @@ def export(
     form: Exports = "events",
     content: bool = False,
     consent: str | None = None,
+    columns: Columns | None = None,
+    buckets: int | None = None,
 ) -> Result | None:
     """Export the log, or everything of a user."""
     if form == "dataset" and (out is None or session is not None):
         raise typer.BadParameter("a dataset needs --out, and takes no --session")
+    if (columns or buckets) and form != "parquet":
+        raise typer.BadParameter("--columns and --buckets are for --format parquet")
     if consent is not None and form != "dataset":
         raise typer.BadParameter("--consent is for --format dataset")
     if content and form != "otlp":
         raise typer.BadParameter("--content is for --format otlp")
+    if form == "parquet":
+        return _tables(call, columns, buckets, None if user or session else out)
     if form == "dataset" and out is not None:
         return _dataset(call.store(), user, consent, out)
     if out is not None and out.suffix != ".jsonl" and form == "events":
@@ -298,6 +305,25 @@ def _dataset(
     figures = {"export": made.export_id, "rows": wrote}
     figures |= {"users": len(made.users), "left_out": made.left}
     return _wrote(out, told, figures, left)
+
+
+def _tables(
+    call: Call, columns: Columns | None, buckets: int | None, out: Path | None
+) -> Result:
+    from refold.adapters.importers.dataset import Tables
+
+    if out is None:
+        raise typer.BadParameter(
+            "parquet needs --out, and is of all users and sessions"
+        )
+    store: Any = call.store() if columns == "all" else None
+    recorder = store.log.recorder if store else call.recorder()
+    made: Any = Tables(recorder, store, buckets or 16).write(out).manifest
+    counts = made["counts"]
+    told = f"{counted(counts['events'], 'event')} of {counted(counts['users'], 'user')}"
+    rest = f", {counts['left']:,} left out" if counts["left"] else ""
+    figures = {name: made[name] for name in ("export", "columns", "counts", "digest")}
+    return _wrote(out, told, figures, rest)
 
 
 _UNITS: Final = {

@@ -155,7 +155,8 @@ def _exported(folder: Path) -> Result:
         for problem in checked.problems:
             screen.line(mark(False), shown(f"{problem.path}: {problem.detail}"))
         if ok:
-            said = f"all of user {checked.user_id!r} is there, as it was written"
+            whose = f" of user {checked.user_id!r}" if checked.user_id else ""
+            said = f"all{whose} is there, as it was written"
             screen.line(mark(True), shown(said))
 
     told = {"ok": ok, "user_id": checked.user_id, "counts": checked.counts}

@@ -35,6 +35,12 @@ WHERE user_id=? AND session_id=? AND name=? AND {live}
 SELECT {columns}, CASE WHEN seq=? THEN {before} END FROM {events} e
 WHERE {stream} AND {live} AND seq>?
 
+-- name: plain
+SELECT user_id, session_id, stream, seq, type, ts, token_estimate, schema_version,
+  event_id, hash FROM {events} e
+WHERE user_id=? AND session_id=? AND {live} AND (stream, seq)>(?, ?)
+ORDER BY stream, seq LIMIT ?
+
 -- name: scattered
 SELECT {columns}, {before} FROM {events} e WHERE {stream} AND {live} AND seq>?
 
