@@ -353,7 +353,7 @@ def texts(lang: Lang) -> Mapping[str, str]:
 
 @pass_context
 def _say(context: Any, key: str, **values: Any) -> str:
-    """What a page says, in its language, of one or of many; an error if it is nothing."""
+    """What a page says in its language, of one or of many.  Raises KeyError."""
     said = texts(context["lang"])
     one = f"{key}_one" if values.get("n") in (1, "1") else key
     return said.get(one, said[key]).format(**values)
