@@ -593,7 +593,7 @@ def reconcile(keys: SqlKeyStore, subjects: Subjects, *, now: int) -> int:
 # Only where the session is, whose erasure waits for this and takes it along.
 _ADD: Final = """
 INSERT INTO {accesses} AS a (user_id, session_id, reads, last_at)
-SELECT :user_id, :session_id, :reads, :last_at FROM {heads}
+SELECT h.user_id, h.session_id, :reads, :last_at FROM {heads} h
 WHERE user_id=:user_id AND session_id=:session_id AND stream='main'
   AND status<>'erased' {shared}
 ON CONFLICT (user_id, session_id) DO UPDATE SET reads = a.reads + excluded.reads,
@@ -642,7 +642,8 @@ class StoredRetention:
         heads, ref = self._t.heads, self._keys.user_ref(user_id)
         mine, turned = [heads.c.user_id == user_id], []
         for column in (heads.c.status, heads.c.before):
-            other = sa.case(dict(into), value=column, else_=column)
+            turns = ((column == old, new) for old, new in into.items())
+            other = sa.case(*turns, else_=column)
             some = sa.update(heads).where(*mine, column.in_(list(into)))
             turned.append(some.values({column: other}))
 

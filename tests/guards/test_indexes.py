@@ -9,13 +9,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import psycopg
 import pytest
 
 from refold.adapters.sql.recorder import Recorder
-from tests.support.operations import OPERATIONS, WHOLE, fill, log_of
+from tests.support.operations import OPERATIONS, WHOLE, fill
 from tests.support.plans import (
     TABLES,
     crowd,
@@ -25,6 +25,7 @@ from tests.support.plans import (
 )
 from tests.support.postgres import Postgres
 from tests.support.routing import unrouted
+from tests.support.senders import Function, called, senders
 from tests.support.statements import Ear, Statement, Traced, Wire
 from tests.support.stores import open_at
 
@@ -33,7 +34,7 @@ class Heard(NamedTuple):
     """What each operation asked for, by whom it was asked, and how it would be run."""
 
     asked: dict[str, set[Statement]]
-    called: set[str]
+    called: set[Function]
     whole: Callable[[Statement], set[str]]
 
 
@@ -49,20 +50,20 @@ def heard(
         patch.setenv("REFOLD_HOME", str(folder / "home"))
         if request.param == "sqlite":
             path = folder / "refold.db"
-            asked, called = _tour(Traced(patch), f"sqlite:///{path}", folder)
-            yield Heard(asked, called, lambda one: whole_on_sqlite(str(path), one))
+            asked, functions = _tour(Traced(patch), f"sqlite:///{path}", folder)
+            yield Heard(asked, functions, lambda one: whole_on_sqlite(str(path), one))
             return
         patch.setenv("REFOLD_KEYS", "")  # ``open_at`` sets it: it must not outlast this
         name = f"guards_{uuid.uuid4().hex[:12]}"
         url = postgres.create_database(name)
         wire = Wire(url)
         try:
-            asked, called = _tour(wire, wire.url, folder)
+            asked, functions = _tour(wire, wire.url, folder)
             with psycopg.connect(url, autocommit=True) as connection:
                 crowd(connection)
                 yield Heard(
                     asked,
-                    called,
+                    functions,
                     lambda one: whole_on_postgres(connection, one),
                 )
         finally:
@@ -72,31 +73,15 @@ def heard(
 
 def _tour(
     ear: Ear, url: str, folder: Path
-) -> tuple[dict[str, set[Statement]], set[str]]:
+) -> tuple[dict[str, set[Statement]], set[Function]]:
     asked: dict[str, set[Statement]] = {}
-    called: set[str] = set()
-    with open_at(url, folder) as store:
-        _follow(log_of(store).recorder, called)
+    with called() as functions, open_at(url, folder) as store:
         fill(store)
         for name, operation in OPERATIONS.items():
             with ear.listen() as said:
                 operation(store)
             asked[name] = queries(said.statements)
-    return asked, called
-
-
-def _follow(recorder: Recorder, called: set[str]) -> None:
-    """Have it noted which of its methods are called."""
-
-    def followed(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **named: Any) -> Any:
-            called.add(name)
-            return method(*args, **named)
-
-        return call
-
-    for name in Recorder.__abstractmethods__:
-        setattr(recorder, name, followed(name, getattr(recorder, name)))
+    return asked, functions
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -115,6 +100,7 @@ def test_no_operation_of_a_session_reads_a_table_whole(
 OF_ALL: Final = frozenset(
     {
         *("follow", "seal", "proof of the tree", "expiry of whole texts", "sizes"),
+        "sweep",
         *("all sessions", "all views behind", "events without a head"),
         "whether there is any session",
     }
@@ -146,7 +132,17 @@ def test_an_operation_of_a_user_says_whose_rows_it_is_about(
         ("UPDATE heads SET seq = 2 WHERE session_id = $1", ["heads heads"]),
         (
             "SELECT 1 FROM events e WHERE e.user_id = $1 AND EXISTS (SELECT 1 FROM "
+            "heads h WHERE h.user_id = $1)",
+            [],
+        ),
+        (
+            "SELECT 1 FROM events e WHERE e.user_id = $1 AND EXISTS (SELECT 1 FROM "
             "heads h WHERE h.user_id = e.user_id)",
+            ["heads h"],
+        ),
+        (
+            "SELECT 1 FROM unnest($1) AS b(user_id) CROSS JOIN LATERAL (SELECT 1 FROM "
+            "heads h WHERE h.user_id = b.user_id) h",
             [],
         ),
         (
@@ -177,8 +173,22 @@ def test_the_guard_sees_a_part_that_says_not_whose(
     assert unrouted(statement) == missed
 
 
+# They name a role or a user, and no table.
+OF_ROLES: Final = frozenset(
+    ("refold/adapters/sql/roles.py", name) for name in ("become_writer", "fetch")
+)
+
+
+@pytest.mark.parametrize("heard", ["postgresql"], indirect=True, scope="module")
+def test_every_function_that_sends_a_statement_was_called(heard: Heard) -> None:
+    assert senders() - heard.called == OF_ROLES
+
+
 def test_every_method_of_a_recorder_was_called(heard: Heard) -> None:
-    assert set(Recorder.__abstractmethods__) - heard.called == set()
+    path = "refold/adapters/sql/recorder.py"
+    methods = {(path, f"Recorder.{name}") for name in Recorder.__abstractmethods__}
+
+    assert methods - heard.called == set()
 
 
 def test_every_table_was_asked_for(heard: Heard) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import refold
 from refold.adapters.log import EncryptedLog
+from refold.adapters.rows import Batch, Wrote
 from refold.adapters.sql.access_log import AccessTable
 from refold.domain.erasure import Accesses, Unused, Whose
 from refold.domain.errors import StaleSession
@@ -81,6 +82,37 @@ def _exclusive(store: SessionStore) -> None:
 
     for _ in range(2):
         store.log.append_exclusive(of(store).stream, build)
+
+
+def _together(store: SessionStore) -> None:
+    """Append to several sessions, one of them new, as those who wait for one commit."""
+    log, batches = log_of(store), list[Batch]()
+    for name in ("s-1", "fork", "together"):
+        stream = StreamId("ada", name)
+        log.keys.session(*stream[:2], now=1)
+        append = append_to(log.head(stream), *said("at once"), key=f"{name} once")
+        batches.append(log.batch(append))
+    done = log.recorder.database.write_group(batches)
+    assert [type(one) for one in done] == [Wrote] * len(batches), done
+
+
+def _labelled(store: SessionStore) -> None:
+    session = of(store)
+    session.label(topic="builds", team="one")
+    assert session.labels()
+    session.label(team=None)
+    assert store.sessions("ada", label={"topic": "builds"})
+
+
+def _repaired(store: SessionStore) -> None:
+    """Put a head as it is, and look for blobs that no event names."""
+    session = store.session(user_id="ada", session_id="later")
+    session.append(said("e" * 70_000))
+    repairs, stream = store.log.repairs, session.stream
+    assert repairs.put_head(stream, store.log.head(stream))
+    scanned = repairs.unnamed_blobs(stream)
+    address = b"\0" * 32
+    assert repairs.drop_blobs(stream, scanned._replace(addresses=(address,)))
 
 
 def _compacted(store: SessionStore) -> None:
@@ -240,6 +272,10 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "view that moves": _moved,
     "views dropped": _dropped,
     "lease": _leased,
+    "labels": _labelled,
+    "appends of several sessions": _together,
+    "drafts that are known": lambda store: store.log.known(of(store).stream, ["a"]),
+    "repair": _repaired,
     "audit log": _audited,
     "blob": lambda store: (
         of(store).append(said("b" * 70_000)) and list(of(store).verify().problems)
@@ -254,6 +290,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "erasure of what is unused": _unused,
     "expiry of whole texts": _expired,
     "seal": _sealed,
+    "sweep": lambda store: of(store).append(said("x")) and store.seal(sweep=True),
     "proof of an event": lambda store: store.seals.prove(
         of(store).stream, 3, size=None
     ),
@@ -282,6 +319,7 @@ WHOLE: Final[dict[str, frozenset[str]]] = {
         {"leaves", "seals", "tree_heads", "heads", "receipts", "views", "leases"}
         | {"blobs"}
     ),
+    "sweep": frozenset({"heads", "seals"}),
     "erasure of what is unused": frozenset({"heads", "leaves"}),
     "expiry of whole texts": frozenset({"blobs"}),
     "all sessions": frozenset({"heads"}),

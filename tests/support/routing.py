@@ -25,8 +25,9 @@ _PARTS: Final = (exp.Select, exp.Update, exp.Delete)
 def unrouted(statement: str) -> list[str]:
     """The tables of users that a part of the statement names without saying whose.
 
-    Said is: ``user_id`` equals a value, or the ``user_id`` of a table, or of what was
-    given as values, of which it is said.
+    Said is: ``user_id`` equals a value, or the ``user_id`` of what was given as values,
+    or of another table of the same part of which it is said.  What a part outside says
+    does not count: such an engine asks all its machines for a part that leans on it.
     """
     found = list[str]()
     for tree in sqlglot.parse(statement, read="postgres"):
@@ -38,7 +39,7 @@ def unrouted(statement: str) -> list[str]:
 
 
 def _of(node: Any, said: frozenset[str]) -> Iterator[str]:
-    """Of a part and those in it; ``said`` names the sources outside that are known."""
+    """Of a part and those in it; ``said`` names the values outside."""
     if isinstance(node, _PARTS):
         sources = dict(_sources(node))
         known = said | {
@@ -55,7 +56,7 @@ def _of(node: Any, said: frozenset[str]) -> Iterator[str]:
         yield from (
             f"{sources[name]} {name}" for name in sorted(sources.keys() - known)
         )
-        said = known
+        said |= {name for name, table in sources.items() if table not in OF_USERS}
     for child in node.iter_expressions():
         yield from _of(child, said)
 

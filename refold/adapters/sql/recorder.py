@@ -207,7 +207,7 @@ class Recorder(ApplicationRecorder):
             return []
         scattered = bool(types) or desc
         query = _SQL["scattered" if scattered else "page"]
-        values: list[Any] = [*stream, *stream[:2], after]
+        values: list[Any] = [stream.user_id, *stream, *stream[:2], after]
         if not scattered:
             values.insert(0, after + 1)
         if lte is not None:
@@ -233,13 +233,13 @@ class Recorder(ApplicationRecorder):
 
     def _spans(self, stream: StreamId, spans: Sequence[Span]) -> list[EncryptedEvent]:
         """A range for each: of alternatives SQLite would look at every row."""
-        found: list[Any] = []
+        found, user = list[Any](), stream.user_id
         for start in range(0, len(spans), _RANGES):
             chunk = spans[start : start + _RANGES]
             values = [
                 value
                 for first, last in chunk
-                for value in (first, *stream, *stream[:2], first, last)
+                for value in (first, user, *stream, *stream[:2], first, last)
             ]
             query = f"{' UNION ALL '.join([_SQL['range']] * len(chunk))} ORDER BY seq"
             found += self.database.fetch(stream.user_id, query, values)
@@ -254,9 +254,11 @@ class Recorder(ApplicationRecorder):
         that of the view's name.
         """
         derived = stream._replace(stream=name)
-        values: list[Any] = [*derived, *stream, *stream, limit, *derived, limit]
+        user = stream.user_id
+        values: list[Any] = [*derived, *stream, user, *stream, limit]
+        values += [user, *derived, limit]
         if shown:
-            values += [*stream, *derived]
+            values += [user, *stream, user, *derived]
         parts: list[list[Sequence[Any]]] = [[] for _ in range(6)]
         query = _query(self.database, shown=shown)
         for part, *row in self.database.fetch(stream.user_id, query, values):
@@ -409,7 +411,8 @@ class Recorder(ApplicationRecorder):
     def orphans(self, scope: Scope) -> list[StreamId]:
         """Streams that have events and no head."""
         events, heads = self._t.events, self._t.heads
-        head = select(heads.c.seq).where(of_stream(heads, stream_of(events))).exists()
+        mine = of_stream(heads, stream_of(events)), *within(heads, scope)
+        head = select(heads.c.seq).where(*mine).exists()
         query = select(*stream_of(events)).where(~head, *within(events, scope))
         found = self.database.read(scope.user_id, query.distinct())
         return sorted(StreamId(*row) for row in found)
@@ -457,7 +460,7 @@ class Recorder(ApplicationRecorder):
             return False
         place = (stream.user_id, stream.session_id, name)
         query = f"{_SQL['save']} {self.database.shared} {_SQL['replace']}"
-        values = (*place, *row, *stream, key_check, replaces, *place, replaces)
+        values = (name, *row, *stream, key_check, replaces, *place, replaces)
         return bool(self.database.fetch(stream.user_id, query, values))
 
     def view_names(self, user_id: str, session_id: str) -> list[str]:

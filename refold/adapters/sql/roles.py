@@ -155,7 +155,7 @@ def fetch(
 def any_session(seen: Sight) -> str:
     """What asks whether there is any session: a role that sees one user's cannot."""
     if seen == "owner":
-        return f"SELECT EXISTS (SELECT FROM {SCHEMA}.heads)"
+        return f"SELECT EXISTS (SELECT 1 FROM {SCHEMA}.heads)"
     return f"SELECT {SCHEMA}.has_sessions()"
 
 

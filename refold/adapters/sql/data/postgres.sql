@@ -82,7 +82,8 @@ receipt AS (INSERT INTO refold.receipts (user_id, session_id, stream, address,
   FROM head, unnest(:receipts, :firsts, :lasts) AS r(address, first, last))
 
 -- The heads of many streams: locked in the order that they are given in, which is one
--- for all writers, so that no two of them deadlock; then found again where they lie.
+-- for all writers, so that no two of them deadlock; then found again where they lie,
+-- and by name: in the parts of a table rows of others lie at the same places.
 -- name: held
 batch AS (SELECT * FROM unnest(:seqs_after, :head_hashes, :statuses, :states, :checks,
     :token_sums, :begins, :ends, :users, :sessions, :streams, :expecteds,
@@ -97,6 +98,7 @@ head AS (UPDATE refold.heads h SET seq=b.seq, hash=b.hash, status=b.status,
     state=b.state, key_check=b.key_check, tokens=b.tokens, created_at=b.created_at,
     updated_at=b.updated_at
   FROM held b WHERE h.ctid=ANY(ARRAY(SELECT place FROM held)) AND h.ctid=b.place
+    AND h.user_id=b.user_id AND h.session_id=b.session_id AND h.stream=b.stream
   RETURNING b.*),
 
 -- name: many_receipts

@@ -7,8 +7,10 @@ user_id=? AND session_id=? AND stream=?
 -- name: columns
 seq, type, ts, event_id, token_estimate, schema_version, hash, body, first_digest
 
+-- The user is named, not found in the row: an engine that spreads users over machines
+-- then knows where to look.
 -- name: before
-(SELECT b.hash FROM {events} b WHERE b.user_id=e.user_id
+(SELECT b.hash FROM {events} b WHERE b.user_id=?
   AND b.session_id=e.session_id AND b.stream=e.stream AND b.seq=e.seq-1)
 
 -- In the statement itself: what is read is of a moment before its session was erased.
@@ -53,7 +55,7 @@ WHERE {stream} AND {live} AND seq BETWEEN ? AND ?
 -- name: save
 INSERT INTO {views} AS v (user_id, session_id, name, through_seq, derived_seq, body,
   main_spans, derived_spans)
-SELECT ?, ?, ?, ?, ?, ?, ?, ? FROM {heads}
+SELECT h.user_id, h.session_id, ?, ?, ?, ?, ?, ? FROM {heads} h
 WHERE {stream} AND key_check=? AND status IN ('open', 'closed')
   AND (?=0 OR EXISTS (SELECT 1 FROM {views}
     WHERE user_id=? AND session_id=? AND name=?))

@@ -4,7 +4,7 @@
 -- name: has_sessions
 CREATE OR REPLACE FUNCTION refold.has_sessions() RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$ SELECT EXISTS (SELECT FROM refold.heads) $$
+AS $$ SELECT EXISTS (SELECT 1 FROM refold.heads) $$
 
 -- Groups are written for several users in one commit, as another role: whoever has to
 -- read becomes it to write, and inherits none of its rights meanwhile.
