@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -9,7 +10,14 @@ import pytest
 
 import refold
 from refold import SessionStore, UserInput
-from tests.support.stores import prepare
+from refold.adapters.rows import Batch, Wrote
+from refold.adapters.sql.schema import BIG, roles, schema
+from refold.domain.ids import StreamId
+from refold.testing import append_to, said, texts
+from tests.support.operations import OPERATIONS, fill, log_of
+from tests.support.postgres import Postgres
+from tests.support.roles import alone
+from tests.support.stores import open_at, prepare
 
 USERS = [f"u-{number}" for number in range(12)]
 DIVIDED = ("events", "heads", "blobs", "receipts", "views", "accesses", "seals")
@@ -38,6 +46,9 @@ def divide(url: str, table: str, by: str) -> None:
         server.execute(f"DROP TABLE {whole}_whole")
         for (trigger,) in triggers:
             server.execute(trigger)
+            if "TRUNCATE" in trigger:
+                for part in range(4):
+                    server.execute(trigger.replace(f"{whole} ", f"{whole}_{part} "))
 
 
 def live(store: SessionStore) -> None:
@@ -93,3 +104,97 @@ def test_sessions_go_on(divided: str) -> None:
             assert session.append(UserInput(text="and more")).first_seq == 3
             assert len(session.context("turn_window").messages) >= 1
         assert not any(verified.problems for _, verified in store.verify())
+
+
+def test_a_group_of_appends_is_written_in_one_commit(divided: str) -> None:
+    with refold.open(divided) as store:
+        log, batches = log_of(store), list[Batch]()
+        for user in USERS[:6]:
+            stream = StreamId(user, "s")
+            batches.append(log.batch(append_to(log.head(stream), *said("at once"))))
+
+        done = log.recorder.database.write_group(batches)
+
+        assert [type(one) for one in done] == [Wrote] * len(batches)
+        for number, user in enumerate(USERS):
+            stream = StreamId(user, "s")
+            more = ["at once"] if number < 6 else []
+            assert texts(log.read(stream, after=2)) == more
+            assert log.head(stream).seq == 2 + len(more)
+    commits = "SELECT count(DISTINCT position >> 20) FROM refold.events WHERE seq = 3"
+    with psycopg.connect(divided) as server:
+        assert server.execute(commits).fetchone() == (1,)
+
+
+@pytest.fixture
+def parted(postgres_url: str, tmp_path: Path) -> Iterator[SessionStore]:
+    """A store whose tables are as ``refold schema --partitions`` prints them."""
+    with psycopg.connect(postgres_url) as server:
+        for statement in schema("postgresql", partitions=3):
+            server.execute(statement)
+    with open_at(postgres_url, tmp_path) as store:
+        yield store
+
+
+def test_every_operation_runs_on_the_tables_that_are_printed(
+    parted: SessionStore,
+) -> None:
+    fill(parted, rounds=6)
+
+    for operation in OPERATIONS.values():
+        operation(parted)
+
+    assert not parted.seals.verify().problems
+    assert not any(verified.problems for _, verified in parted.verify())
+
+
+def test_the_printed_parts_refuse_what_the_whole_refuses(
+    parted: SessionStore, postgres_url: str
+) -> None:
+    live(parted)
+    with psycopg.connect(postgres_url, autocommit=True) as server:
+        found = server.execute(
+            "SELECT inhparent::regclass::text, count(*) FROM pg_inherits "
+            "JOIN pg_class c ON c.oid = inhrelid WHERE c.relkind = 'r' GROUP BY 1"
+        ).fetchall()
+        assert dict(found) == {f"refold.{name}": 3 for name in BIG}
+        for table in ("events", "events_0", "events_1", "events_2"):
+            for harm in (f"DELETE FROM refold.{table}", f"TRUNCATE refold.{table}"):
+                with pytest.raises(psycopg.errors.RaiseException, match="immutable"):
+                    server.execute(harm)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "ALTER TABLE refold.events_1 DISABLE TRIGGER events_refuse_change",
+        "DROP TRIGGER events_refuse_truncate ON refold.events_2",
+    ],
+)
+def test_a_part_that_lost_its_guard_is_named(
+    parted: SessionStore, postgres_url: str, harm: str
+) -> None:
+    database = log_of(parted).recorder.database
+    assert database.unguarded() == []
+
+    with psycopg.connect(postgres_url) as server:
+        server.execute(harm)
+
+    (name,) = database.unguarded()
+    assert name in harm
+
+
+def test_roles_hold_on_parts(
+    parted: SessionStore, postgres_url: str, postgres: Postgres
+) -> None:
+    live(parted)
+    with alone(postgres), psycopg.connect(postgres_url, autocommit=True) as server:
+        for statement in roles():
+            server.execute(statement)
+        server.execute("SET ROLE refold_app")
+        server.execute("SELECT set_config('refold.user_id', 'u-1', false)")
+
+        assert server.execute("SELECT DISTINCT user_id FROM refold.events").fetchall()
+        for part in range(3):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                server.execute(f"SELECT 1 FROM refold.events_{part}")

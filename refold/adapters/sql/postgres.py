@@ -153,14 +153,13 @@ class PostgresDatabase(Database):
         """Triggers that are switched off, do something else, or are not there."""
         with self.reading(NOBODY) as connection:
             found = connection.exec_driver_sql(_SQL["triggers"]).all()
-        there = {row[0]: tuple(row[1:]) for row in found}
+        there = {tuple(row) for row in found}
         body = _SQL["refuse"].split("$$")[1]
         ours = {
-            name: (f"{SCHEMA}.events", True, kind, body)
+            (name, f"{SCHEMA}.events", True, kind, body)
             for name, kind in _TRIGGER_KINDS.items()
         }
-        names = there.keys() | ours.keys()
-        return sorted(name for name in names if there.get(name) != ours.get(name))
+        return sorted({name for name, *_ in there ^ ours})
 
     def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
         """Alone: one statement.  Together: one transaction.  Both: one round trip.
@@ -652,6 +651,7 @@ _TRIGGER_KINDS: Final = {
 }
 
 
+REFUSE_TRUNCATE: Final = _SQL["refuse_truncate"]
 GUARDS: Final = tuple(
     _SQL[name]
     for name in (

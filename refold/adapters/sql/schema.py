@@ -16,9 +16,15 @@ from refold.adapters.sql.sqlite import APPLICATION_ID
 from refold.adapters.sql.tables import SCHEMA
 from refold.domain.errors import IncompatibleStore
 
+BIG: Final = ("events", "blobs", "receipts", "seals")  # what is divided by user
 
-def schema(engine: EngineName) -> list[str]:
-    """Tables, indexes and triggers as migrations leave them in an empty database."""
+
+def schema(engine: EngineName, *, partitions: int = 0) -> list[str]:
+    """Tables, indexes and triggers as migrations leave them in an empty database.
+
+    ``partitions``: on PostgreSQL the big tables are in so many parts, each with the
+    rows of some users; 0 is in one.
+    """
     if engine == "sqlite":
         made = _made(tables.build(None, rowid=True).metadata, sqlite.dialect())
         mark = f"PRAGMA application_id={APPLICATION_ID}"
@@ -28,9 +34,16 @@ def schema(engine: EngineName) -> list[str]:
     from refold.adapters.sql import postgres as postgresql_engine
 
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy's
-    made = _made(tables.build(SCHEMA, rowid=False).metadata, dialect)
+    metadata = tables.build(SCHEMA, rowid=False).metadata
+    made = _made(metadata, dialect, partitions=partitions)
     first = f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"
-    return _neat([first, *made, *postgresql_engine.GUARDS])
+    # A part is not emptied by itself either; what refuses a row it has from the whole.
+    refuse = postgresql_engine.REFUSE_TRUNCATE
+    each = [
+        refuse.replace(f"{SCHEMA}.events ", f"{name} ")
+        for name, _ in _parts(f"{SCHEMA}.events", partitions)
+    ]
+    return _neat([first, *made, *postgresql_engine.GUARDS, *each])
 
 
 def roles() -> list[str]:
@@ -41,11 +54,24 @@ def roles() -> list[str]:
     return _neat(["BEGIN", *postgres_roles.statements(metadata), "COMMIT"])
 
 
-def _made(metadata: MetaData, dialect: Any) -> Iterator[str]:
+def _made(metadata: MetaData, dialect: Any, *, partitions: int = 0) -> Iterator[str]:
     for table in sorted(metadata.tables.values(), key=lambda table: table.name):
-        yield str(CreateTable(table).compile(dialect=dialect))
+        made = str(CreateTable(table).compile(dialect=dialect))
+        if partitions and table.name in BIG:
+            yield f"{made.rstrip()} PARTITION BY HASH (user_id)"
+            yield from (part for _, part in _parts(table.fullname, partitions))
+        else:
+            yield made
         for index in sorted(table.indexes, key=lambda index: str(index.name)):
             yield str(CreateIndex(index).compile(dialect=dialect))
+
+
+def _parts(table: str, count: int) -> Iterator[tuple[str, str]]:
+    """The name of each part of a table, and what makes it."""
+    for number in range(count):
+        of_users = f"FOR VALUES WITH (MODULUS {count}, REMAINDER {number})"
+        name = f"{table}_{number}"
+        yield name, f"CREATE TABLE {name} PARTITION OF {table} {of_users}"
 
 
 def _neat(statements: list[str]) -> list[str]:

@@ -379,7 +379,12 @@ _HEADS: Final = {
 }
 
 
-def schema(call: Call, roles: bool = False, engine: Database | None = None) -> Result:
+def schema(
+    call: Call,
+    roles: bool = False,
+    engine: Database | None = None,
+    partitions: int = 0,
+) -> Result:
     """Print the SQL of the tables or the roles."""
     from refold.adapters.sql import schema as written
     from refold.adapters.sql.database import engine_of
@@ -393,7 +398,13 @@ def schema(call: Call, roles: bool = False, engine: Database | None = None) -> R
         raise InvalidConfiguration(
             f"{name} has no roles: use --roles with --engine postgresql"
         )
-    statements = written.roles() if roles else written.schema(name)
+    if partitions and (roles or name != "postgresql"):
+        raise InvalidConfiguration(
+            "only the tables of PostgreSQL have parts: use --partitions with --engine "
+            "postgresql and without --roles"
+        )
+    tables = written.schema(name, partitions=partitions)
+    statements = written.roles() if roles else tables
     said = [_HEADS[roles].format(name), *(f"\n{one};" for one in statements)]
     return Result({"engine": name, "statements": statements}, "\n".join(said))
 

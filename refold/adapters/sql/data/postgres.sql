@@ -153,12 +153,15 @@ $$ BEGIN
   RAISE EXCEPTION 'refold: events are immutable, % is refused', TG_OP;
 END $$
 
+-- Those of a part of a table as its own; each has to be on all parts of it.
 -- name: triggers
 SELECT t.tgname, n.nspname || '.' || c.relname,
-  t.tgenabled IN ('O', 'A') AND t.tgqual IS NULL AND t.tgattr::text = '',
+  t.tgenabled IN ('O', 'A') AND t.tgqual IS NULL AND t.tgattr::text = ''
+    AND count(*) OVER (PARTITION BY t.tgname, c.oid)
+      = greatest(1, (SELECT count(*) FROM pg_partition_tree(c.oid))),
   t.tgtype::int, p.prosrc
 FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
-JOIN pg_class c ON c.oid = t.tgrelid
+JOIN pg_class c ON c.oid = coalesce(pg_partition_root(t.tgrelid), t.tgrelid)
 JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = 'refold' AND NOT t.tgisinternal
 
