@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -23,7 +24,7 @@ from tests.server.test_pages import places, spoken
 
 AXE = Path(__file__).parent / "vendored" / "axe.min.js"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-SIZES = {
+SIZES: dict[str, Any] = {
     "wide": {"width": 1280, "height": 900},
     "narrow": {"width": 390, "height": 844},
 }
@@ -64,7 +65,7 @@ def served(gate: Gate) -> Iterator[str]:
         gate,
         port=0,
         log_config=None,
-        timeout_graceful_shutdown=1,  # type: ignore[arg-type]  # as ASGI's
+        timeout_graceful_shutdown=1,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
@@ -87,7 +88,7 @@ def opens(browser: Browser, served: str, verifier: Verifier) -> Iterator[Opens]:
     contexts: list[BrowserContext] = []
     wrong: list[str] = []
 
-    def opened(path: str = "/", *, size: str = "wide", **how: object) -> Page:
+    def opened(path: str = "/", *, size: str = "wide", **how: Any) -> Page:
         context = browser.new_context(
             viewport=SIZES[size], base_url=served, locale="en-GB", **how
         )
@@ -419,7 +420,8 @@ def test_the_file_to_send_works_alone_and_runs_nothing_of_others(
         record(session, payload)
     file, asked, wrong = tmp_path / "run.html", list[str](), list[str]()
     file.write_text(run.file(session), "utf-8")
-    for scheme, size in (("light", "wide"), ("dark", "narrow")):
+    looks: tuple[tuple[Any, str], ...] = (("light", "wide"), ("dark", "narrow"))
+    for scheme, size in looks:
         context = browser.new_context(viewport=SIZES[size], color_scheme=scheme)
         context.add_init_script(WATCH)
         page = context.new_page()
@@ -439,7 +441,7 @@ def test_the_file_to_send_works_alone_and_runs_nothing_of_others(
         page.locator("#e1").focus()
         page.keyboard.press("j")
         assert page.evaluate("document.activeElement.id") == "e2"
-        assert moments.count() == 6
+        assert moments.count() == 7
         assert page.evaluate("[window.__ran || 0, window.__refused]") == [0, []]
         assert broken(page) == []
         assert width(page) <= SIZES[size]["width"]

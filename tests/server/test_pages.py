@@ -11,6 +11,7 @@ from hashlib import sha256
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -22,7 +23,9 @@ from refold.adapters.cli import main
 from refold.adapters.server import run
 from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import COOKIE, POLICY, Gate
+from refold.domain.envelope import Envelope
 from refold.domain.events import EVENT_CLASSES
+from refold.domain.ids import StreamId
 from refold.store import Session, SessionStore
 from refold.store.proofs.explanations import BECAUSE, LEFT_OUT
 from tests.server.conftest import Speaks
@@ -152,7 +155,7 @@ def test_a_summary_stands_where_it_was_decided(
 ) -> None:
     session = spoken(store, turns=12)
     made = session.derived(session.streams()[1])
-    decided = {one.seq: one.payload.payload()["decided_at_seq"] for one in made}
+    decided = {one.seq: int(getattr(one.payload, "decided_at_seq", 0)) for one in made}
 
     for whole in (256, 12):  # a derived stream that is short, and one that is long
         monkeypatch.setattr(run, "_WHOLE", whole)
@@ -217,7 +220,7 @@ def test_a_page_of_a_long_run_reads_no_more_than_it_shows(
         session.append([refold.UserInput(text=f"{n}.{m}") for m in range(200)])
     read, given = store.log.read, Counter[str]()
 
-    def counted(stream, **how):  # type: ignore[no-untyped-def]  # as the log's
+    def counted(stream: StreamId, **how: Any) -> list[Envelope]:
         found = read(stream, **how)
         given[stream.stream] += len(found)
         return found
@@ -772,7 +775,7 @@ def test_a_file_needs_nothing_and_lets_only_its_own_script_run(
         )
     requests = [one.seq for one in session.events() if one.type == "request"]
     assert [one for one in read.ids if one.startswith("c") and one[1:].isdigit()] == [
-        f"c{seq}" for seq in requests
+        f"c{seq}" for seq in (*requests, session.head().seq)
     ]
     ids = set(read.ids)
     assert {f"e{seq}" for seq in range(1, session.head().seq + 1)} <= ids

@@ -296,14 +296,17 @@ def file(session: Session, lang: Lang = "en") -> str:
 
     Raises SessionNotFound, Erased.
     """
-    shown = [*session.timeline(limit=_FILE)]
+    head, shown = session.head(), [*session.timeline(limit=_FILE)]
+    last = max(one.seq for one in shown if one.stream == MAIN)
     began = [one.began for one in events.Numbering().number(shown)]
-    requests = [one.seq for one in shown if one.type == "request"]
-    moments = requests or sorted({seq - 1 for seq in began if seq and seq > 1})
+    requests = {one.seq for one in shown if one.type == "request"}
+    found = requests or {seq - 1 for seq in began if seq and seq > 1}
+    moments = sorted({*found, last})
     some = moments[:: -max(1, -(-len(moments) // _MOMENTS))][::-1]
-    contexts = [session.why(at=seq, chains=False) for seq in some]
-    told = {"session": session, "head": session.head(), "turns": turns(shown)}
-    told |= {"shown": max(one.seq for one in shown if one.stream == MAIN)}
+    # Where no request says how it was sent, it is as it was compacted.
+    by = None if requests else next(iter(strategies(session).values()), None)
+    contexts = [session.why(by, at=seq, chains=False) for seq in some]
+    told = {"session": session, "head": head, "turns": turns(shown), "shown": last}
     told |= {"contexts": contexts, "moments": moments, "made": session.writer.clock()}
     return rendered("file.html", lang, link=lambda *_, **__: "", **told)
 
