@@ -239,12 +239,11 @@ class Tables:
             epoch, salt = known
             whose = [epoch, *(subject(salt, user_id, of) for of in (None, [name]))]
             for stream in self.store.log.streams(user_id, name):
-                asked: list[Envelope] = []
-                history = History(self.store.log, session._replace(stream=stream))
+                session, asked = session._replace(stream=stream), list[Envelope]()
                 with suppress(Erased):
-                    for one in history.events():
+                    for one in History(self.store.log, session).events():
                         asked = [one] if one.type == "request" else asked
-                        yield _columns(one, asked, whose)
+                        yield (*session, *_columns(one.decoded(), asked, whose))
 
     def _recorded(self, user_id: str) -> Any:
         """Record the export with a user, once, unless who is left out."""
@@ -258,15 +257,16 @@ class Tables:
 
 
 def _columns(one: Envelope, asked: list[Envelope], whose: list[Any]) -> Sequence[Any]:
-    """All of an event; ``asked`` is the request before it in its stream."""
-    said = next(iter(answers([*asked, one])), None)
+    """What follows on an event's stream; ``asked`` is the request before it there."""
     parts = one.redaction, one.meta.dump(), one.payload.payload()
+    _, meta, payload = texts = [orjson.dumps(part).decode() for part in parts]
+    told = "usage" in meta or "usage" in payload  # most events are of no answer
+    said = next(iter(answers([*asked, one])), None) if told else None
     return (
-        *(*one.stream_id, one.seq, one.type, one.at, one.token_estimate),
-        *(one.schema_version, one.event_id.bytes, bytes.fromhex(one.hash)),
-        *(one.request_id, one.agent, said.model if said else one.meta.model),
-        *(said.usage if said else [None] * 5),
+        *(one.seq, one.type, one.at, one.token_estimate, one.schema_version),
+        *(one.event_id.bytes, bytes.fromhex(one.hash), one.request_id, one.agent),
+        *((said.model, *said.usage) if said else (one.meta.model, *[None] * 5)),
         *(said and said.usage.cost(said.model), *whose),
         *map(one.redaction.get, ("rules", "n")),
-        *(orjson.dumps(part).decode() for part in parts),
+        *texts,
     )
