@@ -25,6 +25,7 @@ from refold.domain.erasure import subject
 from refold.domain.errors import Erased, Frozen
 from refold.domain.events import Final as Outcome, JsonObject
 from refold.domain.ids import RESERVED, StreamId
+from refold.domain.ports import listed
 from refold.projections.models import answers
 from refold.store import SessionStore, exports
 from refold.store.exports import DATASET, check_dataset, record_dataset
@@ -33,7 +34,7 @@ from refold.store.store import now
 
 TRAINING: Final = "training"
 _COLUMNS: Final = shipped("refold.adapters.sql", "data", "exported.toml")
-_PAGE: Final = 4_096  # sessions or rows at once, and rows of a row group
+_GROUP: Final = 4_096  # rows of a row group, which are read at once
 
 
 @dataclass
@@ -168,20 +169,21 @@ class Tables:
         Raises ExportFailed if something is there, InvalidConfiguration without the
         extra, and what reading raises.
         """
-        listed, counts = self._listed(), dict[str, int]()
+        begun, seen = now(), Subjects(self.recorder.database).key_generation()
+        placed, counts = self._placed(), dict[str, int]()
         with exports.whole_or_nothing(out.absolute()) as folder:
-            files, todo = exports.Files(folder), sorted(listed)
+            files, todo = exports.Files(folder), sorted(placed)
             while todo:
                 for path in todo:
                     (folder / path).unlink(missing_ok=True)
-                    counts[path] = self._file(files, path, sorted(listed[path]))
-                there = self._listed()
-                todo = [path for path in listed if listed[path] - there[path]]
+                    counts[path] = self._file(files, path, sorted(placed[path]))
+                there = self._placed()
+                todo = [path for path in placed if placed[path] - there[path]]
                 for path in todo:
-                    listed[path] &= there[path]
+                    placed[path] &= there[path]
             users: JsonObject = {
                 one.user_id: {"file": path, "epoch": known[0]}
-                for path, sessions in sorted(listed.items())
+                for path, sessions in sorted(placed.items())
                 for one in sorted(sessions)
                 if (known := self._known.get(one.user_id, [None]))
             }
@@ -190,25 +192,23 @@ class Tables:
             said: JsonObject = {
                 "export": self.export_id,
                 "columns": "all" if self.store else "metadata",
-                "generation": Subjects(self.recorder.database).key_generation(),
+                "generation": seen,
                 "counts": {**told},
                 "users": users,
             }
-            manifest = files.finish(exports.TABLES, now(), said)
+            manifest = files.finish(exports.TABLES, begun, said)
         return exports.Exported(out.absolute(), manifest)
 
-    def _listed(self) -> defaultdict[str, set[StreamId]]:
+    def _placed(self) -> defaultdict[str, set[StreamId]]:
         """The sessions of whom nothing was erased or is about to be, by file."""
-        found, after = defaultdict[str, set[StreamId]](set), None
+        found = defaultdict[str, set[StreamId]](set)
         jobs = self.store.log.erasures.jobs() if self.store else ()
-        erasing, sessions = {job.whose.user_id for job in jobs}, self.recorder.sessions
-        while page := sessions(None, None, after=after, limit=_PAGE):
-            after = page[-1].user_id, page[-1].session_id
-            for one in page:
-                if one.status != "erased" and one.user_id not in erasing:
-                    number = int(sha256(one.user_id.encode()).hexdigest()[:15], 16)
-                    path = f"{number % self.buckets:04}.parquet"
-                    found[path].add(StreamId(one.user_id, one.session_id))
+        erasing = {job.whose.user_id for job in jobs}
+        for one in listed(self.recorder.sessions):
+            if one.status != "erased" and one.user_id not in erasing:
+                number = int(sha256(one.user_id.encode()).hexdigest()[:15], 16)
+                path = f"{number % self.buckets:04}.parquet"
+                found[path].add(StreamId(one.user_id, one.session_id))
         return found
 
     def _file(self, files: exports.Files, path: str, sessions: list[StreamId]) -> int:
@@ -222,7 +222,7 @@ class Tables:
         with files.opened(path) as write:
             sink = SimpleNamespace(write=write, closed=False, flush=lambda: None)
             with parquet.ParquetWriter(sink, schema, **how) as writer:
-                while group := [*islice(rows, _PAGE)]:
+                while group := [*islice(rows, _GROUP)]:
                     told: list[Any] = [*zip(*group, strict=True)]
                     told[9:10] = map(bytes.hex, told[9]), [self.export_id] * len(group)
                     named = zip(names, map(list, told), strict=True)
@@ -239,12 +239,11 @@ class Tables:
             epoch, salt = known
             whose = [epoch, *(subject(salt, user_id, of) for of in (None, [name]))]
             for stream in self.store.log.streams(user_id, name):
-                asked: list[Envelope] = []
-                history = History(self.store.log, session._replace(stream=stream))
+                session, asked = session._replace(stream=stream), list[Envelope]()
                 with suppress(Erased):
-                    for one in history.events():
+                    for one in History(self.store.log, session).events():
                         asked = [one] if one.type == "request" else asked
-                        yield _columns(one, asked, whose)
+                        yield (*session, *_columns(one.decoded(), asked, whose))
 
     def _recorded(self, user_id: str) -> Any:
         """Record the export with a user, once, unless who is left out."""
@@ -258,15 +257,16 @@ class Tables:
 
 
 def _columns(one: Envelope, asked: list[Envelope], whose: list[Any]) -> Sequence[Any]:
-    """All of an event; ``asked`` is the request before it in its stream."""
-    said = next(iter(answers([*asked, one])), None)
+    """What follows on an event's stream; ``asked`` is the request before it there."""
     parts = one.redaction, one.meta.dump(), one.payload.payload()
+    _, meta, payload = texts = [orjson.dumps(part).decode() for part in parts]
+    told = "usage" in meta or "usage" in payload  # most events are of no answer
+    said = next(iter(answers([*asked, one])), None) if told else None
     return (
-        *(*one.stream_id, one.seq, one.type, one.at, one.token_estimate),
-        *(one.schema_version, one.event_id.bytes, bytes.fromhex(one.hash)),
-        *(one.request_id, one.agent, said.model if said else one.meta.model),
-        *(said.usage if said else [None] * 5),
+        *(one.seq, one.type, one.at, one.token_estimate, one.schema_version),
+        *(one.event_id.bytes, bytes.fromhex(one.hash), one.request_id, one.agent),
+        *((said.model, *said.usage) if said else (one.meta.model, *[None] * 5)),
         *(said and said.usage.cost(said.model), *whose),
         *map(one.redaction.get, ("rules", "n")),
-        *(orjson.dumps(part).decode() for part in parts),
+        *texts,
     )

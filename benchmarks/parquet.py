@@ -1,0 +1,105 @@
+"""What an export as Parquet costs, and that more events take no more memory.
+
+``make bench-parquet``: CPU of a process for each figure, on SQLite and on PostgreSQL.
+Targets: 250,000 events/s of metadata, which needs no key, and 18,000 of all columns; at
+most 24 MB more for four times the events.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
+from time import process_time
+from typing import Any
+
+import refold
+from benchmarks.store import payloads
+from refold.adapters.importers.dataset import Tables
+from refold.domain.events import Event
+from refold.opener import open_recorder
+from tests.support.postgres import Postgres
+
+USERS, SESSIONS, TURNS = 16, 4, 48
+FEW = 4  # times fewer events
+RATES = {"metadata": 250_000, "all": 18_000}
+GROWTH_MB = 24.0
+USAGE: dict[str, Any] = {"input_tokens": 812, "output_tokens": 64}
+
+
+def turn(number: int) -> Iterator[Event]:
+    """Twenty events; each answer says what it used."""
+    for one in payloads.turn(number):
+        told = isinstance(one, refold.AgentResponse)
+        yield refold.AgentResponse(text=one.text, usage=USAGE) if told else one  # type: ignore[attr-defined]  # it is one
+
+
+def fill(url: str, turns: int) -> None:
+    """Make a store of so many turns in each session."""
+    policy = refold.Policy.parse("version = 1\n")
+    with refold.open(url, make_key=True, policy=policy) as store:
+        for user, name in product(range(USERS), range(SESSIONS)):
+            session = store.session(user_id=f"u{user:03}", session_id=f"s{name}")
+            for number in range(turns):
+                session.append([*turn(number)], meta={"model": "claude-sonnet-4-5"})
+
+
+def export(url: str, columns: str, out: Path) -> None:
+    """Export once for what is loaded on the way, then once more; print what it took."""
+    store: Any = refold.open(url) if columns == "all" else None
+    recorder = store.log.recorder if store else open_recorder(url)[0]
+    Tables(recorder, store).write(out / "first")
+    began = process_time()
+    made: Any = Tables(recorder, store).write(out / "second").manifest
+    spent, peak = process_time() - began, getrusage(RUSAGE_SELF).ru_maxrss / 1024
+    size = sum(file["bytes"] for file in made["files"])
+    print(made["counts"]["events"], spent, peak, size)
+    (store or recorder).close()
+
+
+def measured(url: str, columns: str, folder: Path) -> tuple[float, float, float]:
+    """Events a second of CPU, MB at most in memory, and bytes an event in the files."""
+    out = tempfile.mkdtemp(dir=folder)
+    command = [sys.executable, "-m", "benchmarks.parquet", url, columns, out]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    events, spent, peak, size = map(float, said.split())
+    return events / spent, peak, size / events
+
+
+def main() -> int:
+    """Measure, say what was found, and exit with 1 if a target is missed."""
+    missed = 0
+    with tempfile.TemporaryDirectory() as name, Postgres.start() as server:
+        os.environ["REFOLD_HOME"] = f"{name}/home"
+        os.environ["REFOLD_KEYS"] = f"sqlite:///{name}/keys.db"
+        for engine in ("sqlite", "postgresql"):
+            urls = []
+            for turns in (TURNS // FEW, TURNS):
+                made = f"sqlite:///{name}/{turns}.db"
+                if engine == "postgresql":
+                    made = server.create_database(f"parquet_{turns}")
+                fill(made, turns)
+                urls.append(made)
+            for columns, least in RATES.items():
+                (_, few, _), (rate, peak, size) = (
+                    measured(url, columns, Path(name)) for url in urls
+                )
+                missed += rate < least or peak - few > GROWTH_MB
+                print(
+                    f"{engine}, {columns}: {rate:,.0f} events/s (at least {least:,}), "
+                    f"{size:.0f} bytes an event, {peak:.0f} MB, {peak - few:.1f} MB more "
+                    f"than for a {FEW}th of them (at most {GROWTH_MB:g})"
+                )
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        export(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    else:
+        sys.exit(main())

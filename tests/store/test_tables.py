@@ -1,0 +1,415 @@
+"""Events in Parquet are those of the log, of nobody who was erased, and bounded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+import tracemalloc
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import refold
+from refold.adapters.importers import dataset
+from refold.adapters.importers.dataset import Tables
+from refold.adapters.sql import recorder as rows
+from refold.adapters.sql.recorder import Recorder
+from refold.domain.errors import ExportFailed, InvalidConfiguration, KeyUnavailable
+from refold.opener import open_recorder
+from refold.store import SessionStore
+from refold.store.exports import check_export
+from tests.support import warm
+from tests.support.exporter import STEPS
+from tests.support.operations import fill, log_of
+from tests.support.stores import prepare
+from tests.support.talking import talk
+
+METADATA = (
+    *("user_id", "session_id", "stream", "seq", "type", "ts", "token_estimate"),
+    *("schema_version", "event_id", "hash"),
+)
+TEXTS = ("payload", "meta", "redaction")
+KINDS = pytest.mark.parametrize("columns", ["metadata", "all"])
+Rows = dict[tuple[str, str, str, int], dict[str, Any]]
+
+
+@pytest.fixture
+def filled(store: SessionStore) -> SessionStore:
+    """Ada has a long session with summaries, a fork and consent; bob and eve talk."""
+    fill(store, rounds=6)
+    store.user("ada").consent("training")
+    for user in ("bob", "eve"):
+        talk(store.session(user_id=user, session_id="s"), 2)
+    return store
+
+
+def tables(store: SessionStore, columns: str = "all", **how: Any) -> Tables:
+    """An export of the store that is not written yet."""
+    return Tables(log_of(store).recorder, store if columns == "all" else None, **how)
+
+
+def placed(found: list[dict[str, Any]]) -> Rows:
+    """Events by their places; each is there once."""
+    names = ("user_id", "session_id", "stream", "seq")
+    by_place: Any = {tuple(one[name] for name in names): one for one in found}
+    assert len(by_place) == len(found)
+    return by_place  # type: ignore[no-any-return]  # so it is
+
+
+def exported(out: Path) -> Rows:
+    """The rows of an export, in the forms of the log."""
+    found = []
+    for file in out.glob("*.parquet"):
+        for row in pq.read_table(file).to_pylist():
+            texts = {name: json.loads(row[name]) for name in TEXTS if name in row}
+            found.append({**row, "event_id": str(row["event_id"]), **texts})
+    return placed(found)
+
+
+def logged(store: SessionStore) -> Rows:
+    """The envelopes of the log as JSON, their time as a row has it: in UTC."""
+    found: list[dict[str, Any]] = []
+    for info in store.sessions():
+        name = {"user_id": info.user_id, "session_id": info.session_id}
+        for one in store.session(**name).timeline():
+            told: Any = one.to_json()
+            ts = datetime.fromisoformat(told["ts"]).replace(tzinfo=None)
+            found.append({**told, "ts": ts})
+    return placed(found)
+
+
+def part(found: Rows, *names: str) -> Rows:
+    """Of each only these."""
+    return {key: {name: one[name] for name in names} for key, one in found.items()}
+
+
+@pytest.mark.each_engine
+def test_all_columns_read_back_are_the_log(
+    filled: SessionStore, tmp_path: Path
+) -> None:
+    before = logged(filled)
+
+    tables(filled, buckets=3).write(tmp_path / "out")
+
+    names = (*METADATA, *TEXTS, "request_id", "agent")
+    found, after = exported(tmp_path / "out"), logged(filled)
+    assert part(found, *names) == part({key: after[key] for key in found}, *names)
+    assert before.keys() <= found.keys()
+    assert {key[2] for key in before} > {"main"}
+
+
+@pytest.mark.each_engine
+def test_metadata_needs_no_key(store_url: str, tmp_path: Path) -> None:
+    with refold.open(prepare(store_url, tmp_path)) as store:
+        fill(store, rounds=6)
+        before = logged(store)
+    shutil.rmtree(tmp_path / "home")
+    (tmp_path / "keys.db").unlink(missing_ok=True)
+    with pytest.raises((KeyUnavailable, InvalidConfiguration)):
+        refold.open(store_url)
+
+    recorder, _ = open_recorder(store_url)
+    Tables(recorder).write(tmp_path / "out")
+    recorder.close()
+
+    found = exported(tmp_path / "out")
+    assert part(found, *METADATA) == part(before, *METADATA)
+    assert {*next(iter(found.values()))} == {*METADATA, "export_id"}
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_row_says_whence_it_is(filled: SessionStore, tmp_path: Path) -> None:
+    session = filled.session(user_id="bob", session_id="s")
+    session.append(refold.UserInput(text="Write to bob@example.com."))
+    export = tables(filled)
+
+    export.write(tmp_path / "out")
+
+    row = exported(tmp_path / "out")["bob", "s", "main", session.events()[-1].seq]
+    assert (row["export_id"], row["user_epoch"]) == (export.export_id, 1)
+    assert row["redacted_count"] == 1
+    assert row["rules"] == row["redaction"]["rules"]
+    assert "bob@example.com" not in str(row)
+
+
+@KINDS
+@pytest.mark.each_engine
+def test_who_was_erased_is_in_no_file(
+    filled: SessionStore, tmp_path: Path, columns: str
+) -> None:
+    filled.erase("bob", "asked")
+    filled.erase("ada", "asked", session_id="fork")
+
+    made = tables(filled, columns).write(tmp_path / "out").manifest
+
+    found = exported(tmp_path / "out")
+    assert {key[0] for key in found} == {"ada", "eve"}
+    assert "fork" not in {key[1] for key in found}
+    assert "bob" not in str(made)
+
+
+@KINDS
+@pytest.mark.parametrize("session_id", [None, "s"])
+@pytest.mark.each_engine
+def test_who_is_erased_meanwhile_is_left_out(
+    filled: SessionStore,
+    tmp_path: Path,
+    columns: str,
+    session_id: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bob's rows are in the file already when he is erased: eve's come behind them."""
+    log = log_of(filled)
+    owner: Any = log.recorder if columns == "metadata" else log
+    name = "plain" if columns == "metadata" else "read"
+    reading, begun = getattr(owner, name), list[str]()
+
+    def read(stream: Any, **how: Any) -> Any:
+        if stream.user_id == "eve" and not begun:
+            begun.append("erasing")
+            filled.erase("bob", "asked", session_id=session_id)
+        return reading(stream, **how)
+
+    monkeypatch.setattr(owner, name, read)
+
+    made: Any = tables(filled, columns, buckets=1).write(tmp_path / "out").manifest
+
+    found = exported(tmp_path / "out")
+    assert begun
+    assert {key[:2] for key in found} >= {("ada", "s-1"), ("ada", "fork"), ("eve", "s")}
+    assert ("bob", "s") not in {key[:2] for key in found}
+    assert {*made["users"]} == {key[0] for key in found}
+    assert check_export(tmp_path / "out").problems == []
+
+
+@pytest.mark.each_engine
+def test_writers_go_on_and_what_was_there_is_whole(
+    filled: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = logged(filled)
+    log = log_of(filled)
+    reading = log.read
+
+    def read(stream: Any, **how: Any) -> Any:
+        talk(filled.session(user_id="bob", session_id="s"), 1)
+        talk(filled.session(user_id="new", session_id="s"), 1)
+        return reading(stream, **how)
+
+    monkeypatch.setattr(log, "read", read)
+
+    tables(filled).write(tmp_path / "out")
+
+    found = exported(tmp_path / "out")
+    assert part(before, "hash").items() <= part(found, "hash").items()
+    monkeypatch.undo()
+    assert part(found, "hash").items() <= part(logged(filled), "hash").items()
+
+
+def test_an_erasure_names_exports_of_all_columns_and_their_rows(
+    filled: SessionStore, tmp_path: Path
+) -> None:
+    export = tables(filled)
+    export.write(tmp_path / "all")
+    tables(filled, "metadata").write(tmp_path / "metadata")
+    found = exported(tmp_path / "all")
+
+    (one,) = filled.erasures.plan("ada", session_id="fork").exports or []
+    assert one["export"] == export.export_id
+    of_fork = {
+        key for key, row in found.items() if row["session_subject"] in one["rows"]
+    }
+    assert of_fork == {key for key in found if key[:2] == ("ada", "fork")}
+
+    done = filled.erase("ada", "asked")
+
+    assert done.certificate is not None
+    (told,) = done.certificate.statement["exports"]
+    assert told["export"] == export.export_id
+    of_ada = {key for key, row in found.items() if row["user_subject"] in told["rows"]}
+    assert of_ada == {key for key in found if key[0] == "ada"}
+
+
+def test_a_user_who_came_back_is_in_another_epoch(
+    filled: SessionStore, tmp_path: Path
+) -> None:
+    first: Any = tables(filled).write(tmp_path / "first").manifest
+    filled.erase("bob", "asked")
+    filled.erasures.readmit("bob", "is back")
+    talk(filled.session(user_id="bob", session_id="s"), 1)
+
+    second: Any = tables(filled).write(tmp_path / "second").manifest
+
+    assert first["users"]["bob"]["epoch"] == 1
+    assert second["users"]["bob"] == {**first["users"]["bob"], "epoch": 2}
+    assert first["generation"] < second["generation"]
+
+
+def test_a_frozen_user_is_in_metadata_alone(
+    filled: SessionStore, tmp_path: Path
+) -> None:
+    filled.erasures.freeze("bob", "a lawsuit")
+
+    whole: Any = tables(filled).write(tmp_path / "all").manifest
+    metadata: Any = tables(filled, "metadata").write(tmp_path / "metadata").manifest
+
+    assert (whole["counts"]["left"], metadata["counts"]["left"]) == (1, 0)
+    assert {*metadata["users"]} - {*whole["users"]} == {"bob"}
+    assert {key[0] for key in exported(tmp_path / "all")} == {"ada", "eve"}
+
+
+def test_each_user_is_in_one_file_which_the_manifest_names(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    names = {f"u{number}" for number in range(12)}
+    for name in names:
+        talk(store.session(user_id=name, session_id="s"), 1)
+
+    first: Any = tables(store, buckets=4).write(tmp_path / "first").manifest
+    again: Any = tables(store, "metadata", buckets=4).write(tmp_path / "again").manifest
+
+    there = {
+        name: {
+            file.name
+            for file in (tmp_path / "first").glob("*.parquet")
+            if name in pq.read_table(file)["user_id"].to_pylist()
+        }
+        for name in names
+    }
+    assert there == {name: {first["users"][name]["file"]} for name in names}
+    assert 1 < len(first["files"]) <= 4
+    files = [
+        {name: one["file"] for name, one in m["users"].items()} for m in (first, again)
+    ]
+    assert files[0] == files[1]
+
+
+def test_an_export_proves_itself(filled: SessionStore, tmp_path: Path) -> None:
+    tables(filled).write(tmp_path / "out")
+    assert check_export(tmp_path / "out").problems == []
+
+    file = next((tmp_path / "out").glob("*.parquet"))
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+    (problem,) = check_export(tmp_path / "out").problems
+    assert problem.path == file.name
+
+
+def test_only_its_owner_can_read_it(filled: SessionStore, tmp_path: Path) -> None:
+    tables(filled, "metadata").write(tmp_path / "out")
+
+    out = tmp_path / "out"
+    assert {path.stat().st_mode & 0o077 for path in (out, *out.iterdir())} == {0}
+
+
+def test_nothing_is_written_over(filled: SessionStore, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("mine")
+
+    with pytest.raises(ExportFailed, match="there already"):
+        tables(filled).write(tmp_path / "out")
+
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+
+
+def test_an_export_that_fails_leaves_nothing(
+    filled: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "place").mkdir()
+    monkeypatch.setattr("refold.store.exports.Files.finish", _full)
+
+    with pytest.raises(OSError, match="No space"):
+        tables(filled).write(tmp_path / "place" / "out")
+
+    assert list((tmp_path / "place").iterdir()) == []
+
+
+def _full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.each_engine
+def test_an_export_that_is_killed_leaves_no_folder_of_its_name(
+    store_url: str, tmp_path: Path, step: str
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    with refold.open(prepare(store_url, tmp_path)) as store:
+        talk(store.session(user_id="ada", session_id="s"), 2)
+
+    process = warm.module("tests.support.exporter", store_url, str(place / "out"), step)
+    process.communicate()
+
+    assert process.returncode == -signal.SIGKILL
+    assert all(path.name.startswith(".out.") for path in place.iterdir())
+    with refold.open(store_url) as store:
+        tables(store).write(place / "out")
+    assert check_export(place / "out").problems == []
+
+
+def _peak(work: Callable[[], object]) -> int:
+    """The most bytes that it held at once, in Python's memory and in Arrow's."""
+    before, pool = pa.default_memory_pool(), None
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1] + (pool.max_memory() or 0)
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(before)
+
+
+@KINDS
+def test_more_events_take_no_more_memory(
+    store: SessionStore, tmp_path: Path, columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataset, "_GROUP", 100)
+    monkeypatch.setattr(rows, "_ROWS", 100)
+    session = store.session(user_id="ada", session_id="s")
+
+    def filled(count: int) -> int:
+        for number in range(0, count, 100):
+            texts = [f"{number + more} " + "why " * 200 for more in range(100)]
+            session.append([refold.UserInput(text=text) for text in texts])
+        export = tables(store, columns)
+        return _peak(lambda: export.write(tmp_path / f"{count}"))
+
+    filled(100)  # what is loaded and made once
+    few, many = filled(200), filled(2_100)
+
+    assert many < few * 1.3
+
+
+def test_without_the_extra_it_is_named(
+    filled: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+
+    with pytest.raises(InvalidConfiguration, match=r"'refold\[parquet\]'"):
+        tables(filled).write(tmp_path / "out")
+
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_recorder_reads_what_is_plain_page_by_page(
+    filled: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder: Recorder = log_of(filled).recorder
+    session = filled.session(user_id="ada", session_id="s-1").stream
+    whole = [*recorder.plain(session)]
+
+    for size in (1, 7, len(whole), len(whole) + 1):
+        monkeypatch.setattr(rows, "_ROWS", size)
+        assert [*recorder.plain(session)] == whole
+    assert [row[2:4] for row in whole] == sorted(row[2:4] for row in whole)

@@ -1,0 +1,34 @@
+"""A process that exports all columns as Parquet, and dies at one step."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import refold
+from refold.adapters.importers.dataset import Tables
+from refold.adapters.log import EncryptedLog
+from refold.store import exports
+from tests.support.compacting import die
+
+# What an export goes through, in this order, and whether it dies after it.
+STEPS: Final[dict[str, tuple[Any, str, bool]]] = {
+    "the first rows are read": (EncryptedLog, "read", True),
+    "a file is written": (Tables, "_file", True),
+    "all is written but its name": (exports.Files, "finish", True),
+}
+
+
+def main(url: str, out: str, step: str) -> None:
+    """Export the store at ``url`` to ``out``, as far as ``step``."""
+    owner, name, after = STEPS[step]
+    with refold.open(url) as store:
+        die(owner, name, after=after)
+        log = store.log
+        assert isinstance(log, EncryptedLog)
+        Tables(log.recorder, store).write(Path(out))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
