@@ -27,7 +27,7 @@ from refold.adapters.rows import Batch, EncryptedEvent, Heads, ReplacedEvent, Re
 from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.tree import Tree
 from refold.adapters.streams import EncryptedStreams
-from refold.adapters.verification import PAGE, Auditor, sealed_problems
+from refold.adapters.verification import PAGE, Auditor, sealed_problems, unlike_leaf
 from refold.domain import errors, ports
 from refold.domain.chain import resealed
 from refold.domain.envelope import Blob, Envelope
@@ -271,7 +271,15 @@ class EncryptedLog(EncryptedStreams):
         yield from Auditor(self, stream).run()
         yield from sealed_problems(self.tree, stream)
 
-    def audit_chain(self, stream: StreamId) -> Iterator[int | ports.Problem]:
+    def audit_chain(
+        self, stream: StreamId, *, since_seal: bool = False
+    ) -> Iterator[int | ports.Problem]:
+        if since_seal:
+            seals = self.tree.seals(stream)[-1:]
+            after = max((seal.seq for seal in seals), default=0)
+            yield from Auditor(self, stream).chain(after=after)
+            yield from (one for seal in seals for one in unlike_leaf(stream, seal))
+            return
         yield from Auditor(self, stream).chain()
         yield from sealed_problems(self.tree, stream)
 

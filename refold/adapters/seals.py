@@ -41,6 +41,7 @@ EVENT: Final = "refold event proof 1"
 GROWTH: Final = "refold consistency proof 1"
 _EVENTS: Final = 500
 _LONGEST: Final = 4096  # a line is a tenth of it
+_UNSIGNED: Final = "the tree head is not signed by this store"
 SEALED: Final = "sealed"  # under which the key store remembers the newest tree head
 
 
@@ -165,8 +166,14 @@ class TreeSeals:
                 f"the tree head of {head.size} leaves is not signed by this store's key"
             )
 
-    def verify(self) -> SealsVerified:
-        return TreeCheck(self).run()
+    def verify(self, *, newest: bool = False) -> SealsVerified:
+        return TreeCheck(self, newest=newest).run()
+
+    def unsealed(self) -> Iterator[StreamId]:
+        after: StreamId | None = None
+        while streams := self.tree.behind(after=after):
+            yield from streams
+            after = streams[-1]
 
     def prove(self, stream: StreamId, seq: int, *, size: int | None) -> JsonObject:
         head = _tree_head(self.tree, size)
@@ -211,7 +218,8 @@ class TreeCheck:
     with its tree head, and who holds the anchor adds that before letting go.
     """
 
-    def __init__(self, seals: TreeSeals) -> None:
+    def __init__(self, seals: TreeSeals, *, newest: bool = False) -> None:
+        self._prove = self._proved_newest if newest else self._proved
         self._tree, self._anchor = seals.tree, seals.anchor
         self._erasures, self._recorder = seals.erasures, seals.recorder
         self._public_key = seals.public_key
@@ -219,7 +227,7 @@ class TreeCheck:
     def run(self) -> SealsVerified:
         """Prove it."""
         try:
-            return self._proved()
+            return self._prove()
         except RefoldError:
             raise
         except JUNK:
@@ -228,20 +236,16 @@ class TreeCheck:
 
     def _proved(self) -> SealsVerified:
         heads = self._tree.heads()
-        unsigned = "the tree head is not signed by this store"
         standing = Standing(self._recorder, self._erasures)
-        remembered = self._erasures.recall(SEALED)
         wrong = [head.size for head in heads if not self._signed(head)]
         problems = [
-            *(_problem(size, "signature", unsigned) for size in wrong),
+            *(_problem(size, "signature", _UNSIGNED) for size in wrong),
             *self._roots(heads),
             *self._owners(),
             *self._certified(),
             *standing.run(self._read_certificates),
+            *self._unremembered(),
         ]
-        if remembered is not None and not _there(self._tree, remembered):
-            detail = "the key store remembers a tree head that is not in the database"
-            problems.append(_problem(None, "anchor", detail))
         anchored, broken = self._anchored()
         return SealsVerified(
             tree_heads=len(heads),
@@ -251,6 +255,26 @@ class TreeCheck:
             unsealed=self._tree.unsealed(),
             problems=[*problems, *broken, *self._compared(heads, anchored)],
         )
+
+    def _proved_newest(self) -> SealsVerified:
+        with self._anchor.held():
+            newest, anchored = self._tree.newest(), self._anchor.newest()
+        heads = [newest.head] if newest else []
+        problems = [*self._roots(heads), *self._unremembered()]
+        if heads and not self._signed(heads[0]):
+            problems.append(_problem(heads[0].size, "signature", _UNSIGNED))
+        named = [anchored] if anchored else []
+        if [head[:3] for head in named] != [head[:3] for head in heads]:
+            detail = "the anchor's newest tree head is not the database's"
+            problems.append(_problem(None, "anchor", detail))
+        size = heads[0].size if heads else 0
+        return SealsVerified(len(heads), size, 0, len(named), 0, problems)
+
+    def _unremembered(self) -> Iterator[Problem]:
+        remembered = self._erasures.recall(SEALED)
+        if remembered is not None and not _there(self._tree, remembered):
+            detail = "the key store remembers a tree head that is not in the database"
+            yield _problem(None, "anchor", detail)
 
     def _signed(self, head: TreeHead) -> bool:
         key = self._public_key()

@@ -65,13 +65,13 @@ class Auditor:
                         yield from self._proved(row.seq, digest)
         yield from self._head()
 
-    def chain(self) -> Iterator[int | Problem]:
+    def chain(self, *, after: int = 0) -> Iterator[int | Problem]:
         """How many events each page has, its chain proved; or what is wrong.
 
         Nothing is opened but the events that bind replaced rows.
         """
-        seq = 0
-        for page in self._pages():
+        seq = after
+        for page in self._pages(after):
             for row in page:
                 if not self._follows(row, seq + 1):
                     yield from self._chained(row, seq + 1)
@@ -104,8 +104,8 @@ class Auditor:
             row = recorder.head_row(self._stream)
         return row, row.seq if row and row.seq >= end else None
 
-    def _pages(self) -> Iterator[Sequence[EncryptedEvent]]:
-        after, rows = 0, self._log.recorder.select_events
+    def _pages(self, after: int = 0) -> Iterator[Sequence[EncryptedEvent]]:
+        rows = self._log.recorder.select_events
         while page := rows(self._stream, gt=after, lte=self._upto, limit=PAGE):
             self._last = page[-1]
             after = self._last.seq
@@ -255,15 +255,25 @@ def sealed_problems(tree: Tree, stream: StreamId) -> Iterator[Problem]:
     for seal, digest in zip(seals, positions, strict=True):
         before, begun = begun, bisect_right(uses, seal.seq, key=attrgetter("first_seq"))
         receipts = receipts_digest(uses[before:begun])
-        same = (digest == seal.positions, receipts == seal.receipts)
-        for detail in _differs(seal, *same):
-            yield Problem(*stream, seal.seq, "seal", detail)
+        yield from unlike_leaf(
+            stream, seal, digest == seal.positions, receipts == seal.receipts
+        )
     for seq, detail in _unpaired(marks.named, uses):
         yield Problem(*stream, seq, "receipt", detail)
 
 
+def unlike_leaf(
+    stream: StreamId, seal: Seal, positions: bool = True, receipts: bool = True
+) -> Iterator[Problem]:
+    """In which ways a stream is not what was sealed of it.
+
+    ``positions`` and ``receipts``: whether they are; True where nobody looked.
+    """
+    for detail in _differs(seal, positions, receipts):
+        yield Problem(*stream, seal.seq, "seal", detail)
+
+
 def _differs(seal: Seal, positions: bool, receipts: bool) -> Iterator[str]:
-    """In which ways a stream is not what was sealed of it."""
     if not seal.now:
         yield "it was sealed up to here, and its events end before, or have a gap"
         return

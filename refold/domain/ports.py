@@ -427,10 +427,13 @@ class EventLog(Protocol):
     def shared(self) -> bool:
         """Whether other processes that open it see the same log."""
 
-    def audit_chain(self, stream: StreamId) -> Iterator[int | Problem]:
+    def audit_chain(
+        self, stream: StreamId, *, since_seal: bool = False
+    ) -> Iterator[int | Problem]:
         """The number of events, page by page, their chain proved; or what is wrong.
 
-        No event is decrypted but those that say which were replaced.
+        No event is decrypted but those that say which were replaced.  ``since_seal``
+        proves what came after the newest seal, and that the event there is the sealed.
         """
 
     def sessions(

@@ -209,8 +209,15 @@ class Seals(Protocol):
         Raises LookupError without such tree heads, ValueError if old is larger.
         """
 
-    def verify(self) -> SealsVerified:
-        """Prove leaves, tree heads, signatures and anchor against each other."""
+    def verify(self, *, newest: bool = False) -> SealsVerified:
+        """Prove leaves, tree heads, signatures and anchor against each other.
+
+        ``newest`` proves the newest tree head alone: its leaves make it, it is signed,
+        it is the anchor's newest, and the key store remembers no other.
+        """
+
+    def unsealed(self) -> Iterator[StreamId]:
+        """Streams that have events behind their newest seal, in order."""
 
     def public_key(self) -> bytes:
         """The key that tree heads and certificates are checked with; 32 bytes."""

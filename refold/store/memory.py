@@ -24,7 +24,6 @@ from refold.domain.model import quiet
 from refold.domain.ports import (
     PAGE,
     EventLog,
-    Scope,
     SessionInfo,
     Standing,
     StoredView,
@@ -95,7 +94,7 @@ def drop_kept(log: EventLog, user_id: str, *kept: str) -> None:
 
     Of a user who is frozen it stays: it is dropped when they go on.
     """
-    for info in listed(log.sessions, Scope(user_id)):
+    for info in log.sessions(user_id):
         names = log.view_names(user_id, info.session_id) if info.is_live else []
         if any(name.startswith(kept) for name in names):
             log.drop_views(user_id, info.session_id)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, timedelta
-from itertools import count, islice
+from itertools import count, groupby, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, Self
 
@@ -43,6 +43,7 @@ from refold.store.proofs.access_log import AccessLog, Reads, RecordedWriter, rec
 from refold.store.proofs.verification import (
     Rechecked,
     Verified,
+    Verifier,
     forks_of,
     recheck,
     repair,
@@ -333,6 +334,16 @@ class SessionStore:
                 info = ports.SessionInfo(owner, name, 0, "open", 0)
                 yield info, Verified(0, 0, 0, orphans)
         yield from self.erasures.unfinished(user_id)
+
+    def verify_since_seal(self) -> Iterator[tuple[ids.StreamId, Verified]]:
+        """Prove the chains of what came after the newest seals, and nothing before.
+
+        Yields the main stream of each session that has such events.  Nothing is
+        decrypted but what says which events were replaced.  ``seals.verify`` with
+        ``newest`` proves the seals that this goes on from.
+        """
+        for main, mine in groupby(self.seals.unsealed(), lambda one: one.main):
+            yield main, Verifier(self.log, main, chain_only=True).run_since_seal(mine)
 
     def verify_seals(self) -> SealsVerified | None:
         """Prove the tree over the ends of all streams, against the anchor too.

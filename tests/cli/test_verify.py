@@ -89,3 +89,17 @@ def test_a_person_sees_what_is_wrong(refold: Refold, sample: Path) -> None:
     assert "✗ lin / run" in ran.out
     assert "seq 7" in ran.out
     assert "in 1 session" in ran.out
+
+
+def test_what_came_after_the_newest_seal_is_proved_alone(
+    refold: Refold, sample: Path
+) -> None:
+    assert refold("seal").code == 0
+    session = ("--user", "lin", "--session", "run")
+    refold("label", *session, "project=tea")
+
+    told = refold("verify", "--since-seal", "--json").json()
+
+    assert (told["ok"], told["sessions"], told["events"]) == (True, 1, 1)
+    assert told["seals"]["tree_heads"] == 1
+    assert refold("verify", "--since-seal", "--user", "lin").code == 2

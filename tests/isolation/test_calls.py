@@ -163,7 +163,15 @@ ELSEWHERE: Final = {
 }
 # For whoever runs the store: they are of all users, and take the name of none.
 OF_ALL: Final = {
-    *("close", "seal", "seals", "verify_seals", "keys.rotate_master", "keys.status"),
+    *(
+        "close",
+        "seal",
+        "seals",
+        "verify_seals",
+        "verify_since_seal",
+        "keys.rotate_master",
+        "keys.status",
+    ),
     *("erasures.complete", "erasures.pending", "erasures.public_key"),
     "erasures.retain",
     *("access_log.close", "access_log.count", "access_log.flush", "access_log.is_on"),

@@ -191,8 +191,8 @@ def test_what_is_appended_while_the_events_are_read_is_no_fault(
     session.append(refold.UserInput(text="first"))
 
     def audited(method: Callable[..., Any]) -> Callable[..., Any]:
-        def during(log: EncryptedLog, stream: Any) -> Iterator[Any]:
-            for item in method(log, stream):
+        def during(log: EncryptedLog, stream: Any, **how: Any) -> Iterator[Any]:
+            for item in method(log, stream, **how):
                 session.append(refold.UserInput(text="meanwhile"))
                 yield item
 

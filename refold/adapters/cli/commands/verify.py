@@ -16,6 +16,7 @@ from refold.domain.errors import InvalidConfiguration, RefoldError, counted
 
 if TYPE_CHECKING:
     from refold.domain.erasure import Signed
+    from refold.domain.ids import StreamId
     from refold.domain.ports import Damage, SessionInfo
     from refold.domain.seals import SealsVerified
     from refold.store.proofs.verification import Verified
@@ -26,6 +27,7 @@ def verify(
     user: str | None = None,
     session: str | None = None,
     chain_only: bool = False,
+    since_seal: bool = False,
     proof: Path | None = None,
     certificate: Path | None = None,
     salt: str | None = None,
@@ -41,15 +43,22 @@ def verify(
         return _certificate(call, certificate, public_key, user, session, salt)
     totals = dict.fromkeys(("sessions", *_COUNTED), 0)
     problems: list[Any] = []
-    store = call.store()
+    store, found = call.store(), None
+    if since_seal:
+        if chain_only or user is not None or session is not None:
+            raise typer.BadParameter("--since-seal stands alone: it is of all users")
+        found = store.verify_since_seal()
     sessions(store, user, session)
-    for info, verified in store.verify(user, session_id=session, chain_only=chain_only):
+    proved = found or store.verify(user, session_id=session, chain_only=chain_only)
+    for info, verified in proved:
         totals["sessions"] += 1
         for what in _COUNTED:
             totals[what] += getattr(verified, what)
         problems += verified.problems
         call.remark(partial(_session, info=info, verified=verified))
-    seals = store.verify_seals() if user is None and session is None else None
+    seals = store.seals.verify(newest=True) if since_seal else None
+    if not since_seal and user is None and session is None:
+        seals = store.verify_seals()
     if seals is not None:
         problems += seals.problems
 
@@ -77,7 +86,7 @@ _COUNTED = ("events", "compactions", "requests", "superseded", "superseded_diges
 _SEALS_COUNTED: Final = ("tree_heads", "leaves", "erased", "anchored", "unsealed")
 
 
-def _session(screen: Screen, info: SessionInfo, verified: Verified) -> None:
+def _session(screen: Screen, info: SessionInfo | StreamId, verified: Verified) -> None:
     screen.line(
         mark(not verified.problems),
         shown(f"{info.user_id} / {info.session_id}"),

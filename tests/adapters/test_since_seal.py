@@ -1,0 +1,93 @@
+"""What came after the newest seal is proved alone, and from what was sealed on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from refold.store import SessionStore
+from tests.support.sealing import anchor_file, say
+from tests.support.tampered import Tampered
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tampered]:
+    """A store with three events of each of two sessions sealed, and two of one not."""
+    kind = {"sqlite": "_sqlite_store", "postgresql": "_postgres_store"}[request.param]
+    case = Tampered(request.getfixturevalue(kind), tmp_path)
+    with case.store() as store:
+        for _ in range(3):
+            say(store, "old", "grown")
+        store.seal()
+        say(store, "grown", "grown")
+    return case
+
+
+def found(store: SessionStore) -> tuple[int, list[tuple[str, int | None]]]:
+    """How many events were looked at, and what is wrong where."""
+    proved = [verified for _, verified in store.verify_since_seal()]
+    problems = [p for verified in proved for p in verified.problems]
+    problems += store.seals.verify(newest=True).problems
+    looked = sum(verified.events for verified in proved)
+    return looked, [(problem.code, problem.seq) for problem in problems]
+
+
+def test_only_new_events_are_looked_at(case: Tampered) -> None:
+    with case.store() as store:
+        assert found(store) == (2, [])
+        store.seal()
+
+        assert found(store) == (0, [])
+
+
+def test_a_new_event_that_was_changed_is_found(case: Tampered) -> None:
+    case.do("UPDATE events SET token_estimate=77 WHERE session_id='grown' AND seq=4")
+
+    with case.store() as store:
+        assert found(store) == (2, [("chain", 4)])
+
+
+def test_a_new_event_that_is_gone_is_found(case: Tampered) -> None:
+    case.do("DELETE FROM events WHERE session_id='grown' AND seq=4")
+
+    with case.store() as store:
+        assert found(store)[1] == [("gap", 4)]
+
+
+def test_new_events_follow_on_what_was_sealed(case: Tampered) -> None:
+    case.do("DELETE FROM events WHERE session_id='grown' AND seq=3")
+
+    with case.store() as store:
+        assert ("seal", 3) in found(store)[1]
+
+
+def test_what_came_before_is_left_to_a_full_proof(case: Tampered) -> None:
+    case.do("UPDATE events SET token_estimate=77 WHERE session_id='old' AND seq=2")
+
+    with case.store() as store:
+        assert found(store) == (2, [])
+        assert "chain" in [p.code for _, v in store.verify() for p in v.problems]
+
+
+def test_a_leaf_that_was_changed_is_found(case: Tampered) -> None:
+    case.do("DELETE FROM leaves WHERE leaf=0")
+
+    with case.store() as store:
+        assert ("leaf", 0) in found(store)[1]
+
+
+def test_a_tree_head_that_the_anchor_does_not_name_is_found(case: Tampered) -> None:
+    anchor_file().write_bytes(b"")
+
+    with case.store() as store:
+        assert found(store) == (2, [("anchor", None)])
+
+
+def test_a_store_that_was_never_sealed_is_proved_whole(
+    store: SessionStore,
+) -> None:
+    say(store, "one", "one", "two")
+
+    assert found(store) == (3, [])
