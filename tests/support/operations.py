@@ -303,6 +303,9 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "receipt": lambda store: store.log.receipt(StreamId("ada", "s-1"), "once"),
     "sizes of a session": lambda store: of(store).stats(),
     "views of a session behind": lambda store: of(store).catch_up(),
+    "what stands in plain": lambda store: [
+        *log_of(store).recorder.plain(of(store).stream)
+    ],
     "all sessions": lambda store: store.sessions(),
     "whether there is any session": lambda store: log_of(store).recorder.has_sessions(),
     "events without a head": lambda store: store.log.orphans(),
