@@ -92,7 +92,7 @@ def main() -> int:
                 missed += rate < least or peak - few > GROWTH_MB
                 print(
                     f"{engine}, {columns}: {rate:,.0f} events/s (at least {least:,}), "
-                    f"{size:.0f} bytes an event, {peak:.0f} MB, {peak - few:.1f} MB more "
+                    f"{size:.0f} bytes an event, {peak:.0f} MB, {peak - few:.1f} more "
                     f"than for a {FEW}th of them (at most {GROWTH_MB:g})"
                 )
     return int(bool(missed))

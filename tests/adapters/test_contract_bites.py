@@ -105,7 +105,9 @@ class NoopLog:
     def shared(self) -> bool:
         return True
 
-    def audit_chain(self, stream: StreamId) -> Iterator[int | Problem]:
+    def audit_chain(
+        self, stream: StreamId, *, since_seal: bool = False
+    ) -> Iterator[int | Problem]:
         return iter(())
 
     def sessions(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from tests.support.tampered import Tampered
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tampered]:
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Tampered:
     """A store with three events of each of two sessions sealed, and two of one not."""
     kind = {"sqlite": "_sqlite_store", "postgresql": "_postgres_store"}[request.param]
     case = Tampered(request.getfixturevalue(kind), tmp_path)

@@ -222,9 +222,8 @@ def test_an_erasure_names_exports_of_all_columns_and_their_rows(
 
     (one,) = filled.erasures.plan("ada", session_id="fork").exports or []
     assert one["export"] == export.export_id
-    of_fork = {
-        key for key, row in found.items() if row["session_subject"] in one["rows"]
-    }
+    named: Any = one["rows"]
+    of_fork = {key for key, row in found.items() if row["session_subject"] in named}
     assert of_fork == {key for key in found if key[:2] == ("ada", "fork")}
 
     done = filled.erase("ada", "asked")
