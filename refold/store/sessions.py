@@ -817,7 +817,7 @@ class Session:
             state = fold_state(state, with_blobs(log, envelope))
         return state
 
-    def label(self, **labels: str | None) -> appends.Receipt:
+    def label(self, /, **labels: str | None) -> appends.Receipt:
         """Give the session labels by which ``store.sessions`` finds it; None takes one.
 
         They are recorded in it, redacted, and found by a keyed hash of what is given

@@ -105,6 +105,34 @@ def test_a_name_may_hold_any_printable_character(ada: TestClient, name: str) -> 
     assert ada.get(f"/v1/sessions/{place}").json()["session_id"] == name
 
 
+@pytest.mark.parametrize("name", ["%FF", "%C3", "%00", "%ED%A0%80"])
+def test_what_is_no_text_is_no_name(
+    ada: TestClient, store: SessionStore, name: str
+) -> None:
+    given = ada.post(f"/v1/sessions/{name}/events", json={"events": [ASKS]})
+
+    assert given.status_code == 404
+    assert store.sessions("ada") == []
+
+
+def test_a_label_may_have_any_name_that_labels_have(ada: TestClient) -> None:
+    begun(ada)
+    labels = {"self": "x", "labels": "y"}
+
+    given = ada.put("/v1/sessions/s-1/labels", json=labels)
+
+    assert given.json() == labels
+
+
+def test_a_body_of_another_type_is_told_which_is_needed(ada: TestClient) -> None:
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+
+    answered = ada.post("/v1/erasures", content=b'{"reason": "x"}', headers=kind)
+
+    assert answered.status_code == 422
+    assert "Content-Type: application/json" in answered.json()["detail"]
+
+
 def test_a_context_is_given_as_the_seeds_name_its_turns(
     ada: TestClient, store: SessionStore
 ) -> None:
@@ -218,6 +246,7 @@ def test_a_question_is_decided_once_by_who_may(
     again = ada.post(place, json={"decision": "reject"})
 
     assert [each["seq"] for each in listed] == [seq]
+    assert "bundle" not in listed[0]
     assert (refused.status_code, smuggled.status_code) == (403, 422)
     assert (decided.status_code, again.status_code) == (201, 409)
     assert ada.get(place).json()["decided"]["by"] == "ada"
@@ -237,6 +266,31 @@ def test_an_erased_user_is_gone_and_has_a_certificate(ada: TestClient) -> None:
     assert ada.post(EVENTS, json={"events": [ASKS]}).status_code == 410
     listed = ada.get("/v1/erasures").json()["certificates"]
     assert len(listed) == 1
+
+
+@pytest.mark.parametrize("grace", ["", "0", "soon", "-1d"])
+def test_a_grace_that_cannot_be_read_erases_nothing(
+    ada: TestClient, grace: str
+) -> None:
+    begun(ada)
+
+    answered = ada.post("/v1/erasures", json={"reason": "asked", "grace": grace})
+
+    assert answered.status_code == 422
+    assert ada.get(EVENTS).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("place", "body"),
+    [
+        ("/v1/memory/consent", {"scope": "training", "granted": "yes"}),
+        ("/v1/memory/opt-out", {"memory_opt_out": 1}),
+    ],
+)
+def test_what_a_user_allows_is_said_in_so_many_words(
+    ada: TestClient, place: str, body: object
+) -> None:
+    assert ada.put(place, json=body).status_code == 422
 
 
 def test_an_export_has_every_event_on_a_line(

@@ -496,7 +496,7 @@ def test_a_token_is_exchanged_for_a_cookie_and_given_back(
     right = browser.post("/login", data={"token": token, "next": "/run/run"})
 
     assert form.count('method="post"') == 1
-    assert 'name="next" value="/run/run"' in form
+    assert 'name="next" value="/run/run?seq=3"' in form
     assert wrong.status_code == 401
     assert "not valid" in wrong.text
     assert right.headers["location"] == "/run/run"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +23,9 @@ import refold
 from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import Gate
 from refold.adapters.server.routes import Feed
+from refold.domain import errors
 from refold.store import SessionStore
+from refold.store.sessions import Session
 
 SESSION = "/v1/sessions/s/events"
 
@@ -167,12 +169,14 @@ def test_a_killed_server_loses_nothing_that_it_acknowledged(db: Path) -> None:
     acknowledged: list[str] = []
     for round_ in range(3):
         with served(db) as server:
-            stop = threading.Timer(
-                0.5 + 0.3 * round_, server.process.send_signal, [signal.SIGKILL]
-            )
-            stop.start()
+            enough = len(acknowledged) + 10 * (round_ + 1)
 
-            def write(writer: int, number: int = round_, of: Server = server) -> None:
+            def write(
+                writer: int,
+                number: int = round_,
+                of: Server = server,
+                most: int = enough,
+            ) -> None:
                 with of.client() as client:
                     for count in range(10_000):
                         said = f"{number}-{writer}-{count}"
@@ -183,16 +187,17 @@ def test_a_killed_server_loses_nothing_that_it_acknowledged(db: Path) -> None:
                             return
                         if sent.status_code == 201:
                             acknowledged.append(said)
+                        if len(acknowledged) >= most:
+                            of.process.send_signal(signal.SIGKILL)
 
             with ThreadPoolExecutor(4) as pool:
                 list(pool.map(write, range(4)))
-            stop.join()
 
     with refold.open(db) as store:
         session = store.session(user_id="ada", session_id="s")
         stored = [str(event.payload.payload()["text"]) for event in session.events()]
         assert session.verify().problems == []
-    assert len(acknowledged) > 20
+    assert len(acknowledged) >= 60
     assert set(acknowledged) <= set(stored)
     assert len(stored) == len(set(stored))
 
@@ -225,8 +230,6 @@ def test_it_ends_with_the_token(
 
 
 def test_what_is_kept_for_a_slow_listener_is_bounded(store: SessionStore) -> None:
-    import asyncio
-
     session = store.session(user_id="ada", session_id="s")
     session.append(refold.UserInput(text="n0"))
 
@@ -236,7 +239,7 @@ def test_what_is_kept_for_a_slow_listener_is_bounded(store: SessionStore) -> Non
         await session.append_async([refold.UserInput(text=f"n{n}") for n in range(700)])
         await session.append_async(refold.SystemPrompt(closed=True))
         await task
-        assert len(feed.frames) == feed.frames.maxlen
+        assert len(feed.frames) == 256
         while place < 702:
             place, told = await feed.after(place, 1.0)
             lines = iter(told.decode().splitlines())
@@ -244,3 +247,73 @@ def test_what_is_kept_for_a_slow_listener_is_bounded(store: SessionStore) -> Non
         return found
 
     assert asyncio.run(run()) == list(range(1, 703))
+
+
+def test_what_is_kept_of_large_events_is_bounded_too(store: SessionStore) -> None:
+    session = store.session(user_id="ada", session_id="s")
+    session.append(refold.UserInput(text="n0"))
+
+    async def run() -> tuple[int, list[int]]:
+        feed, found, place = Feed(session, begins=1), list[int](), 0
+        task = asyncio.create_task(feed.run())
+        for number in range(20):
+            said = f"n{number} " + "word " * 40_000
+            await session.append_async(refold.UserInput(text=said))
+        await session.append_async(refold.SystemPrompt(closed=True))
+        await task
+        kept = sum(len(text) for _, text in feed.frames)
+        while place < 22:
+            place, told = await feed.after(place, 1.0)
+            assert len(told) < 2 << 20
+            found += [
+                int(one["id"]) for one in frames(iter(told.decode().splitlines()))
+            ]
+        return kept, found
+
+    kept, found = asyncio.run(run())
+
+    assert kept <= 1 << 20
+    assert found == list(range(1, 23))
+
+
+def said_by(gate: Gate, token: str, *, place: int = 0) -> list[str]:
+    """The types of what a tail says until it ends, and of the error, if it has one."""
+    from starlette.testclient import TestClient
+
+    with TestClient(gate) as client:
+        headers = {"Authorization": f"Bearer {token}"}
+        answered = client.get(f"{SESSION}/tail?after={place}", headers=headers)
+    found = [*frames(iter(answered.text.splitlines()))]
+    codes = [orjson.loads(one["data"]).get("code") for one in found]
+    return [one["event"] for one in found] + codes[-1:]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.Erased("the session"), "Erased"),
+        (KeyError("sk-ant-secret"), "Unexpected"),
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_tail_that_cannot_go_on_says_so(
+    store: SessionStore,
+    gate: Gate,
+    verifier: Verifier,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    code: str,
+    place: int,
+) -> None:
+    session = store.session(user_id="ada", session_id="s")
+    session.append(refold.UserInput(text="n0"))
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Session, "pages", fail)
+    said = said_by(gate, verifier.mint("ada", ["read"]), place=place)
+
+    assert said == ["error", code]
+    assert "sk-ant-secret" not in caplog.text

@@ -8,6 +8,7 @@ import random
 import time
 from itertools import product
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import jwt
 import pytest
@@ -233,6 +234,66 @@ def test_a_form_without_its_token_changes_nothing(
     assert browser.get(place).status_code == 200
 
 
+def test_a_token_of_its_form_that_could_be_none_is_refused_too(
+    speaks: Speaks, verifier: Verifier
+) -> None:
+    browser, token = speaks(None), verifier.mint("ada", ["append", "read"])
+    browser.cookies.set(COOKIE, token)
+
+    by_header = browser.post("/memory", headers={"X-CSRF-Token": "\xe4".encode()})
+    by_field = browser.post("/memory", data={"csrf": "ä", "act": "opt_out"})
+
+    assert (by_header.status_code, by_field.status_code) == (403, 403)
+
+
+def test_another_site_cannot_have_a_browser_take_its_token(
+    speaks: Speaks, verifier: Verifier
+) -> None:
+    browser, token = speaks(None), {"token": verifier.mint("eve", ["append", "read"])}
+
+    sites = ("cross-site", "same-site", "none")
+    sent = [
+        browser.post("/login", data=token, headers={"Sec-Fetch-Site": site})
+        for site in sites
+    ]
+
+    assert [one.status_code for one in sent] == [403] * 3
+    assert not any("set-cookie" in one.headers for one in sent)
+    assert browser.post("/login", data=token).status_code == 303
+
+
+def test_two_tokens_are_none(speaks: Speaks, verifier: Verifier) -> None:
+    given = [f"Bearer {verifier.mint(user, ['read'])}" for user in ("ada", "bob")]
+    headers = [("Authorization", one) for one in given]
+
+    assert speaks(None).get("/v1/sessions", headers=headers).status_code == 401
+    assert speaks(None).get("/v1/sessions", headers=headers[:1]).status_code == 200
+
+
+@pytest.mark.parametrize("place", ["/run/a%2Fb?seq=5&type=tool_call", "/run/s%3Fx"])
+def test_who_signs_in_comes_where_they_wanted_to_be(
+    speaks: Speaks, verifier: Verifier, place: str
+) -> None:
+    browser = speaks(None)
+
+    sent = browser.get(place).headers["location"]
+    (wanted,) = parse_qs(urlsplit(sent).query)["next"]
+    token = verifier.mint("ada", ["read"])
+    signed = browser.post("/login", data={"token": token, "next": wanted})
+
+    assert signed.headers["location"] == place
+
+
+def test_an_admin_who_names_a_user_is_noted_once(
+    speaks: Speaks, store: SessionStore, bobs: str
+) -> None:
+    speaks("root", "read", "admin").get(f"/v1/sessions/{bobs}/proof?user_id=bob&seq=1")
+
+    store.access_log.flush()
+    events = [one.event for one in store.access_log.records()]
+    assert events.count("admin_named_user") == events.count("named_by_admin") == 1
+
+
 SECRETS = (
     "sk-ant-api03-" + "Zq7x" * 20 + "AA",
     "AKIAZQ3DTOPSECRET99X",
@@ -276,6 +337,11 @@ def test_no_answer_log_or_metric_repeats_a_secret(
             f"{secret}={secret}",
         ):
             said.append(ada.get(f"/v1/sessions/s/context?{query}").text)
+        for path in ("", "/events", "/events/tail", "/context"):
+            said.append(ada.get(f"/v1/sessions/{secret}{path}").text)
+        named = {"reason": "asked", "session_id": secret}
+        said.append(ada.post("/v1/erasures", json=named).text)
+        said.append(ada.request(secret, "/v1/sessions").text)
         said.append(ada.get("/v1/sessions/s/events").text)
         said.append(ada.get("/v1/export").text)
         said.append(ada.get(f"/v1/costs?by={secret}").text)

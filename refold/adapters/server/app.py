@@ -12,11 +12,18 @@ import logging
 import re
 import time
 import traceback
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections import Counter, OrderedDict
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    MutableMapping,
+)
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from os.path import basename
 from typing import Any, Final, TypeAlias
@@ -24,13 +31,12 @@ from urllib.parse import parse_qs, quote
 from uuid import uuid4
 
 import orjson
+import prometheus_client as prometheus
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.exposition import generate_latest
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
 from refold.adapters.server.access_tokens import Caller, TokenRefused, Verifier
@@ -57,12 +63,16 @@ _HEADERS: Final = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-# Health alone is open; the form for a token, and its style sheet, know nothing yet.
-_OPEN: Final = re.compile(r"/health(/ready)?|/login|/static/[\w./-]+")
+# Health alone is open; the style sheet of the form for a token knows nothing yet.
+_HEALTH: Final = ("/health", "/health/ready")
+_STATIC: Final = re.compile(r"/static/[\w./-]+", re.ASCII)
 _PROGRAMS: Final = re.compile(r"/(v1|mcp|metrics)(/|$)")
+_TAIL: Final = "/events/tail"
+_LARGE: Final = re.compile(r"/v1/sessions/[^/]+/events|/mcp")
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
+_METHODS: Final = (*_SAFE, "POST", "PUT")
 _GIVEN_ID: Final = re.compile(r"[\w.:-]{1,100}", re.ASCII)
-_LONGEST_FORM: Final = 65_536
+_SMALL: Final = 256 << 10  # bytes of a body without events
 _KNOWN: Final = 10_000  # callers whose rate is remembered
 
 log = logging.getLogger("refold.server")
@@ -90,47 +100,60 @@ _STATUS: Final[tuple[tuple[type[errors.RefoldError], int], ...]] = (
 )
 
 
+# What a body was refused for: phrases of statuses differ between Pythons.
+_CODES: Final = {408: "too_slow", 413: "too_large"}
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How much a server takes.
 
     body_bytes, body_sec: of one request's body, and how long it may take to come.
+    send_sec: how long a client may take nothing of its answer.
     per_second, burst:    requests of one user; of who shows no token, by address.
-    at_once:  requests that are answered at the same time; ``tails`` are counted apart.
+    at_once, tails:       requests that are answered at the same time, and tails.
+    own_at_once, own_tails: of those, the ones of one user.
     secure:   whether cookies go over TLS alone.
     origins:  other sites whose pages may call ``/v1``; none is the rule.
     """
 
     body_bytes: int = 16 << 20
     body_sec: float = 30.0
+    send_sec: float = 30.0
     per_second: float = 200.0
     burst: float = 400.0
     at_once: int = 200
+    own_at_once: int = 20
     tails: int = 1_000
+    own_tails: int = 250
     secure: bool = False
     origins: tuple[str, ...] = ()
 
 
 class Metrics:
-    """What the server counts, in Prometheus' format; no label names a user."""
+    """What the server counts, in Prometheus' format; no label is what a client says.
 
-    def __init__(self) -> None:
-        self.registry = made = CollectorRegistry()
-        self.requests = Counter(
+    here: how many requests and tails are being answered, by ``(user, is_tail)``.
+    """
+
+    def __init__(self, here: Counter[tuple[str, bool]]) -> None:
+        self.registry = made = prometheus.CollectorRegistry()
+        self.requests = prometheus.Counter(
             "refold_requests", "Answers", ["method", "route", "status"], registry=made
         )
-        self.seconds = Histogram(
+        self.seconds = prometheus.Histogram(
             "refold_request_seconds", "Until the answer began", ["route"], registry=made
         )
-        self.running = Gauge("refold_requests_running", "Being answered", registry=made)
-        self.tails = Gauge("refold_tails", "Open tails of sessions", registry=made)
-        self.refused = Counter(
+        self.refused = prometheus.Counter(
             "refold_tokens_refused", "Refused tokens", ["reason"], registry=made
         )
+        for is_tail, name in enumerate(("refold_requests_running", "refold_tails")):
+            gauge = prometheus.Gauge(name, "Being answered", registry=made)
+            gauge.set_function(partial(here.__getitem__, ("", bool(is_tail))))
 
     def text(self) -> bytes:
         """All of it, as a scraper reads it."""
-        return generate_latest(self.registry)
+        return prometheus.generate_latest(self.registry)
 
 
 class Rates:
@@ -192,9 +215,11 @@ class Gate:
         close: Callable[[], None],
     ) -> None:
         self._app, self._store, self._verifier, self.close = app, store, verifier, close
-        self._limits, self.metrics = limits, Metrics()
+        self._limits = limits
         self._rates = Rates(limits.per_second, limits.burst)
-        self._running = self._tails = 0
+        # What is being answered, of each user and, as that of nobody, of all.
+        self._here = Counter[tuple[str, bool]]()
+        self.metrics = Metrics(self._here)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Let a request through, or answer it here."""
@@ -204,41 +229,37 @@ class Gate:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
-        begun, answer = time.perf_counter(), _Answer(send)
-        headers = dict(scope["headers"])
-        request_id = self._request_id(headers)
+        begun, headers = time.perf_counter(), dict(scope["headers"])
         # As it was sent: an id of a session may hold a slash, which is quoted there.
         path = scope.get("raw_path", scope["path"].encode()).partition(b"?")[0]
         scope["path"] = path.decode("latin-1")
-        scope["state"] = {**scope.get("state", {}), "request_id": request_id}
-        scope["state"]["metrics"] = self.metrics
-        answer.headers = [*_HEADERS, (b"x-request-id", request_id.encode())]
-        if not scope["path"].startswith("/static/"):
-            answer.headers.append((b"cache-control", b"no-store"))
-        is_tail = scope["path"].endswith("/tail")
-        self._running += not is_tail
-        self._tails += is_tail
-        self._count()
+        scope["state"] = state = {**scope.get("state", {}), "metrics": self.metrics}
+        state["request_id"] = request_id = self._request_id(headers)
+        answer = _Answer(send, scope["path"], request_id, self._limits.send_sec)
+        body, mine = (
+            _Body(receive, scope["path"], self._limits),
+            list[tuple[str, bool]](),
+        )
         token = request_of.set(request_id)
         try:
-            refused = await self._refused(scope, headers)
-            body = _Body(receive, self._limits)
-            if refused is None and _form_needed(scope, headers):
-                refused = await self._forged(scope, headers, body)
-            if refused is not None:
-                await refused(scope, body.receive, answer.send)
-            else:
-                await self._app(scope, body.receive, answer.send)
+            refused = await self._refused(scope, headers, mine)
+            refused = refused or await self._forged(scope, headers, body)
+            await (refused or self._app)(scope, body.receive, answer.send)
+        except ClientDisconnect:
+            pass
         except Exception as error:
-            await self._broken(scope, receive, answer, error)
+            failed = self._failed(scope, error)
+            if not answer.status:
+                await failed(scope, receive, answer.send)
         finally:
             request_of.reset(token)
-            self._running -= not is_tail
-            self._tails -= is_tail
-            self._count()
+            for one in mine:
+                self._here[one] -= 1
+                if not self._here[one]:
+                    del self._here[one]
             route = getattr(scope.get("route"), "path", "other")
-            kind = (scope["method"], route, str(answer.status))
-            self.metrics.requests.labels(*kind).inc()
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self.metrics.requests.labels(method, route, str(answer.status)).inc()
             took = (answer.begun or time.perf_counter()) - begun
             self.metrics.seconds.labels(route).observe(took)
 
@@ -254,102 +275,123 @@ class Gate:
                     return given
         return uuid4().hex
 
-    def _count(self) -> None:
-        self.metrics.running.set(self._running)
-        self.metrics.tails.set(self._tails)
-
     async def _refused(
-        self, scope: Message, headers: dict[bytes, bytes]
+        self, scope: Message, headers: dict[bytes, bytes], mine: list[tuple[str, bool]]
     ) -> Response | None:
         """The answer to who is not let in; None, and the caller is known."""
-        limits, request_id = self._limits, scope["state"]["request_id"]
-        size = headers.get(b"content-length", b"0")
-        if not size.isdigit() or int(size) > limits.body_bytes:
-            return _too_large(limits, request_id)
-        if self._running > limits.at_once or self._tails > limits.tails:
-            return problem(503, "busy", "try again soon", request_id=request_id)
-        if _OPEN.fullmatch(scope["path"]) and scope["path"] != "/login":
+        limits, state, path = self._limits, scope["state"], scope["path"]
+        refuse = partial(problem, request_id=state["request_id"])
+        if path in _HEALTH:
+            return None
+        is_tail = path.endswith(_TAIL)
+        if self._more(mine, "", is_tail) > (
+            limits.tails if is_tail else limits.at_once
+        ):
+            return refuse(503, "busy", "try again soon")
+        if _STATIC.fullmatch(path):
             return None
         if limits.origins and _is_preflight(scope, headers):
             return None  # it is answered before anything of ours is asked
-        address = (scope.get("client") or ("?",))[0]
-        token, by_cookie = _token(headers)
-        scope["state"] |= {"token": token, "by_cookie": by_cookie, "caller": None}
+        token, by_cookie = _token(scope["headers"])
+        caller, reason = None, ""
         try:
             caller = await self._verifier.averify(token) if token else None
         except TokenRefused as refused:
-            self.metrics.refused.labels(refused.reason).inc()
-            self._store.access_log.note("token_refused", denied="TokenRefused")
-            caller = None
+            reason = refused.reason
+            self.metrics.refused.labels(reason).inc()
+        address = (scope.get("client") or ("?",))[0]
         who = f"user {caller.user_id}" if caller else f"at {address}"
         if not self._rates.takes(who, time.monotonic()):
             detail = f"at most {limits.per_second:g} requests a second are taken"
-            return problem(429, "rate", detail, request_id=request_id)
-        scope["state"]["caller"] = caller
-        if caller is not None or scope["path"] == "/login":
+            return refuse(429, "rate", detail)
+        own = limits.own_tails if is_tail else limits.own_at_once
+        if self._more(mine, who, is_tail) > own:
+            return refuse(429, "busy", f"at most {own} of yours are answered at once")
+        if reason:
+            self._store.access_log.note("token_refused", denied="TokenRefused")
+        state |= {"token": token, "by_cookie": by_cookie, "caller": caller}
+        if caller is not None or path == "/login":
             return None
-        if _PROGRAMS.match(scope["path"]) or scope["method"] not in _SAFE:
-            detail = "send a valid token: Authorization: Bearer …"
-            return problem(401, "token", detail, request_id=request_id)
-        return RedirectResponse(f"/login?next={quote(scope['path'], safe='/%')}", 303)
+        if _PROGRAMS.match(path) or scope["method"] not in _SAFE:
+            return refuse(401, "token", "send a valid token: Authorization: Bearer …")
+        query = scope["query_string"].decode("latin-1")
+        there = f"{path}?{query}" if query else path
+        return RedirectResponse(f"/login?next={quote(there, safe='/')}", 303)
+
+    def _more(self, mine: list[tuple[str, bool]], who: str, is_tail: bool) -> int:
+        """Count a request as theirs, until it is answered; how many they have now."""
+        mine.append((who, is_tail))
+        self._here[who, is_tail] += 1
+        return self._here[who, is_tail]
 
     async def _forged(
         self, scope: Message, headers: dict[bytes, bytes], body: _Body
     ) -> Response | None:
-        """The answer to a change that did not come from a page of ours."""
-        wanted = csrf_of_token(scope["state"]["token"])
-        given = headers.get(b"x-csrf-token", b"").decode("latin-1")
-        kind = headers.get(b"content-type", b"").partition(b";")[0]
-        if not given and kind == b"application/x-www-form-urlencoded":
-            fields = parse_qs((await body.whole(_LONGEST_FORM)).decode("latin-1"))
-            given = fields.get("csrf", [""])[0]
-        site = headers.get(b"sec-fetch-site", b"same-origin")
-        if hmac.compare_digest(given, wanted) and site == b"same-origin":
+        """The answer to a change by a browser that no page of ours asked for.
+
+        A browser sends its cookie by itself; and whoever makes it send somebody else's
+        token to the form for tokens has it write into their sessions.
+        """
+        state, by_browser = scope["state"], scope["path"] == "/login"
+        signed = bool(state.get("by_cookie") and state["caller"])
+        if scope["method"] in _SAFE or not (signed or by_browser):
+            return None
+        good = headers.get(b"sec-fetch-site", b"same-origin") == b"same-origin"
+        if signed:
+            given = headers.get(b"x-csrf-token", b"")
+            kind = headers.get(b"content-type", b"").partition(b";")[0]
+            if not given and kind == b"application/x-www-form-urlencoded":
+                fields = parse_qs((await body.whole()).decode("latin-1"))
+                given = fields.get("csrf", [""])[0].encode()
+            wanted = csrf_of_token(state["token"]).encode()
+            good = good and hmac.compare_digest(given, wanted)
+        if good:
             return None
         self._store.access_log.note("form_refused", denied="Forged")
         detail = "load the page again: its form is no longer valid"
-        return problem(403, "csrf", detail, request_id=scope["state"]["request_id"])
+        return problem(403, "csrf", detail, request_id=state["request_id"])
 
-    async def _broken(
-        self, scope: Message, receive: Receive, answer: _Answer, error: Exception
-    ) -> None:
+    def _failed(self, scope: Message, error: Exception) -> Response:
         """Say that something failed; the log names the place, never a value."""
         if isinstance(error, HTTPException):
-            code = "too_large" if error.status_code == 413 else "too_slow"
-            failed = problem(error.status_code, code, str(error.detail))
-        else:
-            *_, frame = traceback.extract_tb(error.__traceback__)
-            place = f"{basename(frame.filename)}:{frame.lineno}"
-            log.error("unexpected %s in %s", type(error).__name__, place)
-            failed = unexpected(scope["state"]["request_id"])
-        if not answer.status:
-            await failed(scope, receive, answer.send)
+            return refusal(Request(scope), error)
+        *_, frame = traceback.extract_tb(error.__traceback__)
+        place = f"{basename(frame.filename)}:{frame.lineno}"
+        log.error("unexpected %s in %s", type(error).__name__, place)
+        return unexpected(scope["state"]["request_id"])
 
 
-@dataclass(slots=True)
 class _Answer:
-    """Sends an answer with the headers of all, and knows whether it has begun."""
+    """Sends an answer with the headers of all, to who takes it."""
 
-    _send: Send
-    headers: list[tuple[bytes, bytes]] = None  # type: ignore[assignment]  # set at once
-    status: int = 0
-    begun: float = 0.0
+    def __init__(self, send: Send, path: str, request_id: str, patience: float) -> None:
+        self._send, self._patience = send, patience
+        self._headers = [*_HEADERS, (b"x-request-id", request_id.encode())]
+        if not path.startswith("/static/"):
+            self._headers.append((b"cache-control", b"no-store"))
+        self.status, self.begun = 0, 0.0
 
     async def send(self, message: Message) -> None:
+        """The next part.  Raises ClientDisconnect if it is not taken."""
         if message["type"] == "http.response.start":
             self.status, self.begun = message["status"], time.perf_counter()
             own = {name for name, _ in message.get("headers", ())}
-            rest = [pair for pair in self.headers if pair[0] not in own]
+            rest = [pair for pair in self._headers if pair[0] not in own]
             message["headers"] = [*message.get("headers", ()), *rest]
-        await self._send(message)
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._send(message)
+        except TimeoutError:
+            raise ClientDisconnect from None
 
 
 class _Body:
     """A request's body as it comes: not too much of it, and not too slowly."""
 
-    def __init__(self, receive: Receive, limits: Limits) -> None:
-        self._receive, self._limits = receive, limits
-        self._until = time.monotonic() + limits.body_sec
+    def __init__(self, receive: Receive, path: str, limits: Limits) -> None:
+        small = min(_SMALL, limits.body_bytes)
+        self._most = limits.body_bytes if _LARGE.fullmatch(path) else small
+        self._receive, self._until = receive, time.monotonic() + limits.body_sec
         self._size, self._ended = 0, False
         self._again: Message | None = None
 
@@ -367,29 +409,28 @@ class _Body:
             raise HTTPException(408, "the body came too slowly") from None
         self._size += len(message.get("body", b""))
         self._ended = not message.get("more_body", False)
-        if self._size > self._limits.body_bytes:
-            raise HTTPException(413, f"at most {self._limits.body_bytes:,} bytes fit")
+        if self._size > self._most:
+            raise HTTPException(413, f"a body has at most {self._most:,} bytes here")
         return message
 
-    async def whole(self, most: int) -> bytes:
-        """All of it, which can be received again; nothing if it is over ``most``."""
-        body, more = b"", True
-        while more and len(body) <= most:
-            message = await self.receive()
-            body += message.get("body", b"")
-            more = message.get("more_body", False)
-        self._again = {"type": "http.request", "body": body, "more_body": more}
-        return body if len(body) <= most else b""
+    async def whole(self) -> bytes:
+        """All of it, which can be received again.  Raises as ``receive``."""
+        body = b""
+        while not self._ended:
+            body += (await self.receive()).get("body", b"")
+        self._again = {"type": "http.request", "body": body, "more_body": False}
+        return body
 
 
-def _token(headers: dict[bytes, bytes]) -> tuple[str, bool]:
-    """The token that came, and whether by cookie."""
-    given = headers.get(b"authorization", b"").decode("latin-1")
-    if given:
-        kind, _, token = given.partition(" ")
-        return (token.strip(), False) if kind.lower() == "bearer" else ("", False)
-    cookies = headers.get(b"cookie", b"").decode("latin-1").split(";")
-    for name, _, value in (cookie.strip().partition("=") for cookie in cookies):
+def _token(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, bool]:
+    """The token that came, and whether by cookie; none, where several did."""
+    found = [(name, value.decode("latin-1")) for name, value in headers]
+    if given := [value for name, value in found if name == b"authorization"]:
+        kind, _, token = given[0].partition(" ")
+        good = kind.lower() == "bearer" and len(given) == 1
+        return (token.strip(), False) if good else ("", False)
+    cookies = ";".join(value for name, value in found if name == b"cookie")
+    for name, _, value in (one.strip().partition("=") for one in cookies.split(";")):
         if name == COOKIE:
             return value, True
     return "", False
@@ -400,25 +441,9 @@ def _is_preflight(scope: Message, headers: dict[bytes, bytes]) -> bool:
     return bool(scope["method"] == "OPTIONS" and asks and b"origin" in headers)
 
 
-def _form_needed(scope: Message, headers: dict[bytes, bytes]) -> bool:
-    """Whether a change is asked for by a browser, which sends its cookie by itself."""
-    by_cookie = scope["state"].get("by_cookie") and scope["state"].get("caller")
-    return bool(by_cookie) and scope["method"] not in _SAFE and b"cookie" in headers
-
-
-def _too_large(limits: Limits, request_id: str) -> Response:
-    detail = f"a body has at most {limits.body_bytes:,} bytes"
-    return problem(413, "too_large", detail, request_id=request_id)
-
-
 def csrf_of_token(token: str) -> str:
     """What a page's forms carry: nobody without the cookie can make it."""
     return hmac.digest(token.encode(), b"refold csrf", "sha256").hex()
-
-
-def csrf_of(request: Request) -> str:
-    """The same, of who asks."""
-    return csrf_of_token(request.state.token)
 
 
 async def exchanged(request: Request, token: str, to: str = "/") -> Response | None:
@@ -452,25 +477,34 @@ def status_of(error: errors.RefoldError) -> int:
 
 def refusal(request: Request, error: Exception) -> Response:
     """The answer to what was refused on purpose."""
-    request_id = request.state.request_id
+    refuse = partial(problem, request_id=request.state.request_id)
     if isinstance(error, errors.RefoldError):
         code = re.sub(r"(?<!^)(?=[A-Z])", "-", type(error).__name__).lower()
-        numbers = {k: v for k, v in vars(error).items() if type(v) is int}
-        detail = str(error)
-        return problem(status_of(error), code, detail, request_id=request_id, **numbers)
+        numbers: Any = {k: v for k, v in vars(error).items() if type(v) is int}
+        status, detail = status_of(error), str(error)
+        if status == 404:  # it says the name that was sent
+            detail = "there is none of that name: GET /v1/sessions lists sessions"
+        return refuse(status, code, detail, **numbers)
     if isinstance(error, RequestValidationError):
         # The place of our own names alone: keys, too, are what somebody wrote.
-        wrong = [
-            {"in": one["loc"][0], "name": one["loc"][1], "problem": one["type"]}
-            if one["loc"][0] != "body" and len(one["loc"]) > 1
-            else {"in": one["loc"][0], "problem": one["type"]}
+        places = [
+            (*one["loc"][: 1 if one["loc"][0] == "body" else 2],)
             for one in error.errors()
         ]
+        wrong = [
+            dict(zip(("in", "name"), place, strict=False)) | {"problem": one["type"]}
+            for place, one in zip(places, error.errors(), strict=True)
+        ]
         detail = "the request is not as it is described in /v1/openapi.json"
-        return problem(422, "request", detail, request_id=request_id, errors=wrong)
+        kind = request.headers.get("content-type", "")
+        if ("body",) in places and not kind.startswith("application/json"):
+            detail = "a body is sent with Content-Type: application/json"
+        return refuse(422, "request", detail, errors=wrong)
     if isinstance(error, HTTPException):
-        code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
-        answer = problem(error.status_code, code, request_id=request_id)
+        status = error.status_code
+        phrase = HTTPStatus(status).phrase.lower().replace(" ", "-")
+        said = str(error.detail) if status in _CODES else ""
+        answer = refuse(status, _CODES.get(status, phrase), said)
         answer.headers.update(error.headers or {})
         return answer
     raise error
@@ -480,6 +514,7 @@ def application(
     store: SessionStore, verifier: Verifier, limits: Limits | None = None
 ) -> Gate:
     """The whole server as an ASGI application; ``store`` is the caller's to close."""
+    from refold import __version__
     from refold.adapters.server import pages, routes
 
     limits = limits or Limits()
@@ -495,7 +530,7 @@ def application(
 
     app = FastAPI(
         title="Refold",
-        version=_version(),
+        version=__version__,
         lifespan=lifespan,
         openapi_url=None,
         docs_url=None,
@@ -503,7 +538,7 @@ def application(
         redirect_slashes=False,
     )
     app.state.store, app.state.verifier, app.state.limits = store, verifier, limits
-    app.state.csrf_of, app.state.exchanged = csrf_of, exchanged
+    app.state.csrf_of, app.state.exchanged = csrf_of_token, exchanged
     app.state.status_of = status_of
     app.state.feeds = routes.Feeds()
     for kind in (errors.RefoldError, RequestValidationError, HTTPException):
@@ -517,14 +552,15 @@ def application(
     app.include_router(pages.router, include_in_schema=False)
     pages.mount(app)
 
-    @app.get("/health", include_in_schema=False)
+    @app.api_route("/health", methods=["GET", "HEAD"], include_in_schema=False)
     async def health() -> dict[str, str]:
         return {"status": "ok"}
 
-    @app.get("/health/ready", include_in_schema=False)
-    def ready() -> Response:
+    # In a thread of the loop's own: those of operations may all be busy.
+    @app.api_route("/health/ready", methods=["GET", "HEAD"], include_in_schema=False)
+    async def ready() -> Response:
         try:
-            store.log.sessions("_", limit=1)
+            await asyncio.to_thread(store.log.sessions, "_", limit=1)
         except errors.RefoldError:
             return problem(503, "not-ready", "the database does not answer")
         return Response(orjson.dumps({"status": "ok"}), media_type="application/json")
@@ -576,10 +612,13 @@ def _with_tools(app: FastAPI) -> Asgi:
         if scope["type"] != "http" or scope["path"] != "/mcp" or tools is None:
             await app(scope, receive, send)
             return
-        state = scope["state"]
-        if state["by_cookie"] or not state["caller"].may("read"):
-            refused = problem(403, "scope", request_id=state["request_id"])
-            await refused(scope, receive, send)
+        state, code = scope["state"], 0
+        if scope["method"] != "POST":  # a stream of nothing would go on for ever
+            code = 405
+        elif state["by_cookie"] or not state["caller"].may("read"):
+            code = 403
+        if code:
+            await refusal(Request(scope), HTTPException(code))(scope, receive, send)
             return
         token = _caller.set(state["caller"])
         try:
@@ -588,9 +627,3 @@ def _with_tools(app: FastAPI) -> Asgi:
             _caller.reset(token)
 
     return routed
-
-
-def _version() -> str:
-    from refold import __version__
-
-    return __version__

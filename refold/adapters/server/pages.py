@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Final, cast
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 import orjson
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
@@ -75,11 +75,15 @@ class Here:
     def session(self, quoted: str) -> Session:
         """The session that a path names, for who may read it.  Raises HTTPException."""
         whose = asked(self.request, "read", self.named or None)
-        return whose.session(unquote(quoted))
+        return whose.session(quoted)
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         """What a template makes of these values for who is here."""
-        csrf = self.request.app.state.csrf_of(self.request) if self.caller else ""
+        csrf = (
+            self.request.app.state.csrf_of(self.request.state.token)
+            if self.caller
+            else ""
+        )
         values |= {"here": self, "link": self.link, "caller": self.caller, "csrf": csrf}
         html = run.rendered(template, self.lang, **values)
         made = HTMLResponse(html, status, {"Vary": "HX-Request"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
@@ -11,35 +12,37 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
-from itertools import islice
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_origin
 from urllib.parse import unquote
 
 import orjson
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query
+from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from refold.adapters.cli.output import rfc3339
 from refold.adapters.server.access_tokens import Caller
 from refold.domain import errors
 from refold.domain.envelope import Draft, Envelope, Meta
 from refold.domain.erasure import span
 from refold.domain.events import EVENT_CLASSES, HumanReview, event_of
 from refold.domain.ids import StreamId, check_id, check_session_id
-from refold.domain.ports import PAGE, SessionInfo
+from refold.domain.ports import SessionInfo
 from refold.projections.models import packaged_models
 from refold.store import SessionStore
 from refold.store.proofs.access_log import called
 from refold.store.sessions import Session
 
+log = logging.getLogger("refold.server")
+
 
 async def _known_query(request: Request) -> None:
     """Refuse parameters that an operation does not have: one that is misspelt, say."""
-    lists = _query_of(request.scope["route"])
+    lists = _lists(request.scope["route"].dependant) if request.query_params else {}
     given = Counter(name for name, _ in request.query_params.multi_items())
     for name, times in given.items():
         if name not in lists or (times > 1 and not lists[name]):
@@ -47,20 +50,14 @@ async def _known_query(request: Request) -> None:
             raise RequestValidationError([wrong])
 
 
-_QUERIES: Final[dict[str, dict[str, bool]]] = {}
-
-
-def _query_of(route: APIRoute) -> dict[str, bool]:
+def _lists(of: Dependant) -> dict[str, bool]:
     """The names of an operation's parameters, and whether each may be repeated."""
-    found = _QUERIES.get(route.unique_id)
-    if found is None:
-        found, waiting = {}, [route.dependant]
-        while waiting:
-            one = waiting.pop()
-            waiting += one.dependencies
-            for each in one.query_params:
-                found[each.alias] = get_origin(each.field_info.annotation) is tuple
-        _QUERIES[route.unique_id] = found
+    found = {
+        each.alias: get_origin(each.field_info.annotation) is tuple
+        for each in of.query_params
+    }
+    for one in of.dependencies:
+        found |= _lists(one)
     return found
 
 
@@ -69,6 +66,7 @@ router = APIRouter(prefix="/v1", dependencies=[Depends(_known_query)])
 MOST: Final = 1_000  # entries of one answer
 SEQS: Final = 2**63 - 1
 HEARTBEAT_SEC: Final = 15.0
+_FRAMES, _HELD = 256, 1 << 20  # of a feed: frames and bytes that are kept
 _JSON: Final = "application/json"
 # What the store itself records, and what a session begins with.
 _OWN: Final = frozenset(
@@ -90,13 +88,12 @@ class Asked(NamedTuple):
     store: SessionStore
     caller: Caller
     user_id: str
-    request_id: str
 
-    def session(self, session_id: str) -> Session:
-        """The session of that name; 404 for what can be no name."""
+    def session(self, quoted: str) -> Session:
+        """The session that a path names; 404 for what can be no name."""
         try:
-            name = check_session_id(session_id)
-        except errors.InvalidEvent:
+            name = check_session_id(unquote(quoted, errors="strict"))
+        except (errors.InvalidEvent, UnicodeDecodeError):
             raise HTTPException(404) from None
         return self.store.session(user_id=self.user_id, session_id=name)
 
@@ -108,7 +105,6 @@ def asked(request: Request, scope: str, user_id: str | None = None) -> Asked:
     none.  Both are recorded.
     """
     store, caller = request.app.state.store, request.state.caller
-    request_id = request.state.request_id
     if not caller.may(scope):
         store.access_log.note("scope_refused", caller.user_id, denied="Scope")
         raise HTTPException(403)
@@ -123,15 +119,15 @@ def asked(request: Request, scope: str, user_id: str | None = None) -> Asked:
             raise HTTPException(404) from None
         store.access_log.note("admin_named_user", caller.user_id)
         store.access_log.note("named_by_admin", whose)
-    return Asked(store, caller, whose, request_id)
-
-
-OtherUser = Annotated[str | None, Query(min_length=1, max_length=200)]
+    return Asked(store, caller, whose)
 
 
 @cache
 def _with(scope: str) -> Any:
-    async def who(request: Request, user_id: OtherUser = None) -> Asked:
+    async def who(
+        request: Request,
+        user_id: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
+    ) -> Asked:
         return asked(request, scope, user_id)
 
     return Depends(who)
@@ -139,12 +135,12 @@ def _with(scope: str) -> Any:
 
 @cache
 def _session(scope: str) -> Any:
+    whose = _with(scope)
+
     async def which(
-        request: Request,
-        session_id: Annotated[str, Path(examples=["s-1"])],
-        user_id: OtherUser = None,
+        session_id: Annotated[str, Path(examples=["s-1"])], of: Asked = whose
     ) -> Session:
-        return asked(request, scope, user_id).session(unquote(session_id))
+        return of.session(session_id)
 
     return Depends(which)
 
@@ -191,7 +187,7 @@ Spec = Annotated[str | None, Depends(_spec)]
 class Model(BaseModel):
     """A body: what it does not have is refused."""
 
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
 
 # --- append ---------------------------------------------------------------------------
@@ -215,6 +211,7 @@ class Events(Model):
 
 
 _EVENTS: Final = TypeAdapter(Events)
+_LIGHT: Final = 1 << 16  # bytes: what is larger is read in a thread
 
 
 @router.post("/sessions/{session_id}/events", operation_id="append", status_code=201)
@@ -231,20 +228,34 @@ async def append(
     the status 200.  Expected-Seq is the seq the writer last saw, 0 for a new session:
     if the session moved on, the append is refused with 409.
     """
+    body, beside = (
+        await request.body(),
+        (request.state.request_id, request.state.caller),
+    )
+    if len(body) < _LIGHT:
+        drafts, unscanned = _drafts(body, *beside)
+    else:
+        drafts, unscanned = await asyncio.to_thread(_drafts, body, *beside)
+    receipt = await session.append_async(
+        drafts,
+        idempotency_key=idempotency_key,
+        expected_seq=expected_seq,
+        unscanned=unscanned,
+    )
+    return answer(receipt._asdict(), 200 if receipt.duplicate else 201)
+
+
+def _drafts(
+    body: bytes, request_id: str, caller: Caller
+) -> tuple[list[Draft], Literal["refuse", "stub"]]:
     try:
-        body = _EVENTS.validate_json(await request.body())
+        given = _EVENTS.validate_json(body)
     except ValidationError as wrong:
         kinds = {str(one["type"]) for one in wrong.errors(include_input=False)}
         said = f"this is not a list of events ({', '.join(sorted(kinds))})"
         raise errors.InvalidEvent(said) from None
-    beside = request.state.request_id, request.state.caller.may("review")
-    receipt = await session.append_async(
-        [_draft(one, *beside) for one in body.events],
-        idempotency_key=idempotency_key,
-        expected_seq=expected_seq,
-        unscanned=body.unscanned,
-    )
-    return answer(receipt._asdict(), 200 if receipt.duplicate else 201)
+    beside = request_id, caller.may("review")
+    return [_draft(one, *beside) for one in given.events], given.unscanned
 
 
 def _draft(given: Given, request_id: str, may_decide: bool) -> Draft:
@@ -278,12 +289,12 @@ def sessions(
 
 def listed(info: SessionInfo) -> dict[str, Any]:
     """A session as a list shows it."""
-    times = {name: getattr(info, name) for name in ("created_at", "updated_at")}
     return {
         "user_id": info.user_id,
         "session_id": info.session_id,
         "head_seq": info.head_seq,
-        **{k: v.isoformat().replace("+00:00", "Z") for k, v in times.items()},
+        "created_at": rfc3339(info.created_at),
+        "updated_at": rfc3339(info.updated_at),
         "tokens": info.tokens,
         "status": info.status,
     }
@@ -525,7 +536,9 @@ def reviews(
     found = of.store.reviews.list(
         of.user_id, session_id=session_id, open_only=not every
     )
-    told = [each.to_json() | {"bundle": None} for each in found]
+    told = [each.to_json() for each in found]
+    for question in told:
+        question.pop("bundle", None)  # one has it that is shown alone
     return answer({"reviews": told, "unreadable": len(found.unreadable)})
 
 
@@ -591,7 +604,7 @@ def delete_user_data(of: EraseAsked, body: Erasure) -> Response:
         body.reason,
         session_id=name,
         operator=of.caller.user_id,
-        grace=span("grace", body.grace) if body.grace else None,
+        grace=None if body.grace is None else span("grace", body.grace),
     )
     signed = done.certificate.to_json() if done.certificate else {}
     told = {"salt": done.salt or None, "already": done.already, "due_at": done.due_at}
@@ -616,25 +629,31 @@ class Feed:
     """
 
     session: Session
+    begins: int
     listeners: int = 0
     ended: bytes = b""
-    begins: int = 0
-    frames: deque[tuple[int, bytes]] = field(default_factory=lambda: deque(maxlen=256))
+    frames: deque[tuple[int, bytes]] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
+    _bytes: int = 0
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
         """Read what comes, until the session ends or nobody listens any more."""
         try:
             async for each in self.session.follow_async(after=self.begins, every=0.25):
-                self.frames.append((each.seq, frame(each)))
-                self._tell()
-            self.ended = b"event: end\ndata: {}\n\n"
-        except errors.RefoldError as error:
-            code = type(error).__name__
-            self.ended = b'event: error\ndata: {"code":"%s"}\n\n' % code.encode()
-        finally:
-            self._tell()
+                self._keep(each.seq, frame(each))
+            last = b"event: end\ndata: {}\n\n"
+        except Exception as error:
+            last = failed(error)
+        self.ended = self.ended or last
+        self._tell()
+
+    def _keep(self, seq: int, text: bytes) -> None:
+        self.frames.append((seq, text))
+        self._bytes += len(text)
+        while len(self.frames) > (_FRAMES if self._bytes <= _HELD else 1):
+            self._bytes -= len(self.frames.popleft()[1])
+        self._tell()
 
     def end(self, last: bytes) -> None:
         """Read no more, and tell those who listen this."""
@@ -649,28 +668,39 @@ class Feed:
 
     async def after(self, seq: int, wait: float) -> tuple[int, bytes]:
         """The frames behind this seq, and the seq of the last: none is a heartbeat."""
-        first = self.frames[0][0] if self.frames else self.begins + 1
-        if seq + 1 < first:
-            page = await asyncio.to_thread(self._page, seq, first - 1)
-            return (page[-1].seq if page else seq), b"".join(map(frame, page))
-        changed = self._changed
-        found = [one for one in self.frames if one[0] > seq]
-        if not found and not self.ended:
+        newest = self.frames[-1][0] if self.frames else self.begins
+        if seq >= newest and not self.ended:
             with suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), wait)
-            found = [one for one in self.frames if one[0] > seq]
-            if found and found[0][0] > seq + 1:
-                return seq, b""  # more came than is kept: it is read of the log
+                await asyncio.wait_for(self._changed.wait(), wait)
+        first = self.frames[0][0] if self.frames else self.begins + 1
+        if seq + 1 < first:  # more came than is kept, or was there before
+            return await asyncio.to_thread(self._page, seq, first - 1)
+        found = [one for one in self.frames if one[0] > seq]
         return (found[-1][0] if found else seq), b"".join(text for _, text in found)
 
-    def _page(self, after: int, upto: int) -> list[Envelope]:
-        return [*islice(self.session.pages(after, upto), PAGE)]
+    def _page(self, seq: int, upto: int) -> tuple[int, bytes]:
+        found = bytearray()
+        for each in self.session.pages(seq, upto):
+            found += frame(each)
+            seq = each.seq
+            if len(found) > _HELD:
+                break
+        return seq, bytes(found)
 
 
 def frame(envelope: Envelope) -> bytes:
     """An event as one of the server's."""
     told = orjson.dumps(envelope.to_json())
     return b"id: %d\nevent: event\ndata: %b\n\n" % (envelope.seq, told)
+
+
+def failed(error: Exception) -> bytes:
+    """What a tail ends with that cannot go on."""
+    code = type(error).__name__
+    if not isinstance(error, errors.RefoldError):
+        log.error("unexpected %s in a tail", code)
+        code = "Unexpected"
+    return b'event: error\ndata: {"code":"%b"}\n\n' % code.encode()
 
 
 class Feeds:
@@ -722,9 +752,12 @@ async def tail(
     async def frames(place: int) -> AsyncIterator[bytes]:
         async with request.app.state.feeds.joined(one, head.seq) as feed:
             yield b"retry: 1000\n\n"
-            while time.time() < until:
-                wait = min(HEARTBEAT_SEC, max(0.0, until - time.time()))
-                place, text = await feed.after(place, wait)
+            while (left := until - time.time()) > 0:
+                try:
+                    place, text = await feed.after(place, min(HEARTBEAT_SEC, left))
+                except Exception as error:  # it was erased, say, and some is not read
+                    yield failed(error)
+                    return
                 yield text or b": \n\n"
                 if not text and feed.ended:
                     yield feed.ended

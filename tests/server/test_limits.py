@@ -1,0 +1,272 @@
+"""Nobody takes so much of a server that others get nothing of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import anyio.to_thread
+import pytest
+from starlette.testclient import TestClient
+
+import refold
+from refold.adapters.server import routes
+from refold.adapters.server.access_tokens import Verifier
+from refold.adapters.server.app import Gate, Limits, application
+from refold.store import SessionStore
+from tests.server.conftest import Speaks
+
+Message = dict[str, Any]
+ASKS = {"events": [{"type": "user_input", "payload": {"text": "hello"}}]}
+EVENTS = "/v1/sessions/s/events"
+
+
+class Answer(NamedTuple):
+    """What was sent back."""
+
+    status: int
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+async def never() -> None:
+    await asyncio.Event().wait()
+
+
+async def asked(
+    gate: Gate,
+    path: str,
+    token: str = "",
+    *,
+    method: str = "GET",
+    body: tuple[bytes, ...] = (b"",),
+    after: Callable[[], Awaitable[Message]] | None = None,
+    taken: Callable[[], Awaitable[None]] | None = None,
+) -> Answer:
+    """Send a request, as a server does; ``after`` is what comes behind its body.
+
+    taken: returns when the client took a part of its answer.
+    """
+    sent: list[Message] = []
+    last = len(body) - (after is None)
+    parts: list[Message] = [
+        {"type": "http.request", "body": part, "more_body": number < last}
+        for number, part in enumerate(body)
+    ]
+
+    async def receive() -> Message:
+        if parts:
+            return parts.pop(0)
+        if after is not None:
+            return await after()
+        await never()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+        if taken is not None:
+            await taken()
+
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(b"authorization", f"Bearer {token}".encode())] if token else [],
+        "client": ("127.0.0.1", 1),
+    }
+    await gate(scope, receive, send)  # type: ignore[arg-type]  # as a server calls it
+    status = sent[0]["status"] if sent else 0
+    return Answer(status, b"".join(one.get("body", b"") for one in sent[1:]))
+
+
+class Held:
+    """A store whose lists of sessions wait until they may go on."""
+
+    def __init__(self, store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._go, self._begun = threading.Event(), threading.Semaphore(0)
+        list_ = store.sessions
+
+        def wait(*args: Any, **kwargs: Any) -> Any:
+            self._begun.release()
+            assert self._go.wait(30)
+            return list_(*args, **kwargs)
+
+        monkeypatch.setattr(store, "sessions", wait)
+
+    @asynccontextmanager
+    async def lists(
+        self, gate: Gate, token: str, number: int
+    ) -> AsyncIterator[list[asyncio.Task[Answer]]]:
+        """So many requests that are being answered, and go on at the end."""
+        ask = asked(gate, "/v1/sessions", token)
+        tasks = [asyncio.create_task(ask)]
+        tasks += [
+            asyncio.create_task(asked(gate, "/v1/sessions", token))
+            for _ in range(number - 1)
+        ]
+        try:
+            for _ in range(number):
+                while not self._begun.acquire(blocking=False):
+                    await asyncio.sleep(0.01)
+            yield tasks
+        finally:
+            self._go.set()
+            await asyncio.gather(*tasks)
+
+
+@pytest.fixture
+def held(store: SessionStore, monkeypatch: pytest.MonkeyPatch) -> Held:
+    return Held(store, monkeypatch)
+
+
+def test_one_user_does_not_take_the_place_of_all(
+    store: SessionStore, verifier: Verifier, held: Held
+) -> None:
+    gate = application(store, verifier, Limits(own_at_once=2))
+    ada, bob = (verifier.mint(user, ["read"]) for user in ("ada", "bob"))
+
+    async def run() -> tuple[Answer, Answer, Answer]:
+        async with held.lists(gate, ada, 2) as lists:
+            more = await asked(gate, "/v1/costs", ada)
+            other = await asked(gate, "/v1/costs", bob)
+        assert [(await one).status for one in lists] == [200, 200]
+        return more, other, await asked(gate, "/v1/costs", ada)
+
+    more, other, later = asyncio.run(run())
+
+    assert (more.status, other.status, later.status) == (429, 200, 200)
+    assert more.json()["type"] == "urn:refold:problem:busy"
+
+
+def test_health_answers_while_a_server_is_busy(
+    store: SessionStore, verifier: Verifier, held: Held
+) -> None:
+    gate = application(store, verifier, Limits(at_once=1))
+    ada = verifier.mint("ada", ["read"])
+
+    async def run() -> list[int]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = 1
+        async with held.lists(gate, ada, 1):
+            paths = ("/v1/costs", "/health", "/health/ready")
+            return [(await asked(gate, path, ada)).status for path in paths]
+
+    assert asyncio.run(run()) == [503, 200, 200]
+
+
+def test_who_takes_no_answer_is_given_up(
+    store: SessionStore, verifier: Verifier, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = application(store, verifier, Limits(send_sec=0.05, own_at_once=1))
+    ada = verifier.mint("ada", ["read"])
+    session = store.session(user_id="ada", session_id="s")
+    session.append(refold.UserInput(text="hello"))
+
+    async def run() -> int:
+        for path in ("/v1/sessions", "/v1/export", f"{EVENTS}/tail"):
+            await asyncio.wait_for(asked(gate, path, ada, taken=never), 30)
+        return (await asked(gate, "/v1/sessions", ada)).status
+
+    assert asyncio.run(run()) == 200
+    assert "unexpected" not in caplog.text
+
+
+def test_who_goes_in_the_middle_of_a_body_is_no_failure(
+    store: SessionStore, verifier: Verifier, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate, ada = application(store, verifier), verifier.mint("ada", ["append"])
+
+    async def gone() -> Message:
+        return {"type": "http.disconnect"}
+
+    asyncio.run(asked(gate, EVENTS, ada, method="POST", body=(b'{"ev',), after=gone))
+
+    assert "unexpected" not in caplog.text
+    assert store.sessions("ada") == []
+
+
+def test_only_events_may_be_large(ada: TestClient) -> None:
+    ada.post(EVENTS, json=ASKS)
+    long = {"events": [ASKS["events"][0] | {"agent": "x" * 1_000}] * 400}
+
+    events = ada.post(EVENTS, json=long)
+    labels = ada.put(
+        "/v1/sessions/s/labels", json={f"k{n}": "v" for n in range(40_000)}
+    )
+
+    assert events.status_code == 201
+    assert labels.status_code == 413
+    told = labels.json()
+    assert (told["type"], told["title"] != "") == ("urn:refold:problem:too_large", True)
+    assert "262,144 bytes" in told["detail"]
+    assert told["request_id"] == labels.headers["x-request-id"]
+
+
+def test_large_bodies_are_not_read_where_all_others_wait(
+    ada: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, where = routes._drafts, list[bool]()
+
+    def drafts(*args: Any) -> Any:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            where.append(False)
+        else:
+            where.append(True)
+        return made(*args)
+
+    monkeypatch.setattr(routes, "_drafts", drafts)
+    long = {"events": [{"type": "user_input", "payload": {"text": "word " * 20_000}}]}
+
+    for body in (ASKS, long):
+        assert ada.post(EVENTS, json=body).status_code == 201
+
+    assert where == [True, False]
+
+
+def test_refused_tokens_fill_the_access_log_no_faster_than_the_rate(
+    store: SessionStore, verifier: Verifier
+) -> None:
+    gate = application(store, verifier, Limits(per_second=0.001, burst=5))
+
+    with TestClient(gate) as client:
+        headers = {"Authorization": "Bearer a.b.c"}
+        statuses = [
+            client.get("/v1/sessions", headers=headers).status_code for _ in range(20)
+        ]
+
+    assert statuses == [401] * 5 + [429] * 15
+    store.access_log.flush()
+    noted = [one for one in store.access_log.records() if one.event == "token_refused"]
+    assert len(noted) == 5
+
+
+def test_no_stream_of_nothing_is_held_open_for_agents(speaks: Speaks) -> None:
+    accepts = {"Accept": "text/event-stream"}
+
+    answered = speaks("ada", "read").get("/mcp", headers=accepts)
+
+    assert answered.status_code == 405
+    assert answered.headers["content-type"] == "application/problem+json"
+
+
+def test_metrics_do_not_grow_by_what_a_client_says(speaks: Speaks) -> None:
+    ada = speaks("ada")
+    for number in range(20):
+        ada.request(f"SK-ANT-{number}", "/v1/sessions")
+        ada.get(f"/v1/nothing-{number}")
+
+    text = speaks("root", "admin").get("/metrics").text
+
+    counted = [one for one in text.splitlines() if one.startswith("refold_requests_t")]
+    assert len(counted) == 2
+    assert "SK-ANT" not in text
+    assert "refold_requests_running 1.0" in text
