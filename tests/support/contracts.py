@@ -42,6 +42,15 @@ class KeyStoreContract:
         assert keys.add_session("u", "s", b"late", NOW, under=_USER) == first
         assert keys.add_setting("pepper", b"late") == _PEPPER
 
+    def test_a_first_session_goes_with_its_users_key(self, keys: SqlKeyStore) -> None:
+        first, late = ("s", b"k"), ("t", b"late")
+
+        keys.add_user("u", _USER, NOW, pepper=_PEPPER, session=first)
+        keys.add_user("u", _OTHER, NOW, pepper=_PEPPER, session=late)
+
+        assert keys.standing("u", "s") == (UserEntry(1, _USER), {1: b"k"})
+        assert keys.session_keys("u", "t") == {}
+
     def test_nothing_is_added_under_a_replaced_key(self, keys: SqlKeyStore) -> None:
         self._user(keys)
 

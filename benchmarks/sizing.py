@@ -1,0 +1,128 @@
+"""What an event, a session and a user cost: bytes, and CPU of one process.
+
+``python -m benchmarks.sizing --events 1000000`` fills a store of SQLite and asks it
+what an operator asks.  The sizing page says what came of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import refold
+from refold.store import SessionStore
+
+OF_A_SESSION, OF_A_USER, AT_ONCE = 100, 2, 50  # events, sessions, events an append
+WINDOW = "turn_window:full_turns=8,cached_turns=4"
+WORDS = "The build fails where the linker asks for a symbol that nobody defines. "
+
+
+def turn(number: int) -> list[Any]:
+    """Five events, of 150 to 600 characters."""
+    call = f"call-{number}"
+    return [
+        refold.UserInput(text=f"{number}: {WORDS * 2}"),
+        refold.ToolCall(call_id=call, tool_name="bash", arguments={"command": "make"}),
+        refold.ToolResult(call_id=call, content=f"{number} {WORDS * 8}"),
+        refold.AgentResponse(text=f"done {number}: {WORDS * 3}"),
+        refold.AgentResponse(text=f"next {number}: {WORDS}"),
+    ]
+
+
+def fill(store: SessionStore, begin: int, sessions: int) -> None:
+    """Append so many sessions, each in batches."""
+    for index in range(begin, begin + sessions):
+        names = {"user_id": f"user-{index // OF_A_USER}", "session_id": f"s-{index}"}
+        session = store.session(**names)
+        events = [one for n in range(OF_A_SESSION // 5) for one in turn(n)]
+        for start in range(0, OF_A_SESSION, AT_ONCE):
+            session.append(events[start : start + AT_ONCE])
+
+
+def used(what: str, count: int, unit: str, work: Callable[[], object]) -> None:
+    """Print the CPU that ``work`` takes, of each of so many."""
+    begun, since = time.process_time(), time.perf_counter()
+    work()
+    cpu, wall = time.process_time() - begun, time.perf_counter() - since
+    each = cpu / max(count, 1) * 1e6
+    print(f"{what:28} {cpu:9.2f} s of CPU {wall:9.2f} s  {each:10.1f} us {unit}")
+
+
+def drained(items: Iterable[object]) -> int:
+    """How many there are."""
+    return sum(1 for _ in items)
+
+
+def main() -> None:
+    """Fill a store, and measure."""
+    asks = argparse.ArgumentParser(description=__doc__)
+    asks.add_argument("--events", type=int, default=100_000)
+    asks.add_argument("--folder", type=Path)
+    asked = asks.parse_args()
+    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
+        os.environ["REFOLD_HOME"] = f"{folder}/home"
+        run(Path(folder), asked.events // OF_A_SESSION)
+
+
+def run(folder: Path, sessions: int) -> None:
+    """Print a line for each thing that was done."""
+    events, place = sessions * OF_A_SESSION, folder / "refold.db"
+    with refold.open(f"sqlite:///{place}") as store:
+        used("append", events, "an event", lambda: fill(store, 0, sessions))
+        used("seal", sessions, "a session", store.seal)
+        new = max(1, sessions // 100)
+        fill(store, sessions, new)
+        listed = lambda: drained(store.sessions(limit=sessions))  # noqa: E731
+        used("list the sessions", sessions, "a session", listed)
+        some = [
+            store.session(user_id=f"user-{n // OF_A_USER}", session_id=f"s-{n}")
+            for n in range(0, sessions, max(1, sessions // 200))
+        ]
+        used("a context without a view", len(some), "a context", lambda: shown(some))
+        prepared(some)
+        used("a context by a stored view", len(some), "a context", lambda: shown(some))
+        used("prove what is new", events, "an event", lambda: since_seal(store))
+        used("prove all chains", events, "an event", lambda: proved(store, True))
+        used("prove all", events, "an event", lambda: proved(store, False))
+        used("prove the tree", sessions, "a session", store.verify_seals)
+        used("erase a user", 1, "a user", lambda: store.erase("user-0", "asked"))
+        keys = sum(one.stat().st_size for one in folder.glob("home/**/*.db*"))
+        total = sum(one.stat().st_size for one in folder.glob("refold.db*"))
+    there = events + new * OF_A_SESSION
+    print(f"{there} events: {total / there:.0f} bytes an event;")
+    print(f"{sessions} sessions: {keys / sessions:.0f} bytes of keys a session")
+
+
+def shown(sessions: Iterable[Any]) -> None:
+    """Read a context of each."""
+    for session in sessions:
+        session.context(WINDOW)
+
+
+def prepared(sessions: Iterable[Any]) -> None:
+    """Compact what is due, and store a view of each."""
+    for session in sessions:
+        session.prepare(WINDOW)
+        session.catch_up()
+
+
+def since_seal(store: SessionStore) -> None:
+    """Prove what came after the newest seal."""
+    drained(store.verify_since_seal())
+    store.seals.verify(newest=True)
+
+
+def proved(store: SessionStore, chain_only: bool) -> None:
+    """Prove every session."""
+    for info, verified in store.verify(chain_only=chain_only):
+        if verified.problems:
+            raise SystemExit(f"{info.session_id}: {verified.problems[0].detail}")
+
+
+if __name__ == "__main__":
+    main()
