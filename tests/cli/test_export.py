@@ -1,6 +1,7 @@
 """``export`` writes every envelope, to a file all or nothing."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,76 @@ def test_what_a_dataset_needs_is_said(
 
     assert ran.code == 2
     assert "dataset" in ran.err
+
+
+def test_tables_are_told_as_they_were_written(
+    refold: Refold, sample: Path, tmp_path: Path
+) -> None:
+    asked = ["export", "--format", "parquet", "--columns", "all", "--out"]
+
+    told = refold(*asked, "out", "--json").json()
+    said = refold(*asked, "again", "--buckets", "1").out
+
+    counts = {"events": 57, "users": 1, "left": 0}
+    assert (told["out"], told["columns"], told["counts"]) == ("out", "all", counts)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert {
+        name: manifest[name] for name in ("export", "digest")
+    }.items() <= told.items()
+    # That they are exported is two more events.
+    assert said == "wrote 59 events of 1 user to again\n"
+    assert (tmp_path / "again" / "0000.parquet").exists()
+
+
+def test_metadata_needs_no_key_store(
+    refold: Refold, sample: Path, tmp_path: Path
+) -> None:
+    shutil.rmtree(tmp_path / "home")
+
+    ran = refold("export", "--format", "parquet", "--out", "out")
+
+    assert (ran.code, ran.out) == (0, "wrote 57 events of 1 user to out\n")
+    assert refold(
+        "export", "--format", "parquet", "--columns", "all", "--out", "b"
+    ).code
+    assert not (tmp_path / "b").exists()
+    assert refold("verify", "--export", "out").code == 0
+
+
+def test_who_is_left_out_of_tables_is_counted(refold: Refold, sample: Path) -> None:
+    refold("import", SAMPLE, "--user", "ada", "--session", "one")
+    refold("freeze", "--user", "ada", "--reason", "a lawsuit")
+
+    ran = refold("export", "--format", "parquet", "--columns", "all", "--out", "out")
+
+    assert ran.out == "wrote 57 events of 1 user to out, 1 left out\n"
+
+
+def test_a_misspelt_database_is_no_empty_export(refold: Refold, tmp_path: Path) -> None:
+    ran = refold(
+        "--db", "sqlite:///no.db", "export", "--format", "parquet", "--out", "x"
+    )
+
+    assert ran.code == 1
+    assert "there is no database no.db" in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["--format", "parquet"],
+        ["--format", "parquet", "--out", "a", "--user", "lin"],
+        ["--format", "parquet", "--out", "a", "--session", "run"],
+        ["--columns", "all"],
+        ["--buckets", "3"],
+        ["--format", "parquet", "--out", "a", "--buckets", "0"],
+    ],
+)
+def test_what_tables_need_is_said(
+    asked: list[str], refold: Refold, sample: Path
+) -> None:
+    ran = refold("export", *asked)
+
+    assert ran.code == 2
+    assert "parquet" in ran.err or "buckets" in ran.err

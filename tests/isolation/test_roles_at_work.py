@@ -13,13 +13,15 @@ import pytest
 from sqlalchemy import make_url
 
 import refold
+from refold.adapters.importers.dataset import Tables
 from refold.adapters.log import EncryptedLog
 from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.recorder import Recorder
+from refold.opener import open_recorder
 from refold.store import SessionStore
 from refold.testing import EventLogContract, memory_log
 from refold.testing.event_log import RewritingContract
-from tests.support.operations import LONG
+from tests.support.operations import LONG, log_of
 from tests.support.postgres import Postgres
 from tests.support.retainer import in_a_year
 from tests.support.roles import Walled, as_user
@@ -177,6 +179,29 @@ def test_what_is_beyond_the_app_is_refused(
 
         assert len(store.session(user_id="ada", session_id="s-1").events()) > 16
         assert [v.problems for _, v in store.verify("ada")] == [[], []]
+
+
+def test_an_auditor_exports_metadata_without_a_key(
+    walled: Walled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(walled.app, tmp_path)
+    monkeypatch.delenv("REFOLD_KEYS")
+    recorder, _ = open_recorder(walled.auditor)
+
+    made: Any = Tables(recorder).write(tmp_path / "out").manifest
+
+    recorder.close()
+    assert made["counts"]["events"] > 16
+    assert "ada" in made["users"]
+
+
+def test_an_app_exports_no_tables(walled: Walled, tmp_path: Path) -> None:
+    filled(walled.app, tmp_path)
+    wrong = pytest.raises(refold.StoreUnavailable, match=r"refold_auditor|privilege")
+    with open_at(walled.app, tmp_path) as store, wrong:
+        Tables(log_of(store).recorder, store).write(tmp_path / "out")
+
+    assert not (tmp_path / "out").exists()
 
 
 def test_each_of_the_others_does_its_work(walled: Walled, tmp_path: Path) -> None:

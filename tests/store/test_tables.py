@@ -21,9 +21,11 @@ from refold.adapters.importers import dataset
 from refold.adapters.importers.dataset import Tables
 from refold.adapters.sql import recorder as rows
 from refold.adapters.sql.recorder import Recorder
+from refold.domain.erasure import Whose
 from refold.domain.errors import ExportFailed, InvalidConfiguration, KeyUnavailable
 from refold.opener import open_recorder
 from refold.store import SessionStore
+from refold.store.erasure import Ask, Eraser
 from refold.store.exports import check_export
 from tests.support import warm
 from tests.support.exporter import STEPS
@@ -187,6 +189,18 @@ def test_who_is_erased_meanwhile_is_left_out(
     assert ("bob", "s") not in {key[:2] for key in found}
     assert {*made["users"]} == {key[0] for key in found}
     assert check_export(tmp_path / "out").problems == []
+
+
+def test_who_begins_to_be_erased_is_left_out_of_all_columns(
+    filled: SessionStore, tmp_path: Path
+) -> None:
+    """What was read of him before is recorded nowhere that this erasure looks at."""
+    writer = filled.session(user_id="bob", session_id="s").writer
+    Eraser(writer).begun(Ask(Whose("bob"), "asked", ""))
+
+    made: Any = tables(filled).write(tmp_path / "out").manifest
+
+    assert {*made["users"]} == {"ada", "eve"}
 
 
 @pytest.mark.each_engine

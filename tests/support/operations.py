@@ -252,6 +252,9 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "append and its retry": _twice,
     "append that locks the head": _exclusive,
     "page of events": lambda store: of(store).events(after=20, limit=10),
+    "what is plain of events": lambda store: list(
+        log_of(store).recorder.plain(of(store).stream)
+    ),
     "newest event": lambda store: store.log.read(
         of(store).stream, limit=1, newest=True
     ),
