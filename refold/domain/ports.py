@@ -200,6 +200,15 @@ class SessionInfo:
     created_at: datetime = EPOCH
     updated_at: datetime = EPOCH
 
+    def to_json(self) -> JsonObject:
+        """As ``refold sessions --json`` prints it."""
+        times = {name: getattr(self, name) for name in ("created_at", "updated_at")}
+        return {
+            **{n: getattr(self, n) for n in ("user_id", "session_id", "head_seq")},
+            **{n: at.isoformat().replace("+00:00", "Z") for n, at in times.items()},
+            "tokens": self.tokens,
+        }
+
     @property
     def is_live(self) -> bool:
         """Whether it may be added to, were it only by summaries."""

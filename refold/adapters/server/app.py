@@ -79,27 +79,19 @@ log = logging.getLogger("refold.server")
 # Who asks now, where no request is at hand: of the tools that MCP offers.
 _caller: ContextVar[Caller] = ContextVar("refold_caller")
 
-_STATUS: Final[tuple[tuple[type[errors.RefoldError], int], ...]] = (
-    (errors.EventTooLarge, 413),
-    (errors.ContextTooLarge, 413),
-    (errors.StoreUnavailable, 503),
-    (errors.KeyUnavailable, 503),
-    (errors.Erased, 410),
-    (errors.Expired, 410),
-    (errors.SessionNotFound, 404),
-    (errors.UserNotFound, 404),
-    (errors.NotErased, 404),
-    (errors.StaleSession, 409),
-    (errors.IdempotencyConflict, 409),
-    (errors.SessionClosed, 409),
-    (errors.AlreadyDecided, 409),
-    (errors.OnHold, 409),
-    (errors.Frozen, 409),
-    (errors.CorruptEvent, 500),
-    (errors.SealBroken, 500),
-)
-
-
+_STATUS: Final = {
+    getattr(errors, name): status
+    for status, names in {
+        404: "SessionNotFound UserNotFound NotErased",
+        409: "StaleSession IdempotencyConflict SessionClosed AlreadyDecided OnHold "
+        "Frozen",
+        410: "Erased Expired",
+        413: "EventTooLarge ContextTooLarge",
+        500: "CorruptEvent SealBroken",
+        503: "StoreUnavailable KeyUnavailable",
+    }.items()
+    for name in names.split()
+}
 # What a body was refused for: phrases of statuses differ between Pythons.
 _CODES: Final = {408: "too_slow", 413: "too_large"}
 
@@ -236,10 +228,8 @@ class Gate:
         scope["state"] = state = {**scope.get("state", {}), "metrics": self.metrics}
         state["request_id"] = request_id = self._request_id(headers)
         answer = _Answer(send, scope["path"], request_id, self._limits.send_sec)
-        body, mine = (
-            _Body(receive, scope["path"], self._limits),
-            list[tuple[str, bool]](),
-        )
+        body = _Body(receive, scope["path"], self._limits)
+        mine: list[tuple[str, bool]] = []
         token = request_of.set(request_id)
         try:
             refused = await self._refused(scope, headers, mine)
@@ -284,9 +274,8 @@ class Gate:
         if path in _HEALTH:
             return None
         is_tail = path.endswith(_TAIL)
-        if self._more(mine, "", is_tail) > (
-            limits.tails if is_tail else limits.at_once
-        ):
+        most = limits.tails if is_tail else limits.at_once
+        if self._more(mine, "", is_tail) > most:
             return refuse(503, "busy", "try again soon")
         if _STATIC.fullmatch(path):
             return None
@@ -472,7 +461,7 @@ async def exchanged(request: Request, token: str, to: str = "/") -> Response | N
 
 def status_of(error: errors.RefoldError) -> int:
     """The status that an error is answered with."""
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 422)
+    return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 422)
 
 
 def refusal(request: Request, error: Exception) -> Response:

@@ -9,8 +9,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_origin
 from urllib.parse import unquote
@@ -19,19 +18,24 @@ import orjson
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from refold.adapters.cli.output import rfc3339
 from refold.adapters.server.access_tokens import Caller
 from refold.domain import errors
 from refold.domain.envelope import Draft, Envelope, Meta
 from refold.domain.erasure import span
 from refold.domain.events import EVENT_CLASSES, HumanReview, event_of
 from refold.domain.ids import StreamId, check_id, check_session_id
-from refold.domain.ports import SessionInfo
 from refold.projections.models import packaged_models
 from refold.store import SessionStore
 from refold.store.proofs.access_log import called
@@ -190,15 +194,12 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
 
-# --- append ---------------------------------------------------------------------------
-
-
 class Given(Model):
     """An event to append, named as in an envelope."""
 
     type: str
     payload: dict[str, Any] = Field(default_factory=dict)
-    ts: datetime | None = None
+    ts: AwareDatetime | None = None
     agent: str | None = None
     meta: dict[str, Any] | None = None
 
@@ -228,14 +229,10 @@ async def append(
     the status 200.  Expected-Seq is the seq the writer last saw, 0 for a new session:
     if the session moved on, the append is refused with 409.
     """
-    body, beside = (
-        await request.body(),
-        (request.state.request_id, request.state.caller),
-    )
-    if len(body) < _LIGHT:
-        drafts, unscanned = _drafts(body, *beside)
-    else:
-        drafts, unscanned = await asyncio.to_thread(_drafts, body, *beside)
+    body = await request.body()
+    read = partial(_drafts, body, request.state.request_id, request.state.caller)
+    few = len(body) < _LIGHT
+    drafts, unscanned = read() if few else await asyncio.to_thread(read)
     receipt = await session.append_async(
         drafts,
         idempotency_key=idempotency_key,
@@ -264,13 +261,7 @@ def _draft(given: Given, request_id: str, may_decide: bool) -> Draft:
     event = event_of(given.type, given.payload)
     if isinstance(event, HumanReview) and event.decision and not may_decide:
         raise errors.InvalidEvent("a decision needs a token with the scope review")
-    ts = given.ts
-    if ts is not None and ts.tzinfo is None:
-        raise errors.InvalidEvent("ts needs a time zone, such as Z at its end")
-    return Draft(event, ts, request_id, given.agent, Meta.of(given.meta))
-
-
-# --- read -----------------------------------------------------------------------------
+    return Draft(event, given.ts, request_id, given.agent, Meta.of(given.meta))
 
 
 @router.get("/sessions", operation_id="sessions")
@@ -284,36 +275,17 @@ def sessions(
     labels = dict(one.partition("=")[::2] for one in label)
     found = of.store.sessions(of.user_id, label=labels, after=after, limit=limit)
     last = found[-1].session_id if len(found) == limit else None
-    return answer({"sessions": [*map(listed, found)], "next": last})
-
-
-def listed(info: SessionInfo) -> dict[str, Any]:
-    """A session as a list shows it."""
-    return {
-        "user_id": info.user_id,
-        "session_id": info.session_id,
-        "head_seq": info.head_seq,
-        "created_at": rfc3339(info.created_at),
-        "updated_at": rfc3339(info.updated_at),
-        "tokens": info.tokens,
-        "status": info.status,
-    }
+    told = [one.to_json() | {"status": one.status} for one in found]
+    return answer({"sessions": told, "next": last})
 
 
 @router.get("/sessions/{session_id}", operation_id="session")
 def session(one: ReadSession) -> Response:
     """Show how far a session is, and its labels."""
-    head = one.head()
-    return answer(
-        {
-            "user_id": one.user_id,
-            "session_id": one.session_id,
-            "head_seq": head.seq,
-            "status": head.status,
-            "labels": one.labels(),
-            "streams": one.streams(),
-        }
-    )
+    head, names = one.head(), ("user_id", "session_id")
+    told = {"head_seq": head.seq, "status": head.status, "labels": one.labels()}
+    told |= {name: getattr(one, name) for name in names}
+    return answer(told | {"streams": one.streams()})
 
 
 @router.get("/sessions/{session_id}/events", operation_id="events")
@@ -480,9 +452,6 @@ def models(of: ReadAsked) -> Response:
     )
 
 
-# --- memory ---------------------------------------------------------------------------
-
-
 @router.get("/memory", operation_id="memory")
 def memory(of: ReadAsked) -> Response:
     """Show what was learned from a user's sessions, with its evidence."""
@@ -521,9 +490,6 @@ def memory_opt_out(of: AppendAsked, body: OptOut) -> Response:
     change = user.opt_out if body.memory_opt_out else user.opt_in
     change(reason=body.reason)
     return answer(user.status().to_json())
-
-
-# --- review ---------------------------------------------------------------------------
 
 
 @router.get("/reviews", operation_id="reviews")
@@ -577,9 +543,6 @@ def decide(
     return answer(receipt._asdict(), 201)
 
 
-# --- erase ----------------------------------------------------------------------------
-
-
 class Erasure(Model):
     """What is to be forgotten, and why."""
 
@@ -616,9 +579,6 @@ def certificates(of: EraseAsked) -> Response:
     """List the certificates of what was forgotten of a user."""
     found = of.store.erasures.certificates(of.user_id)
     return answer({"certificates": [each.to_json() for each in found]})
-
-
-# --- tails ----------------------------------------------------------------------------
 
 
 @dataclass
@@ -767,9 +727,6 @@ async def tail(
     return StreamingResponse(
         frames(place), media_type="text/event-stream", headers=kind
     )
-
-
-# --- the description ------------------------------------------------------------------
 
 
 def describe(app: FastAPI) -> None:

@@ -52,16 +52,7 @@ def sessions(
         else:
             out.line(_none(store, user))
 
-    told = (
-        {
-            **output.whose(info),
-            "head_seq": info.head_seq,
-            "created_at": output.rfc3339(info.created_at),
-            "updated_at": output.rfc3339(info.updated_at),
-            "tokens": info.tokens,
-        }
-        for info in chain(first, chain.from_iterable(found))
-    )
+    told = (info.to_json() for info in chain(first, chain.from_iterable(found)))
     return output.Result(output.Array(told), show)
 
 
