@@ -141,18 +141,14 @@ def test_an_append(counted: Counted, session: Session, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", FIRST)
-def test_a_first_append(
-    counted: Counted, what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    number = count()
-    if counted.postgres:
-        monkeypatch.setenv("REFOLD_KEYS", counted.url)
+def test_a_first_append(counted: Counted, what: str) -> None:
+    number, keys = count(), counted.url if counted.postgres else None
 
     def first() -> None:
         user = f"user {next(number)}" if what == "of a user" else "ada"
         store.session(user_id=user, session_id=f"s {next(number)}").append(said("x"))
 
-    with refold.open(counted.url) as store:
+    with refold.open(counted.url, keys=keys) as store:
         heard = counted.costs(first)
 
     counted.check(heard, FIRST[what])
