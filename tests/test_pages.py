@@ -72,6 +72,10 @@ GIVEN: Final[Mapping[str, Given]] = {
             "capture codex": "it sets up a program",
         }
     ),
+    "docs/how-to/ask-questions.md": Given(
+        before=f"{ADA}refold compact --user ada --session s-1 --strategy turn_window\n",
+        without={"pip install": INSTALLED},
+    ),
     "docs/how-to/exchange.md": Given(before=ADA),
     "docs/how-to/retention.md": Given(before=ADA),
     "docs/how-to/serve.md": Given(

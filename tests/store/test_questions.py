@@ -1,0 +1,189 @@
+"""What DuckDB answers of exported events is what the store says of itself."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from datetime import timedelta
+from statistics import median
+from typing import Any, NamedTuple
+
+import duckdb
+import pytest
+
+import refold
+from refold.adapters.importers.dataset import Tables
+from refold.domain.envelope import Envelope
+from refold.domain.events import SummarizerRef
+from refold.projections.context.compaction import Source, Written
+from refold.store import SessionStore
+from tests.importers.samples import write_sample
+from tests.support.operations import log_of
+from tests.support.pages import ROOT, blocks
+
+SAMPLE = ROOT / "examples" / "sample" / "agent_run.jsonl"
+FORMATS = ("claude-code", "codex", "openai", "anthropic", "letta", "atif", "otlp")
+WINDOW = "turn_window:full_turns=1,cached_turns=1"
+_QUERY = re.compile(r'print\(duckdb\.sql\("""(.*?)"""\)\)', re.DOTALL)
+COST, SLOWEST, FAILURES, SAVINGS, MEMORY = (
+    match[1]
+    for block in blocks("docs/how-to/ask-questions.md")
+    for match in _QUERY.finditer(block.text)
+)
+
+
+class Asked(NamedTuple):
+    """A store, its events in all streams, and DuckDB with what was exported of it."""
+
+    store: SessionStore
+    events: list[Envelope]
+    duck: duckdb.DuckDBPyConnection
+
+    def answer(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of the answer."""
+        return self.duck.sql(query).fetchall()
+
+
+class Paid:
+    """A summarizer that says what it used."""
+
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        usage = {"input_tokens": 1_000, "output_tokens": 50}
+        model = SummarizerRef(kind="paid", model="claude-haiku-4-5")
+        return Written(f"summary {source.digest[:12]}", model, usage=usage)
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+    """Runs of all formats, compacted, with memory that a model was shown."""
+    folder = tmp_path_factory.mktemp("asked")
+    with refold.open("memory://") as store, duckdb.connect() as duck:
+        store.import_transcript(SAMPLE, user_id="lin", session_id="run")
+        for form in FORMATS:
+            file = write_sample(folder, form)
+            store.import_transcript(file, user_id=f"of-{form}", format=form)
+        for number in range(4):
+            _ran(store, f"good-{number}", ["search", "book"])
+        store.memory.advice("ada", fresh=timedelta(0))
+        for number in range(2):
+            _shown(store.session(user_id="ada", session_id=f"now-{number}"))
+        session = store.session(user_id="lin", session_id="run")
+        session.compact(WINDOW, summarizer=Paid())
+        events = [*_all(store)]
+        Tables(log_of(store).recorder, store).write(folder / "events")
+        duck.sql(f"CREATE VIEW events AS FROM '{folder}/events/*.parquet'")
+        yield Asked(store, events, duck)
+
+
+def _all(store: SessionStore) -> Iterator[Envelope]:
+    for info in store.sessions():
+        name = {"user_id": info.user_id, "session_id": info.session_id}
+        yield from store.session(**name).timeline()
+
+
+def _ran(store: SessionStore, name: str, tools: list[str]) -> None:
+    session = store.session(user_id="ada", session_id=name)
+    session.append(refold.UserInput(text="a flight to Oslo"))
+    for number, tool in enumerate(tools):
+        call = f"c{number}"
+        session.append(refold.ToolCall(call_id=call, tool_name=tool))
+        done = refold.ToolResult(call_id=call, content="done", duration_ms=70.0)
+        session.append(done)
+    session.append(refold.Final(outcome="success"))
+
+
+def _shown(session: refold.Session) -> None:
+    """The model is asked twice with what memory says, and answers."""
+    session.append(refold.UserInput(text="a flight"))
+    for _ in range(2):
+        view = session.context("turn_window", advice=session.advice("turn_window"))
+        session.record_request(view, model="claude-sonnet-4-5")
+        usage = {"input_tokens": 900, "output_tokens": 30}
+        session.append(refold.AgentResponse(text="one moment", usage=usage))
+        session.append(refold.UserInput(text="and then?"))
+
+
+def _place(one: Envelope, call: str) -> tuple[str, str, str]:
+    return one.user_id, one.session_id, call
+
+
+def test_what_a_day_costs_is_what_the_store_says(asked: Asked) -> None:
+    found = asked.answer(COST)
+
+    told = [
+        (one.day, one.answers, pytest.approx(one.dollars, abs=1e-4), one.unpriced)
+        for one in asked.store.costs(by="day")
+    ]
+    assert [(str(day), *rest) for day, *rest in found] == told
+    assert len(found) > 2
+    assert sum(row[2] for row in found) > 0
+
+
+def test_the_slowest_tools_are_found(asked: Asked) -> None:
+    found = asked.answer(SLOWEST)
+
+    calls, took = dict[Any, Any](), defaultdict[str, list[float]](list)
+    for one in asked.events:
+        event = one.payload
+        if isinstance(event, refold.ToolCall):
+            calls[_place(one, event.call_id)] = one.ts, event.tool_name
+        elif isinstance(event, refold.ToolResult):
+            begun, name = calls[_place(one, event.call_id)]
+            spent = event.duration_ms
+            if spent is None:
+                spent = int((one.ts - begun) / timedelta(milliseconds=1))
+            took[name].append(spent / 1000)
+    assert {row[0]: row[1] for row in found} == {k: len(v) for k, v in took.items()}
+    for name, _, middle, longest in found:
+        assert middle == pytest.approx(median(took[name]), abs=0.051)
+        assert longest == pytest.approx(max(took[name]), abs=0.051)
+    assert [row[2] for row in found] == sorted((row[2] for row in found), reverse=True)
+    assert found[0][2] > 0
+
+
+def test_failures_are_counted_by_tool(asked: Asked) -> None:
+    found = asked.answer(FAILURES)
+
+    results = [one.payload for one in asked.events if one.type == "tool_result"]
+    every = Counter(one.tool_name for one in results)  # type: ignore[union-attr]  # results
+    failed = Counter(
+        one.tool_name  # type: ignore[union-attr]  # the same
+        for one in results
+        if one.status == "error"  # type: ignore[union-attr]  # the same
+    )
+    assert {row[0]: row[1:3] for row in found} == {
+        name: (count, failed[name]) for name, count in every.items()
+    }
+    assert found[0][2] > 0
+
+
+def test_savings_are_those_of_the_summaries(asked: Asked) -> None:
+    ((strategy, count, before, after, paid),) = asked.answer(SAVINGS)
+
+    made = [e.payload for e in asked.events if isinstance(e.payload, refold.Summary)]
+    assert (strategy, count) == ("turn_window", len(made))
+    assert before == sum(one.tokens_before for one in made)
+    assert after == sum(one.tokens_after for one in made) < before
+    assert paid == pytest.approx(len(made) * 0.00125, abs=1e-4)
+
+
+def test_the_memory_that_was_shown_is_found(asked: Asked) -> None:
+    found = asked.answer(MEMORY)
+
+    shown, where, last = (
+        Counter[str](),
+        defaultdict[str, set[Any]](set),
+        dict[str, Any](),
+    )
+    for one in asked.events:
+        if isinstance(one.payload, refold.Request):
+            for item in one.payload.advised:
+                shown[item] += 1
+                where[item].add((one.user_id, one.session_id))
+                last[item] = max(one.ts, last.get(item, one.ts))
+    assert shown
+    assert {row[0]: row[1:] for row in found} == {
+        item: (count, len(where[item]), last[item].replace(tzinfo=None))
+        for item, count in shown.items()
+    }
