@@ -257,8 +257,9 @@ def test_what_is_kept_of_large_events_is_bounded_too(store: SessionStore) -> Non
         feed, found, place = Feed(session, begins=1), list[int](), 0
         task = asyncio.create_task(feed.run())
         for number in range(20):
-            said = f"n{number} " + "word " * 40_000
-            await session.append_async(refold.UserInput(text=said))
+            given = {"call_id": f"c{number}", "tool_name": "sum"}
+            call = refold.ToolCall(arguments={"of": [1] * 100_000}, **given)
+            await session.append_async(call)
         await session.append_async(refold.SystemPrompt(closed=True))
         await task
         kept = sum(len(text) for _, text in feed.frames)

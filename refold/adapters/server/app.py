@@ -39,6 +39,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
+from refold.adapters.frameworks.mcp import server
 from refold.adapters.server.access_tokens import Caller, TokenRefused, Verifier
 from refold.domain import errors
 from refold.redaction.redactor import RedactionError
@@ -459,34 +460,28 @@ async def exchanged(request: Request, token: str, to: str = "/") -> Response | N
     return answer
 
 
-def status_of(error: errors.RefoldError) -> int:
-    """The status that an error is answered with."""
-    return next((_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS), 422)
-
-
 def refusal(request: Request, error: Exception) -> Response:
     """The answer to what was refused on purpose."""
     refuse = partial(problem, request_id=request.state.request_id)
     if isinstance(error, errors.RefoldError):
         code = re.sub(r"(?<!^)(?=[A-Z])", "-", type(error).__name__).lower()
         numbers: Any = {k: v for k, v in vars(error).items() if type(v) is int}
-        status, detail = status_of(error), str(error)
+        kinds = type(error).__mro__
+        known = (_STATUS[kind] for kind in kinds if kind in _STATUS)
+        status, detail = next(known, 422), str(error)
         if status == 404:  # it says the name that was sent
             detail = "there is none of that name: GET /v1/sessions lists sessions"
         return refuse(status, code, detail, **numbers)
     if isinstance(error, RequestValidationError):
         # The place of our own names alone: keys, too, are what somebody wrote.
-        places = [
-            (*one["loc"][: 1 if one["loc"][0] == "body" else 2],)
-            for one in error.errors()
-        ]
-        wrong = [
-            dict(zip(("in", "name"), place, strict=False)) | {"problem": one["type"]}
-            for place, one in zip(places, error.errors(), strict=True)
-        ]
+        wrong = list[dict[str, Any]]()
+        for one in error.errors():
+            place, *names = one["loc"]
+            named = {"name": names[0]} if names and place != "body" else {}
+            wrong.append({"in": place, **named, "problem": one["type"]})
         detail = "the request is not as it is described in /v1/openapi.json"
         kind = request.headers.get("content-type", "")
-        if ("body",) in places and not kind.startswith("application/json"):
+        if wrong[0]["in"] == "body" and not kind.startswith("application/json"):
             detail = "a body is sent with Content-Type: application/json"
         return refuse(422, "request", detail, errors=wrong)
     if isinstance(error, HTTPException):
@@ -511,8 +506,9 @@ def application(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as running:
-            # It can be run once, and an application be started again.
-            if tools := _tools(store):
+            with suppress(errors.InvalidConfiguration):  # it is not installed
+                # It can be run once, and an application be started again.
+                tools = server(store, lambda: _caller.get().user_id)
                 app.state.tools = _answering(tools)
                 await running.enter_async_context(tools.session_manager.run())
             yield
@@ -528,7 +524,7 @@ def application(
     )
     app.state.store, app.state.verifier, app.state.limits = store, verifier, limits
     app.state.csrf_of, app.state.exchanged = csrf_of_token, exchanged
-    app.state.status_of = status_of
+    app.state.refusal = refusal
     app.state.feeds = routes.Feeds()
     for kind in (errors.RefoldError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, refusal)
@@ -573,15 +569,6 @@ def application(
         )
     ends = app.state.feeds.close
     return Gate(inner, store=store, verifier=verifier, limits=limits, close=ends)
-
-
-def _tools(store: SessionStore) -> Any:
-    """What MCP offers, about who asks; None where ``mcp`` is not installed."""
-    from refold.adapters.frameworks.mcp import server
-
-    with suppress(errors.InvalidConfiguration):
-        return server(store, lambda: _caller.get().user_id)
-    return None
 
 
 def _answering(tools: Any) -> Asgi:

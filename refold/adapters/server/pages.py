@@ -112,10 +112,9 @@ class _Page(APIRoute):
             try:
                 return await handle(request)
             except (errors.RefoldError, RequestValidationError, HTTPException) as error:
-                status, said = getattr(error, "status_code", 422), ""
-                if isinstance(error, errors.RefoldError):
-                    status = request.app.state.status_of(error)
-                    said = "" if status == 404 else str(error)
+                status = request.app.state.refusal(request, error).status_code
+                told = isinstance(error, errors.RefoldError) and status != 404
+                said = str(error) if told else ""
                 page = Here(request).page
                 return page("error.html", status=status, code=status, said=said)
 
