@@ -15,7 +15,7 @@ import pytest
 import refold
 from refold.adapters.importers.dataset import Tables
 from refold.domain.envelope import Envelope
-from refold.domain.events import SummarizerRef
+from refold.domain.events import JsonObject, SummarizerRef
 from refold.projections.context.compaction import Source, Written
 from refold.store import SessionStore
 from tests.importers.samples import write_sample
@@ -49,7 +49,7 @@ class Paid:
     """A summarizer that says what it used."""
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
-        usage = {"input_tokens": 1_000, "output_tokens": 50}
+        usage: JsonObject = {"input_tokens": 1_000, "output_tokens": 50}
         model = SummarizerRef(kind="paid", model="claude-haiku-4-5")
         return Written(f"summary {source.digest[:12]}", model, usage=usage)
 
