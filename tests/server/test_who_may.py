@@ -241,7 +241,7 @@ def test_a_token_of_its_form_that_could_be_none_is_refused_too(
     browser.cookies.set(COOKIE, token)
 
     wrong = [(b"X-CSRF-Token", "\xe4".encode())]
-    by_header = browser.post("/memory", headers=wrong)  # type: ignore[arg-type]  # bytes are sent as they are
+    by_header = browser.post("/memory", headers=wrong)
     by_field = browser.post("/memory", data={"csrf": "ä", "act": "opt_out"})
 
     assert (by_header.status_code, by_field.status_code) == (403, 403)
