@@ -476,6 +476,12 @@ def test_mcp_answers_about_who_asks_and_needs_a_token(
     foreign = called(ada, "events", session_id=bobs)
     assert "nobody else" not in foreign
     assert "no session" in foreign
+    for tool in ("events", "context_at", "why", "verify", "search"):
+        words = {"words": "nobody"} if tool == "search" else {}
+        for name in (bobs, f"bob/{bobs}", f"../{bobs}", "none"):
+            tried = called(ada, tool, session_id=name, **words)
+            assert "nobody else" not in tried
+            assert '"isError":true' in tried
 
     by_cookie, token = speaks(None), verifier.mint("ada", ["read"])
     by_cookie.cookies.set(COOKIE, token)

@@ -97,7 +97,9 @@ class Readable:
 
     def verify(self, session_id: str) -> dict[str, Any]:
         """Check that what is stored of a session is what was written."""
-        done = self._session(session_id).verify()
+        session = self._session(session_id)
+        session.head()
+        done = session.verify()
         problems = [problem.to_json() for problem in done.problems]
         return {"ok": not problems, "events": done.events, "problems": problems}
 
