@@ -202,6 +202,11 @@ def test_a_killed_server_loses_nothing_that_it_acknowledged(db: Path) -> None:
     assert len(stored) == len(set(stored))
 
 
+def test_a_server_begins_with_a_store_that_is_not_there_yet(tmp_path: Path) -> None:
+    with served(tmp_path / "new.db") as server, server.client() as client:
+        assert client.post(SESSION, json=text(1)).status_code == 201
+
+
 def test_it_is_refused_before_it_begins(gate: Gate, db: Path) -> None:
     with served(db) as server, server.client() as client:
         missing = client.get("/v1/sessions/none/events/tail")

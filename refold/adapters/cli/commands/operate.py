@@ -52,14 +52,13 @@ def serve(
     from refold.adapters.cli.commands.compact import stopped_by_signals
     from refold.adapters.server import Place, serve as run
 
-    place = Place(
-        *(host, port, user or operator(None) or "me"),
-        *(certificate, key, tuple(origin or ())),
-    )
-    access_log = os.environ.get("REFOLD_ACCESS_LOG") or "table"
+    tls = certificate, key
+    place = Place(host, port, user or operator(None) or "me", *tls, tuple(origin or ()))
+    where = os.environ.get("REFOLD_ACCESS_LOG") or "table"
+    store = call.store(new=True, access_log=where)
     # The server ends at the first signal, and sends it to itself again when it has.
     with stopped_by_signals(lambda: None):
-        run(call.store(access_log=access_log), place, partial(typer.echo, err=True))
+        run(store, place, partial(typer.echo, err=True))
 
 
 By = Literal["session", "user", "day"]
