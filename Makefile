@@ -1,6 +1,6 @@
 .POSIX:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-frameworks coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-capture bench-capture bench-server screenshots \
+.PHONY: help demo test test-frameworks coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-capture bench-capture bench-parquet bench-server screenshots \
 	fuzz clean
 
 # The first Python that is new enough; PYTHON=... on the command line overrides it.
@@ -46,6 +46,8 @@ help:
 	@echo "             what items of frameworks and steps of LangGraph cost"
 	@echo "make bench-capture"
 	@echo "             what following transcripts costs"
+	@echo "make bench-parquet"
+	@echo "             what an export as Parquet costs"
 	@echo "make bench-server"
 	@echo "             what HTTP adds to an append, and how far tails are behind"
 	@echo "make screenshots"
@@ -169,6 +171,9 @@ bench-frameworks: .venv/bench/.ready
 
 bench-capture: .venv/.refold
 	@$(BIN)/python -m benchmarks.capture
+
+bench-parquet: .venv/.refold
+	@$(BIN)/python -m benchmarks.parquet
 
 bench-server: .venv/.refold
 	@$(BIN)/python -m benchmarks.server

@@ -25,7 +25,7 @@ from tests.support.pages import ROOT, blocks
 SAMPLE = ROOT / "examples" / "sample" / "agent_run.jsonl"
 FORMATS = ("claude-code", "codex", "openai", "anthropic", "letta", "atif", "otlp")
 WINDOW = "turn_window:full_turns=1,cached_turns=1"
-_QUERY = re.compile(r'print\(duckdb\.sql\("""(.*?)"""\)\)', re.DOTALL)
+_QUERY = re.compile(r'^\w+ = """(.*?)"""$', re.DOTALL | re.MULTILINE)
 COST, SLOWEST, FAILURES, SAVINGS, MEMORY = (
     match[1]
     for block in blocks("docs/how-to/ask-questions.md")

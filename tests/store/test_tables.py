@@ -23,6 +23,7 @@ from refold.adapters.sql import recorder as rows
 from refold.adapters.sql.recorder import Recorder
 from refold.domain.erasure import Whose
 from refold.domain.errors import ExportFailed, InvalidConfiguration, KeyUnavailable
+from refold.domain.events import Attachment
 from refold.opener import open_recorder
 from refold.store import SessionStore
 from refold.store.erasure import Ask, Eraser
@@ -387,7 +388,7 @@ def _peak(work: Callable[[], object]) -> int:
 def test_more_events_take_no_more_memory(
     store: SessionStore, tmp_path: Path, columns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dataset, "_GROUP", 100)
+    monkeypatch.setattr(dataset, "_GROUP", 100_000)
     monkeypatch.setattr(rows, "_ROWS", 100)
     session = store.session(user_id="ada", session_id="s")
 
@@ -399,9 +400,28 @@ def test_more_events_take_no_more_memory(
         return _peak(lambda: export.write(tmp_path / f"{count}"))
 
     filled(100)  # what is loaded and made once
-    few, many = filled(200), filled(2_100)
+    few, more = filled(400), 2_000
 
-    assert many < few * 1.3
+    many = filled(more)
+
+    # A row alone takes 700 bytes and more; what is left is the end of so small groups.
+    assert (many - few) / more < 100
+
+
+def test_long_events_make_short_groups(store: SessionStore, tmp_path: Path) -> None:
+    session = store.session(user_id="ada", session_id="s")
+    for _ in range(12):
+        parts = [Attachment(text="why " * 15_000) for _ in range(16)]
+        session.append(refold.UserInput(text="look", attachments=tuple(parts)))
+
+    tables(store).write(tmp_path / "out")
+
+    (file,) = (tmp_path / "out").glob("*.parquet")
+    read = pq.ParquetFile(file)
+    sizes = [
+        read.read_row_group(group).num_rows for group in range(read.num_row_groups)
+    ]
+    assert sizes == [9, 3]
 
 
 def test_without_the_extra_it_is_named(

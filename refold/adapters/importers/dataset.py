@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -34,7 +34,8 @@ from refold.store.store import now
 
 TRAINING: Final = "training"
 _COLUMNS: Final = shipped("refold.adapters.sql", "data", "exported.toml")
-_GROUP: Final = 4_096  # rows of a row group, which are read at once
+_GROUP: Final = 8 << 20  # bytes of rows that are written at once, about
+_SHORT: Final = 400  # of them, what is short in a row
 
 
 @dataclass
@@ -162,7 +163,7 @@ class Tables:
     def write(self, out: Path) -> exports.Exported:
         """Write it to ``out``, a new folder that appears at the end, whole.
 
-        Memory is bounded but for the names of sessions.  Others go on writing.  Who is
+        Memory is bounded but for sessions' names.  Others go on writing.  Who is
         erased meanwhile is left out: that file is written again.  All columns are
         recorded with each user first; of frozen users nothing can be, nor is in it.
 
@@ -170,17 +171,21 @@ class Tables:
         extra, and what reading raises.
         """
         begun, seen = now(), Subjects(self.recorder.database).key_generation()
-        placed, counts = self._placed(), dict[str, int]()
+        placed, counts = defaultdict[str, set[StreamId]](set), dict[str, int]()
+        for path, one in self._placed():
+            placed[path].add(one)
         with exports.whole_or_nothing(out.absolute()) as folder:
             files, todo = exports.Files(folder), sorted(placed)
             while todo:
                 for path in todo:
                     (folder / path).unlink(missing_ok=True)
                     counts[path] = self._file(files, path, sorted(placed[path]))
-                there = self._placed()
-                todo = [path for path in placed if placed[path] - there[path]]
+                gone = {path: {*sessions} for path, sessions in placed.items()}
+                for path, one in self._placed():
+                    gone.get(path, set()).discard(one)
+                todo = [path for path, sessions in gone.items() if sessions]
                 for path in todo:
-                    placed[path] &= there[path]
+                    placed[path] -= gone[path]
             users: JsonObject = {
                 one.user_id: {"file": path, "epoch": known[0]}
                 for path, sessions in sorted(placed.items())
@@ -199,17 +204,18 @@ class Tables:
             manifest = files.finish(exports.TABLES, begun, said)
         return exports.Exported(out.absolute(), manifest)
 
-    def _placed(self) -> defaultdict[str, set[StreamId]]:
-        """The sessions of whom nothing was erased or is about to be, by file."""
-        found = defaultdict[str, set[StreamId]](set)
+    def _placed(self) -> Iterator[tuple[str, StreamId]]:
+        """The sessions that are not erased, with their files.
+
+        For all columns, those of users of whom anything is being erased are not there.
+        """
         jobs = self.store.log.erasures.jobs() if self.store else ()
         erasing = {job.whose.user_id for job in jobs}
         for one in listed(self.recorder.sessions):
             if one.status != "erased" and one.user_id not in erasing:
                 number = int(sha256(one.user_id.encode()).hexdigest()[:15], 16)
                 path = f"{number % self.buckets:04}.parquet"
-                found[path].add(StreamId(one.user_id, one.session_id))
-        return found
+                yield path, StreamId(one.user_id, one.session_id)
 
     def _file(self, files: exports.Files, path: str, sessions: list[StreamId]) -> int:
         """Write the sessions' rows to a file, a group at a time; how many they are."""
@@ -222,7 +228,7 @@ class Tables:
         with files.opened(path) as write:
             sink = SimpleNamespace(write=write, closed=False, flush=lambda: None)
             with parquet.ParquetWriter(sink, schema, **how) as writer:
-                while group := [*islice(rows, _GROUP)]:
+                for group in _groups(rows):
                     told: list[Any] = [*zip(*group, strict=True)]
                     told[9:10] = map(bytes.hex, told[9]), [self.export_id] * len(group)
                     named = zip(names, map(list, told), strict=True)
@@ -254,6 +260,18 @@ class Tables:
                 self._known[user_id] = log.keys.user(user_id, now=None).epoch, salt
             self.store.access_log.note("export", user_id)
         return self._known[user_id]
+
+
+def _groups(rows: Iterable[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
+    """Rows by row groups; what may be long stands last in a row."""
+    group, size = list[Sequence[Any]](), 0
+    for row in rows:
+        group.append(row)
+        size += _SHORT + len(row[-1])
+        if size > _GROUP:
+            yield group
+            group, size = [], 0
+    yield from [group] if group else []
 
 
 def _columns(one: Envelope, asked: list[Envelope], whose: list[Any]) -> Sequence[Any]:

@@ -208,7 +208,9 @@ def export(
     if content and form != "otlp":
         raise typer.BadParameter("--content is for --format otlp")
     if form == "parquet":
-        return _tables(call, columns, buckets, None if user or session else out)
+        if out is None or user or session:
+            raise typer.BadParameter("parquet has all users and sessions, in --out")
+        return _tables(call, columns == "all", buckets or 16, out)
     if form == "dataset" and out is not None:
         return _dataset(call.store(), user, consent, out)
     if out is not None and out.suffix != ".jsonl" and form == "events":
@@ -306,18 +308,12 @@ def _dataset(
     return _wrote(out, told, figures, left)
 
 
-def _tables(
-    call: Call, columns: Columns | None, buckets: int | None, out: Path | None
-) -> Result:
+def _tables(call: Call, whole: bool, buckets: int, out: Path) -> Result:
     from refold.adapters.importers.dataset import Tables
 
-    if out is None:
-        raise typer.BadParameter(
-            "parquet needs --out, and is of all users and sessions"
-        )
-    store: Any = call.store() if columns == "all" else None
+    store: Any = call.store() if whole else None
     recorder = store.log.recorder if store else call.recorder()
-    made: Any = Tables(recorder, store, buckets or 16).write(out).manifest
+    made: Any = Tables(recorder, store, buckets).write(out).manifest
     counts = made["counts"]
     told = f"{counted(counts['events'], 'event')} of {counted(counts['users'], 'user')}"
     rest = f", {counts['left']:,} left out" if counts["left"] else ""
