@@ -205,10 +205,7 @@ class Tables:
         return exports.Exported(out.absolute(), manifest)
 
     def _placed(self) -> Iterator[tuple[str, StreamId]]:
-        """The sessions that are not erased, with their files.
-
-        For all columns, those of users of whom anything is being erased are not there.
-        """
+        """Each session of which nothing was erased, or is about to be, and its file."""
         jobs = self.store.log.erasures.jobs() if self.store else ()
         erasing = {job.whose.user_id for job in jobs}
         for one in listed(self.recorder.sessions):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,12 +33,9 @@ class Place(NamedTuple):
     @property
     def is_loopback(self) -> bool:
         """Whether only programs of this machine reach it."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        with suppress(ValueError):
+            return self.host == "localhost" or ip_address(self.host).is_loopback
+        return False
 
 
 def serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> None:

@@ -280,7 +280,8 @@ class Gate:
             return refuse(503, "busy", "try again soon")
         if _STATIC.fullmatch(path):
             return None
-        if limits.origins and _is_preflight(scope, headers):
+        asks = b"access-control-request-method" in headers and b"origin" in headers
+        if limits.origins and scope["method"] == "OPTIONS" and asks:
             return None  # it is answered before anything of ours is asked
         token, by_cookie = _token(scope["headers"])
         caller, reason = None, ""
@@ -424,11 +425,6 @@ def _token(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, bool]:
         if name == COOKIE:
             return value, True
     return "", False
-
-
-def _is_preflight(scope: Message, headers: dict[bytes, bytes]) -> bool:
-    asks = b"access-control-request-method" in headers
-    return bool(scope["method"] == "OPTIONS" and asks and b"origin" in headers)
 
 
 def csrf_of_token(token: str) -> str:

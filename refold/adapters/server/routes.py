@@ -231,8 +231,7 @@ async def append(
     """
     body = await request.body()
     read = partial(_drafts, body, request.state.request_id, request.state.caller)
-    few = len(body) < _LIGHT
-    drafts, unscanned = read() if few else await asyncio.to_thread(read)
+    drafts, unscanned = read() if len(body) < _LIGHT else await asyncio.to_thread(read)
     receipt = await session.append_async(
         drafts,
         idempotency_key=idempotency_key,
@@ -441,15 +440,13 @@ def models(of: ReadAsked) -> Response:
     made: Any = of.store.settings.strategy("history_summary")
     told = made.model_dump(mode="json")
     notes = told.pop("memories") or {}
-    version = str(told.pop("summary_version"))
-    return answer(
-        {
-            "models": [model.model_dump(mode="json") for model in packaged_models()],
-            "history_summary_min_version": version,
-            "history_summary_params": orjson.dumps(told).decode(),
-            "memories_params": notes,
-        }
-    )
+    flags = {
+        "history_summary_min_version": str(told.pop("summary_version")),
+        "history_summary_params": orjson.dumps(told).decode(),
+        "memories_params": notes,
+    }
+    known = [model.model_dump(mode="json") for model in packaged_models()]
+    return answer({"models": known, **flags})
 
 
 @router.get("/memory", operation_id="memory")
@@ -499,9 +496,8 @@ def reviews(
     every: Annotated[bool, Query(alias="all")] = False,
 ) -> Response:
     """List questions to humans, the gravest first."""
-    found = of.store.reviews.list(
-        of.user_id, session_id=session_id, open_only=not every
-    )
+    asked_of = partial(of.store.reviews.list, of.user_id, session_id=session_id)
+    found = asked_of(open_only=not every)
     told = [each.to_json() for each in found]
     for question in told:
         question.pop("bundle", None)  # one has it that is shown alone
@@ -512,10 +508,8 @@ def reviews(
 def review(of: ReadAsked, one: ReadSession, seq: int) -> Response:
     """Show a question to a human, with what it is asked on."""
     one.head()
-    found = of.store.reviews.list(
-        of.user_id, session_id=one.session_id, open_only=False
-    )
-    for each in found:
+    all_of = partial(of.store.reviews.list, of.user_id, open_only=False)
+    for each in all_of(session_id=one.session_id):
         if each.seq == seq:
             return answer(each.to_json())
     raise HTTPException(404)
