@@ -244,9 +244,9 @@ def open_recorder(url: str) -> tuple[Recorder, str]:
         case "sqlite", parsed:
             database = SqliteDatabase(parsed)
         case "postgresql", parsed:
-            from refold.adapters.sql.postgres import PostgresDatabase
+            from refold.adapters.sql.citus import postgresql_at
 
-            database = PostgresDatabase(parsed)
+            database = postgresql_at(parsed)
         case _:
             raise InvalidConfiguration(
                 "this is not a database URL that Refold knows: sqlite:///agent.db or "

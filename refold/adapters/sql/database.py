@@ -178,9 +178,17 @@ class Database(ABC):
         ciphertext.
         """
 
+    def spread(self, connection: Connection, *, new: bool) -> list[str]:  # noqa: ARG002  # of those with several machines
+        """Spread users over the server's machines, if it has several; which tables."""
+        return []
+
     @abstractmethod
     def unguarded(self) -> list[str]:
         """Triggers that are not as ``guard_events`` left them, or were added to it."""
+
+    def grouped(self) -> GroupCommit:
+        """What joins the writes of this process into groups."""
+        return GroupCommit(self.write_group)
 
     @abstractmethod
     def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
@@ -251,7 +259,7 @@ class ErrorsTranslated(AbstractContextManager[None]):
             raise ours from None
 
 
-EngineName = Literal["sqlite", "postgresql"]
+EngineName = Literal["sqlite", "postgresql", "citus"]
 
 
 def engine_of(url: str) -> tuple[EngineName, URL] | None:

@@ -8,9 +8,10 @@ to build a query anew costs more than to run it.  A ``?`` in it is a parameter.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count
+from functools import partial
+from itertools import count, islice
 from threading import Event
 from typing import Any, Final
 from uuid import UUID
@@ -22,8 +23,10 @@ from eventsourcing.persistence import (
     Subscription,
 )
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     Select,
+    Table,
     delete,
     func,
     insert,
@@ -48,17 +51,23 @@ from refold.adapters.rows import (
     Wrote,
     stored,
 )
-from refold.adapters.sql.database import Database, GroupCommit, Write
-from refold.adapters.sql.sizes import Sizes
+from refold.adapters.sql.database import Database, Write
 from refold.adapters.sql.subjects import Subjects
-from refold.adapters.sql.tables import STREAM, of_stream, statements, stream_of, within
+from refold.adapters.sql.tables import (
+    STREAM,
+    Tables,
+    of_stream,
+    statements,
+    stream_of,
+    within,
+)
 from refold.domain import ports
 from refold.domain.chain import GENESIS, encoded
 from refold.domain.envelope import from_microseconds
 from refold.domain.errors import CorruptEvent, StoreUnavailable
-from refold.domain.events import Span
+from refold.domain.events import JsonObject, Span
 from refold.domain.ids import MAIN, StreamId
-from refold.domain.ports import JUNK, Lagging, Place, Scope, SessionInfo
+from refold.domain.ports import BESIDE, JUNK, RATES, Lagging, Place, Scope, SessionInfo
 
 _KEYS: Final = 500  # in one statement
 _RANGES: Final = 100  # in one statement: SQLite takes at most 500
@@ -87,7 +96,7 @@ class Recorder(ApplicationRecorder):
     def __init__(self, database: Database) -> None:
         self.database = database
         self._t = database.tables
-        self._group = GroupCommit(database.write_group)
+        self._group = database.grouped()
         self.shared = not database.in_memory
 
     def insert_events(
@@ -283,23 +292,13 @@ class Recorder(ApplicationRecorder):
         *,
         inclusive_of_start: bool = True,
     ) -> Sequence[Notification]:
-        """Rows by position, none of which a transaction in flight can still precede.
-
-        Raises StoreUnavailable if there is no order of all events.
-        """
-        self._check_order()
+        """Rows by position, none of which a transaction in flight can still precede."""
         after = (start or 0) - (1 if inclusive_of_start and start else 0)
         found: list[Notification] = []
         while len(found) < limit:
             page = self._positioned(after, stop, limit)
             found += [
-                Notification(
-                    originator_id=row.originator_id,
-                    originator_version=row.originator_version,
-                    topic=row.topic,
-                    state=row.state,
-                    id=position,
-                )
+                _notification(row, position)
                 for position, row in page
                 if not topics or row.topic in topics
             ]
@@ -331,11 +330,7 @@ class Recorder(ApplicationRecorder):
         ]
 
     def max_notification_id(self) -> int | None:
-        """The highest position that no transaction in flight can still precede.
-
-        Raises StoreUnavailable if there is no order of all events.
-        """
-        self._check_order()
+        """The highest position that no transaction in flight can still precede."""
         events = self._t.events.c
         query = select(func.max(events.position)).where(self.database.settled())
         ((last,),) = self.database.read(None, query)
@@ -349,17 +344,8 @@ class Recorder(ApplicationRecorder):
         Without an order of all events: from the beginning, each stream in its own.
         """
         if not self.database.ordered and not gt:
-            return FollowingStreams(self, topics, every=0.5)
-        self._check_order()
+            return FollowingStreams(self, topics)
         return Following(self, gt, topics, every=0.5)
-
-    def _check_order(self) -> None:
-        if not self.database.ordered:
-            raise StoreUnavailable(
-                f"{self.database.what} has no order of all events: positions say "
-                "nothing",
-                remedy="follow it from the beginning, which goes stream by stream",
-            )
 
     def ends(self, *, after: StreamId | None) -> list[tuple[StreamId, int]]:
         """Streams and the seqs of their heads, in order, a bounded number of them."""
@@ -687,6 +673,11 @@ def _view(found: Sequence[Sequence[Any]]) -> ViewRow | None:
     return ViewRow(through, derived, bytes(body) if known else b"")
 
 
+def _notification(row: EncryptedEvent, number: int) -> Notification:
+    place = row.originator_id, row.originator_version
+    return Notification(*place, row.topic, row.state, id=number)
+
+
 _FOLLOWED: Final = 500
 _SHORTEST: Final = 0.01
 
@@ -742,40 +733,136 @@ class Following(Subscription[ApplicationRecorder]):
 class FollowingStreams(Following):
     """Yields what every stream has behind what was yielded of it, each in its order.
 
-    Head against checkpoint: it needs no order of all events.  The ids of notifications
-    count them, and say nothing to another that follows.
+    It needs no order of all events.  The ids of notifications count them, no more.
     """
 
-    def __init__(
-        self, recorder: Recorder, topics: Sequence[str], *, every: float
-    ) -> None:
-        super().__init__(recorder, None, topics, every=every)
+    def __init__(self, recorder: Recorder, topics: Sequence[str] = ()) -> None:
+        super().__init__(recorder, None, topics, every=0.5)
         self._streams, self._ids = recorder, count(1)
-        self._taken: dict[StreamId, int] = {}
-        self._place: StreamId | None = None
+        self._taken = Counter[StreamId]()
+        self._round = self._behind()
 
     def _look(self) -> None:
-        """Take what is behind, of some streams, or go once through all of them."""
-        while True:
-            page = self._streams.ends(after=self._place)
-            for stream, seq in page:
-                self._take(stream, seq)
-                if len(self._waiting) >= _FOLLOWED:
-                    return
-                self._place = stream
-            if len(page) < _ENDS:
-                self._place = None
-                return
+        """Take some of what is behind, and begin anew with the first stream."""
+        self._waiting += islice(self._round, _FOLLOWED)
+        if len(self._waiting) < _FOLLOWED:
+            self._round = self._behind()
 
-    def _take(self, stream: StreamId, seq: int) -> None:
-        after = self._taken.get(stream, 0)
-        if seq <= after:
-            return
-        rows = self._streams.select_events(stream, gt=after, lte=seq, limit=_FOLLOWED)
-        self._taken[stream] = rows[-1].seq if rows else after
-        for row in rows:
-            if not self._topics or row.topic in self._topics:
-                place = row.originator_id, row.originator_version
-                self._waiting.append(
-                    Notification(*place, row.topic, row.state, id=next(self._ids))
-                )
+    def _behind(self) -> Iterator[Notification]:
+        """Go once through all streams."""
+        read = partial(self._streams.select_events, limit=_FOLLOWED)
+        taken, one = self._taken, None
+        while page := self._streams.ends(after=one):
+            for one, seq in page:
+                # Nothing is found of what is erased meanwhile.
+                while taken[one] < seq and (rows := read(one, gt=taken[one], lte=seq)):
+                    for row in rows:
+                        taken[one] = row.seq
+                        if not self._topics or row.topic in self._topics:
+                            yield _notification(row, next(self._ids))
+
+
+_LAG: Final = ("fingerprint", "views", "behind", "events", "most")
+
+
+class Sizes:
+    """Figures of a store, of a user in it, or of one session."""
+
+    def __init__(self, tables: Tables, scope: Scope) -> None:
+        self._t, self._scope = tables, scope
+
+    def read(self, connection: Connection, *, now: int) -> dict[str, Any]:
+        """The figures; ``now`` in microseconds since 1970 is where the rates end."""
+        lag = [
+            dict(zip(_LAG, map(_plain, row), strict=True))
+            for row in connection.execute(self._lag())
+        ]
+        views, blobs = self._t.views, self._t.blobs
+        beside = self._counted(connection, "view", views, func.length(views.c.body))
+        # Whose session a blob is of only its key can tell.
+        if self._scope.session_id is None:
+            beside |= self._counted(connection, "blob", blobs, blobs.c.size)
+        return {
+            **_one(connection, self._sessions(now)),
+            **_one(connection, self._events(now)),
+            **beside,
+            "lag": lag,
+        }
+
+    def lagging(self, *, by: int, limit: int, after: Place | None) -> Select[Any]:
+        """Stored views that are behind their heads by so many events, in order."""
+        views = self._t.views.c
+        place = (views.user_id, views.session_id, views.name)
+        query, behind = self._behind(*place)
+        query = query.add_columns(behind).where(behind >= by)
+        if after is not None:
+            query = query.where(tuple_(*place) > tuple_(*after))
+        return query.order_by(*place).limit(limit)
+
+    def _sessions(self, now: int) -> Select[Any]:
+        heads = self._t.heads.c
+        main = heads.stream == MAIN
+        columns = [
+            func.count(heads.user_id.distinct()).label("users"),
+            func.count().filter(main).label("sessions"),
+            func.count().filter(~main).label("derived_streams"),
+            func.coalesce(func.sum(heads.tokens).filter(main), 0).label("tokens"),
+        ]
+        for name, span in RATES.items():
+            recent = func.count().filter(main, heads.updated_at > now - span)
+            columns.append(recent.label(f"sessions_{name}"))
+        return select(*columns).where(*within(self._t.heads, self._scope))
+
+    def _events(self, now: int) -> Select[Any]:
+        events = self._t.events.c
+        size = func.sum(func.length(events.body))
+        columns = [
+            func.count().label("events"),
+            func.coalesce(size, 0).label("event_bytes"),
+        ]
+        for name, span in RATES.items():
+            recent = events.ts > now - span
+            columns.append(func.count().filter(recent).label(f"events_{name}"))
+            recent_size = func.coalesce(size.filter(recent), 0)
+            columns.append(recent_size.label(f"event_bytes_{name}"))
+        return select(*columns).where(*within(self._t.events, self._scope))
+
+    def _counted(
+        self, connection: Connection, what: str, table: Table, size: Any
+    ) -> dict[str, Any]:
+        total = func.coalesce(func.sum(size), 0).label(f"{what}_bytes")
+        query = select(func.count().label(f"{what}s"), total).select_from(table)
+        return _one(connection, query.where(*within(table, self._scope)))
+
+    def _lag(self) -> Select[Any]:
+        name = self._t.views.c.name
+        query, behind = self._behind(name)
+        figures = (
+            func.count(),
+            func.count().filter(behind > 0),
+            func.sum(behind),
+            func.max(behind),
+        )
+        return query.add_columns(*figures).group_by(name).order_by(name)
+
+    def _behind(self, *columns: Any) -> tuple[Select[Any], ColumnElement[int]]:
+        views, main = self._t.views, self._t.heads.alias("m")
+        derived = self._t.heads.alias("d")
+        named = views.c.user_id, views.c.session_id
+        behind = main.c.seq - views.c.through_seq
+        behind += func.coalesce(derived.c.seq, 0) - views.c.derived_seq
+        joined = views.join(main, of_stream(main, (*named, MAIN))).outerjoin(
+            derived, of_stream(derived, (*named, views.c.name))
+        )
+        query = select(*columns).select_from(joined)
+        query = query.where(*within(views, self._scope), main.c.status != "erased")
+        return query.where(~views.c.name.contains(BESIDE)), behind
+
+
+def _one(connection: Connection, query: Any) -> JsonObject:
+    row = connection.execute(query).mappings().one()
+    return {name: _plain(value) for name, value in row.items()}
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str) else int(value)  # a sum may be a Decimal
