@@ -281,12 +281,11 @@ class StoredErasures:
         # As long as a row is there, the head says that it is erased.
         for table in sorted(self._theirs(), key=lambda table: table is self._t.heads):
             place: Any = sa.literal_column(self._database.place)
-            some = sa.select(place).select_from(table).where(*_of(table, whose))
-            here = self._database.among(some.limit(_AT_ONCE))
-            # In parts of a table rows of others lie at the same places.
-            doomed = sa.delete(table).where(*_of(table, whose), here)
+            mine = sa.and_(*_of(table, whose))
+            some = sa.select(place).select_from(table).where(mine).limit(_AT_ONCE)
+            doomed = sa.delete(table).where(self._database.among(some, mine))
             started = time.monotonic()
-            while number := self._database.run(whose.user_id, doomed):
+            while number := self._database.run_among(whose.user_id, doomed):
                 yield str(table.name), number
                 time.sleep((time.monotonic() - started) * _PAUSE)
                 started = time.monotonic()

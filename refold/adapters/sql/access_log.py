@@ -470,8 +470,8 @@ class AccessTable:
         """Change what is found, some rows at a time, until there are none."""
         place: Any = literal_column(self._database.place)
         some = select(place).select_from(self._t).where(found).limit(_AT_ONCE)
-        statement = change(found & self._database.among(some))
-        while number := self._database.run(NOBODY, statement):
+        statement = change(self._database.among(some, found))
+        while number := self._database.run_among(NOBODY, statement):
             yield number
 
     def close(self) -> None:

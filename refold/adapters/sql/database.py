@@ -118,6 +118,10 @@ class Database(ABC):
         )
         return int(done.rowcount)
 
+    def run_among(self, user_id: str, statement: Any) -> int:
+        """``run`` a statement about rows ``among`` places: it looks there at once."""
+        return self.run(user_id, statement)
+
     def fetch(
         self, user_id: str, query: str, values: Sequence[Any]
     ) -> list[tuple[Any, ...]]:
@@ -228,8 +232,8 @@ class Database(ABC):
         """An SQL condition on ``position``: no transaction can still write below."""
 
     @abstractmethod
-    def among(self, places: Any) -> Any:
-        """An SQL condition: the row lies where the query ``places`` says."""
+    def among(self, places: Any, found: Any) -> Any:
+        """An SQL condition: the row is ``found``, and lies where ``places`` says."""
 
     @abstractmethod
     def clean(self, *, vacuum: bool) -> dict[str, Any]:

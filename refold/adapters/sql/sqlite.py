@@ -371,7 +371,7 @@ class SqliteDatabase(Database):
         """Every committed row: there is one writer, so positions commit in order."""
         return true()
 
-    def among(self, places: Any) -> Any:
+    def among(self, places: Any, found: Any) -> Any:  # noqa: ARG002  # it is unique
         """The row number is one of these."""
         return literal_column(self.place).in_(places)
 
