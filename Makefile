@@ -59,7 +59,7 @@ help:
 	@test -n "$(PYTHON)" || { echo "Refold needs Python 3.11 or newer: install it, or name one with PYTHON=/path/to/python" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing the dependencies into .venv"
-	@$(PIP) install --no-compile --require-hashes -r requirements/dev.txt
+	@$(PIP) install --no-compile --no-deps --require-hashes -r requirements/dev.txt
 	@touch $@
 
 .venv/.refold: .venv/.dependencies pyproject.toml
