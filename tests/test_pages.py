@@ -45,7 +45,7 @@ GIVEN: Final[Mapping[str, Given]] = {
         without={
             "python3 -m venv": INSTALLED,
             'export PATH="$PWD': INSTALLED,
-            "pip install 'refold[": INSTALLED,
+            "pip install '.[": INSTALLED,
             "refold serve": ENDLESS,
             "your agent ──┐": "a drawing",
         }
