@@ -238,7 +238,9 @@ def turns(envelopes: Sequence[Envelope]) -> list[Turn]:
                 answer = getattr(one.payload, "text", "").strip() or answer
             said = Said.of(one, results.get(place))
             beside = isinstance(one.payload, ToolCall) and call == place - 1 > 0
-            steps = [*steps[:-1], [*steps[-1], said]] if beside else [*steps, [said]]
+            if not beside:
+                steps.append([])
+            steps[-1].append(said)
             call = place if isinstance(one.payload, ToolCall) else 0
         if steps:
             told = tuple(map(tuple, steps))
