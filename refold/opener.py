@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, overload
 
@@ -106,6 +107,7 @@ def open_store(
             "a redactor has its own policy, registered values and recognizer: give "
             "either it or those"
         )
+    objects = redactor, registered, recognizer, master, vault, keys, access_log
     shares = config.shared_memory() if shared_memory is None else shared_memory
     chosen = None if redactor else config.policy(policy)
     if redactor is None:
@@ -145,6 +147,11 @@ def open_store(
         trail = open_trail(access_log or config.access_log(), table, ring)
         opened.pop_all()
     events = LogFactory(recorder, ring).log
+    # What another process can be told: no object that holds keys, values or a model.
+    opens = None
+    if events.shared and all(one is None or isinstance(one, str) for one in objects):
+        same: Any = {"policy": policy, "limits": limits, "access_log": access_log}
+        opens = partial(open_store, url, keys=keys, count_uses=False, **same)
     return SessionStore(
         events,
         redactor,
@@ -157,6 +164,7 @@ def open_store(
         shared_memory=shares,
         vault=vault,
         transcripts=_transcripts,
+        opens=opens,
     )
 
 

@@ -57,7 +57,8 @@ GIVEN: Final[Mapping[str, Given]] = {
         without={"mae50d02d07875f3": "the id of an item is another in each store"},
     ),
     "docs/how-to/operate.md": Given(
-        before=f"{ADA}cp retention.toml retain.toml\n", without={"--watch": ENDLESS}
+        before=f"{ADA}cp retention.toml retain.toml\n",
+        without={"refold worker": ENDLESS},
     ),
     "docs/how-to/postgresql-roles.md": Given(
         without={
@@ -78,6 +79,14 @@ GIVEN: Final[Mapping[str, Given]] = {
     ),
     "docs/how-to/exchange.md": Given(before=ADA),
     "docs/how-to/retention.md": Given(before=ADA),
+    "docs/how-to/workers.md": Given(
+        before=ADA,
+        without={
+            "refold worker": ENDLESS,
+            "tcp://scheduler": "tests/store/test_jobs.py has a cluster",
+            "livenessProbe": "it is for Kubernetes",
+        },
+    ),
     "docs/how-to/serve.md": Given(
         before=ADA,
         without={

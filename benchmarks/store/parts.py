@@ -43,6 +43,7 @@ from refold.projections.context.view import View
 from refold.store import Session, SessionStore
 from refold.store.appends import Writer
 from refold.store.sessions import extend
+from refold.store.work.jobs import beside
 
 STAGES = ("validate", "redact", "encrypt", "driver", "server")
 COLD, HOT = "after a commit", "hot"
@@ -491,13 +492,14 @@ async def folds(field: Field, figures: Figures, scale: Scale) -> None:
     rebuild = partial(store.rebuild, STRATEGY, dry_run=True)
     chain = Way(CHAIN, lambda _: _all(store.verify(chain_only=True)))
     rounds = max(1, min(3, scale.reads))
-    two = Way(FOLD_2, lambda _: _all(rebuild(jobs=2)))
-    for name, work, others in (
-        (FOLD, lambda _: _all(rebuild(jobs=1)), [two]),
-        (VERIFY, lambda _: _all(store.verify()), [chain]),
-    ):
-        subject = Subject(name, engine, events=count)
-        figures.figures += await race(subject, Way(name, work), others, rounds)
+    with beside(2) as executor:
+        two = Way(FOLD_2, lambda _: _all(rebuild(executor=executor)))
+        for name, work, others in (
+            (FOLD, lambda _: _all(rebuild()), [two]),
+            (VERIFY, lambda _: _all(store.verify()), [chain]),
+        ):
+            subject = Subject(name, engine, events=count)
+            figures.figures += await race(subject, Way(name, work), others, rounds)
     figures.memory[engine] = {
         what: peak(field.ours.url, field.ours.keys, what) for what in scale.footprints
     }

@@ -38,6 +38,8 @@ was refused may be what had to be redacted.
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "AlreadyDecided", "AnswerFailed", "ContextTooLarge", "CorruptEvent",
     "CountingFailed", "Erased", "EventTooLarge", "Expired", "ExportFailed", "Frozen",
@@ -56,6 +58,10 @@ def counted(count: int, what: str, many: str | None = None) -> str:
 
 class RefoldError(Exception):
     """The base of every error that Refold raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # In another process too: most take other arguments than they keep.
+        return type(self).__new__, (type(self), *self.args), vars(self)
 
 
 class _Because(RefoldError):

@@ -26,10 +26,12 @@ from refold.domain.session import SessionState
 
 
 class Leases(Protocol):
-    """Who may compact what, for a time: at most one owner a derived stream.
+    """Who may do what, for a time: at most one owner a derived stream, or a duty.
 
     A lease saves the work of being second; that only one compaction takes effect is
-    up to the stream's compare-and-set.  Times are in microseconds since 1970.
+    up to the stream's compare-and-set.  A duty of workers is a stream of that name, of
+    a session, or of the user and session "" for the store as a whole.  Times are in
+    microseconds since 1970.
     """
 
     def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
@@ -42,6 +44,9 @@ class Leases(Protocol):
 
     def renew_lease(self, stream: StreamId, owner: str, *, until: int) -> bool:
         """Hold it longer; False if ``owner`` does not hold it any more."""
+
+    def lease_end(self, stream: StreamId) -> int:
+        """Until when somebody holds it, if it is not renewed; 0 if nobody does."""
 
     def release_lease(self, stream: StreamId, owner: str) -> bool:
         """Give it back if it is still held; True if others asked for it meanwhile."""

@@ -50,7 +50,7 @@ class Hold:
 
     A thread renews it meanwhile.  If the process dies, it ends by itself after the
     seconds it was taken for.  ``asked`` is set at the end: whether others asked for
-    it meanwhile, who were refused.
+    it meanwhile, who were refused.  ``keep`` leaves it taken behind the end.
     """
 
     _leases: Leases
@@ -59,6 +59,7 @@ class Hold:
     _clock: Callable[[], int]
     _sec: float
     asked: bool = field(default=False, init=False)
+    _is_kept: bool = field(default=False, init=False)
 
     @classmethod
     def take(
@@ -84,9 +85,16 @@ class Hold:
         self._done.set()
         self._renewing.join()
         try:
+            if self._is_kept:
+                self.renew()
+                return
             self.asked = self._leases.release_lease(self._stream, self._owner)
         except RefoldError as lost:  # it ends by itself
             log.warning("a lease could not be given back: %s", lost)
+
+    def keep(self, sec: float) -> None:
+        """At the end, leave it taken for so many seconds: what it is for is done."""
+        self._sec, self._is_kept = sec, True
 
     def renew(self) -> bool:
         """Have it for all of its time again; False if another may have it by now."""

@@ -86,6 +86,14 @@ class Erasure(NamedTuple):
     files: Mapping[str, Any] = _NOTHING
     database: str = ""
 
+    def to_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        told, due = self._asdict(), self.due_at
+        signed = told.pop("certificate")
+        told |= {name: dict(told[name]) for name in ("left", "cleaned", "files")}
+        told |= {"salt": self.salt or None, "due_at": due and timestamp(due)}
+        return told if signed is None else {**signed.to_json(), **told}
+
 
 @quiet
 class ErasurePlan(NamedTuple):
@@ -138,6 +146,17 @@ class Retained(NamedTuple):
     blobs: int | None = None
     audit: int | None = None
     memory: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        told = self._asdict()
+        told["sessions"] = [{"user_id": u, "session_id": s} for u, s in self.sessions]
+        told["certificates"] = [
+            {"certificate": one.certificate.to_json(), "salt": one.salt}
+            for one in told.pop("erasures")
+            if one.certificate is not None
+        ]
+        return told
 
 
 class Erasures:

@@ -7,8 +7,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
@@ -27,6 +29,7 @@ from refold.redaction.guard import restored
 from refold.store.appends import Order, Writer
 from refold.store.history import read_on
 from refold.store.memory import User
+from refold.store.work.jobs import spread
 
 FORMAT: Final = "refold-export/1"
 TABLES: Final = "refold-tables/1"
@@ -45,10 +48,13 @@ class File(NamedTuple):
 
 
 class Files:
-    """Writes the files of an export; each is on disk when it is closed."""
+    """Writes the files of an export; each is on disk when it is closed.
+
+    What was begun in another process, and is the same, is written over.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self.written: dict[str, File] = {}
 
     def write(self, path: str, data: bytes) -> None:
@@ -76,10 +82,10 @@ class Files:
     @contextmanager
     def opened(self, path: str) -> Iterator[Callable[[bytes], None]]:
         """A new file that only its owner can read, to be written piece by piece."""
-        place = self._folder / path
+        place = self.folder / path
         self._make(place.parent)
         hashed, size = hashlib.sha256(), 0
-        handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "wb") as file:
 
             def write(data: bytes) -> None:
@@ -95,9 +101,9 @@ class Files:
 
     def _make(self, folder: Path) -> None:
         """The directories down to this one, the owner's alone whatever the umask."""
-        if folder != self._folder and not folder.exists():
+        if folder != self.folder and not folder.exists():
             self._make(folder.parent)
-            folder.mkdir(mode=0o700)
+            folder.mkdir(mode=0o700, exist_ok=True)
 
 
 # Events are opened a page at a time, however long a session is.
@@ -112,7 +118,9 @@ class Exported(NamedTuple):
     manifest: JsonObject
 
 
-def export_user(writer: Writer, user_id: str, out: Path) -> Exported:
+def export_user(
+    store: Any, user_id: str, out: Path, executor: Executor | None
+) -> Exported:
     """Write everything of the user to ``out``, which must not be there, or be empty.
 
     What is read is of one moment for each stream; sessions that begin meanwhile are
@@ -124,7 +132,7 @@ def export_user(writer: Writer, user_id: str, out: Path) -> Exported:
     """
     out = out.absolute()
     with whole_or_nothing(out) as folder:
-        manifest = _Export(writer, user_id, Files(folder)).run()
+        manifest = _Export(store.writer, user_id, Files(folder)).run(store, executor)
     return Exported(out, manifest)
 
 
@@ -154,11 +162,14 @@ class _Export:
     def log(self) -> EventLog:
         return self.writer.log
 
-    def run(self) -> JsonObject:
+    def run(self, store: Any, executor: Executor | None) -> JsonObject:
         """Write it all, the manifest last, unless some was erased meanwhile."""
-        infos = self._sessions()
-        sessions = [self._session(at, info) for at, info in enumerate(infos, start=1)]
-        manifest = self._manifest(sessions, self._about())
+        infos, said = self._sessions(), dict[int, JsonObject]()
+        work = partial(_session, self.files.folder)
+        for at, one, files in spread(store, work, enumerate(infos, start=1), executor):
+            said[at] = one
+            self.files.written |= files
+        manifest = self._manifest([said[at] for at in sorted(said)], self._about())
         self.log.erasures.refuse_erased(self.user_id)
         found = self.log.sessions(self.user_id)
         there = {info.session_id for info in found if info.status != "erased"}
@@ -184,7 +195,7 @@ class _Export:
             )
         return infos
 
-    def _session(self, number: int, info: SessionInfo) -> JsonObject:
+    def session(self, number: int, info: SessionInfo) -> JsonObject:
         """The streams of one session, the main one first."""
         folder = f"sessions/{number:05}"
         main = StreamId(info.user_id, info.session_id, MAIN)
@@ -286,6 +297,14 @@ class _Export:
             "sessions": list(sessions),
         }
         return self.files.finish(FORMAT, self.writer.clock(), said)
+
+
+def _session(
+    folder: Path, store: Any, item: tuple[int, SessionInfo], _: object
+) -> tuple[int, JsonObject, dict[str, File]]:
+    """Write the streams of one session; what the manifest says of it, and its files."""
+    export = _Export(store.writer, item[1].user_id, Files(folder))
+    return item[0], export.session(*item), export.files.written
 
 
 DATASET: Final = "refold-dataset/1"

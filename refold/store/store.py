@@ -6,9 +6,11 @@ import hmac
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import UTC, timedelta
+from functools import partial
 from itertools import count, groupby, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, Self
@@ -44,16 +46,16 @@ from refold.store.proofs.verification import (
     Rechecked,
     Verified,
     Verifier,
-    forks_of,
     recheck,
     repair,
     reredact,
 )
-from refold.store.rebuilds import Rebuilder, Rebuilt, rebuild_all
 from refold.store.reviews import Reviews
 from refold.store.search import Found, search
 from refold.store.sessions import Session, take_in
 from refold.store.vault import Vault
+from refold.store.work.jobs import spread
+from refold.store.work.rebuilds import Rebuilt, rebuilt
 
 
 def now() -> int:
@@ -98,8 +100,10 @@ class SessionStore:
         shared_memory: bool = False,
         vault: Vault | None = None,
         transcripts: ports.ReadTranscripts = _no_reader,
+        opens: Callable[[], Any] | None = None,
     ) -> None:
         self.log, self.clock = log, clock
+        self.opens = opens  # opens it in another process, which is sent this
         self.upkeep, self.settings = upkeep or Upkeep(), settings or Settings()
         self._seals, self._read_transcripts = seals, transcripts
         reads = Reads(log.retention, clock) if count_uses else None
@@ -195,12 +199,13 @@ class SessionStore:
 
     def import_transcript(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
         *,
         user_id: str,
         session_id: str | None = None,
         format: str = "auto",  # noqa: A002  # as the command line's option is named
         progress: Callable[[str, int, int], None] | None = None,
+        executor: Executor | None = None,
     ) -> list[Imported]:
         """Append the transcripts of a file, or an export's folder, each as a session.
 
@@ -211,6 +216,8 @@ class SessionStore:
                     the file says, else by the file's name.
         format:     one of ``refold import --format``; ``auto`` recognises them.
         progress:   is told session, events done, and how many it has.
+        path:       or several, whose sessions are called as they say, or by the file;
+                    ``executor`` is as in ``rebuild``, a file at a time.
 
         Raises ImportFailed, where nothing was written of that transcript, and what an
         append raises.
@@ -219,6 +226,11 @@ class SessionStore:
         if session_id is not None:
             ids.check_session_id(session_id)
         found, names = list[Imported](), dict[str, str]()
+        if not isinstance(path, (str, os.PathLike)):
+            work = partial(_imported, user_id=user_id, format=format)
+            for some in spread(self, work, path, executor):
+                found += some
+            return found
         for name, one in self._read_transcripts(Path(path), format, session_id):
             if not one.drafts and one.forked_from is None:
                 nothing = Imported(name, one.format, 0, 0, Counter(), one.skipped)
@@ -259,17 +271,25 @@ class SessionStore:
         """The user as a whole: what they allow.  Raises InvalidEvent for no name."""
         return User(self.writer, ids.check_id("user_id", user_id))
 
-    def export_user(self, user_id: str, out: str | os.PathLike[str]) -> Exported:
+    def export_user(
+        self,
+        user_id: str,
+        out: str | os.PathLike[str],
+        *,
+        executor: Executor | None = None,
+    ) -> Exported:
         """Write all that is kept of a user to a new directory, in plain, readable.
 
         Sessions, derived streams, whole texts, views, consent, holds and certificates,
         and a manifest with the digest of each file.  ``out`` appears at the end, whole;
         until then it is a hidden directory beside, which is removed if this fails.
+        ``executor`` is as in ``rebuild``: all its processes write to that directory.
 
         Raises Erased if the user, or one of the sessions, is erased meanwhile,
         SessionNotFound for a user who has none, ExportFailed if something is there.
         """
-        return export_user(self.writer, ids.check_id("user_id", user_id), Path(out))
+        user_id = ids.check_id("user_id", user_id)
+        return export_user(self, user_id, Path(out), executor)
 
     def erase(
         self,
@@ -315,19 +335,21 @@ class SessionStore:
         *,
         session_id: str | None = None,
         chain_only: bool = False,
+        executor: Executor | None = None,
     ) -> Iterator[tuple[ports.SessionInfo, Verified]]:
         """Prove session after session; yields each with what was proved of it.
 
-        ``chain_only`` is as in ``Session.verify``.  Events whose session is no longer
-        listed come last, as a problem; so does an erasure that was interrupted.
+        ``chain_only`` is as in ``Session.verify``, ``executor`` as in ``rebuild``.
+        Events whose session is no longer listed come last, as a problem; so does an
+        erasure that was interrupted.
         """
         lost: dict[tuple[str, str], list[ports.Problem]] = {}
         for problem in self.log.orphans(ports.scope(user_id, session_id)):
             lost.setdefault((problem.user_id, problem.session_id), []).append(problem)
-        for info in self._readable(user_id, session_id):
+        work = partial(_verified, chain_only=chain_only)
+        found = self._readable(user_id, session_id)
+        for info, verified in spread(self, work, found, executor):
             orphans = lost.pop((info.user_id, info.session_id), [])
-            session = self.session(user_id=info.user_id, session_id=info.session_id)
-            verified = session.verify(chain_only=chain_only)
             yield info, verified._replace(problems=[*verified.problems, *orphans])
         for (owner, name), orphans in lost.items():
             if user_id in (None, owner) and session_id in (None, name):
@@ -397,18 +419,26 @@ class SessionStore:
         return repair(self.log, ports.scope(user_id, session_id), apply=apply)
 
     def recheck(
-        self, user_id: str | None = None, *, session_id: str | None = None
+        self,
+        user_id: str | None = None,
+        *,
+        session_id: str | None = None,
+        executor: Executor | None = None,
     ) -> Iterator[Rechecked]:
         """Run the present rules over what is stored, session after session.
 
         Yields each with what they would take out now: where and how often which
-        type, never the value.  Nothing is changed.
+        type, never the value.  Nothing is changed.  ``executor`` is as in ``rebuild``.
         """
-        for info in self._readable(user_id, session_id):
-            yield recheck(self.writer, info)
+        found = self._readable(user_id, session_id)
+        return spread(self, recheck, found, executor)
 
     def reredact(
-        self, user_id: str | None = None, *, session_id: str | None = None
+        self,
+        user_id: str | None = None,
+        *,
+        session_id: str | None = None,
+        executor: Executor | None = None,
     ) -> Iterator[Rechecked]:
         """Do the same, and replace what is found, for good.
 
@@ -417,14 +447,8 @@ class SessionStore:
         the chain. Contexts and summaries are then made of what is left. If it is
         interrupted, run it again.
         """
-        for info in self._writable(user_id, session_id):
-            done = reredact(self.writer, info)
-            if done.applied is not None:
-                stream = ids.StreamId(info.user_id, info.session_id, ids.MAIN)
-                others = self._readable(info.user_id, None)
-                for name in (ids.USER_SESSION, *forks_of(self.writer, others, stream)):
-                    self.log.drop_views(info.user_id, name)
-            yield done
+        found = self._writable(user_id, session_id)
+        return spread(self, reredact, found, executor)
 
     def _readable(
         self, user_id: str | None, session_id: str | None
@@ -448,28 +472,32 @@ class SessionStore:
         summarizer: Summarizer | None = None,
         strict: bool = False,
         dry_run: bool = False,
-        jobs: int = 1,
+        executor: Executor | None = None,
         progress: Callable[[ports.SessionInfo, int], None] | None = None,
     ) -> Iterator[Rebuilt]:
         """Make the summaries there would be, had this strategy always run.
 
-        Yields each session with what was done, up to ``jobs`` of them at a time;
-        ``Rebuilder`` says what strict and dry_run are.  Views of other strategies do
-        not change. If it is interrupted, the next run continues where it stopped.
+        Yields each session with what was done; ``Rebuilder`` says what strict and
+        dry_run are.  Views of other strategies do not change. If it is interrupted, the
+        next run continues where it stopped.
 
         summarizer: what writes the summaries; None is the store's.  A dry run asks
                     none.
-        progress:   is told how many events of a session are walked.
+        executor:   what has ``submit``, such as a pool of processes or Dask's, whose
+                    processes open the store, with what the environment says there.
+        progress:   is told how many events of a session are walked; with an executor,
+                    when it is done.
 
         Raises UnknownStrategy, InvalidConfiguration, SummarizerFailed if strict.
         """
         taken = self.settings.strategy(strategy)
         writes = summarizer or self.upkeep.summarizer or Abridged()
         fits = Abridged() if dry_run else fitting(taken, writes)
-        rebuilder = Rebuilder(self.writer, taken, fits, strict, dry_run)
-        found = list(self._writable(user_id, session_id))
-        self.access_log.flush()  # no thread of it stands in the way of forking
-        return rebuild_all(rebuilder, found, jobs=jobs, progress=progress)
+        how: Any = {"strict": strict, "dry_run": dry_run}
+        work = partial(rebuilt, strategy=taken, summarizer=fits, **how)
+        found = self._writable(user_id, session_id)
+        wanted = (info for info in found if info.session_id not in ids.RESERVED)
+        return spread(self, work, wanted, executor, progress)
 
     def catch_up(self, user_id: str | None = None) -> int:
         """Bring every stored view up to its session's head; returns how many moved."""
@@ -524,6 +552,18 @@ class SessionStore:
 
     def __exit__(self, *raised: object) -> None:
         self.close()
+
+
+# What is done with one of many, in this process or in another.
+def _verified(
+    store: SessionStore, info: ports.SessionInfo, _: object, *, chain_only: bool
+) -> tuple[ports.SessionInfo, Verified]:
+    session = store.session(user_id=info.user_id, session_id=info.session_id)
+    return info, session.verify(chain_only=chain_only)
+
+
+def _imported(store: SessionStore, path: Any, _: object, **how: Any) -> list[Imported]:
+    return store.import_transcript(path, **how)
 
 
 record(SessionStore, Session, User, Erasures, Keys, Memories, Reviews, AccessLog)

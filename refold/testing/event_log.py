@@ -140,9 +140,10 @@ class LeaseContract:
         write(log, BOB, *said("b"))
         assert take(log, "first")
         other, of_bob = "e" * 64, BOB._replace(stream=_DERIVED.stream)
+        of_store = StreamId("", "", "seal")
 
         assert not take(log, "second")
-        for stream in (_DERIVED._replace(stream=other), of_bob):
+        for stream in (_DERIVED._replace(stream=other), of_bob, of_store):
             assert log.leases.take_lease(stream, "second", now=NOW, until=_LATER)
 
     def test_a_lease_that_ended_can_be_taken(self, log: EventLog) -> None:
@@ -169,7 +170,9 @@ class LeaseContract:
         write(log, ADA, *said("a"))
         take(log, "first")
 
+        assert log.leases.lease_end(_DERIVED) == _LATER
         assert log.leases.release_lease(_DERIVED, "first") is False
+        assert log.leases.lease_end(_DERIVED) == 0
 
         assert take(log, "second")
         assert not take(log, "first")

@@ -46,6 +46,9 @@ class NoopLeases:
     def renew_lease(self, stream: StreamId, owner: str, *, until: int) -> bool:
         return True
 
+    def lease_end(self, stream: StreamId) -> int:
+        return 0
+
     def release_lease(self, stream: StreamId, owner: str) -> bool:
         return False
 

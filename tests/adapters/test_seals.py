@@ -22,7 +22,7 @@ from refold.domain.errors import SealBroken
 from refold.domain.ports import Append, Head
 from refold.domain.seals import SealsVerified, TreeHead
 from refold.store import SessionStore
-from refold.store.workers import Sealer
+from refold.store.work.workers import Worker
 from refold.testing.event_log import append_to, said
 from tests.support import warm
 from tests.support.engines import BOTH, one_engine
@@ -306,7 +306,9 @@ def test_the_sealer_goes_on_after_an_error_and_tells_of_new_heads(
 
     monkeypatch.setattr(TreeSeals, "seal", failing)
     say(store, "a")
-    sealer = Sealer(store, every=0.01, done=lambda head: told.put(head.size))
+    sealer = Worker(
+        store, duties={"seal": 0.01}, done=lambda _, head: told.put(head.size)
+    )
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(sealer.run)
         try:
@@ -318,10 +320,10 @@ def test_the_sealer_goes_on_after_an_error_and_tells_of_new_heads(
         running.result(30)
 
 
-@pytest.mark.parametrize("every", [0, -1, 100_000])
+@pytest.mark.parametrize("every", [0, -1, 1e9])
 def test_a_sealer_seals_at_times(store: SessionStore, every: float) -> None:
     with pytest.raises(refold.InvalidConfiguration, match="every"):
-        Sealer(store, every=every)
+        Worker(store, duties={"seal": every})
 
 
 def test_a_store_in_memory_is_not_sealed() -> None:

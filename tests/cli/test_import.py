@@ -482,12 +482,14 @@ def test_a_file_that_changes_meanwhile_is_said_to(
 ) -> None:
     path = chat(tmp_path / "talk.jsonl", ["hello", "hi"], ["bye", "see you"])
     times: list[Path] = []
+    read = importers.read
 
     def shrinking(path: Path, *, format: str) -> list[Any]:  # noqa: A002  # its name
         times.append(path)
-        return importers.read(path, format=format)[: 3 - len(times)]
+        return read(path, format=format)[: 3 - len(times)]
 
-    monkeypatch.setattr(import_, "read", shrinking)
+    for module in (import_, importers):
+        monkeypatch.setattr(module, "read", shrinking)
 
     ran = refold("import", path, "--user", "ada", "--keep-going", "--json")
 

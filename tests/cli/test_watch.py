@@ -45,7 +45,7 @@ def test_a_signal_ends_it_cleanly(
 def test_a_person_reads_whose_session_it_was(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from refold.store.workers import Worker
+    from refold.store.work.workers import Worker
 
     def once(worker: Worker) -> None:
         worker.round()

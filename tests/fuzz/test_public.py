@@ -103,7 +103,7 @@ LEFT_OUT = frozenset(
             "labels",
             "summarizer",
             "progress",
-            "jobs",
+            "executor",
             "view",
             "handed",
             "how",

@@ -19,6 +19,7 @@ from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.recorder import Recorder
 from refold.opener import open_recorder
 from refold.store import SessionStore
+from refold.store.work.workers import Worker
 from refold.testing import EventLogContract, memory_log
 from refold.testing.event_log import RewritingContract
 from tests.support.operations import LONG, log_of
@@ -202,6 +203,26 @@ def test_an_app_exports_no_tables(walled: Walled, tmp_path: Path) -> None:
         Tables(log_of(store).recorder, store).write(tmp_path / "out")
 
     assert not (tmp_path / "out").exists()
+
+
+def test_workers_share_the_duties_that_their_roles_allow(
+    walled: Walled, tmp_path: Path
+) -> None:
+    filled(walled.app, tmp_path)
+    done: list[str] = []
+
+    for role, duty in (("sealer", "seal"), ("eraser", "verify"), ("eraser", "erase")):
+        with open_at(getattr(walled, role), tmp_path) as store:
+            worker = Worker(
+                store,
+                duties={duty: 3600.0},
+                done=lambda unit, _: done.append(unit.duty),
+            )
+            worker.round()
+            assert not worker.failing
+            assert not any(came == "failed" for _, came in worker.counts)
+
+    assert done == ["seal", *["verify"] * 5]
 
 
 def test_each_of_the_others_does_its_work(walled: Walled, tmp_path: Path) -> None:

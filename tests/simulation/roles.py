@@ -21,7 +21,7 @@ from refold.projections.context.compaction import Source, Written
 from refold.projections.context.strategies.spec import parse
 from refold.store import Session, SessionStore
 from refold.store.appends import Order, Receipt, Writer
-from refold.store.rebuilds import Rebuilder
+from refold.store.work.rebuilds import Rebuilder
 from tests.simulation.scheduler import SECOND, Process
 from tests.simulation.world import World
 from tests.support.redacting import MAIL, aware

@@ -17,7 +17,7 @@ from refold.redaction.plan import Plan
 from refold.redaction.redactor import Redactor
 from refold.store import SessionStore
 from refold.store.appends import Receipt
-from refold.store.workers import Worker
+from refold.store.work.workers import Worker
 from tests.soak import plan as soak
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ def project(folder: Path) -> None:
     """Compact and keep views until the input ends, and then once more."""
     spec = soak.Plan.load(folder / "plan.json").spec
     with _opened() as store:
-        worker = Worker(store, spec, every=0.2)
+        worker = Worker(store, spec, duties={"compact": 0.2})
 
         def wait() -> None:
             sys.stdin.read()

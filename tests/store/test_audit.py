@@ -18,6 +18,7 @@ from refold.store.erasure import Erasures, Keys
 from refold.store.memory import Memories, User
 from refold.store.proofs.access_log import CALLS, AccessLog
 from refold.store.reviews import Reviews
+from refold.store.work.jobs import beside
 from tests.support.auditing import APPENDED, WINDOW, of, records, talk
 from tests.support.stores import open_at, prepare
 
@@ -317,7 +318,8 @@ def test_processes_that_rebuild_leave_their_records(
         for name in ("s-1", "s-2", "s-3"):
             talk(store.session(user_id="ada", session_id=name), 4)
 
-        list(store.rebuild(WINDOW, jobs=2))
+        with beside(2) as executor:
+            list(store.rebuild(WINDOW, executor=executor))
 
         events = [record.event for record in records(store)]
         assert events.count("compaction") == 9

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategies.spec import parse
 from refold.projections.context.strategy import Strategy
 from refold.store import Session, SessionStore
-from refold.store.rebuilds import Rebuilt
+from refold.store.work.rebuilds import Rebuilt
 from tests.projections.logs import START
 from tests.support import warm
 from tests.support.rebuilding import (
@@ -30,6 +31,12 @@ from tests.support.rebuilding import (
     said,
 )
 from tests.support.stores import open_at
+
+
+@pytest.fixture
+def threads() -> Iterator[Executor]:
+    with ThreadPoolExecutor(4) as threads:
+        yield threads
 
 
 def test_other_strategies_show_the_same_bytes_before_and_after(
@@ -233,7 +240,7 @@ def test_a_summarizer_that_costs_is_asked_by_one_process_at_a_time(
 
 
 def test_many_sessions_beside_each_other_come_out_as_one_after_another(
-    store: SessionStore,
+    store: SessionStore, threads: Executor
 ) -> None:
     for name in ("a", "b", "c", "d"):
         said(store.session(user_id="ada", session_id=name), 7)
@@ -243,7 +250,7 @@ def test_many_sessions_beside_each_other_come_out_as_one_after_another(
     done = list(
         store.rebuild(
             WINDOW,
-            jobs=4,
+            executor=threads,
             progress=lambda info, n: told.update({(info.user_id, info.session_id): n}),
         )
     )
@@ -278,17 +285,13 @@ def test_only_the_sessions_that_are_named_are_rebuilt(store: SessionStore) -> No
     ]
 
 
-def test_at_least_one_job(store: SessionStore) -> None:
-    with pytest.raises(refold.InvalidConfiguration, match="at least 1"):
-        list(store.rebuild(WINDOW, jobs=0))
-
-
-def test_a_failure_ends_those_beside_it(store: SessionStore) -> None:
+def test_a_failure_ends_those_beside_it(store: SessionStore, threads: Executor) -> None:
     for name in "abcdef":
         said(store.session(user_id="ada", session_id=name), 8)
 
+    fails = Fails(99)
     with pytest.raises(refold.errors.SummarizerFailed):
-        list(store.rebuild(WINDOW, summarizer=Fails(99), strict=True, jobs=3))
+        list(store.rebuild(WINDOW, summarizer=fails, strict=True, executor=threads))
 
     assert all(
         not derived(store.session(user_id="ada", session_id=name), WINDOW)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from refold.store import Session, SessionStore, rebuilds as rebuilding
+from refold.store import Session, SessionStore
+from refold.store.work import rebuilds as rebuilding
 from tests.support.rebuilding import WINDOW, said
 
 

@@ -17,7 +17,7 @@ from refold.projections.context.outline import Outline
 from refold.projections.context.strategies.turn_window import TurnWindow
 from refold.projections.context.strategy import Strategy
 from refold.store import Session, SessionStore
-from refold.store.workers import Worker
+from refold.store.work.workers import Unit, Worker
 from tests.support.summarizing import Counting, Slow, called
 from tests.support.talking import summaries, talk
 
@@ -88,7 +88,7 @@ def test_only_what_grew_is_looked_at_again(
     first, second = (
         talk(store.session(user_id="ada", session_id=name), 2) for name in ("a", "b")
     )
-    worker, looked = Worker(store, WINDOW, every=EVERY), list[str]()
+    worker, looked = Worker(store, WINDOW, duties={"compact": EVERY}), list[str]()
     assert worker.round() == EVERY
     compactor = Session.compactor
 
@@ -110,7 +110,7 @@ def test_only_what_grew_is_looked_at_again(
 
 def test_what_the_time_makes_due_has_a_timer(store: SessionStore, clock: Clock) -> None:
     session = talk(store.session(user_id="ada", session_id="s-1"), 2)
-    worker = Worker(store, IDLE, every=3600)
+    worker = Worker(store, IDLE, duties={"compact": 3600})
 
     assert worker.round() == 600
     clock.pass_(599)
@@ -124,7 +124,7 @@ def test_what_the_time_makes_due_has_a_timer(store: SessionStore, clock: Clock) 
 
 def test_new_events_move_the_timer(store: SessionStore, clock: Clock) -> None:
     session = talk(store.session(user_id="ada", session_id="s-1"), 2)
-    worker = Worker(store, IDLE, every=100)
+    worker = Worker(store, IDLE, duties={"compact": 100})
     worker.round()
 
     clock.pass_(500)
@@ -150,7 +150,9 @@ def test_a_failure_is_tried_again_in_its_time(
             return written
 
     session = talk(store.session(user_id="ada", session_id="s-1"), 2)
-    worker = Worker(store, WINDOW, summarizer=FailingOnce(calls), every=3600)
+    worker = Worker(
+        store, WINDOW, summarizer=FailingOnce(calls), duties={"compact": 3600}
+    )
 
     assert worker.round() == 30
     clock.pass_(30)
@@ -177,7 +179,7 @@ def test_a_session_that_cannot_be_worked_on_stops_no_other(
         return compactor(session, *given, **named)  # type: ignore[arg-type]  # as given
 
     monkeypatch.setattr(Session, "compactor", breaking)
-    worker = Worker(store, WINDOW, every=EVERY)
+    worker = Worker(store, WINDOW, duties={"compact": EVERY})
     assert worker.round() == EVERY
     assert [summaries(session) for session in sessions] == [1, 0, 1]
     assert "its row is gone" in caplog.text
@@ -192,7 +194,7 @@ def test_a_store_that_does_not_answer_is_asked_again(
     store: SessionStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = talk(store.session(user_id="ada", session_id="s-1"), 2)
-    worker = Worker(store, WINDOW, every=EVERY)
+    worker = Worker(store, WINDOW, duties={"compact": EVERY})
 
     def away(*_: object, **__: object) -> None:
         raise refold.StoreUnavailable("the database is away", remedy="wait")
@@ -214,7 +216,9 @@ def test_what_another_compacts_is_passed_over(
     other = Thread(target=session.compact, args=(WINDOW,), kwargs={"summarizer": slow})
     other.start()
     assert slow.begun.wait(60)
-    worker = Worker(store, WINDOW, summarizer=Counting(calls), every=EVERY)
+    worker = Worker(
+        store, WINDOW, summarizer=Counting(calls), duties={"compact": EVERY}
+    )
 
     assert worker.round() == EVERY
     assert len(called(calls)) == 1
@@ -252,14 +256,17 @@ def test_it_can_be_of_one_user(store: SessionStore, clock: Clock) -> None:
 
 def test_it_tells_what_it_did(store: SessionStore, clock: Clock) -> None:
     session = talk(store.session(user_id="ada", session_id="s-1"), 2)
-    told: list[tuple[Session, int]] = []
+    told: list[tuple[Unit, str, int]] = []
 
-    Worker(store, WINDOW, done=lambda s, _, known: told.append((s, known))).round()
+    Worker(
+        store, WINDOW, done=lambda unit, made: told.append((unit, made.type, made.seq))
+    ).round()
 
-    assert told == [(session, 0)]
+    assert told == [(Unit("compact", "ada", "s-1"), "summary", 1)]
+    assert summaries(session) == 1
 
 
-def test_it_runs_until_it_is_stopped(store: SessionStore) -> None:
+def test_it_runs_until_it_is_stopped(store: SessionStore, clock: Clock) -> None:
     session = talk(store.session(user_id="ada", session_id="s-1"), 2)
     worker: Worker
 
@@ -268,9 +275,9 @@ def test_it_runs_until_it_is_stopped(store: SessionStore) -> None:
             worker.stop()
         else:
             talk(session, 1)
-            worker.wake()
+            clock.pass_(EVERY)
 
-    worker = Worker(store, WINDOW, every=3600, done=stop)
+    worker = Worker(store, WINDOW, duties={"compact": EVERY}, done=stop)
     worker.run()
 
     assert summaries(session) == 2
@@ -279,7 +286,7 @@ def test_it_runs_until_it_is_stopped(store: SessionStore) -> None:
 @pytest.mark.parametrize("every", [0, -1, float("nan"), 1e9])
 def test_every_so_often_is_a_time(store: SessionStore, every: float) -> None:
     with pytest.raises(refold.InvalidConfiguration, match="every so many seconds"):
-        Worker(store, every=every)
+        Worker(store, duties={"compact": every})
 
 
 def test_views_that_nobody_brought_up_are(store: SessionStore, clock: Clock) -> None:
@@ -289,7 +296,7 @@ def test_views_that_nobody_brought_up_are(store: SessionStore, clock: Clock) -> 
         talk(session, 4)
         session.compactor(other).viewer.caught_up(session.compactor(other).strategy)
         talk(session, 32 if name == "s-1" else 31)
-    worker = Worker(store, "keep_all", every=EVERY)
+    worker = Worker(store, "keep_all", duties={"compact": EVERY})
 
     worker.round()
 

@@ -140,6 +140,7 @@ def _leased(store: SessionStore) -> None:
     assert leases.take_lease(derived, "me", now=1, until=10)
     assert not leases.take_lease(derived, "you", now=2, until=10)
     assert leases.renew_lease(derived, "me", until=20)
+    assert leases.lease_end(derived) == 20
     assert leases.release_lease(derived, "me")
 
 

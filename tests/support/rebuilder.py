@@ -9,7 +9,8 @@ from types import FrameType
 from typing import Any
 
 import refold
-from refold.store import appends as writing, contexts as viewing, rebuilds as rebuilding
+from refold.store import appends as writing, contexts as viewing
+from refold.store.work import rebuilds as rebuilding
 
 _WATCHED = {str(module.__file__) for module in (rebuilding, viewing, writing)}
 

@@ -25,6 +25,8 @@ from refold.domain.ids import check_id, check_session_id
 _MANY: Final = 1000  # sessions that are listed at once
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from refold.adapters.cli.output import Screen
     from refold.adapters.sql.recorder import Recorder
     from refold.domain.ports import SessionInfo
@@ -164,6 +166,12 @@ class Call(typer.Context):
                         remedy="`refold import` makes one; name another with --db or "
                         "REFOLD_DB",
                     )
+
+    def executor(self, jobs: int) -> Executor | None:
+        """So many processes; None for one."""
+        from refold.store.work.jobs import beside
+
+        return None if jobs == 1 else self.with_resource(beside(jobs))
 
 
 def _keep(context: typer.Context, param: typer.CallbackParam, value: object) -> None:

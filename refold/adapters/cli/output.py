@@ -10,7 +10,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -509,13 +508,6 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
-
-    @contextmanager
-    def of(self, name: str, total: int) -> Iterator[Stretch]:
-        """The part that is called ``name``; it ends with all of its ``total`` done."""
-        part = Stretch(self, name)
-        yield part
-        part(total)
 
     def advance(self, name: str, by: int) -> None:
         """Say that ``by`` more are done, of what is called ``name``."""

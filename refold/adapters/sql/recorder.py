@@ -529,7 +529,8 @@ class Recorder(ApplicationRecorder):
         values = {**stream._asdict(), "owner": owner, "now": now, "until": until}
 
         def taken(connection: Connection) -> bool:
-            if connection.execute(live).first() is None:
+            # The store as a whole is nobody's.
+            if stream.user_id and connection.execute(live).first() is None:
                 return False
             return bool(connection.execute(taking, values).scalar_one() == owner)
 
@@ -541,6 +542,12 @@ class Recorder(ApplicationRecorder):
         held = update(leases).where(of_stream(leases, stream), leases.c.owner == owner)
         held = held.values(expires_at=until)
         return self.database.run(stream.user_id, held) == 1
+
+    def lease_end(self, stream: StreamId) -> int:
+        """Until when the lease is held; 0 if it is not."""
+        leases = self._t.leases
+        query = select(leases.c.expires_at).where(of_stream(leases, stream))
+        return sum(row.expires_at for row in self.database.read(stream.user_id, query))
 
     def release_lease(self, stream: StreamId, owner: str) -> bool:
         """Give it back; True if it was marked as asked for."""

@@ -51,6 +51,7 @@ class Right(NamedTuple):
 
 _LIVE: Final = "status IN ('open', 'closed')"  # neither frozen nor erased
 _ROWS: Final = {"": _ALL, "own": OWN, "own_record": _OWN_RECORD, "live": _LIVE}
+_ROWS["nobodys"] = "user_id = ''"
 _RIGHT: Final = re.compile(
     r"([A-Z]+)(?: ([a-z_]+))?(?: -> ([^()]+?))?(?: \(([a-z_, ]+)\))?"
 )

@@ -369,8 +369,10 @@ class Tree:
                 func.coalesce(table.c.get(name, none), none).label(name)
                 for name in _THREE
             ]
-            there = select(heads.seq).where(*own).exists()
-            query = select(*columns).where(~there).distinct().limit(_NAMED)
+            there = [~select(heads.seq).where(*own).exists()]
+            if table is self._t.leases:  # duties of the store as a whole are nobody's
+                there.append(table.c.user_id != "")
+            query = select(*columns).where(*there).distinct().limit(_NAMED)
             found += [
                 (table.name, StreamId(*row)) for row in self._database.read(None, query)
             ]

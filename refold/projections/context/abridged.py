@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from functools import partial
 from typing import Any, ClassVar, Final, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_serializer
@@ -44,7 +44,11 @@ _PLAIN_RM: Final = re.compile(
 
 def on_file(deed: Deed) -> Reader:
     """A reader for tools that do this to the file they are given, or have open."""
-    return lambda arguments: Action(deed, _first(arguments, _PATHS))
+    return partial(_to_file, deed)
+
+
+def _to_file(deed: Deed, arguments: JsonObject) -> Action:
+    return Action(deed, _first(arguments, _PATHS))
 
 
 def shell(arguments: JsonObject) -> Action | None:
@@ -68,9 +72,9 @@ _READERS: Final[Tools] = {
     "editor": editor,
     "shell": shell,
 }
-TOOLS: Final[Tools] = MappingProxyType(
-    {tool: _READERS[how] for how, some in _KNOWN["readers"].items() for tool in some}
-)
+TOOLS: Final[Tools] = {
+    tool: _READERS[how] for how, some in _KNOWN["readers"].items() for tool in some
+}
 
 
 def _first(arguments: JsonObject, keys: tuple[str, ...]) -> str | None:

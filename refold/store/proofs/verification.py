@@ -22,7 +22,7 @@ from refold.domain.events import (
     ToolCall,
     event_of,
 )
-from refold.domain.ids import MAIN, StreamId
+from refold.domain.ids import MAIN, USER_SESSION, StreamId
 from refold.domain.ports import (
     EXPIRED,
     JUNK,
@@ -189,6 +189,10 @@ class Verified(NamedTuple):
     problems: list[Problem]
     superseded: int = 0
     superseded_digests: int = 0
+
+    def to_json(self) -> JsonObject:
+        """The same for programs."""
+        return {**self._asdict(), "problems": [one.to_json() for one in self.problems]}
 
 
 class Verifier:
@@ -793,9 +797,9 @@ def with_room(
     return writer.redacted(draft, user_id=user_id, now=now, limits=wider, tag=tag)
 
 
-def recheck(writer: Writer, info: SessionInfo) -> Rechecked:
+def recheck(store: Any, info: SessionInfo, _: object) -> Rechecked:
     """What the present rules find in this session; nothing is changed."""
-    stream = StreamId(info.user_id, info.session_id, MAIN)
+    writer, stream = store.writer, StreamId(info.user_id, info.session_id, MAIN)
     rechecker = Rechecker(writer, stream)
     try:
         unfinished = bool(writer.log.retired_keys(stream))
@@ -805,9 +809,12 @@ def recheck(writer: Writer, info: SessionInfo) -> Rechecked:
     return Rechecked(info, rechecker.events, found, unfinished=unfinished)
 
 
-def reredact(writer: Writer, info: SessionInfo) -> Rechecked:
-    """Replace what the present rules find, and finish what was cut off before."""
-    stream = StreamId(info.user_id, info.session_id, MAIN)
+def reredact(store: Any, info: SessionInfo, _: object) -> Rechecked:
+    """Replace what the present rules find, and finish what was cut off before.
+
+    What other sessions keep of it is forgotten.
+    """
+    writer, stream = store.writer, StreamId(info.user_id, info.session_id, MAIN)
     for _ in range(_AGAIN):
         rechecker = Rechecker(writer, stream)
         found: list[Exposure] = []
@@ -820,24 +827,24 @@ def reredact(writer: Writer, info: SessionInfo) -> Rechecked:
             continue
         except _UNREADABLE as error:
             return Rechecked(info, rechecker.events, found, problem=str(error))
+        if done is not None:
+            there = writer.log.sessions(info.user_id)
+            there = [one for one in there if one.status != "erased"]
+            forks = with_forks(writer, there, info.user_id, [info.session_id])
+            for name in (USER_SESSION, *forks):
+                writer.log.drop_views(info.user_id, name)
         return Rechecked(info, rechecker.events, found, done)
     return Rechecked(info, 0, [], problem="others append all the time: try again later")
-
-
-def forks_of(writer: Writer, sessions: Iterable[SessionInfo], of: StreamId) -> set[str]:
-    """The names of the sessions that go on from this one, directly or not.
-
-    One whose keys are gone goes on from nothing: a backup of the database may have
-    brought back its rows.
-    """
-    names = {of.session_id}
-    return with_forks(writer, sessions, of.user_id, names) - names
 
 
 def with_forks(
     writer: Writer, sessions: Iterable[SessionInfo], user_id: str, names: Iterable[str]
 ) -> set[str]:
-    """These sessions of a user, and those that go on from them, as ``forks_of``."""
+    """These sessions of a user, and those that go on from them, directly or not.
+
+    One whose keys are gone goes on from nothing: a backup of the database may have
+    brought back its rows.
+    """
     parents: dict[str, str] = {}
     for info in sessions:
         try:

@@ -1,4 +1,4 @@
-"""``refold compact`` and ``refold rebuild``: summaries due, or that would have been."""
+"""``refold compact``, ``rebuild`` and ``worker``: summaries, and all that is due."""
 
 from __future__ import annotations
 
@@ -9,34 +9,41 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
+from threading import Thread
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from refold.adapters.cli.options import Call, Summarizer, sessions
+from refold.adapters.cli.options import Call, Summarizer, duration, sessions
 from refold.adapters.cli.output import (
     Progress,
     Result,
     Screen,
     Stretch,
+    complain,
     mark,
     shown,
     whose,
 )
+from refold.domain.erasure import RetentionPolicy
 from refold.domain.errors import InvalidConfiguration, UnknownModel, counted
 from refold.domain.events import Summary
 from refold.projections import models
-from refold.store.workers import EVERY_SEC, Worker
+from refold.redaction.documents import compact_json
+from refold.store.work.workers import EVERY_SEC, Worker
 
 if TYPE_CHECKING:
     from refold.domain.ports import SessionInfo
     from refold.projections.context.compaction import Summarizer as Writes
     from refold.projections.context.strategy import Strategy
     from refold.store import Session, SessionStore
-    from refold.store.rebuilds import Rebuilt
+    from refold.store.work.rebuilds import Rebuilt
+    from refold.store.work.workers import Unit
 
 
 def compact(
@@ -59,10 +66,10 @@ def compact(
         worker = Worker(
             store,
             None if strategy is None else store.settings.strategy(strategy),
+            duties={"compact": EVERY_SEC["compact"] if every is None else every},
             summarizer=writes,
             user_id=user,
             session_id=session,
-            every=EVERY_SEC if every is None else every,
             done=partial(_tell_done, call),
         )
         # The compaction that it is at ends first; a second signal does not wait.
@@ -145,22 +152,91 @@ def _record(screen: Screen, record: Summary) -> None:
     )
 
 
-def _tell_done(call: Call, session: Session, strategy: Strategy, known: int) -> None:
-    """Print the summaries that a worker made behind seq ``known``."""
-    made = [
-        (envelope.seq, envelope.payload)
-        for envelope in session.derived(strategy.fingerprint)
-        if envelope.seq > known and isinstance(envelope.payload, Summary)
-    ]
+def _tell_done(call: Call, unit: Unit, made: Any) -> None:
+    """Print what a worker did; for people, a summary without its text."""
+    is_summary = unit.duty == "compact"
+    facts = (
+        {**made.payload.payload(), "seq": made.seq} if is_summary else made.to_json()
+    )
+    told = {**unit._asdict(), **facts}
 
     def show(screen: Screen) -> None:
-        screen.line((f"{session.user_id} {session.session_id}", "bold"))
-        for _, record in made:
-            _record(screen, record)
+        whose = f"{unit.user_id} {unit.session_id}" if is_summary else ""
+        screen.line((whose, "bold"), shown("" if whose else compact_json(told)))
+        if is_summary:
+            _record(screen, made.payload)
 
-    lines = ({**whose(session), **record.payload(), "seq": seq} for seq, record in made)
-    call.tell(Result(lines, show))
-    sys.stdout.flush()
+    if unit.duty != "verify" or facts["problems"]:
+        call.tell(Result(told, show))
+        sys.stdout.flush()
+
+
+def worker(
+    call: Call,
+    do: str = "compact,seal,erase",
+    strategy: str | None = None,
+    rebuild: str | None = None,
+    retain: Path | None = None,
+    summarizer: Summarizer = "abridged",
+    model: str | None = None,
+    lease: float = 6.0,
+    most_per_second: float = 1_000.0,
+    health: int | None = None,
+) -> None:
+    """Do what is due in a store, beside other workers."""
+    store, duties = call.store(), dict[str, float]()
+    do += ",rebuild" * (rebuild is not None) + ",retain" * (retain is not None)
+    for one in do.split(","):
+        name, _, every = one.partition("=")
+        usual = duties.get(name, EVERY_SEC.get(name, 0.0))
+        duties[name] = duration(every).total_seconds() if every else usual
+    works = Worker(
+        *(store, strategy),
+        duties=duties,
+        summarizer=_writer(summarizer, model),
+        rebuilds=None if rebuild is None else store.settings.strategy(rebuild),
+        retains=RetentionPolicy.read(retain.read_bytes()) if retain else None,
+        lease=lease,
+        most_per_second=most_per_second,
+        done=partial(_tell_done, call),
+    )
+    if health is not None:
+        call.with_resource(_health(works, health))
+    with stopped_by_signals(works.stop):
+        works.run()
+
+
+_STUCK_SEC: Final = 600  # longer than a model's answer, or one proof, should take
+
+
+@contextmanager
+def _health(worker: Worker, port: int) -> Iterator[int]:
+    """Tell on this machine how a worker goes on, in Prometheus' format, meanwhile.
+
+    The status says whether it is well, but that of /metrics.
+    """
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            silent = max(0.0, time.time() - worker.turned_at / 1e6)
+            failing = self.path.endswith("/ready") and worker.failing
+            sick = self.path != "/metrics" and (failing or silent > _STUCK_SEC)
+            facts = {"silent_seconds": silent, "failing": len(worker.failing)}
+            for (duty, came), units in sorted(worker.counts.items()):
+                facts[f'units_total{{duty="{duty}",came="{came}"}}'] = units
+            text = "".join(f"refold_worker_{one} {n}\n" for one, n in facts.items())
+            self.send_response(503 if sick else 200)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        complain(f"health: http://127.0.0.1:{server.server_port}/health")
+        yield server.server_port
+        server.shutdown()
 
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -210,7 +286,11 @@ def rebuild(
         )
     if old is not None and not activate:
         _check_retired(store, found, old)
-    run = partial(_run, store, new, found, user_id=user, session_id=session, jobs=jobs)
+    how: dict[str, Any] = {"user_id": user, "session_id": session}
+    # Who waits for a model needs no core, and its client stays as it is.
+    threads = ThreadPoolExecutor(jobs) if writes else None
+    how["executor"] = threads or call.executor(jobs)
+    run = partial(_run, store, new, found, **how)
     asks = getattr(writes, "model", None)
     if dry_run or (asks and not yes):
         plan, seconds = run(dry_run=True), time.monotonic() - begun
@@ -254,9 +334,8 @@ def _run(
         part = Stretch(progress, info.session_id)
         parts.setdefault((info.user_id, info.session_id), part)(events)
 
-    # Before the bar is shown: its thread would forbid processes.
-    rebuilt = store.rebuild(strategy, progress=walked, **how)
     with progress:
+        rebuilt = store.rebuild(strategy, progress=walked, **how)
         return sorted(rebuilt, key=lambda one: (one.user_id, one.session_id))
 
 

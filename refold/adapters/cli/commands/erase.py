@@ -45,7 +45,7 @@ def erase(
     if due:
         done = []
         for one in store.erasures.complete(vacuum=vacuum):
-            done.append(_erased(one))
+            done.append(one.to_json())
             call.remark(partial(_report, erased=one))
         return output.Result(done, "")
     if user is None:
@@ -76,21 +76,13 @@ def erase(
     if out is not None and erased.certificate is not None:
         text = erased.certificate.to_json()
         out.write_bytes(orjson.dumps(text, option=orjson.OPT_INDENT_2) + b"\n")
-    return output.Result(_erased(erased), lambda screen: _report(screen, erased))
+    return output.Result(erased.to_json(), lambda screen: _report(screen, erased))
 
 
 def _tell(table: str, done: int, total: int) -> None:
     end = "\n" if done >= total else ""
     sys.stderr.write(f"\r{table}: {done:,} of {total:,} {end}")
     sys.stderr.flush()
-
-
-def _erased(erased: Erasure) -> dict[str, Any]:
-    told = erased._asdict()
-    signed = told.pop("certificate")
-    told |= {name: dict(told[name]) for name in ("left", "cleaned", "files")}
-    told |= {"salt": erased.salt or None, "due_at": _moment(erased.due_at)}
-    return told if signed is None else {**signed.to_json(), **told}
 
 
 def _moment(when: int | None) -> str | None:
@@ -280,14 +272,7 @@ def retain(
     done = call.store().erasures.retain(
         chosen, dry_run=dry_run, operator=who(operator), key_backups=key_backups
     )
-    told = done._asdict()
-    told["sessions"] = [{"user_id": u, "session_id": s} for u, s in done.sessions]
-    told["certificates"] = [
-        {"certificate": one.certificate.to_json(), "salt": one.salt}
-        for one in told.pop("erasures")
-        if one.certificate is not None
-    ]
-    return output.Result(told, lambda screen: _went(screen, done))
+    return output.Result(done.to_json(), lambda screen: _went(screen, done))
 
 
 def _went(screen: output.Screen, done: Retained) -> None:

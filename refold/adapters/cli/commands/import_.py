@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -23,9 +24,12 @@ from refold.domain.errors import (
     counted,
 )
 from refold.store.sessions import take_in
+from refold.store.work.jobs import spread
 
 if TYPE_CHECKING:
-    from refold.adapters.importers import Skipped, Transcript
+    from concurrent.futures import Executor
+
+    from refold.adapters.importers import Skipped
     from refold.store import Session, SessionStore
     from refold.store.sessions import Extended
 
@@ -38,6 +42,7 @@ def import_(
     form: options.Transcripts = "auto",
     keep_going: bool = False,
     progress: bool = False,
+    jobs: int = 1,
 ) -> output.Result:
     """Import transcripts, each as a session."""
     if keep_going and session is not None:
@@ -50,8 +55,9 @@ def import_(
     try:
         wanted = work.read(paths, session)
         if wanted or not work.failed:
-            work.write(call.store(new=True), wanted)
-    except KeyboardInterrupt:
+            work.write(call.store(new=True), wanted, call.executor(jobs))
+    except KeyboardInterrupt as error:
+        work.took(*error.args)
         output.complain(work.reason("interrupted"))
         raise
     told = {
@@ -67,10 +73,6 @@ def import_(
     )
 
 
-# What is wrong with the store or the user is wrong for every file.
-_FATAL: Final = (StoreUnavailable, Frozen)
-
-
 @dataclass(slots=True)
 class _Import:
     """How an import is done, and what came of it so far."""
@@ -82,7 +84,6 @@ class _Import:
     sessions: list[tuple[Named, Extended]] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     failed: list[ImportFailed] = field(default_factory=list)
-    names: dict[str, str] = field(default_factory=dict)  # of sessions, by the file's
     cut_off: int = 0  # events written of sessions that are not whole
 
     @property
@@ -126,47 +127,33 @@ class _Import:
         then = "--keep-going imports the other files" if others else ""
         raise ImportFailed(error.where, self.reason(error.why, then), seq=error.seq)
 
-    def write(self, store: SessionStore, wanted: Sequence[Named]) -> None:
-        """Write them, one file after the other."""
-        total = sum(item.outline.events for item in wanted)
-        with output.Progress(total, of="events", shows=self.shows) as progress:
-            for path, items in groupby(wanted, key=lambda item: item.path):
-                try:
-                    transcripts = read(path, format=self.form)
-                    for item in items:
-                        one = transcripts[item.outline.place]
-                        self._write(store, item, one, progress)
-                except ImportFailed as error:
-                    self._fail(error, others=len(wanted) > 1)
-                except _FATAL as error:
-                    raise ImportFailed(str(path), self.reason(str(error))) from error
-                except IndexError:
-                    why = "changed while it was imported: import it again"
-                    self._fail(ImportFailed(str(path), why))
-
-    def _write(
-        self,
-        store: SessionStore,
-        item: Named,
-        transcript: Transcript,
-        progress: output.Progress,
+    def write(
+        self, store: SessionStore, wanted: Sequence[Named], executor: Executor | None
     ) -> None:
-        session = store.session(user_id=self.user, session_id=item.session)
-        where, before = str(item.path), _head(session)
-        try:
-            with progress.of(item.session, len(transcript.drafts)) as advance:
-                result = take_in(
-                    session, transcript, where=where, progress=advance, names=self.names
-                )
-        except (RefoldError, KeyboardInterrupt) as error:
-            self.cut_off += _head(session) - before
-            if isinstance(error, (KeyboardInterrupt, *_FATAL)):
-                raise
-            why = str(error).removeprefix(f"{where}: ")
-            raise ImportFailed(where, why) from error
-        self.names[item.outline.session_id] = item.session
-        self.skipped += result.skipped
-        self.sessions.append((item, result))
+        """Write them, a file at a time."""
+        total = sum(item.outline.events for item in wanted)
+        files = [tuple(some) for _, some in groupby(wanted, key=lambda one: one.path)]
+        with output.Progress(total, of="events", shows=self.shows) as progress:
+            parts = {file: output.Stretch(progress, file[0].session) for file in files}
+            take = partial(_taken, self.user, self.form)
+            told = lambda file, done: parts[file](done)  # noqa: E731  # short
+            done = spread(store, take, files, executor, told)
+            for where, whole, error, written in done:
+                self.took(whole, written)
+                # What is wrong with the store or the user is wrong for every file.
+                if isinstance(error, (StoreUnavailable, Frozen)):
+                    raise ImportFailed(where, self.reason(str(error))) from error
+                if error is not None:
+                    why = str(error).removeprefix(f"{where}: ")
+                    self._fail(ImportFailed(where, why), others=len(wanted) > 1)
+
+    def took(
+        self, done: Sequence[tuple[Named, Extended]] = (), written: int = 0
+    ) -> None:
+        """Count sessions that are whole, and events of one that is not."""
+        self.sessions += done
+        self.skipped += [item for _, one in done for item in one.skipped]
+        self.cut_off += written
 
     def reason(self, why: str, then: str = "") -> str:
         """``why`` an import ended, what was written until then, and what to do."""
@@ -176,6 +163,36 @@ class _Import:
             written = f"; {counted(self.events, 'event')} written, {whole} whole"
             then = then or "import again to add the rest"
         return why + written + (f": {then}" if then else "")
+
+
+def _taken(
+    user: str, form: str, store: SessionStore, file: Sequence[Named], told: Any
+) -> tuple[str, list[tuple[Named, Extended]], RefoldError | None, int]:
+    """Write the sessions of a file; those, what ended it, and the events of another."""
+    done: list[tuple[Named, Extended]] = []
+    names = dict[str, str]()
+    where, session, before, walked = str(file[0].path), None, 0, 0
+    try:
+        transcripts = read(file[0].path, format=form)
+        for item in file:
+            one = transcripts[item.outline.place]
+            session = store.session(user_id=user, session_id=item.session)
+            how: Any = {"where": where, "names": names}
+            how["progress"] = lambda count, before=walked: told(before + count)
+            before = _head(session)
+            done.append((item, take_in(session, one, **how)))
+            names[item.outline.session_id] = item.session
+            walked += len(one.drafts)
+            told(walked)
+    except IndexError:
+        why = "changed while it was imported: import it again"
+        return where, done, ImportFailed(where, why), 0
+    except (RefoldError, KeyboardInterrupt) as error:
+        written = _head(session) - before if session else 0
+        if isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt(done, written) from None
+        return where, done, error, written
+    return where, done, None, 0
 
 
 def _head(session: Session) -> int:

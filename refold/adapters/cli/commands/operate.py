@@ -197,6 +197,7 @@ def export(
     consent: str | None = None,
     columns: Columns | None = None,
     buckets: int | None = None,
+    jobs: int = 1,
 ) -> Result | None:
     """Export the log, or everything of a user."""
     if form == "dataset" and (out is None or session is not None):
@@ -214,7 +215,9 @@ def export(
     if form == "dataset" and out is not None:
         return _dataset(call.store(), user, consent, out)
     if out is not None and out.suffix != ".jsonl" and form == "events":
-        return _of_user(call, user, session, out)
+        return _of_user(call, user, session, out, jobs)
+    if jobs != 1:
+        raise typer.BadParameter("--jobs is for a folder: see --out")
     store = call.store()
     found = sessions(store, user, session)
     there = count()
@@ -233,14 +236,18 @@ def export(
     return _wrote(out, of, {"sessions": looked, units: wrote})
 
 
-def _of_user(call: Call, user: str | None, session: str | None, out: Path) -> Result:
+def _of_user(
+    call: Call, user: str | None, session: str | None, out: Path, jobs: int
+) -> Result:
     if user is None or session is not None:
         raise typer.BadParameter(
             "a folder takes everything of one user: give --user and no --session; the "
             "name of a file ends in .jsonl",
             param_hint="--out",
         )
-    manifest: dict[str, Any] = call.store().export_user(user, out).manifest
+    store = call.store()
+    exported = store.export_user(user, out, executor=call.executor(jobs))
+    manifest: dict[str, Any] = exported.manifest
     counts, digest = manifest["counts"], manifest["digest"]
     kinds = ("session", "event", "blob")
     told = ", ".join(counted(counts[f"{kind}s"], kind) for kind in kinds)

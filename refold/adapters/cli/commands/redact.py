@@ -40,21 +40,20 @@ def redact(
     apply: bool = False,
     user: str | None = None,
     session: str | None = None,
+    jobs: int = 1,
 ) -> output.Result | None:
     """Replace secrets and personal data in a text."""
     _check(call, recheck=recheck)
     start_quickly()
     chosen = _policy(policy, packs, engine)
-    redactor = make_redactor(chosen)
     if not recheck:
-        _filter(redactor, file, form, as_json=call.as_json)
+        _filter(make_redactor(chosen), file, form, as_json=call.as_json)
         return None
-    limits = chosen.limits() if chosen else None
-    store = call.store(redactor=redactor, limits=limits)
+    store = call.store(policy=chosen)
     options.sessions(store, user, session)
     found: list[Rechecked] = []
     look = store.reredact if apply else store.recheck
-    for rechecked in look(user, session_id=session):
+    for rechecked in look(user, session_id=session, executor=call.executor(jobs)):
         found.append(rechecked)
         call.remark(partial(_session, one=rechecked))
     told = _told(found, apply=apply)
@@ -119,7 +118,7 @@ def _total(screen: output.Screen, told: dict[str, Any]) -> None:
 
 # What only the filter reads, and what only --recheck does.
 _OF_FILTER: Final = {"file": "FILE", "form": "--format"}
-_OF_RECHECK: Final = {"apply": "--apply", "user": "--user", "session": "--session"}
+_OF_RECHECK: Final = {one: f"--{one}" for one in ("apply", "user", "session", "jobs")}
 
 
 def _check(call: options.Call, *, recheck: bool) -> None:

@@ -11,7 +11,7 @@ from refold.adapters.cli import options
 from refold.adapters.cli.commands.compact import stopped_by_signals
 from refold.adapters.cli.output import Result, moment
 from refold.domain.errors import InvalidConfiguration, RefoldError, counted
-from refold.store.workers import SEALING_EVERY_SEC, Sealer
+from refold.store.work.workers import EVERY_SEC, Worker
 
 if TYPE_CHECKING:
     from refold.domain.seals import TreeHead
@@ -41,14 +41,14 @@ def seal(
     if accept_loss:
         raise InvalidConfiguration("use --accept-loss once, without --watch")
 
-    def done(head: TreeHead) -> None:
+    def done(_: object, head: TreeHead) -> None:
         call.tell(_sealed(head))
         sys.stdout.flush()
 
-    seconds = SEALING_EVERY_SEC if every is None else every
-    sealer = Sealer(store, every=seconds, done=done)
-    with stopped_by_signals(sealer.stop):
-        sealer.run()
+    duties = {"seal": EVERY_SEC["seal"] if every is None else every}
+    worker = Worker(store, duties=duties, done=done)
+    with stopped_by_signals(worker.stop):
+        worker.run()
     return None
 
 

@@ -33,6 +33,7 @@ def verify(
     salt: str | None = None,
     export: Path | None = None,
     public_key: Path | None = None,
+    jobs: int = 1,
 ) -> Result:
     """Check that what is stored is what was written."""
     if proof is not None:
@@ -49,7 +50,8 @@ def verify(
             raise typer.BadParameter("--since-seal stands alone: it is of all users")
         found = store.verify_since_seal()
     sessions(store, user, session)
-    proved = found or store.verify(user, session_id=session, chain_only=chain_only)
+    how: dict[str, Any] = {"session_id": session, "executor": call.executor(jobs)}
+    proved = found or store.verify(user, chain_only=chain_only, **how)
     for info, verified in proved:
         totals["sessions"] += 1
         for what in _COUNTED:

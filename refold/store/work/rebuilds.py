@@ -8,21 +8,10 @@ how far a rebuild came: cut off anywhere, it goes on behind the last of them.
 
 from __future__ import annotations
 
-import multiprocessing
-import pickle
-import signal
-import sys
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
-from multiprocessing.connection import Connection, Pipe, wait
-from multiprocessing.process import BaseProcess
-from threading import Event
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from refold.domain import errors
@@ -42,7 +31,7 @@ from refold.domain.events import (
     Request,
     Summary,
 )
-from refold.domain.ids import MAIN, RESERVED, StreamId
+from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import SessionInfo
 from refold.domain.tokens import estimate_text
 from refold.projections.context import compaction
@@ -67,7 +56,6 @@ _HELD = (
     "ago: run it again later"
 )
 Progress: TypeAlias = Callable[[int], None]
-SessionProgress: TypeAlias = Callable[[SessionInfo, int], None]
 
 
 class Rebuilt(NamedTuple):
@@ -104,6 +92,7 @@ class Rebuilder:
              that the next run tries the same again.  Without it a failure is recorded
              and held against later attempts as it would have been, in the events' time.
     dry_run: write nothing; summaries are only imagined.
+    lease_sec: how long others keep away from a session whose rebuilder died.
     """
 
     writer: Writer
@@ -111,6 +100,7 @@ class Rebuilder:
     summarizer: compaction.Summarizer
     strict: bool = False
     dry_run: bool = False
+    lease_sec: float = LEASE_SEC
 
     @property
     def costs(self) -> bool:
@@ -129,7 +119,7 @@ class Rebuilder:
             return self._run(stream, progress)
         log, clock = self.writer.log, self.writer.clock
         derived = stream._replace(stream=self.strategy.fingerprint)
-        lease = Hold.take(log.leases, derived, clock=clock, sec=LEASE_SEC)
+        lease = Hold.take(log.leases, derived, clock=clock, sec=self.lease_sec)
         if lease is None:
             return Rebuilt(stream.user_id, stream.session_id, problem=_HELD)
         with lease:
@@ -366,193 +356,13 @@ def _left_off(derived: list[Envelope]) -> tuple[tuple[int, int], bool]:
     return newest, unfinished
 
 
-Rebuild: TypeAlias = Callable[[SessionInfo, Progress], Rebuilt]
+def rebuilt(store: Any, info: SessionInfo, told: Progress, **how: Any) -> Rebuilt:
+    """Rebuild one session of a store, as a ``Rebuilder`` does it.
 
-
-def can_fork() -> bool:
-    """Whether processes can be forked here: never beside threads, which may hold locks.
-
-    On macOS the system's own libraries do not survive it.
+    One that cannot be read is a problem of its own.
     """
-    return sys.platform == "linux" and threading.active_count() == 1
-
-
-class _Team:
-    """The processes, which are there once this is made, and what each is at.
-
-    A session whose process was killed is a problem of its own.  What a rebuild raises
-    is raised by ``run``, and ends the others.
-    """
-
-    def __init__(
-        self,
-        rebuild: Rebuild,
-        sessions: Sequence[SessionInfo],
-        jobs: int,
-        told: SessionProgress | None,
-    ) -> None:
-        self._waiting, self._told = deque(sessions), told
-        self._processes: list[BaseProcess] = []
-        self._ends: list[Connection] = []
-        self._at: dict[Connection, SessionInfo] = {}
-        context = multiprocessing.get_context("fork")
-        for _ in range(min(jobs, len(sessions))):
-            ours, theirs = Pipe()
-            self._ends.append(ours)
-            given = rebuild, theirs, tuple(self._ends)
-            process = context.Process(target=_serve, args=given, daemon=True)
-            process.start()
-            theirs.close()
-            self._processes.append(process)
-
-    def run(self) -> Iterator[Rebuilt]:
-        try:
-            for end in self._ends:
-                self._give(end)
-            while self._at:
-                heard = wait(list(self._at))
-                for end in [end for end in self._at if end in heard]:
-                    yield from self._heard(end)
-            for info in self._waiting:
-                yield _lost(info)
-        finally:
-            for end in self._ends:
-                end.close()
-            for process in self._processes:
-                process.terminate()
-            for process in self._processes:
-                process.join()
-
-    def _give(self, end: Connection) -> None:
-        if self._waiting:
-            self._at[end] = self._waiting.popleft()
-            with suppress(OSError):  # it was killed: its end says so when it is read
-                end.send(self._at[end])
-
-    def _heard(self, end: Connection) -> Iterator[Rebuilt]:
-        try:
-            kind, what = end.recv()
-        except (EOFError, OSError):
-            yield _lost(self._at.pop(end))
-            return
-        if kind == "walked":
-            if self._told is not None:
-                self._told(self._at[end], what)
-            return
-        del self._at[end]
-        if kind == "failed":
-            error_type, args, fields = what
-            error = error_type.__new__(error_type, *args)
-            error.args = args
-            vars(error).update(fields)
-            raise error
-        yield what
-        self._give(end)
-
-
-def _lost(info: SessionInfo) -> Rebuilt:
-    problem = "the process that rebuilt it was killed: run it again"
-    return Rebuilt(info.user_id, info.session_id, problem=problem)
-
-
-def _serve(rebuild: Rebuild, end: Connection, parents: tuple[Connection, ...]) -> None:
-    """Rebuild one session after another, until the other end closes."""
-    # Held open here, the parent's ends would outlive the parent.
-    for other in parents:
-        other.close()
-    # Ctrl-C reaches the whole group: it is the parent that ends it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
-        while True:
-            info = end.recv()
-            try:
-                done = rebuild(info, lambda count: end.send(("walked", count)))
-            except Exception as error:
-                end.send(("failed", _packed(error)))
-            else:
-                end.send(("done", done))
-    except (EOFError, OSError):
-        return
-
-
-def _packed(error: Exception) -> tuple[type[Exception], tuple[Any, ...], Any]:
-    """What an error is made of: most of ours take other arguments than they keep."""
-    packed = type(error), error.args, vars(error)
-    try:
-        pickle.dumps(packed)
-    except Exception:
-        return RuntimeError, (f"{type(error).__name__}: {error}",), {}
-    return packed
-
-
-class _Stopped(Exception):
-    """Another session's rebuild failed, or nobody waits for this one any more."""
-
-
-def rebuild_all(
-    rebuilder: Rebuilder,
-    sessions: Sequence[SessionInfo],
-    *,
-    jobs: int,
-    progress: SessionProgress | None = None,
-) -> Iterator[Rebuilt]:
-    """Rebuild ``sessions``, up to ``jobs`` at a time; yields each when it is done.
-
-    In processes where that can be, else in threads; in threads too where summaries
-    cost, for who waits for a model needs no core, and its client should not be forked.
-    A session that cannot be read is a problem of its own.  What ends the whole (an
-    error, or the caller having enough) ends those under way at their next step.
-
-    Raises InvalidConfiguration if ``jobs`` is under 1.
-    """
-    if jobs < 1:
-        raise errors.InvalidConfiguration(f"jobs must be at least 1, got {jobs}")
-    wanted = [info for info in sessions if info.session_id not in RESERVED]
-    if jobs == 1 or len(wanted) < 2:
-        return (_one(rebuilder, info, progress, Event()) for info in wanted)
-    if not rebuilder.costs and rebuilder.writer.log.shared and can_fork():
-        return _Team(partial(_alone, rebuilder), wanted, jobs, progress).run()
-    return _beside(rebuilder, wanted, jobs, progress)
-
-
-def _beside(
-    rebuilder: Rebuilder,
-    sessions: Sequence[SessionInfo],
-    jobs: int,
-    progress: SessionProgress | None,
-) -> Iterator[Rebuilt]:
-    stop, pool = Event(), ThreadPoolExecutor(jobs, "refold-rebuild")
-    try:
-        rebuild = partial(_one, rebuilder, progress=progress, stop=stop)
-        for future in as_completed([pool.submit(rebuild, info) for info in sessions]):
-            yield future.result()
-    finally:
-        stop.set()
-        pool.shutdown(cancel_futures=True)
-
-
-def _alone(rebuilder: Rebuilder, info: SessionInfo, told: Progress) -> Rebuilt:
-    try:
-        return _one(rebuilder, info, lambda _, done: told(done), Event())
-    finally:
-        if rebuilder.writer.audit is not None:  # this process is ended, not closed
-            rebuilder.writer.audit.flush()
-
-
-def _one(
-    rebuilder: Rebuilder,
-    info: SessionInfo,
-    progress: SessionProgress | None,
-    stop: Event,
-) -> Rebuilt:
-    def told(done: int) -> None:
-        if stop.is_set():
-            raise _Stopped
-        if progress is not None:
-            progress(info, done)
-
-    try:
-        return rebuilder.run(StreamId(info.user_id, info.session_id, MAIN), told)
+        stream = StreamId(info.user_id, info.session_id, MAIN)
+        return Rebuilder(store.writer, **how).run(stream, told)
     except (errors.CorruptEvent, errors.Erased, errors.KeyUnavailable) as error:
         return Rebuilt(info.user_id, info.session_id, problem=str(error))

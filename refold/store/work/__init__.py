@@ -1,0 +1,1 @@
+"""Work on many sessions: spread over processes, or shared by workers."""

@@ -1,0 +1,103 @@
+"""Jobs: work on many items by an executor, whose processes open the same store.
+
+They are told how the store is opened, what to do, and with which item; what comes back
+are counts.  Each process opens a store once.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
+from functools import partial
+from itertools import islice
+from multiprocessing import get_context, parent_process
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any, Final
+
+from refold.domain.errors import StoreUnavailable
+
+_AHEAD: Final = 1_000  # items that an executor is given before they are begun
+_stores: Final[dict[bytes, Any]] = {}  # of this process, by what opens them
+_opening: Final = Lock()
+
+
+def _quiet(_item: Any, _done: int = 0) -> None:
+    """Nobody asks how far it is."""
+
+
+def do(opens: bytes, work: Any, item: Any) -> Any:
+    """Do a piece of work: this is what an executor is given."""
+    with _opening:
+        store = _stores.get(opens) or pickle.loads(opens)()  # noqa: S301  # of who asks
+        _stores[opens] = store
+    try:
+        return work(store, item, _quiet)
+    finally:
+        store.access_log.flush()  # such a process is ended, its store is not closed
+
+
+def spread(
+    store: Any,
+    work: Callable[[Any, Any, Callable[[int], object]], Any],
+    items: Iterable[Any],
+    executor: futures.Executor | None,
+    told: Callable[[Any, int], object] | None = None,
+) -> Iterator[Any]:
+    """Do ``work`` with each item; yields what comes of them, in the order they end.
+
+    work:     a function of a module, or a ``partial`` of one, which is given the store,
+              an item, and what to tell how far it is; its result is counts.
+    executor: anything with ``submit``; None does one after the other, here, and so does
+              a store that no other process can open.
+    told:     how far an item is; with an executor, that it is done.
+
+    If an item raises, or the caller has enough, no other is begun.
+
+    Raises StoreUnavailable if a process of the executor died.
+    """
+    told = told or _quiet
+    if executor is None or store.opens is None:
+        for item in items:
+            yield work(store, item, partial(told, item))
+        return
+    opens, waiting, ended = pickle.dumps(store.opens), iter(items), SimpleQueue[Any]()
+    mine, running = _stores.setdefault(opens, store) is store, dict[Any, Any]()
+    try:
+        while True:
+            for item in islice(waiting, _AHEAD - len(running)):
+                running[future := executor.submit(do, opens, work, item)] = item
+                future.add_done_callback(ended.put)
+            if not running:
+                return
+            item = running.pop(future := ended.get())
+            came = future.result()
+            told(item, getattr(item, "head_seq", 1))
+            yield came
+    except futures.BrokenExecutor:
+        remedy = "run it again to do the rest"
+        raise StoreUnavailable("a process died", remedy=remedy) from None
+    finally:
+        for future in running:
+            future.cancel()
+        if mine:
+            del _stores[opens]
+
+
+def beside(jobs: int) -> futures.Executor:
+    """So many processes: each reads ``__main__``, and none outlives this one."""
+    return futures.ProcessPoolExecutor(jobs, get_context("spawn"), _begin)
+
+
+def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if parent := parent_process():
+        parent.join()
+        os._exit(1)

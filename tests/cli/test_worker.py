@@ -1,0 +1,140 @@
+"""``worker`` does what is due until a signal ends it, and tells how it goes."""
+
+import json
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from refold.adapters.cli.commands import compact
+from refold.store.work.workers import Worker
+from tests.cli.conftest import Refold
+from tests.support import warm
+from tests.support.stores import ROOT
+
+WINDOW = "turn_window:full_turns=2,cached_turns=2"
+
+
+@pytest.fixture
+def working(sample: Path) -> Iterator[warm.Process]:
+    duties = ("--do", "compact,seal=3600s,erase,verify", "--strategy", WINDOW)
+    command = ("worker", *duties, "--health", "0", "--json")
+    process = warm.module("refold", "--db", f"sqlite:///{sample}", *command)
+    yield process
+    if process.returncode is None:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+
+def asked(port: str, path: str) -> tuple[int, str]:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}{path}") as answer:  # this machine's
+            return answer.status, answer.read().decode()
+    except HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
+
+
+def test_it_works_tells_how_it_goes_and_ends_in_order(
+    working: warm.Process, refold: Refold
+) -> None:
+    done = [json.loads(working.stdout.readline()) for _ in range(3)]
+    working.stderr.seek(0)
+    port = (
+        working.stderr.read().rpartition("health: http://127.0.0.1:")[2].split("/")[0]
+    )
+    status, metrics = asked(port, "/metrics")
+
+    assert {asked(port, f"/health{more}")[0] for more in ("", "/ready")} == {200}
+    assert status == 200
+    assert 'refold_worker_units_total{duty="compact",came="done"} 1' in metrics
+    assert "refold_worker_failing 0" in metrics
+    working.send_signal(signal.SIGTERM)
+    out, _ = working.communicate()
+
+    assert (working.returncode, out) == (0, "")
+    assert sorted(one["duty"] for one in done) == ["compact", "compact", "seal"]
+    assert refold("verify", "--json").json()["compactions"] == 2
+
+
+def test_who_does_not_go_on_is_not_well(
+    refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[tuple[int, ...]] = []
+
+    def once(worker: Worker) -> None:
+        worker.failing.add("list")
+        with compact._health(worker, 0) as port:
+            paths = ("/health", "/health/ready", "/metrics")
+            found.append(tuple(asked(str(port), path)[0] for path in paths))
+            worker.turned_at = int((time.time() - 601) * 1e6)
+            found.append(tuple(asked(str(port), path)[0] for path in paths))
+
+    monkeypatch.setattr(Worker, "run", once)
+
+    ran = refold("worker")
+
+    assert ran.code == 0
+    assert found == [(200, 503, 200), (503, 503, 200)]
+
+
+def test_it_rebuilds_and_retains_if_it_is_told_how(
+    refold: Refold, sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('sessions = "3650d"\n')
+    monkeypatch.setattr(Worker, "run", lambda worker: worker.round())
+
+    ran = refold("worker", "--do", "verify=1d", "--rebuild", WINDOW, "--retain", policy)
+
+    lines = {line["duty"]: line for line in map(json.loads, ran.out.splitlines())}
+    assert set(lines) == {"rebuild", "retain"}
+    assert lines["rebuild"]["compactions"] == 2
+    assert lines["retain"]["sessions"] == []
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--do", "dance"),
+        ("--do", "retain"),
+        ("--do", "compact=0s"),
+        ("--do", "compact=soon"),
+        ("--lease", "0"),
+        ("--rebuild", "no_such"),
+    ],
+)
+def test_what_it_cannot_do_is_said(
+    refold: Refold, sample: Path, args: tuple[str, ...]
+) -> None:
+    ran = refold("worker", *args)
+
+    assert ran.code == 2
+
+
+def test_files_are_imported_checked_and_exported_by_several_processes(
+    refold: Refold, tmp_path: Path
+) -> None:
+    source = ROOT / "examples" / "sample" / "agent_run.jsonl"
+    paths = [shutil.copy(source, tmp_path / f"{name}.jsonl") for name in "ab"]
+
+    imported = refold(
+        "import", *paths, "--user", "bob", "--session", "s", "--jobs", "2", "--json"
+    ).json()
+    verified = refold("verify", "--jobs", "2", "--json").json()
+    found = refold("redact", "--recheck", "--jobs", "2", "--json").json()
+    exported = refold(
+        "export", "--user", "bob", "--out", "out", "--jobs", "2", "--json"
+    ).json()
+
+    assert sorted(imported["sessions"]) == ["s-0001", "s-0002"]
+    assert (imported["events"], verified["events"]) == (114, 114)
+    assert verified["problems"] == []
+    assert (found["sessions"], found["exposures"]) == (2, [])
+    assert exported["counts"]["events"] == 114
+    assert refold("verify", "--export", "out").code == 0

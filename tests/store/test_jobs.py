@@ -1,0 +1,274 @@
+"""Work given to an executor comes out as in one process, whoever runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster
+
+import refold
+from refold.domain import errors
+from refold.projections.context.abridged import Abridged
+from refold.projections.context.compaction import Source, Written
+from refold.store import SessionStore
+from refold.store.work.jobs import beside, spread
+from tests.support.rebuilding import WINDOW, derived, rebuild, said
+from tests.support.stores import open_at, prepare
+
+NAMES = "abcde"
+UNAWARE = 'version = 1\npacks = ["secrets"]\n'
+MAIL = "ada.lovelace@example.com"
+
+
+@contextmanager
+def dask(*, processes: bool) -> Iterator[Executor]:
+    """The executor of a cluster of two workers, on this machine alone."""
+    with (
+        LocalCluster(  # type: ignore[no-untyped-call]  # it ships no types
+            n_workers=2,
+            threads_per_worker=1,
+            processes=processes,
+            host="127.0.0.1" if processes else None,
+            dashboard_address=None,
+        ) as cluster,
+        Client(cluster) as client,  # type: ignore[no-untyped-call]  # the same
+    ):
+        yield client.get_executor(retries=2)
+
+
+@contextmanager
+def made(kind: str) -> Iterator[Executor]:
+    """What work is given to."""
+    if kind == "dask":
+        with dask(processes=False) as executor:
+            yield executor
+    else:
+        with ThreadPoolExecutor(2) if kind == "threads" else beside(2) as pool:
+            yield pool
+
+
+@pytest.fixture
+def processes() -> Iterator[Executor]:
+    with beside(2) as pool:
+        yield pool
+
+
+@pytest.fixture
+def store(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
+    with open_at(store_url, tmp_path) as store:
+        for name in NAMES:
+            said(store.session(user_id="ada", session_id=name), 6)
+        yield store
+
+
+def records(store: SessionStore) -> list[Any]:
+    of = (store.session(user_id="ada", session_id=name) for name in NAMES)
+    return [derived(session, WINDOW) for session in of]
+
+
+def expected(store: SessionStore) -> list[Any]:
+    """What the sessions hold once they are rebuilt, by one that was rebuilt alone."""
+    said(store.session(user_id="ada", session_id="one"), 6)
+    rebuild(store, WINDOW, session_id="one")
+    one = derived(store.session(user_id="ada", session_id="one"), WINDOW)
+    assert one
+    return [one] * len(NAMES)
+
+
+def exported(folder: Path) -> Any:
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    return sorted((file["path"], file["sha256"]) for file in manifest["files"])
+
+
+@pytest.mark.each_engine
+@pytest.mark.parametrize("kind", ["threads", "processes", "dask"])
+def test_the_same_comes_of_it_as_in_one_process(
+    store: SessionStore, kind: str, tmp_path: Path
+) -> None:
+    out, alone = tmp_path / "beside", tmp_path / "alone"
+    should = expected(store)
+
+    with made(kind) as executor:
+        rebuilt = list(store.rebuild(WINDOW, executor=executor))
+        verified = [
+            (info.session_id, proved)
+            for info, proved in store.verify(executor=executor)
+        ]
+        store.export_user("ada", out, executor=executor)
+        imported = store.import_transcript([out], user_id="bob", executor=executor)
+
+    assert sorted(one.session_id for one in rebuilt) == [*NAMES, "one"]
+    assert records(store) == should
+    assert dict(verified) == {
+        info.session_id: proved for info, proved in store.verify("ada")
+    }
+    store.export_user("ada", alone)
+    assert exported(out) == exported(alone)
+    assert {one.session_id: one.events for one in imported} == dict.fromkeys(
+        [*NAMES, "one"], 12
+    )
+
+
+def test_what_was_missed_is_found_and_replaced_by_processes(
+    store_url: str, tmp_path: Path, processes: Executor
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text(UNAWARE)
+    prepare(store_url, tmp_path)
+    with refold.open(store_url, policy=policy) as store:
+        for name in NAMES:
+            session = store.session(user_id="ada", session_id=name)
+            session.append(refold.UserInput(text=f"write to {MAIL}"))
+
+    with refold.open(store_url) as store:
+        found = list(store.recheck(executor=processes))
+        replaced = list(store.reredact(executor=processes))
+        left = [one.exposures for one in store.recheck()]
+
+    assert sorted(one.session.session_id for one in found) == list(NAMES)
+    assert all(one.exposures for one in found)
+    assert all(one.applied is not None for one in replaced)
+    assert left == [[]] * len(NAMES)
+    assert MAIL not in str(found)
+
+
+class DiesOnce(Abridged):
+    """Kills the first process that asks for a summary."""
+
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        marker = Path(os.environ["REFOLD_HOME"]) / "died"
+        try:
+            marker.touch(exist_ok=False)
+        except FileExistsError:
+            return super().summarise(source, target_tokens=target_tokens)
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+
+@pytest.mark.each_engine
+def test_a_worker_of_dask_that_is_killed_loses_nothing(store: SessionStore) -> None:
+    should = expected(store)
+
+    with dask(processes=True) as executor:
+        done = list(store.rebuild(WINDOW, summarizer=DiesOnce(), executor=executor))
+
+    assert (Path(os.environ["REFOLD_HOME"]) / "died").exists()
+    assert [one.problem for one in done] == [""] * (len(NAMES) + 1)
+    assert records(store) == should
+    assert [p for _, proved in store.verify() for p in proved.problems] == []
+
+
+@pytest.mark.each_engine
+def test_after_a_process_was_killed_the_next_run_does_the_rest(
+    store: SessionStore,
+) -> None:
+    should = expected(store)
+    killed = pytest.raises(
+        refold.StoreUnavailable, match="a process died: run it again"
+    )
+
+    with killed, beside(2) as executor:
+        list(store.rebuild(WINDOW, summarizer=DiesOnce(), executor=executor))
+    with beside(2) as executor:
+        done = list(store.rebuild(WINDOW, executor=executor))
+
+    assert [one.problem for one in done] == [""] * (len(NAMES) + 1)
+    assert records(store) == should
+
+
+@pytest.mark.each_engine
+def test_what_was_cancelled_halfway_goes_on(store: SessionStore) -> None:
+    should = expected(store)
+    with beside(2) as executor:
+        begun = store.rebuild(WINDOW, executor=executor)
+        next(begun)
+        begun.close()  # type: ignore[attr-defined]  # it is a generator
+
+    with beside(2) as executor:
+        done = list(store.rebuild(WINDOW, executor=executor))
+
+    assert records(store) == should
+    assert sum(one.there_before + one.compactions for one in done) == 2 * len(done)
+
+
+def test_progress_is_told_of_every_session(
+    store: SessionStore, processes: Executor
+) -> None:
+    told: dict[str, int] = {}
+
+    for executor in (None, processes):
+        list(
+            store.rebuild(
+                WINDOW,
+                executor=executor,
+                progress=lambda info, n: told.update({info.session_id: n}),
+            )
+        )
+
+        assert told == dict.fromkeys(NAMES, 12)
+        told.clear()
+
+
+def _fails(store: SessionStore, item: int, told: Any) -> int:
+    raise errors.StaleSession("s", expected=item, actual=2)
+
+
+def test_an_error_comes_back_as_it_was(
+    store: SessionStore, processes: Executor
+) -> None:
+    with pytest.raises(refold.StaleSession) as raised:
+        list(spread(store, _fails, [1, 1], processes))
+
+    assert (raised.value.expected, raised.value.actual) == (1, 2)
+    assert "is at seq 2, expected 1" in str(raised.value)
+
+
+class Tells:
+    """Writes the process it runs in into its summaries."""
+
+    costs = False
+
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        written = Abridged().summarise(source, target_tokens=target_tokens)
+        return replace(written, text=f"process {os.getpid()}")
+
+
+def wrote(store: SessionStore) -> set[str]:
+    return {str(one.get("text")) for some in records(store) for one in some}
+
+
+def test_other_processes_than_this_write(
+    store: SessionStore, processes: Executor
+) -> None:
+    list(store.rebuild(WINDOW, summarizer=Tells(), executor=processes))
+
+    by = wrote(store)
+    assert by
+    assert f"process {os.getpid()}" not in by
+
+
+@pytest.mark.parametrize("how", [{"url": "memory://"}, {"redactor": "own"}])
+def test_what_no_other_process_can_open_is_done_here(
+    how: dict[str, Any], store_url: str, tmp_path: Path
+) -> None:
+    # It is never asked for a process.
+    executor = beside(2)
+    executor.shutdown()
+    redactor = refold.redaction.Redactor() if "redactor" in how else None
+    url = how.get("url", prepare(store_url, tmp_path))
+
+    with refold.open(url, redactor=redactor) as store:
+        for name in NAMES:
+            said(store.session(user_id="ada", session_id=name), 6)
+        list(store.rebuild(WINDOW, summarizer=Tells(), executor=executor))
+
+        assert wrote(store) == {f"process {os.getpid()}"}

@@ -1,0 +1,216 @@
+"""Workers share what is due: each piece is done once, and a dead one's by another."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold
+from refold.domain.erasure import RetentionPolicy
+from refold.domain.errors import InvalidConfiguration
+from refold.projections.context.strategies.spec import parse
+from refold.store import Session, SessionStore
+from refold.store.work.workers import EVERY_SEC, Unit, Worker
+from tests.store.test_working import Clock
+from tests.support import warm
+from tests.support.sharing import WINDOW
+from tests.support.stores import open_at
+from tests.support.summarizing import Counting, called
+from tests.support.talking import summaries, talk
+
+pytestmark = pytest.mark.each_engine
+
+SESSIONS = 40
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def stores(
+    store_url: str, tmp_path: Path, clock: Clock
+) -> Iterator[list[SessionStore]]:
+    """Two stores over one database, as two processes have them, by one clock."""
+    with open_at(store_url, tmp_path) as first, open_at(store_url, tmp_path) as second:
+        yield [
+            SessionStore(
+                one.log,
+                one.writer.redactor,
+                one.writer.limits,
+                clock=clock,
+                seals=one.seals,
+            )
+            for one in (first, second)
+        ]
+
+
+def filled(store: SessionStore, count: int = SESSIONS) -> list[Session]:
+    return [
+        talk(store.session(user_id=f"u-{n % 4}", session_id=f"s-{n}"), 3)
+        for n in range(count)
+    ]
+
+
+def both(workers: list[Worker]) -> Counter[tuple[str, str]]:
+    """Let them work at the same time; what came of all that they did."""
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(Worker.round, workers))
+    return workers[0].counts + workers[1].counts
+
+
+def test_what_is_due_is_compacted_once(stores: list[SessionStore], calls: Path) -> None:
+    sessions = filled(stores[0])
+    workers = [Worker(store, WINDOW, summarizer=Counting(calls)) for store in stores]
+
+    came = both(workers)
+
+    assert came["compact", "done"] == SESSIONS
+    assert len(called(calls)) == sum(map(summaries, sessions)) == 2 * SESSIONS
+
+
+def test_sessions_are_rebuilt_once(
+    stores: list[SessionStore], clock: Clock, calls: Path
+) -> None:
+    sessions = filled(stores[0])
+    every = {"rebuild": EVERY_SEC["rebuild"]}
+    workers = [
+        Worker(store, duties=every, rebuilds=parse(WINDOW), summarizer=Counting(calls))
+        for store in stores
+    ]
+
+    both(workers)
+    clock.pass_(3600)
+    came = both(workers)
+
+    assert came["rebuild", "done"] == SESSIONS
+    assert len(called(calls)) == sum(map(summaries, sessions)) == 2 * SESSIONS
+
+
+def test_each_session_is_proved_once_in_its_time(
+    stores: list[SessionStore], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(stores[0], 10)
+    proved = Counter[str]()
+    verify = Session.verify
+
+    def counting(session: Session) -> Any:
+        proved[session.session_id] += 1
+        return verify(session)
+
+    monkeypatch.setattr(Session, "verify", counting)
+    workers = [Worker(store, duties={"verify": 3600}) for store in stores]
+
+    both(workers)
+    clock.pass_(3599)
+    both(workers)
+    assert set(proved.values()) == {1}
+    clock.pass_(1)
+    both(workers)
+
+    assert proved == Counter({f"s-{n}": 2 for n in range(10)})
+    assert not workers[0].failing
+
+
+def test_what_is_of_the_store_is_done_by_one(
+    stores: list[SessionStore], clock: Clock
+) -> None:
+    session = talk(stores[0].session(user_id="ada", session_id="s"), 1)
+    stores[0].erase("ada", "asked", session_id="s", grace=timedelta(minutes=5))
+    talk(stores[0].session(user_id="bob", session_id="s"), 1)
+    told: list[Unit] = []
+    policy = RetentionPolicy(sessions=timedelta(days=30))
+    duties = {"seal": 60.0, "erase": 60.0, "retain": 60.0}
+    workers = [
+        Worker(
+            store, duties=duties, retains=policy, done=lambda unit, _: told.append(unit)
+        )
+        for store in stores
+    ]
+
+    both(workers)
+    assert Counter(told) == {Unit("seal"): 1, Unit("retain"): 1}
+    clock.pass_(60)
+    both(workers)
+    assert told.count(Unit("retain")) == 2
+    assert len(stores[0].seals.heads()) == 1
+    clock.pass_(240)
+    both(workers)
+
+    assert told.count(Unit("erase")) == 1
+    with pytest.raises(refold.Erased):
+        session.events()
+    verified = stores[0].verify_seals()
+    assert verified is not None
+    assert verified.problems == []
+
+
+def test_a_killed_workers_session_is_taken_up_when_its_lease_ends(
+    store_url: str, tmp_path: Path
+) -> None:
+    with open_at(store_url, tmp_path) as store:
+        session = talk(store.session(user_id="ada", session_id="s"), 2)
+        process = warm.module("tests.support.sharing", store_url, 1.0)
+        assert process.stdout.readline() == "begun\n"
+        other = Worker(store, WINDOW, lease=1.0)
+        other.done = lambda *_: other.stop()
+        other.round()
+        assert other.counts == {("compact", "held"): 1}
+
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        other.run()
+
+        assert summaries(session) == 1
+        assert other.counts["compact", "done"] == 1
+
+
+def test_it_begins_no_more_than_so_many_in_a_second(
+    stores: list[SessionStore], clock: Clock
+) -> None:
+    filled(stores[0], 3)
+    worker = Worker(stores[0], WINDOW, most_per_second=2)
+
+    waits = []
+    for _ in range(3):
+        waits.append(worker.round())
+        clock.pass_(waits[-1])
+
+    assert waits == [0.5, 0.5, 29.0]
+    assert worker.counts["compact", "done"] == 3
+
+
+def test_it_ends_after_what_it_is_at(stores: list[SessionStore], clock: Clock) -> None:
+    filled(stores[0], 3)
+    worker: Worker
+    worker = Worker(stores[0], WINDOW, done=lambda *_: worker.stop())
+
+    worker.run()
+
+    assert worker.counts == {("compact", "done"): 1}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"duties": {"dance": 1.0}},
+        {"duties": {"rebuild": 1.0}},
+        {"duties": {"retain": 1.0}},
+        {"duties": {"seal": 0.0}},
+        {"lease": 0.0},
+        {"most_per_second": 0.0},
+    ],
+)
+def test_what_it_cannot_do_is_refused(
+    stores: list[SessionStore], wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidConfiguration):
+        Worker(stores[0], **wrong)
