@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, cast, overload
 
 from refold.adapters import config
 from refold.domain.errors import InvalidConfiguration, KeyUnavailable, RefoldError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from refold.adapters.log import EncryptedLog
     from refold.adapters.sql.database import Database
     from refold.adapters.sql.keystore import SqlKeyStore
+    from refold.adapters.sql.postgres import PostgresDatabase
     from refold.adapters.sql.recorder import Recorder
     from refold.domain.access_log import AccessSink
     from refold.domain.ports import Transcript
@@ -212,6 +213,66 @@ def reconcile_keys(url: str | None = None, *, keys: str | None = None) -> int:
         return reconcile(key_store, Subjects(recorder.database), now=now())
 
 
+def move(
+    url: str | None = None,
+    *,
+    to: str,
+    keys: str | None = None,
+    keys_to: str | None = None,
+    told: Callable[[int], object] = bool,
+) -> dict[str, int]:
+    """Move the store to the PostgreSQL database ``to``, as it is, while others write.
+
+    Killed, it goes on when it is called again.  In the end the old store refuses every
+    write, and is not opened any more.  Returns how many rows each table has; none if
+    the store was moved there before.
+
+    keys:    where its wrapped keys are; None is as for ``open_store``.
+    keys_to: a key store to copy them to; None leaves them where they are.
+    told:    is called after each round with the number of rows that it copied.
+
+    Raises InvalidConfiguration for a database that is not empty, StoreUnavailable,
+    IncompatibleStore, KeyUnavailable, RefoldError if the copy is not the same.
+    """
+    from refold.adapters.sql.keystore import SqlKeyStore
+    from refold.adapters.sql.move import Move
+    from refold.adapters.sql.schema import settings_of
+
+    if not to.startswith("postgres"):
+        raise InvalidConfiguration(
+            "a store moves to postgresql://…; copy a SQLite file"
+        )
+    url = url or config.database()
+    with ExitStack() as opened:
+        source, target = _database(url), cast("PostgresDatabase", _database(to))
+        opened.callback(source.close)
+        opened.callback(target.close)
+        opened.enter_context(target.filling())
+        moving = Move(source, target, told)
+        if not moving.begin():
+            return {}
+        also: Callable[[], object] = dict
+        if keys_to:
+            store_id = settings_of(source)["store_id"]
+            old = _key_store(url, store_id, keys, filled=True)
+            opened.callback(old.close)
+            new = SqlKeyStore(keys_to)
+            opened.callback(new.close)
+            if new.get_setting("pepper") and not new.get_setting(f"store {store_id}"):
+                raise InvalidConfiguration("the key store to copy to has others' keys")
+            also = partial(_copy_keys, old, new)
+        moving.copy()
+        return moving.end(also)
+
+
+def _copy_keys(old: SqlKeyStore, new: SqlKeyStore) -> None:
+    """Copy all wrapped keys as they are: they open what they opened."""
+    from refold.adapters.sql.move import level
+
+    for name, table in old.tables.items():
+        level((old, table), (new, new.tables[name]))
+
+
 def make_redactor(
     policy: Policy | None = None,
     *,
@@ -240,32 +301,36 @@ def make_redactor(
 
 def open_recorder(url: str) -> tuple[Recorder, str]:
     """The rows of the store at ``url``, without its keys, and the store's id."""
-    from refold.adapters.sql.database import engine_of
     from refold.adapters.sql.recorder import Recorder
     from refold.adapters.sql.schema import migrate
-    from refold.adapters.sql.sqlite import SqliteDatabase, SqliteInMemory
 
-    database: Database
-    match ("memory", None) if url == "memory://" else engine_of(url):
-        case "memory", _:
-            database = SqliteInMemory()
-        case "sqlite", parsed:
-            database = SqliteDatabase(parsed)
-        case "postgresql", parsed:
-            from refold.adapters.sql.postgres import PostgresDatabase
-
-            database = PostgresDatabase(parsed)
-        case _:
-            raise InvalidConfiguration(
-                "this is not a database URL that Refold knows: sqlite:///agent.db or "
-                "postgresql://user:password@host/database"
-            )
+    database = _database(url)
     try:
         store_id = migrate(database)
         return Recorder(database), store_id
     except BaseException:
         database.close()
         raise
+
+
+def _database(url: str) -> Database:
+    from refold.adapters.sql.database import engine_of
+    from refold.adapters.sql.sqlite import SqliteDatabase, SqliteInMemory
+
+    match ("memory", None) if url == "memory://" else engine_of(url):
+        case "memory", _:
+            return SqliteInMemory()
+        case "sqlite", parsed:
+            return SqliteDatabase(parsed)
+        case "postgresql", parsed:
+            from refold.adapters.sql.postgres import PostgresDatabase
+
+            return PostgresDatabase(parsed)
+        case _:
+            raise InvalidConfiguration(
+                "this is not a database URL that Refold knows: sqlite:///agent.db or "
+                "postgresql://user:password@host/database"
+            )
 
 
 def _key_store(

@@ -21,6 +21,7 @@ from refold.domain.ids import StreamId
 
 T = TypeVar("T")
 NOBODY: Final = ""  # whose rows are those of a table that has none of users
+MOVED: Final = "refold: this store was moved to "  # what a moved one says
 _WRITTEN: Final = 1_000  # queries that are remembered with the names of tables in them
 Write: TypeAlias = Callable[[Batch], WriteOutcome]
 
@@ -182,6 +183,13 @@ class Database(ABC):
         """
 
     @abstractmethod
+    def refuse_writes(self, connection: Connection, where: str) -> None:
+        """Let the database refuse every write from the commit on, and wait till then.
+
+        What it says is MOVED and ``where``.
+        """
+
+    @abstractmethod
     def unguarded(self) -> list[str]:
         """Triggers that are not as ``guard_events`` left them, or were added to it."""
 
@@ -252,6 +260,13 @@ class ErrorsTranslated(AbstractContextManager[None]):
         ours = self._translate(error) if isinstance(error, Exception) else None
         if ours is not None:
             raise ours from None
+
+
+def moved(said: str) -> StoreUnavailable | None:
+    """The error for what a store that was moved says, if it is that."""
+    _, sign, where = said.partition(MOVED)
+    what = f"this store was moved to {where.splitlines()[0] if where else where}"
+    return StoreUnavailable(what, remedy="open it there") if sign else None
 
 
 EngineName = Literal["sqlite", "postgresql"]

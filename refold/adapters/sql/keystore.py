@@ -118,6 +118,20 @@ class SqlKeyStore:
         """Close all connections."""
         self._engine.dispose()
 
+    @property
+    def tables(self) -> dict[str, sa.Table]:
+        """All of them, by name."""
+        return {table.name: table for table in self._t.metadata.sorted_tables}
+
+    def read(self, _: object, query: Any) -> list[Any]:
+        """All rows of a query."""
+        return self._read(query, lambda row: row)
+
+    def change(self, _: object, change: Callable[[sa.Connection], T]) -> T:
+        """Do ``change`` in a transaction that can write."""
+        with self._writing() as connection:
+            return change(connection)
+
     def get_setting(self, name: str) -> bytes | None:
         """The value of that name."""
         settings = self._t.settings.c

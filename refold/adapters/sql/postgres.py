@@ -36,7 +36,7 @@ from refold.adapters.rows import (
     Wrote,
 )
 from refold.adapters.sql import roles, tables
-from refold.adapters.sql.database import NOBODY, Database, Write
+from refold.adapters.sql.database import MOVED, NOBODY, Database, Write, moved
 from refold.adapters.sql.libpq import Command, Driver, Line, Statement, run_once
 from refold.adapters.sql.tables import SCHEMA
 from refold.domain import errors
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _SCHEMA_LOCK: Final = 0x5265666F6C64
+_FILL_LOCK: Final = _SCHEMA_LOCK + 1
+_AT_A_TIME, _USED_UP = 10_000, 100_000_000  # transactions
 _RETRIES: Final = 5
 _FIRST_PAUSE: Final = 0.1
 
@@ -87,6 +89,10 @@ class PostgresDatabase(Database):
         """
         if self._sight == "one":
             return self.writing(user_id)
+        return self._at_once()
+
+    def _at_once(self) -> Connection:
+        """A connection on which each statement is a transaction."""
         connection = self.engine().connect()
         return connection.execution_options(isolation_level="AUTOCOMMIT")
 
@@ -148,6 +154,50 @@ class PostgresDatabase(Database):
         """Triggers that refuse UPDATE, DELETE and TRUNCATE."""
         for statement in GUARDS:
             connection.exec_driver_sql(statement.replace("%", "%%"))
+
+    def refuse_writes(self, connection: Connection, where: str) -> None:
+        """A trigger on each table, whose making waits for who writes it."""
+        said = f"{MOVED}{where}".replace("'", "''")
+        connection.exec_driver_sql(_SQL["moved"].format(said=said).replace("%", "%%"))
+        for table in self.tables.metadata.tables:
+            connection.exec_driver_sql(_SQL["refuse_write"].format(table=table))
+
+    @contextmanager
+    def filling(self) -> Iterator[None]:
+        """While this lasts nobody else fills the database with a store.
+
+        Raises StoreUnavailable if somebody does.
+        """
+        with self.errors, self._at_once() as connection:
+            ask = f"SELECT pg_try_advisory_lock({_FILL_LOCK})"
+            if not connection.exec_driver_sql(ask).scalar():
+                what = f"another process is moving a store to {self.what}"
+                raise errors.StoreUnavailable(what, remedy="let it end")
+            try:
+                yield
+            finally:
+                connection.invalidate()  # the lock goes with its connection
+
+    def pass_position(self, position: int) -> None:
+        """Let what is appended from now on have higher positions than this.
+
+        They come of the server's transactions, of which so many are used up.
+        Raises IncompatibleStore where that would take too long.
+        """
+
+        def attempt() -> None:
+            with self._at_once() as connection:
+                ask = connection.exec_driver_sql
+                first = (position >> 20) + 1
+                while (left := first - ask(_SQL["next"]).scalar_one()) > 0:
+                    if left > _USED_UP:
+                        raise errors.IncompatibleStore(
+                            f"{self.what} counts {left} transactions less than this "
+                            f"store: have pg_resetwal set its next one to {first}"
+                        )
+                    ask(_SQL["use_up"].format(count=min(left, _AT_A_TIME)))
+
+        self.attempt(attempt)
 
     def unguarded(self) -> list[str]:
         """Triggers that are switched off, do something else, or are not there."""
@@ -723,6 +773,8 @@ def translated(shown: str, error: Exception) -> errors.RefoldError | None:
     cause = _cause(error)
     if not isinstance(cause, psycopg.Error):
         return None
+    if gone := moved(str(cause)):
+        return gone
     state = cause.sqlstate or ""
     for prefix, (what, remedy) in _KNOWN.items():
         if state.startswith(prefix):

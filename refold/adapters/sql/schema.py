@@ -11,10 +11,14 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from refold.adapters.sql import sqlite as sqlite_engine, tables
-from refold.adapters.sql.database import Database, EngineName
+from refold.adapters.sql.database import MOVED, Database, EngineName, moved
 from refold.adapters.sql.sqlite import APPLICATION_ID
 from refold.adapters.sql.tables import SCHEMA
-from refold.domain.errors import IncompatibleStore
+from refold.domain.errors import IncompatibleStore, StoreUnavailable
+
+# In ``settings``: where the store is now; from where it is being moved here.
+MOVED_TO: Final = "moved_to"
+MOVING: Final = "moving_from"
 
 BIG: Final = ("events", "blobs", "receipts", "seals")  # what is divided by user
 
@@ -95,44 +99,68 @@ def first(connection: Connection, dialect: Database) -> None:
 STEPS: Final[tuple[Step, ...]] = (first,)
 
 
-def migrate(dialect: Database, *, steps: tuple[Step, ...] = STEPS) -> str:
+def migrate(
+    dialect: Database, *, steps: tuple[Step, ...] = STEPS, moving: bool = False
+) -> str:
     """Take every step that the database has not taken, in one transaction.
 
-    Returns the store's id, which never changes.
+    Returns the store's id, which never changes.  ``moving``: it is being moved here.
 
     Raises IncompatibleStore if the database is of a newer Refold or another
-    program, StoreUnavailable if it cannot be reached.
+    program, StoreUnavailable if it cannot be reached, or the store was moved.
     """
     with dialect.errors:
-        known = _known(dialect)
+        known = _known(dialect, moving=moving)
         if known and known[0] == len(steps):
             return known[1]
         engine = dialect.engine().execution_options(refold_begin="IMMEDIATE")
         with engine.begin() as connection:
             dialect.lock_schema(connection)
             dialect.prepare(connection)
-            version, store_id = _version(connection, dialect)
+            version, store_id = _version(_settings(connection, dialect))
             _check(version, len(steps))
             for step in steps[version:]:
                 step(connection, dialect)
             return _record(connection, dialect, len(steps), store_id)
 
 
-def _known(dialect: Database) -> tuple[int, str] | None:
+def _known(dialect: Database, *, moving: bool) -> tuple[int, str] | None:
     with dialect.engine().connect() as connection:
-        version, store_id = _version(connection, dialect)
-        return (version, store_id) if store_id else None
+        values = _settings(connection, dialect)
+    if not moving:
+        _refuse_moved(values, dialect.what)
+    version, store_id = _version(values)
+    return (version, store_id) if store_id else None
 
 
-def _version(connection: Connection, dialect: Database) -> tuple[int, str]:
+def settings_of(dialect: Database) -> dict[str, str]:
+    """What the database says of itself; nothing if there is no store in it."""
+    with dialect.errors, dialect.engine().connect() as connection:
+        return _settings(connection, dialect)
+
+
+def _refuse_moved(values: dict[str, str], what: str) -> None:
+    if gone := moved(f"{MOVED}{values[MOVED_TO]}" if MOVED_TO in values else ""):
+        raise gone
+    if MOVING in values:
+        raise StoreUnavailable(
+            f"a store is being moved to {what} from {values[MOVING]}",
+            remedy="run `refold move` again, which ends that",
+        )
+
+
+def _settings(connection: Connection, dialect: Database) -> dict[str, str]:
     settings = dialect.tables.settings
     if not inspect(connection).has_table(settings.name, schema=settings.schema):
-        return 0, ""
+        return {}
     nothing = connection.exec_driver_sql(f"SELECT * FROM {settings.fullname} LIMIT 0")
     if set(nothing.keys()) != {"name", "value"}:
-        return 0, ""
+        return {}
     rows = connection.execute(select(settings.c.name, settings.c.value)).all()
-    values = {row.name: row.value for row in rows}
+    return {row.name: row.value for row in rows}
+
+
+def _version(values: dict[str, str]) -> tuple[int, str]:
     try:
         version = int(values.get("schema_version", 0))
     except ValueError:

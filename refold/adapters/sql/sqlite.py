@@ -26,7 +26,7 @@ from refold.adapters.rows import (
     Wrote,
 )
 from refold.adapters.sql import memory, tables
-from refold.adapters.sql.database import Database, Write
+from refold.adapters.sql.database import MOVED, Database, Write, moved
 from refold.domain import errors
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate
@@ -243,7 +243,7 @@ class SqliteDatabase(Database):
         cause = error.orig if isinstance(error, DBAPIError) else error
         if not isinstance(cause, sqlite3.Error):
             return None
-        return translated(str(self.path), str(cause))
+        return moved(str(cause)) or translated(str(self.path), str(cause))
 
     def prepare(self, connection: Connection) -> None:
         """Mark the file as ours; that it is no other's was seen before."""
@@ -256,6 +256,14 @@ class SqliteDatabase(Database):
         """Triggers that refuse UPDATE and DELETE."""
         for statement in GUARDS:
             connection.exec_driver_sql(statement)
+
+    def refuse_writes(self, connection: Connection, where: str) -> None:
+        """A trigger for each way to write each table; the lock is held already."""
+        said = f"{MOVED}{where}".replace("'", "''")
+        for table in self.tables.metadata.tables:
+            for act in ("INSERT", "UPDATE", "DELETE"):
+                values = {"table": table, "act": act, "said": said}
+                connection.exec_driver_sql(_SQL["refuse_write"].format(**values))
 
     def unguarded(self) -> list[str]:
         """Triggers with another text than ours, and those that are not there."""

@@ -205,3 +205,19 @@ ALTER TABLE refold.events ALTER COLUMN body SET STORAGE EXTERNAL
 
 -- name: blobs_external
 ALTER TABLE refold.blobs ALTER COLUMN body SET STORAGE EXTERNAL
+
+-- name: moved
+CREATE OR REPLACE FUNCTION refold.refuse_write() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION USING MESSAGE = '{said}'; END $$
+
+-- name: refuse_write
+CREATE OR REPLACE TRIGGER moved BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE
+ON {table} FOR EACH STATEMENT EXECUTE FUNCTION refold.refuse_write()
+
+-- name: next
+SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+
+-- name: use_up
+DO $$ BEGIN FOR n IN 1..{count} LOOP
+  PERFORM pg_current_xact_id(); COMMIT;
+END LOOP; END $$

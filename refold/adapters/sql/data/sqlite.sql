@@ -96,3 +96,7 @@ CREATE TRIGGER events_raise_floor AFTER DELETE ON events
   WHEN OLD.position > coalesce({floor}, 0)
 BEGIN INSERT INTO settings (name, value) VALUES ('floor', OLD.position)
   ON CONFLICT (name) DO UPDATE SET value=excluded.value; END
+
+-- name: refuse_write
+CREATE TRIGGER moved_{table}_{act} BEFORE {act} ON {table}
+BEGIN SELECT RAISE(ABORT, '{said}'); END
