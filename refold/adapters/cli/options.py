@@ -143,7 +143,7 @@ class Call(typer.Context):
 
         start_quickly()
         if not new:
-            self._check_there()
+            self.check_there()
         makes = bool(self.meta.get("--make-key"))
         opened = open_store(self.url, make_key=makes, count_uses=False, **parts)
         return self.with_resource(opened)
@@ -152,10 +152,11 @@ class Call(typer.Context):
         """Open the rows of the store without its keys, as ``store`` does with them."""
         from refold.opener import open_recorder
 
-        self._check_there()
+        self.check_there()
         return self.with_resource(closing(open_recorder(self.url)[0]))
 
-    def _check_there(self) -> None:
+    def check_there(self) -> None:
+        """Raises StoreUnavailable for a SQLite store whose file is not there."""
         from refold.adapters.sql.database import engine_of
 
         match engine_of(self.url):

@@ -61,11 +61,13 @@ class Move:
             if self._is_filled():
                 what = f"{self._target.what} holds a store already"
                 raise InvalidConfiguration(f"{what}: move into an empty database")
-        self._pass_positions()
-        migrate(self._target, moving=True)
-        if MOVING not in theirs:
-            mark = {"name": MOVING, "value": self._source.what}
-            self._target.run(None, sa.insert(self._to.settings).values(mark))
+            self._pass_positions()
+            migrate(self._target, moving=True)
+            marks = {"store_id": ours["store_id"], MOVING: self._source.what}
+            rows = [{"name": name, "value": value} for name, value in marks.items()]
+            keys = [(name,) for name in marks]
+            put = partial(_replace, self._to.settings, keys, rows)
+            self._target.change(None, put)
         return True
 
     def _is_filled(self) -> bool:

@@ -1,4 +1,4 @@
-"""Commands for who operates a store: stats, audit, export, schema, bench."""
+"""Commands for who operates a store: stats, audit, export, move, schema, bench."""
 
 from __future__ import annotations
 
@@ -409,6 +409,26 @@ def schema(
     statements = written.roles() if roles else tables
     said = [_HEADS[roles].format(name), *(f"\n{one};" for one in statements)]
     return Result({"engine": name, "statements": statements}, "\n".join(said))
+
+
+def move(call: Call, to: str, keys_to: str | None = None) -> Result:
+    """Move the store into a PostgreSQL database, while others write."""
+    from refold.opener import move as moved
+
+    def told(rows: int) -> None:
+        call.remark(lambda out: out.line(f"copied {counted(rows, 'row')}"))
+
+    call.check_there()
+    rows = moved(call.url, to=to, keys_to=keys_to, told=told)
+    counts = (counted(rows.get(f"{one}s", 0), one) for one in ("event", "head", "blob"))
+    said = f"moved {', '.join(counts)}: all heads are equal, the old store is closed"
+    hint = "\nset REFOLD_DB to the new one, and " + (
+        "REFOLD_KEYS to the new key store; once all clients have it, destroy the old "
+        "one: it keeps the keys of who is erased from now on"
+        if keys_to
+        else "REFOLD_KEYS to its key store, where that is still"
+    )
+    return Result({"rows": rows}, said + hint if rows else "it was moved there before")
 
 
 def __getattr__(name: str) -> Any:

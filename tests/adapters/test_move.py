@@ -1,0 +1,449 @@
+"""A store moves as it is, whatever is written or killed meanwhile; then it is closed."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import func, select
+
+import refold
+from refold.adapters.sql import move as moving
+from refold.adapters.sql.database import Database
+from refold.opener import _database, move
+from refold.store import SessionStore
+from refold.testing.event_log import said
+from tests.support import tampered, warm
+from tests.support.postgres import Postgres
+from tests.support.stores import lines
+from tests.support.tampered import Tampered, log_of
+
+AGAIN = ("views", "leases")
+
+
+def fill(case: Tampered) -> None:
+    """All that a store can hold, a held erasure, a fork, consent, the access log."""
+    tampered.fill(case)
+    with case.store() as store:
+        ada = store.session(user_id="ada", session_id="s-1")
+        ada.fork(3, session_id="s-1-fork").append(said("elsewhere"))
+        store.session(user_id="gus", session_id="held").append(said("not yet"))
+        store.erase("gus", "he asked", grace=timedelta(days=1))
+        store.session(user_id="hal", session_id="h-1").append(said("hello"))
+        store.session(user_id="hal", session_id="h-2").append(said("hello"))
+        store.erase("hal", "he asked", session_id="h-2")
+        store.seal()
+
+
+@pytest.fixture(scope="module")
+def _filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("filled")
+    before = dict(os.environ)
+    os.environ["REFOLD_ACCESS_LOG"] = "table"
+    fill(Tampered(f"sqlite:///{folder / 'refold.db'}", folder))
+    yield folder
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture
+def case(_filled: Path, tmp_path: Path) -> Tampered:
+    """A copy of a filled store on SQLite, which nobody has open."""
+    shutil.copytree(_filled, tmp_path, dirs_exist_ok=True)
+    copied = Tampered(f"sqlite:///{tmp_path / 'refold.db'}", tmp_path)
+    with copied.store():
+        return copied
+
+
+def rows(url: str) -> dict[str, set[tuple[Any, ...]]]:
+    """Every row of a store but those that are made again, by table."""
+    database = _database(url)
+    try:
+        return {
+            table.name: {tuple(row) for row in database.read(None, select(table))}
+            for table in database.tables.metadata.sorted_tables
+            if table.name not in AGAIN
+        }
+    finally:
+        database.close()
+
+
+def problems(store: SessionStore) -> list[Any]:
+    return [p for _, verified in store.verify() for p in verified.problems]
+
+
+def test_every_row_is_there_as_it_was(case: Tampered, postgres_url: str) -> None:
+    before = rows(case.url)
+
+    counts = move(case.url, to=postgres_url)
+
+    assert counts == {name: len(found) for name, found in before.items()}
+    assert all(before.values()), "a table is not put to the test"
+    assert rows(postgres_url) == before
+
+
+def test_what_moved_is_proved_goes_on_and_forgets_as_before(
+    case: Tampered, postgres_url: str
+) -> None:
+    with case.store() as store:
+        shown = store.session(user_id="ada", session_id="s-1").context(tampered.WINDOW)
+        certificates = store.erasures.certificates()
+    move(case.url, to=postgres_url)
+    case.url = postgres_url
+
+    with case.store() as store:
+        session = store.session(user_id="ada", session_id="s-1")
+        assert problems(store) == []
+        assert session.context(tampered.WINDOW).digest == shown.digest
+        assert session.append(said("once"), idempotency_key="k-1").duplicate
+        assert session.append(said("after the move")).last_seq == shown.at + 1
+        assert [i.session_id for i in store.sessions("ada", label={"project": "tea"})]
+        assert store.erasures.certificates() == certificates
+        with pytest.raises(refold.errors.Frozen):
+            store.session(user_id="fay", session_id="cold").append(said("more"))
+        with pytest.raises(refold.Erased):
+            store.session(user_id="eve", session_id="gone").events()
+        store.erasures.restore("gus", "a mistake")
+        assert store.session(user_id="gus", session_id="held").events()
+        assert store.seal()
+        store.erasures.release("ada", "a hold")
+        assert set(store.erase("ada", "she asked").left.values()) == {0}
+        assert problems(store) == []
+
+
+def test_what_follows_the_log_sees_new_events_behind_the_moved_ones(
+    case: Tampered, postgres_url: str
+) -> None:
+    move(case.url, to=postgres_url)
+    case.url = postgres_url
+    with case.store() as store:
+        recorder = log_of(store).recorder
+        last = recorder.max_notification_id()
+        assert last == max(row[0] for row in rows(case.url)["events"])
+
+        store.session(user_id="ada", session_id="new").append(said("a", "b"))
+
+        found = recorder.select_notifications(last, 10, inclusive_of_start=False)
+        assert [note.originator_version for note in found] == [1, 2]
+
+
+def test_the_old_store_says_where_it_is_now(case: Tampered, postgres_url: str) -> None:
+    with case.store() as store:
+        writer = store.session(user_id="ada", session_id="s-1")
+        there = rows(case.url)
+
+        move(case.url, to=postgres_url)
+
+        with pytest.raises(refold.StoreUnavailable, match="was moved to postgresql://"):
+            writer.append(said("too late"))
+        with pytest.raises(refold.StoreUnavailable, match="was moved to postgresql://"):
+            store.session(user_id="new", session_id="s").append(said("too late"))
+        with pytest.raises(refold.StoreUnavailable, match="was moved to postgresql://"):
+            store.erase("hal", "he asked")
+    with (
+        pytest.raises(refold.StoreUnavailable, match="was moved to postgresql://"),
+        case.store(),
+    ):
+        pass
+    left = rows(case.url)
+    assert {row[0] for row in left.pop("settings") - there.pop("settings")} == {
+        "moved_to"
+    }
+    assert left == there
+
+
+def test_moving_again_does_nothing(case: Tampered, postgres_url: str) -> None:
+    move(case.url, to=postgres_url)
+    with Tampered(postgres_url, case.folder).store() as store:
+        store.session(user_id="ada", session_id="new").append(said("since then"))
+    there = rows(postgres_url)
+
+    assert move(case.url, to=postgres_url) == {}
+
+    assert rows(postgres_url) == there
+
+
+def test_a_moved_store_is_not_moved_elsewhere(
+    case: Tampered, postgres_url: str, postgres: Postgres
+) -> None:
+    move(case.url, to=postgres_url)
+    other = postgres.create_database("elsewhere")
+
+    with pytest.raises(refold.StoreUnavailable, match="was moved to postgresql://"):
+        move(case.url, to=other)
+
+    postgres.drop_database("elsewhere")
+
+
+def test_a_database_with_another_store_is_refused_and_left_as_it_is(
+    case: Tampered, postgres_url: str
+) -> None:
+    with Tampered(postgres_url, case.folder).store() as store:
+        store.session(user_id="zoe", session_id="s").append(said("mine"))
+    there, here = rows(postgres_url), rows(case.url)
+
+    with pytest.raises(refold.InvalidConfiguration, match="into an empty database"):
+        move(case.url, to=postgres_url)
+
+    assert (rows(postgres_url), rows(case.url)) == (there, here)
+
+
+def test_a_store_is_not_moved_onto_itself(case: Tampered, postgres_url: str) -> None:
+    move(case.url, to=postgres_url)
+    there = rows(postgres_url)
+
+    with pytest.raises(refold.InvalidConfiguration, match="into an empty database"):
+        move(postgres_url, to=postgres_url)
+
+    assert rows(postgres_url) == there
+
+
+def test_a_store_that_is_not_there_is_not_moved(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    with pytest.raises(refold.StoreUnavailable, match="there is no store"):
+        move(f"sqlite:///{tmp_path / 'none.db'}", to=postgres_url)
+
+
+def test_what_is_half_moved_is_not_opened(
+    case: Tampered, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(moving, "_check", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            move(case.url, to=postgres_url)
+
+    with (
+        pytest.raises(refold.StoreUnavailable, match="being moved"),
+        Tampered(postgres_url, case.folder).store(),
+    ):
+        pass
+    with case.store() as store:  # the old one was not closed
+        store.session(user_id="ada", session_id="new").append(said("still here"))
+
+
+def test_a_copy_that_differs_is_not_the_store(
+    case: Tampered, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = moving.Move._compared
+
+    def tampering(mover: moving.Move) -> dict[str, int]:
+        heads = mover._to.heads
+        mover._target.run(None, heads.update().values(seq=heads.c.seq + 1))
+        return compared(mover)
+
+    monkeypatch.setattr(moving.Move, "_compared", tampering)
+
+    with pytest.raises(refold.RefoldError, match="the copy differs \\(equal heads: "):
+        move(case.url, to=postgres_url)
+
+    monkeypatch.undo()
+    case.url, there = postgres_url, rows(case.url)
+    assert move(f"sqlite:///{case.folder / 'refold.db'}", to=postgres_url)
+    assert rows(postgres_url) == there
+
+
+def test_two_moves_at_once_are_one(
+    case: Tampered, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = []
+
+    def second(_: int) -> None:
+        if not refused:
+            with pytest.raises(refold.StoreUnavailable, match="another process") as it:
+                move(case.url, to=postgres_url)
+            refused.append(it)
+
+    assert move(case.url, to=postgres_url, told=second)
+
+    assert refused
+
+
+def changes(url: str, to: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often a move changes a database."""
+    real, seen = Database.change, list[None]()
+
+    def counting(database: Database, user_id: str | None, work: Any) -> Any:
+        seen.append(None)
+        return real(database, user_id, work)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Database, "change", counting)
+        move(url, to=to)
+    return len(seen)
+
+
+def test_it_goes_on_wherever_it_was_killed(
+    case: Tampered, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = rows(case.url)
+    kept = case.folder / "kept.db"
+    shutil.copy(case.folder / "refold.db", kept)
+    monkeypatch.setattr(moving, "_ROWS", 3)
+    last = changes(case.url, postgres.create_database("counted"), monkeypatch)
+    postgres.drop_database("counted")
+    dice = random.Random(21)  # no secret
+    points = {*dice.sample(range(1, last - 2), 5), last - 2, last - 1, last}
+
+    for point in sorted(points):
+        for rest in case.folder.glob("refold.db*"):
+            rest.unlink()
+        shutil.copy(kept, case.folder / "refold.db")
+        to = postgres.create_database("killed")
+        for when in ("after", "before"):
+            process = warm.module("tests.support.mover", case.url, to, str(point), when)
+            _, err = process.communicate()
+            assert process.returncode in (-signal.SIGKILL, 0), err
+
+        move(case.url, to=to)
+
+        assert rows(to) == here, point
+        postgres.drop_database("killed")
+
+
+def test_writers_lose_nothing_and_double_nothing(
+    case: Tampered, postgres_url: str
+) -> None:
+    with case.store():
+        writers = [
+            warm.module("tests.support.writer", "load", case.url, name, size)
+            for name, size in (("w-1", "1"), ("w-2", "7"))
+        ]
+        acknowledged = [int(lines(writer, 1)[0]) for writer in writers]
+
+        move(case.url, to=postgres_url)
+
+        for number, writer in enumerate(writers):
+            out, err = writer.communicate()
+            acknowledged[number] = int((out.split() or [acknowledged[number]])[-1])
+            assert "was moved to postgresql://" in err
+    case.url = postgres_url
+    with case.store() as store:
+        for name, last in zip(("w-1", "w-2"), acknowledged, strict=True):
+            events = store.session(user_id="ada", session_id=name).events()
+            assert [event.seq for event in events] == list(range(1, last + 1))
+        assert not [p for p in problems(store) if "w-" in str(p)]
+
+
+def test_what_changes_between_two_rounds_is_as_it_is_now(
+    case: Tampered, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moving, "_REST", -1)
+    monkeypatch.setattr(moving, "_ROWS", 3)
+    acts = iter(
+        (
+            lambda s: s.keys.rotate_session("ada", session_id="s-1"),
+            lambda s: s.erase("hal", "he asked"),
+            lambda s: s.erasures.restore("gus", "a mistake"),
+            lambda s: s.erasures.freeze("gus", "made up"),
+            lambda s: s.session(user_id="ada", session_id="s-2").label(project="milk"),
+            lambda s: s.session(user_id="ada", session_id="s-3").append(said("more")),
+            lambda s: s.seal(),
+        )
+    )
+    with case.store() as store:
+
+        def told(_: int) -> None:
+            if act := next(acts, None):
+                act(store)
+
+        move(case.url, to=postgres_url, told=told)
+
+    assert next(acts, None) is None
+    assert rows(postgres_url) == rows_without_moved(case.url)
+    case.url = postgres_url
+    with case.store() as store:
+        assert not [p for p in problems(store) if p.code == "corrupt"]
+
+
+def rows_without_moved(url: str) -> dict[str, set[tuple[Any, ...]]]:
+    found = rows(url)
+    found["settings"] = {row for row in found["settings"] if row[0] != "moved_to"}
+    return found
+
+
+def test_keys_go_to_a_key_store_of_all(
+    case: Tampered, postgres_url: str, postgres: Postgres
+) -> None:
+    keys = postgres.create_database("moved_keys")
+    with case.store():
+        move(case.url, to=postgres_url, keys_to=keys)
+
+    with refold.open(postgres_url, keys=keys) as store:
+        assert store.session(user_id="ada", session_id="s-1").events()
+        with pytest.raises(refold.Erased):
+            store.session(user_id="eve", session_id="gone").events()
+        assert store.session(user_id="ada", session_id="new").append(said("x"))
+    postgres.drop_database("moved_keys")
+
+
+def test_keys_are_not_put_among_those_of_others(
+    case: Tampered, postgres_url: str, tmp_path: Path
+) -> None:
+    others = f"sqlite:///{tmp_path / 'others.db'}"
+    with refold.open(f"sqlite:///{tmp_path / 'other.db'}", keys=others) as store:
+        store.session(user_id="zoe", session_id="s").append(said("mine"))
+
+    with (
+        case.store(),
+        pytest.raises(refold.InvalidConfiguration, match="has others' keys"),
+    ):
+        move(case.url, to=postgres_url, keys_to=others)
+
+    with case.store() as store:
+        assert store.session(user_id="ada", session_id="s-1").append(said("here"))
+
+
+def test_a_server_that_counts_less_transactions_catches_up(
+    case: Tampered, postgres_url: str, postgres: Postgres
+) -> None:
+    """Positions on PostgreSQL come of the server's transactions."""
+    move(case.url, to=postgres_url)
+    database = _database(postgres_url)
+    newest = database.read(None, select(func.max(database.tables.events.c.position)))
+    database.close()
+    ahead = (int(newest[0][0]) >> 20) + 5_000
+    raised = _database(postgres_url)
+    raised.pass_position(ahead << 20)  # type: ignore[attr-defined]  # PostgreSQL's
+    raised.close()
+    with Tampered(postgres_url, case.folder).store() as store:
+        store.session(user_id="ada", session_id="s-1").append(said("far ahead"))
+        before = rows(postgres_url)
+    with (
+        Postgres.start() as other,
+        Tampered(postgres_url, case.folder).store() as writing,
+    ):
+        writer = writing.session(user_id="ada", session_id="s-1")
+        to = other.create_database("behind")
+
+        move(postgres_url, to=to)
+
+        with pytest.raises(refold.StoreUnavailable, match="was moved to postgresql://"):
+            writer.append(said("too late"))
+        with Tampered(to, case.folder).store() as store:
+            last = max(row[0] for row in before["events"])
+            assert log_of(store).recorder.max_notification_id() == last
+            store.session(user_id="ada", session_id="s-1").append(said("behind it"))
+            assert log_of(store).recorder.max_notification_id() > last
+        assert rows(to)["heads"] != before["heads"]
+
+
+def test_a_server_that_is_too_far_behind_is_refused(
+    case: Tampered, postgres_url: str
+) -> None:
+    case.do("UPDATE tree_heads SET position = :far", far=(10**10) << 20)
+
+    with pytest.raises(refold.errors.IncompatibleStore, match="pg_resetwal"):
+        move(case.url, to=postgres_url)
+
+    with psycopg.connect(postgres_url) as connection:
+        found = connection.execute("SELECT to_regnamespace('refold')").fetchone()
+    assert found == (None,)
