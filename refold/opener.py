@@ -223,13 +223,10 @@ def move(
 ) -> dict[str, int]:
     """Move the store to the PostgreSQL database ``to``, as it is, while others write.
 
-    Killed, it goes on when it is called again.  In the end the old store refuses every
-    write, and is not opened any more.  Returns how many rows each table has; none if
-    the store was moved there before.
-
-    keys:    where its wrapped keys are; None is as for ``open_store``.
-    keys_to: a key store to copy them to; None leaves them where they are.
-    told:    is called after each round with the number of rows that it copied.
+    Killed, it goes on when called again; in the end the old store refuses every write.
+    Returns how many rows each table has; none if it was moved there before.  Wrapped
+    keys are copied to ``keys_to``, if that is given; ``told`` hears after each round
+    how many rows it copied.
 
     Raises InvalidConfiguration for a database that is not empty, StoreUnavailable,
     IncompatibleStore, KeyUnavailable, RefoldError if the copy is not the same.
@@ -239,9 +236,7 @@ def move(
     from refold.adapters.sql.schema import settings_of
 
     if not to.startswith("postgres"):
-        raise InvalidConfiguration(
-            "a store moves to postgresql://…; copy a SQLite file"
-        )
+        raise InvalidConfiguration("a store moves to a database postgresql://…")
     url = url or config.database()
     with ExitStack() as opened:
         source, target = _database(url), cast("PostgresDatabase", _database(to))

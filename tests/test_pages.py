@@ -99,6 +99,16 @@ GIVEN: Final[Mapping[str, Given]] = {
         },
     ),
     "docs/how-to/summarize-with-claude.md": Given(before=ADA),
+    "docs/how-to/move-to-postgresql.md": Given(
+        before=ADA, without={" move --to": SERVER.replace("isolation", "adapters")}
+    ),
+    "docs/how-to/replicate-and-restore.md": Given(
+        before=ADA,
+        without={
+            part: SERVER.replace("isolation", "erasure")
+            for part in ("pg_basebackup", "pg_ctl", "REPLICA", "recovery.signal")
+        },
+    ),
     "docs/how-to/tenants.md": Given(without={"CREATE DATABASE": SERVER}),
     "docs/how-to/redaction-policy.md": Given(
         without={"types.EMIAL": "it shows what a mistake is told"}

@@ -1,4 +1,4 @@
-"""A store moves as it is, whatever is written or killed meanwhile; then it is closed."""
+"""A store moves as it is, whatever is written or killed meanwhile, and closes."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_what_moved_is_proved_goes_on_and_forgets_as_before(
         store.erasures.restore("gus", "a mistake")
         assert store.session(user_id="gus", session_id="held").events()
         assert store.seal()
-        store.erasures.release("ada", "a hold")
+        store.erasures.release("ada", "a hold", "it is over")
         assert set(store.erase("ada", "she asked").left.values()) == {0}
         assert problems(store) == []
 

@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import LiteralString, Self
+from typing import Literal, LiteralString, Self
 from urllib.parse import urlsplit
 
 VARIABLE = "REFOLD_TEST_POSTGRES"
@@ -107,6 +107,21 @@ class Postgres:
         self._server.halt(signal.SIGQUIT if immediate else signal.SIGINT)
         self._server.run()
 
+    def copied(self, how: Literal["standby", "recovery"], **settings: str) -> Self:
+        """A base backup of this server as it is now: a server that does not run yet.
+
+        ``run`` lets it follow this one, or recover as ``settings`` say, and returns
+        when it can be asked.
+        """
+        server = _Server(find_binaries(), self.url, {**SETTINGS, **settings}, how=how)
+        place = self.url.partition("?")[0]
+        return type(self)(f"{place}?host={server.directory}", server)
+
+    def run(self) -> None:
+        """Start a server that was ``copied``."""
+        assert self._server is not None
+        self._server.run()
+
     def stop(self) -> None:
         """Stop the server and remove its directory; a given server is left alone."""
         if self._server is not None:
@@ -128,8 +143,14 @@ class _Server:
     """The processes and the directory behind a ``Postgres`` started here."""
 
     def __init__(
-        self, binaries: Path, password: str, settings: Mapping[str, str]
+        self,
+        binaries: Path,
+        secret: str,
+        settings: Mapping[str, str],
+        *,
+        how: str = "new",
     ) -> None:
+        """``secret`` is the password of a new server, or the URL of that to copy."""
         self._owner, self._settings = _unprivileged(), settings
         self._process: subprocess.Popen[bytes] | None = None
         self.directory = _short_directory()
@@ -141,8 +162,11 @@ class _Server:
         )
         try:
             self._binaries = self._reachable(binaries)
-            self._initialise(password)
-            self.run()
+            if how == "new":
+                self._initialise(secret)
+                self.run()
+            else:
+                self._copy(secret, how)
         except (OSError, subprocess.SubprocessError) as error:
             self.close()
             raise PostgresUnavailable(
@@ -198,6 +222,19 @@ class _Server:
         if initdb.wait(START_SECONDS):
             raise PostgresUnavailable(f"initdb failed:\n{self._log()}")
         secret.unlink()
+
+    def _copy(self, url: str, how: str) -> None:
+        if self._owner is not None:
+            os.chown(self.directory, *self._owner)
+        copy = self._spawn(
+            "pg_basebackup",
+            *("--pgdata=data", f"--dbname={url}", "--checkpoint=fast", "--no-sync"),
+            *(("--write-recovery-conf",) if how == "standby" else ()),
+        )
+        if copy.wait(START_SECONDS):
+            raise PostgresUnavailable(f"pg_basebackup failed:\n{self._log()}")
+        if how == "recovery":
+            Path(self.directory, "data", "recovery.signal").touch()
 
     def _spawn(self, program: str, *arguments: str) -> "subprocess.Popen[bytes]":
         user, group = self._owner or (None, None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 import sqlalchemy as sa
 
@@ -26,13 +26,8 @@ _ROUNDS: Final = 10
 _AGAIN: Final = ("views", "leases")  # not moved: whoever needs them makes them again
 
 
-class Rows(Protocol):
-    """Where tables are."""
-
-    def read(self, user_id: str | None, query: Any, /) -> Sequence[Any]: ...
-    def change(
-        self, user_id: str | None, change: Callable[[sa.Connection], Any], /
-    ) -> Any: ...
+# A database or a key store, and one of its tables: both have ``read`` and ``change``.
+Place: TypeAlias = tuple[Any, sa.Table]
 
 
 class Move:
@@ -58,7 +53,8 @@ class Move:
             return False
         if not (mine and MOVING in theirs):
             migrate(self._source)  # says where it is, if it was moved elsewhere
-            if self._is_filled():
+            every = self._to.metadata.sorted_tables if theirs else ()
+            if any(_count((self._target, t)) for t in every if t.name != "settings"):
                 what = f"{self._target.what} holds a store already"
                 raise InvalidConfiguration(f"{what}: move into an empty database")
             self._pass_positions()
@@ -69,13 +65,6 @@ class Move:
             put = partial(_replace, self._to.settings, keys, rows)
             self._target.change(None, put)
         return True
-
-    def _is_filled(self) -> bool:
-        with self._target.errors:
-            find = sa.inspect(self._target.engine())
-            there = find.get_table_names(schema=self._to.metadata.schema)
-        tables = (t for t in self._to.metadata.sorted_tables if t.name in there)
-        return any(_count(self._target, t) for t in tables if t.name != "settings")
 
     def copy(self) -> None:
         """Copy what is there, and again what came meanwhile, until that is little."""
@@ -88,66 +77,71 @@ class Move:
         ``also`` is done before that.  Returns how many rows there are, by table.
         Raises RefoldError, and leaves the old store open, if both differ.
         """
-        if MOVED_TO in settings_of(self._source):  # and was killed before the last line
-            counts = self._finished(also)
-        else:
-            counts = self._source.change(None, partial(self._closed, also))
+
+        def finished() -> dict[str, int]:
+            self._round()
+            counts = self._compared()
+            also()
+            with self._target.errors:
+                self._target.flush()
+            return counts
+
+        def closed(connection: sa.Connection) -> dict[str, int]:
+            mark = {"name": MOVED_TO, "value": self._target.what}
+            connection.execute(sa.insert(self._from.settings).values(mark))
+            self._source.refuse_writes(connection, self._target.what)
+            return finished()  # undone as a whole if that raises, or is killed
+
+        done = MOVED_TO in settings_of(self._source)  # killed before the last line
+        counts = finished() if done else self._source.change(None, closed)
         mark = self._to.settings.c.name == MOVING
         self._target.run(None, sa.delete(self._to.settings).where(mark))
         return counts
 
-    def _closed(
-        self, also: Callable[[], object], connection: sa.Connection
-    ) -> dict[str, int]:
-        """Undone as a whole if anything is raised, or the process is killed."""
-        mark = {"name": MOVED_TO, "value": self._target.what}
-        connection.execute(sa.insert(self._from.settings).values(mark))
-        self._source.refuse_writes(connection, self._target.what)
-        return self._finished(also)
+    def _both(self, name: str) -> tuple[Place, Place]:
+        ours, theirs = getattr(self._from, name), getattr(self._to, name)
+        return (self._source, ours), (self._target, theirs)
 
-    def _finished(self, also: Callable[[], object]) -> dict[str, int]:
-        self._round()
-        counts = self._compared()
-        also()
-        with self._target.errors:
-            self._target.flush()
-        return counts
+    def _names(self) -> list[str]:
+        found = (str(table.name) for table in self._from.metadata.sorted_tables)
+        return [name for name in found if name not in _AGAIN]
 
     def _round(self) -> int:
         """Make the target what the source is now; returns how many rows that took."""
         done = self._streams()
-        for table in self._from.metadata.sorted_tables:
-            if table.name not in (*_AGAIN, "heads", "events"):
-                there = getattr(self._to, table.name)
-                done += level((self._source, table), (self._target, there))
+        for name in self._names():
+            if name not in ("heads", "events"):
+                done += level(*self._both(name))
         self._pass_positions()
         self._told(done)
         return done
 
     def _streams(self) -> int:
         """Copy the events that are not there yet, each stream in order."""
-        heads, theirs = self._from.heads, self._to.heads
+        here, there = self._both("heads")
         done, rows, ends = 0, list[Any](), list[Any]()
-        for page in _pages(self._source, heads):
-            known = _known(self._target, theirs, page)
+        for page in _pages(here):
+            known = _known(there, page)
             for head in page:
-                for events, end in self._pieces(head, known.get(_key(heads, head))):
+                for events, end in self._pieces(head, known.get(tuple(head[:3]))):
                     rows += events
                     ends.append(end)
                     if len(rows) + len(ends) >= _ROWS:
                         done += self._put(rows, ends)
                         rows, ends = [], []
         done += self._put(rows, ends)
-        for gone in _gone((self._source, heads), (self._target, theirs)):
-            for key in gone:
+        for keys in _gone(here, there):
+            for key in keys:
                 self._wipe(key)
-            self._target.change(None, partial(_replace, theirs, gone, []))
+            self._target.change(None, partial(_replace, there[1], keys, []))
         return done
 
     def _pieces(self, head: Any, there: Any) -> Iterator[tuple[Sequence[Any], Any]]:
         """Events with the head that is put with them, a part at a time."""
         erased = head.status == "erased"
-        if head == there and not (erased and self._differs(head[:3])):
+        if head == there and not (
+            erased and len({*self._counts("events", head[:3])}) > 1
+        ):
             return
         # Of what is being erased any events may be gone; what was rewritten, and what
         # was erased and began again, has another key.
@@ -166,10 +160,12 @@ class Move:
             yield page, {**head._mapping, "seq": after, "status": "erased"}
         yield page, head._mapping
 
-    def _differs(self, stream: Sequence[str]) -> bool:
-        ours, theirs = self._from.events, self._to.events
-        here = _count(self._source, ours, of_stream(ours, stream))
-        return here != _count(self._target, theirs, of_stream(theirs, stream))
+    def _counts(self, name: str, stream: Sequence[str] = ()) -> list[int]:
+        """How many rows there are here and there, of the stream or of all."""
+        return [
+            _count(place, *([of_stream(place[1], stream)] if stream else ()))
+            for place in self._both(name)
+        ]
 
     def _put(self, rows: Sequence[Any], ends: Sequence[Any]) -> int:
         """Put events and the heads that they end at, together."""
@@ -195,15 +191,14 @@ class Move:
     def _compared(self) -> dict[str, int]:
         """How many rows each table has here and there, after comparing every head."""
         found: dict[str, int] = {}
-        for table in self._from.metadata.sorted_tables:
-            if table.name not in _AGAIN:
-                there = _count(self._target, getattr(self._to, table.name))
-                found[table.name] = _count(self._source, table)
-                _check(table.name, found[table.name], there)
-        heads, same = self._from.heads, 0
-        for page in _pages(self._source, heads):
-            known = _known(self._target, self._to.heads, page)
-            same += sum(known.get(_key(heads, head)) == head for head in page)
+        for name in self._names():
+            found[name], there = self._counts(name)
+            _check(name, found[name], there)
+        ours, theirs = self._both("heads")
+        same = 0
+        for page in _pages(ours):
+            known = _known(theirs, page)
+            same += sum(known.get(tuple(head[:3])) == head for head in page)
         _check("equal heads", found["heads"], same)
         return found
 
@@ -214,38 +209,33 @@ class Move:
         self._target.pass_position(max(int(rows[0][0] or 0) for rows in found))
 
 
-def level(source: tuple[Rows, sa.Table], target: tuple[Rows, sa.Table]) -> int:
+def level(here: Place, there: Place) -> int:
     """Put, replace and delete rows until both are the same; returns how many.
 
     A blob is told from another by its size and time: each is written once.
     """
-    (ours, table), (theirs, there) = source, target
+    (ours, table), (theirs, other) = here, there
     done, most = 0, _BLOBS if table.name == "blobs" else _ROWS
-    for page in _pages(ours, table):
-        known = _known(theirs, there, page)
+    for page in _pages(here):
+        known = _known(there, page)
         keys = [key for row in page if known.get(key := _key(table, row)) != row]
         for some in (keys[at : at + most] for at in range(0, len(keys), most)):
             found = ours.read(None, sa.select(table).where(_among(table, some)))
             rows = [dict(row._mapping) for row in found]
-            theirs.change(None, partial(_replace, there, some, rows))
+            theirs.change(None, partial(_replace, other, some, rows))
             done += len(rows)
-    for keys in _gone(source, target):
-        theirs.change(None, partial(_replace, there, keys, []))
+    for keys in _gone(here, there):
+        theirs.change(None, partial(_replace, other, keys, []))
         done += len(keys)
     return done
 
 
-def _gone(
-    source: tuple[Rows, sa.Table], target: tuple[Rows, sa.Table]
-) -> Iterator[list[tuple[Any, ...]]]:
-    """The keys of rows that are in the target alone, where it has more."""
-    (ours, table), (theirs, there) = source, target
-    if _count(ours, table) != _count(theirs, there):
-        for page in _pages(theirs, there):
-            known = _known(ours, table, page)
-            gone = [key for row in page if (key := _key(there, row)) not in known]
-            if gone:
-                yield gone
+def _gone(here: Place, there: Place) -> Iterator[list[tuple[Any, ...]]]:
+    """The keys of rows that are there alone, if more are there."""
+    if _count(here) != _count(there):
+        for page in _pages(there):
+            known = _known(here, page)
+            yield [key for row in page if (key := _key(there[1], row)) not in known]
 
 
 def _replace(
@@ -265,7 +255,8 @@ def _query(table: sa.Table) -> Any:
     return query
 
 
-def _pages(rows: Rows, table: sa.Table) -> Iterator[Sequence[Any]]:
+def _pages(place: Place) -> Iterator[Sequence[Any]]:
+    rows, table = place
     keys = list(table.primary_key)
     query = _query(table).order_by(*keys).limit(_ROWS)
     page = rows.read(None, query)
@@ -276,10 +267,9 @@ def _pages(rows: Rows, table: sa.Table) -> Iterator[Sequence[Any]]:
         page = rows.read(None, query.where(sa.tuple_(*keys) > behind))
 
 
-def _known(
-    rows: Rows, table: sa.Table, page: Sequence[Any]
-) -> dict[tuple[Any, ...], Any]:
+def _known(place: Place, page: Sequence[Any]) -> dict[tuple[Any, ...], Any]:
     """The rows of the same keys as those of a page, by key."""
+    rows, table = place
     found = _query(table).where(_among(table, [_key(table, row) for row in page]))
     return {_key(table, row): row for row in rows.read(None, found)}
 
@@ -293,7 +283,8 @@ def _among(table: sa.Table, keys: Sequence[Any]) -> Any:
     return sa.tuple_(*table.primary_key).in_(keys)
 
 
-def _count(rows: Rows, table: sa.Table, *where: Any) -> int:
+def _count(place: Place, *where: Any) -> int:
+    rows, table = place
     query = _query(table).with_only_columns(sa.func.count(), maintain_column_froms=True)
     return int(rows.read(None, query.where(*where))[0][0])
 

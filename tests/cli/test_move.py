@@ -1,0 +1,77 @@
+"""``refold move`` moves a store, and says what to do with its keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import SAMPLE, Refold
+
+
+@pytest.fixture
+def imported(refold: Refold, tmp_path: Path) -> str:
+    """A store with a run, on SQLite."""
+    url = f"sqlite:///{tmp_path / 'agent.db'}"
+    assert refold("--db", url, "import", SAMPLE, "--user", "ada").code == 0
+    return url
+
+
+def test_a_store_moves_with_its_keys(
+    refold: Refold,
+    imported: str,
+    postgres_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys = f"sqlite:///{tmp_path / 'keys.db'}"
+
+    ran = refold("--db", imported, "move", "--to", postgres_url, "--keys-to", keys)
+
+    assert ran.code == 0, ran.err
+    assert "all heads are equal, the old store is closed" in ran.out
+    assert "destroy the old one" in ran.out
+    monkeypatch.setenv("REFOLD_KEYS", keys)
+    assert refold("--db", postgres_url, "verify", "--json").json()["ok"]
+    again = refold("--db", imported, "move", "--to", postgres_url)
+    assert (again.code, again.out) == (0, "it was moved there before\n")
+
+
+def test_rows_are_counted_for_programs(
+    refold: Refold, imported: str, postgres_url: str
+) -> None:
+    ran = refold("--db", imported, "move", "--to", postgres_url, "--json")
+
+    rows = ran.json()["rows"]
+    assert rows["heads"] == 1
+    assert rows["events"] > 1
+
+
+def test_a_moved_store_names_the_new_one(
+    refold: Refold, imported: str, postgres_url: str
+) -> None:
+    refold("--db", imported, "move", "--to", postgres_url)
+
+    ran = refold("--db", imported, "sessions")
+
+    assert ran.code == 1
+    assert ran.err.startswith("refold: this store was moved to postgresql://")
+    assert ":***@" in ran.err  # its password is not kept
+    assert ran.err.endswith(": open it there\n")
+
+
+def test_a_misspelt_store_is_not_made(
+    refold: Refold, postgres_url: str, tmp_path: Path
+) -> None:
+    ran = refold("--db", f"sqlite:///{tmp_path / 'x.db'}", "move", "--to", postgres_url)
+
+    assert ran.code == 1
+    assert "there is no database" in ran.err
+    assert not (tmp_path / "x.db").exists()
+
+
+def test_what_is_no_postgresql_is_refused(refold: Refold, imported: str) -> None:
+    ran = refold("--db", imported, "move", "--to", "sqlite:///other.db")
+
+    assert ran.code == 2
+    assert "a store moves to a database postgresql://" in ran.err

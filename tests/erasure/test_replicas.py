@@ -1,0 +1,136 @@
+"""A replica reads and writes nothing; what is restored un-erases nobody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import refold
+from refold.opener import _database
+from refold.store import SessionStore
+from refold.testing.event_log import said
+from tests.erasure.conftest import WINDOW, fill
+from tests.support.pages import blocks
+from tests.support.postgres import Postgres
+from tests.support.stores import open_at
+
+PAGE = "docs/how-to/replicate-and-restore.md"
+
+
+def asked(url: str, query: str) -> Any:
+    with psycopg.connect(url, autocommit=True) as connection:
+        return connection.execute(query.encode()).fetchone()
+
+
+def at(server: Postgres) -> str:
+    """The URL of the store's database on that server."""
+    return server.url.replace("/postgres?", "/agents?")
+
+
+def caught_up(primary: str, replica: str) -> None:
+    """Return when the replica has replayed all that the primary has written."""
+    (upto,) = asked(primary, "SELECT pg_current_wal_lsn()")
+    behind = f"SELECT pg_last_wal_replay_lsn() < '{upto}'::pg_lsn"
+    while asked(replica, behind) == (True,):
+        pass
+
+
+def problems(store: SessionStore) -> list[str]:
+    return [p.code for _, verified in store.verify() for p in verified.problems]
+
+
+def test_a_replica_reads_all_and_refuses_writes(
+    own_postgres: Postgres, tmp_path: Path
+) -> None:
+    primary = own_postgres.create_database("agents")
+    with (
+        open_at(primary, tmp_path) as store,
+        own_postgres.copied("standby") as replica,
+    ):
+        fill(store, "ada", "one")
+        replica.run()
+        caught_up(primary, at(replica))
+
+        with refold.open(at(replica)) as reading:
+            session = reading.session(user_id="ada", session_id="one")
+            there = store.session(user_id="ada", session_id="one")
+            assert session.events() == there.events()
+            assert session.context(WINDOW).digest == there.context(WINDOW).digest
+            assert problems(reading) == []
+            with pytest.raises(refold.StoreUnavailable, match="connect to the primary"):
+                session.append(said("here"))
+            there.append(said("later"))
+            caught_up(primary, at(replica))
+            assert session.events()[-1].payload.text == "later"
+            store.erase("ada", "she asked")
+            with pytest.raises(refold.Erased):
+                session.events()
+
+
+def test_the_page_shows_how_far_a_replica_is_behind(
+    own_postgres: Postgres, tmp_path: Path
+) -> None:
+    on_primary, on_replica = (b.text for b in blocks(PAGE) if b.language == "sql")
+    primary = own_postgres.create_database("agents")
+    with (
+        open_at(primary, tmp_path) as store,
+        own_postgres.copied("standby") as replica,
+    ):
+        replica.run()
+        store.session(user_id="ada", session_id="s").append(said("there"))
+        caught_up(primary, at(replica))
+        asked(at(replica), "SELECT pg_wal_replay_pause()")
+        store.session(user_id="ada", session_id="s").append(said("not there yet"))
+
+        assert asked(primary, on_primary)[1] > 0
+        assert asked(at(replica), on_replica)[0] is not None
+        asked(at(replica), "SELECT pg_wal_replay_resume()")
+        caught_up(primary, at(replica))
+        assert asked(primary, on_primary)[1] == 0
+
+
+def test_a_restore_to_an_earlier_point_leaves_the_erased_unreadable(
+    tmp_path: Path,
+) -> None:
+    command = "mkdir -p ../archive && cp %p ../archive/%f"  # beside the data
+    with Postgres.start(archive_mode="on", archive_command=command) as server:
+        archive = f"{server.url.partition('host=')[2]}/archive"
+        primary = server.create_database("agents")
+        restored = server.copied(
+            "recovery",
+            restore_command=f"cp {archive}/%f %p",
+            recovery_target_name="before",
+            recovery_target_action="promote",
+        )
+        with restored, open_at(primary, tmp_path, make_key=True) as store:
+            fill(store, "ada", "one")
+            fill(store, "bob", "bobs")
+            asked(primary, "SELECT pg_create_restore_point('before')")
+            store.erase("ada", "she asked")
+            store.session(user_id="bob", session_id="bobs").append(said("lost"))
+            (segment,) = asked(primary, "SELECT pg_walfile_name(pg_switch_wal())")
+            kept = f"SELECT last_archived_wal >= '{segment}' FROM pg_stat_archiver"
+            while asked(primary, kept) != (True,):
+                pass
+
+            restored.run()
+            while asked(at(restored), "SELECT pg_is_in_recovery()") == (True,):
+                pass
+
+            rows = _database(at(restored))
+            heads = rows.tables.heads
+            assert rows.read(None, heads.select().where(heads.c.user_id == "ada"))
+            rows.close()
+            with refold.open(at(restored)) as back:
+                with pytest.raises(refold.Erased):
+                    back.session(user_id="ada", session_id="one").events()
+                with pytest.raises(refold.Erased):
+                    back.session(user_id="ada", session_id="one").append(said("x"))
+                bob = back.session(user_id="bob", session_id="bobs")
+                assert bob.append(said("goes on")).last_seq == len(bob.events())
+                (again,) = back.erasures.complete()
+                assert set(again.left.values()) == {0}
+                assert not [s for s in back.sessions() if s.user_id == "ada"]
