@@ -254,7 +254,7 @@ def test_a_copy_that_differs_is_not_the_store(
 def test_two_moves_at_once_are_one(
     case: Tampered, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused = []
+    refused = list[Any]()
 
     def second(_: int) -> None:
         if not refused:
@@ -323,7 +323,7 @@ def test_writers_lose_nothing_and_double_nothing(
 
         for number, writer in enumerate(writers):
             out, err = writer.communicate()
-            acknowledged[number] = int((out.split() or [acknowledged[number]])[-1])
+            acknowledged[number] = int([str(acknowledged[number]), *out.split()][-1])
             assert "was moved to postgresql://" in err
     case.url = postgres_url
     with case.store() as store:

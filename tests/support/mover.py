@@ -27,7 +27,7 @@ def main(url: str, to: str, change: str, when: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return done
 
-    Database.change = dying  # type: ignore[method-assign]  # in a process of its own
+    Database.change = dying  # type: ignore[method-assign, assignment]  # in a process of its own
     move(url, to=to)
 
 
