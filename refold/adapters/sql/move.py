@@ -204,6 +204,8 @@ class Move:
 
     def _pass_positions(self) -> None:
         """Seals are over positions, so they stay; what comes later is behind them."""
+        if not self._target.ordered:
+            return
         places = self._from.events.c.position, self._from.tree_heads.c.position
         found = [self._source.read(None, sa.select(sa.func.max(p))) for p in places]
         self._target.pass_position(max(int(rows[0][0] or 0) for rows in found))
