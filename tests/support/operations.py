@@ -12,6 +12,7 @@ import refold
 from refold.adapters.log import EncryptedLog
 from refold.adapters.rows import Batch, Wrote
 from refold.adapters.sql.access_log import AccessTable
+from refold.adapters.sql.recorder import FollowingStreams
 from refold.domain.erasure import Accesses, Unused, Whose
 from refold.domain.errors import StaleSession
 from refold.domain.ids import StreamId
@@ -150,6 +151,7 @@ def _followed(store: SessionStore) -> None:
     recorder.select_notifications(max(newest - 5, 1), 3, stop=newest)
     with recorder.subscribe(gt=max(newest - 5, 0)) as subscription:
         next(iter(subscription))
+    next(FollowingStreams(recorder, (), every=1))
 
 
 def _dropped(store: SessionStore) -> None:
@@ -318,6 +320,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
 # What is asked of a whole store looks at all of these, and no operation of a session
 # does: a list of sessions is as long as there are sessions.
 WHOLE: Final[dict[str, frozenset[str]]] = {
+    "follow": frozenset({"heads"}),  # where there is no order of all events
     # All rows of a user, whatever their session.
     "erasure": frozenset({"heads", "events", "blobs", "receipts", "views", "leases"})
     | {"seals", "leaves", "audit"},

@@ -40,6 +40,7 @@ class Database(ABC):
     place: ClassVar[str]  # names a row by where it lies
     searchable: ClassVar[bool]  # this process can read its files
     in_memory: ClassVar[bool] = False  # nobody else can open it
+    ordered: bool = True  # its positions are one order of all events
     readonly: bool = False  # it can be read where it lies, and not written
 
     def __init__(self, what: str, tables: Tables) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from threading import Event
 from typing import Any, Final
 from uuid import UUID
@@ -71,6 +72,7 @@ _KEYS: Final = 500  # in one statement
 _RANGES: Final = 100  # in one statement: SQLite takes at most 500
 _ROWS: Final = 10_000  # at once, without what is encrypted in them
 _LAST: Final = 2**63 - 1
+_ENDS: Final = 1_000  # streams of one page
 COLUMNS: Final = (
     *("seq", "type", "ts", "event_id", "token_estimate", "schema_version"),
     *("hash", "body", "first_digest"),
@@ -289,7 +291,11 @@ class Recorder(ApplicationRecorder):
         *,
         inclusive_of_start: bool = True,
     ) -> Sequence[Notification]:
-        """Rows by position, none of which a transaction in flight can still precede."""
+        """Rows by position, none of which a transaction in flight can still precede.
+
+        Raises StoreUnavailable if there is no order of all events.
+        """
+        self._check_order()
         after = (start or 0) - (1 if inclusive_of_start and start else 0)
         found: list[Notification] = []
         while len(found) < limit:
@@ -333,7 +339,11 @@ class Recorder(ApplicationRecorder):
         ]
 
     def max_notification_id(self) -> int | None:
-        """The highest position that no transaction in flight can still precede."""
+        """The highest position that no transaction in flight can still precede.
+
+        Raises StoreUnavailable if there is no order of all events.
+        """
+        self._check_order()
         events = self._t.events.c
         query = select(func.max(events.position)).where(self.database.settled())
         ((last,),) = self.database.read(None, query)
@@ -342,8 +352,32 @@ class Recorder(ApplicationRecorder):
     def subscribe(
         self, gt: int | None = None, topics: Sequence[str] = ()
     ) -> Subscription[ApplicationRecorder]:
-        """Follow the log from behind that position, some topics or all."""
+        """Follow the log from behind that position, some topics or all.
+
+        Without an order of all events: from the beginning, each stream in its own.
+        """
+        if not self.database.ordered and not gt:
+            return FollowingStreams(self, topics, every=0.5)
+        self._check_order()
         return Following(self, gt, topics, every=0.5)
+
+    def _check_order(self) -> None:
+        if not self.database.ordered:
+            raise StoreUnavailable(
+                f"{self.database.what} has no order of all events: positions say "
+                "nothing",
+                remedy="follow it from the beginning, which goes stream by stream",
+            )
+
+    def ends(self, *, after: StreamId | None) -> list[tuple[StreamId, int]]:
+        """Streams and the seqs of their heads, in order, a bounded number of them."""
+        heads = self._t.heads
+        query = select(*stream_of(heads), heads.c.seq)
+        query = query.where(heads.c.status != "erased")
+        if after is not None:
+            query = query.where(tuple_(*stream_of(heads)) > tuple_(*after))
+        query = query.order_by(*stream_of(heads)).limit(_ENDS)
+        return [(StreamId(*row[:3]), row[3]) for row in self.database.read(None, query)]
 
     def head_row(self, stream: StreamId) -> HeadRow | None:
         """The row of the stream's head."""
@@ -718,6 +752,48 @@ class Following(Subscription[ApplicationRecorder]):
         """End the iteration, also while it waits."""
         super().stop()
         self._stopped.set()
+
+
+class FollowingStreams(Following):
+    """Yields what every stream has behind what was yielded of it, each in its order.
+
+    Head against checkpoint: it needs no order of all events.  The ids of notifications
+    count them, and say nothing to another that follows.
+    """
+
+    def __init__(
+        self, recorder: Recorder, topics: Sequence[str], *, every: float
+    ) -> None:
+        super().__init__(recorder, None, topics, every=every)
+        self._streams, self._ids = recorder, count(1)
+        self._taken: dict[StreamId, int] = {}
+        self._place: StreamId | None = None
+
+    def _look(self) -> None:
+        """Take what is behind, of some streams, or go once through all of them."""
+        while True:
+            page = self._streams.ends(after=self._place)
+            for stream, seq in page:
+                self._take(stream, seq)
+                if len(self._waiting) >= _FOLLOWED:
+                    return
+                self._place = stream
+            if len(page) < _ENDS:
+                self._place = None
+                return
+
+    def _take(self, stream: StreamId, seq: int) -> None:
+        after = self._taken.get(stream, 0)
+        if seq <= after:
+            return
+        rows = self._streams.select_events(stream, gt=after, lte=seq, limit=_FOLLOWED)
+        self._taken[stream] = rows[-1].seq if rows else after
+        for row in rows:
+            if not self._topics or row.topic in self._topics:
+                place = row.originator_id, row.originator_version
+                self._waiting.append(
+                    Notification(*place, row.topic, row.state, id=next(self._ids))
+                )
 
 
 _LAG: Final = ("fingerprint", "views", "behind", "events", "most")

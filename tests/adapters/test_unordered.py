@@ -1,0 +1,128 @@
+"""An engine without an order of all events is followed and sealed by its streams."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from eventsourcing.persistence import Notification
+from sqlalchemy import update
+
+import refold
+from refold import SessionStore
+from refold.domain.errors import StoreUnavailable
+from refold.domain.ids import StreamId
+from refold.testing.event_log import said
+from tests.support.engines import BOTH
+from tests.support.operations import log_of
+from tests.support.stores import open_at
+
+pytestmark = BOTH
+_OFF, _ON = (
+    f"ALTER TABLE refold.events {how} TRIGGER USER" for how in ("DISABLE", "ENABLE")
+)
+USERS = [f"u-{number}" for number in range(4)]
+
+
+@pytest.fixture
+def store(store_url: str, tmp_path: Path) -> Iterator[SessionStore]:
+    """A store whose positions say nothing: all of them are the same on PostgreSQL."""
+    with open_at(store_url, tmp_path) as store:
+        log_of(store).recorder.database.ordered = False
+        yield store
+
+
+def write(store: SessionStore, user: str, *, events: int) -> None:
+    session = store.session(user_id=user, session_id="s")
+    for number in range(events):
+        session.append(said(f"{number}"))
+
+
+def user_of(one: Notification) -> str:
+    return StreamId.parse(str(one.originator_id)).user_id
+
+
+def test_who_follows_misses_nothing_of_those_who_write_meanwhile(
+    store: SessionStore,
+) -> None:
+    found = Counter[tuple[str, int]]()
+    recorder = log_of(store).recorder
+
+    with ThreadPoolExecutor(len(USERS)) as pool, recorder.subscribe() as followed:
+        for user in USERS:
+            pool.submit(write, store, user, events=25)
+        for _ in range(25 * len(USERS)):
+            one = next(followed)
+            found[user_of(one), one.originator_version] += 1
+
+    assert found == Counter((user, seq) for user in USERS for seq in range(1, 26))
+
+
+def test_each_stream_is_followed_in_its_own_order(store: SessionStore) -> None:
+    for user in USERS:
+        write(store, user, events=3)
+
+    with log_of(store).recorder.subscribe() as followed:
+        found = [next(followed) for _ in range(3 * len(USERS))]
+
+    assert [one.id for one in found] == list(range(1, len(found) + 1))
+    for user in USERS:
+        mine = [one for one in found if user_of(one) == user]
+        assert [one.originator_version for one in mine] == [1, 2, 3]
+
+
+def test_topics_are_passed_over(store: SessionStore) -> None:
+    session = store.session(user_id="ada", session_id="s")
+    session.append([refold.UserInput(text="a"), refold.AgentResponse(text="b")])
+    topic = "agent_response/1"
+
+    with log_of(store).recorder.subscribe(topics=[topic]) as followed:
+        one = next(followed)
+
+    assert (one.topic, one.originator_version) == (topic, 2)
+
+
+def test_what_is_erased_is_followed_no_more(store: SessionStore) -> None:
+    for user in USERS[:2]:
+        write(store, user, events=2)
+    store.erase(USERS[0], "asked")
+
+    with log_of(store).recorder.subscribe() as followed:
+        found = [user_of(next(followed)) for _ in range(2)]
+
+    assert found == [USERS[1]] * 2
+
+
+def test_no_position_is_judged(store: SessionStore) -> None:
+    write(store, "ada", events=2)
+    recorder = log_of(store).recorder
+
+    for judge in (
+        recorder.max_notification_id,
+        lambda: recorder.select_notifications(1, 9),
+        lambda: recorder.subscribe(gt=1),
+    ):
+        with pytest.raises(StoreUnavailable, match="no order of all events"):
+            judge()
+
+
+def test_a_seal_covers_every_stream_whatever_positions_say(store: SessionStore) -> None:
+    database = log_of(store).recorder.database
+    events = database.tables.events
+    for user in USERS:
+        write(store, user, events=2)
+        if database.name != "sqlite":  # there it is the row's number
+            with database.writing() as connection:
+                connection.exec_driver_sql(_OFF)
+                connection.execute(update(events).values(position=7))
+                connection.exec_driver_sql(_ON)
+        store.seal()
+
+    checked = store.seals.verify()
+
+    assert checked.unsealed == 0
+    assert checked.leaves == len(USERS)
+    assert not checked.problems
