@@ -318,9 +318,9 @@ def _database(url: str) -> Database:
         case "sqlite", parsed:
             return SqliteDatabase(parsed)
         case "postgresql", parsed:
-            from refold.adapters.sql.postgres import PostgresDatabase
+            from refold.adapters.sql.citus import postgresql_at
 
-            return PostgresDatabase(parsed)
+            return postgresql_at(parsed)
         case _:
             raise InvalidConfiguration(
                 "this is not a database URL that Refold knows: sqlite:///agent.db or "

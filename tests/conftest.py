@@ -15,6 +15,7 @@ from hypothesis import Phase, settings
 from refold.adapters.keys.master import MasterKeyFile
 from refold.projections import models
 from refold.store import Session, SessionStore
+from tests.support.citus import VARIABLE as CITUS, binaries
 from tests.support.messages_api import MessagesApi
 from tests.support.postgres import VARIABLE, Postgres, PostgresUnavailable
 from tests.support.stores import open_at
@@ -37,6 +38,9 @@ _ROOM = 4 << 30
 
 # They run in an environment of their own, which has the frameworks.
 collect_ignore = [] if find_spec("langgraph") else ["frameworks"]
+# Where Citus is, which the project neither has nor brings: the summary says so.
+if binaries() is None:
+    collect_ignore.append("citus")
 
 _shared = pytest.StashKey[Postgres]()
 _handed = pytest.StashKey[dict[str, str]]()
@@ -68,6 +72,18 @@ def _hand_out(config: pytest.Config) -> dict[str, str]:
     return config.stash[_handed]
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what did not run for want of something that is not the project's."""
+    if binaries() is None:
+        folder = Path(__file__).parent / "citus"
+        names = ", ".join(sorted(path.stem for path in folder.glob("test_*.py")))
+        terminalreporter.section("not run")
+        terminalreporter.write_line(
+            f"tests/citus ({names}): {CITUS} names no folder with a PostgreSQL that "
+            "has Citus (docs/how-to/citus.md)"
+        )
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _shared in config.stash:
         config.stash[_shared].stop()
@@ -87,7 +103,8 @@ def _clean_environment(
 
 def _ours() -> list[str]:
     """The settings of Refold that are in the environment now."""
-    return [n for n in os.environ if n.startswith("REFOLD_") and n != VARIABLE]
+    kept = (VARIABLE, CITUS)
+    return [n for n in os.environ if n.startswith("REFOLD_") and n not in kept]
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,9 @@ REGISTRIES = (
 """Folders whose files are entries that are found by name: each may be short, and its
 name is that of a command, a framework, a format, a strategy or a pack."""
 
-PROPER_NAMES = frozenset({"libpq", "postgres", "sqlite", "stdlib", "vectorscan"})
+PROPER_NAMES = frozenset(
+    {"citus", "libpq", "postgres", "sqlite", "stdlib", "vectorscan"}
+)
 """Files that are named after what they speak to, which no glossary has to explain."""
 
 _ROW = re.compile(r"^\|(?P<places>[^|]*`[^|]*)\|", re.MULTILINE)

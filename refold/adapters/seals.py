@@ -67,8 +67,9 @@ class TreeSeals:
             self._anchor(accept_loss=accept_loss)
         ends, newest = self.tree.ends(), self.tree.newest()
         known = newest.head.position if newest else 0
+        ordered = self.recorder.database.ordered
         # Positions fall where another server's backup was put in place.
-        if sweep or not self.tree.ordered or ends.settled < known:
+        if sweep or not ordered or ends.settled < known:
             self._sweep(now, ends)
         else:
             self._follow(now, max(known, self._position), ends)

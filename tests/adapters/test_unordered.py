@@ -13,7 +13,6 @@ from sqlalchemy import update
 
 import refold
 from refold import SessionStore
-from refold.domain.errors import StoreUnavailable
 from refold.domain.ids import StreamId
 from refold.testing.event_log import said
 from tests.support.engines import BOTH
@@ -94,19 +93,6 @@ def test_what_is_erased_is_followed_no_more(store: SessionStore) -> None:
         found = [user_of(next(followed)) for _ in range(2)]
 
     assert found == [USERS[1]] * 2
-
-
-def test_no_position_is_judged(store: SessionStore) -> None:
-    write(store, "ada", events=2)
-    recorder = log_of(store).recorder
-
-    for judge in (
-        recorder.max_notification_id,
-        lambda: recorder.select_notifications(1, 9),
-        lambda: recorder.subscribe(gt=1),
-    ):
-        with pytest.raises(StoreUnavailable, match="no order of all events"):
-            judge()
 
 
 def test_a_seal_covers_every_stream_whatever_positions_say(store: SessionStore) -> None:

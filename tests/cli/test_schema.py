@@ -35,6 +35,27 @@ def test_the_roles_for_programs(refold: Refold) -> None:
     assert ran.json() == {"engine": "postgresql", "statements": roles()}
 
 
+def test_the_roles_of_citus_are_asked_of_its_machines(refold: Refold) -> None:
+    ran = refold("schema", "--roles", "--engine", "citus")
+
+    assert "CREATE ROLE refold_app LOGIN" in ran.out
+    assert "(SELECT current_setting" not in ran.out
+
+
+def test_the_big_tables_are_divided(refold: Refold) -> None:
+    ran = refold("schema", "--engine", "postgresql", "--partitions", "4", "--json")
+
+    assert ran.json()["statements"] == schema("postgresql", partitions=4)
+    assert sum("PARTITION OF" in one for one in ran.json()["statements"]) == 16
+
+
+def test_what_has_no_machines_is_not_spread(refold: Refold, postgres_url: str) -> None:
+    ran = refold("--db", postgres_url, "schema", "--spread")
+
+    assert ran.code == 1
+    assert "has no Citus: CREATE EXTENSION" in ran.err
+
+
 @pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
 def test_what_is_printed_can_be_run_as_it_is(
     refold: Refold, store_url: str, postgres: Postgres
@@ -52,13 +73,12 @@ def test_what_is_printed_can_be_run_as_it_is(
         assert walled.fetchone() == (True,)
 
 
-def test_what_knows_no_roles_is_said(refold: Refold) -> None:
-    ran = refold("schema", "--roles")
+@pytest.mark.parametrize("what", ["roles", "spread", "partitions"])
+def test_what_is_not_of_the_engine_is_said(refold: Refold, what: str) -> None:
+    ran = refold("schema", f"--{what}", *(["2"] if what == "partitions" else []))
 
     assert ran.code == 2
-    assert ran.err == (
-        "refold: sqlite has no roles: use --roles with --engine postgresql\n"
-    )
+    assert ran.err == (f"refold: sqlite has no {what}: that is of PostgreSQL\n")
 
 
 def test_a_store_in_memory_has_no_schema(refold: Refold) -> None:

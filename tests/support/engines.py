@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
 import pytest
 
 BOTH = pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
@@ -13,3 +17,16 @@ def one_engine(request: pytest.FixtureRequest) -> str:
     place = {"sqlite": "_sqlite_store", "postgresql": "_postgres_store"}[kind]
     url: str = request.getfixturevalue(place)
     return url
+
+
+def on_any(test: Callable[..., Any]) -> Callable[..., Any]:
+    """The same test for the ``store_url`` of wherever it is collected."""
+    made = FunctionType(
+        test.__code__, test.__globals__, test.__name__, test.__defaults__
+    )
+    made.__dict__.update(test.__dict__)
+    made.__annotations__ = test.__annotations__
+    marks = getattr(test, "pytestmark", [])
+    kept = [mark for mark in marks if mark.args[:1] != ("store_url",)]
+    made.pytestmark = kept  # type: ignore[attr-defined]  # pytest's
+    return made

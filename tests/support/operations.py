@@ -151,7 +151,7 @@ def _followed(store: SessionStore) -> None:
     recorder.select_notifications(max(newest - 5, 1), 3, stop=newest)
     with recorder.subscribe(gt=max(newest - 5, 0)) as subscription:
         next(iter(subscription))
-    next(FollowingStreams(recorder, (), every=1))
+    next(FollowingStreams(recorder))
 
 
 def _dropped(store: SessionStore) -> None:

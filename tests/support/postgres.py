@@ -45,7 +45,7 @@ class PostgresUnavailable(RuntimeError):
 class Postgres:
     """A server on which tests may make databases, roles and a mess."""
 
-    def __init__(self, url: str, server: "_Server | None" = None) -> None:
+    def __init__(self, url: str, server: "Server | None" = None) -> None:
         self.url = url
         self._server = server
 
@@ -58,7 +58,7 @@ class Postgres:
         Raises PostgresUnavailable if there are no binaries, or they will not run.
         """
         password = secrets.token_urlsafe(16)
-        server = _Server(find_binaries(), password, {**SETTINGS, **settings})
+        server = Server(find_binaries(), password, {**SETTINGS, **settings})
         host = server.directory
         return cls(f"postgresql://postgres:{password}@/postgres?host={host}", server)
 
@@ -139,7 +139,7 @@ class Postgres:
         self.stop()
 
 
-class _Server:
+class Server:
     """The processes and the directory behind a ``Postgres`` started here."""
 
     def __init__(
@@ -149,9 +149,10 @@ class _Server:
         settings: Mapping[str, str],
         *,
         how: str = "new",
+        auth: str = "scram-sha-256",
     ) -> None:
         """``secret`` is the password of a new server, or the URL of that to copy."""
-        self._owner, self._settings = _unprivileged(), settings
+        self._owner, self._settings, self._auth = _unprivileged(), settings, auth
         self._process: subprocess.Popen[bytes] | None = None
         self.directory = _short_directory()
         self._guard = subprocess.Popen(
@@ -217,7 +218,7 @@ class _Server:
         initdb = self._spawn(
             "initdb",
             *("--pgdata=data", "--username=postgres", "--pwfile=password"),
-            *("--auth=scram-sha-256", "--encoding=UTF8", "--no-locale", "--no-sync"),
+            *(f"--auth={self._auth}", "--encoding=UTF8", "--no-locale", "--no-sync"),
         )
         if initdb.wait(START_SECONDS):
             raise PostgresUnavailable(f"initdb failed:\n{self._log()}")

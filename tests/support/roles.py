@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import psycopg
 
+from refold.adapters.sql.database import EngineName
 from refold.adapters.sql.roles import ROLES
 from refold.adapters.sql.schema import roles as script
 from tests.support.postgres import Postgres
@@ -28,14 +29,15 @@ class Walled(NamedTuple):
 
 
 @contextmanager
-def users(server: Postgres) -> Iterator[Mapping[str, str]]:
+def users(server: Postgres, url: str | None = None) -> Iterator[Mapping[str, str]]:
     """Somebody in each role, to log in as; the roles must be there.
 
     The roles belong to the whole server, and stay: other tests use them meanwhile.
+    ``url`` is a database in which they can be made.
     """
-    mark = uuid.uuid4().hex[:12]
+    url, mark = url or server.url, uuid.uuid4().hex[:12]
     names = {role: f"{role}_{mark}" for role in ROLES}
-    with psycopg.connect(server.url, autocommit=True) as owner:
+    with psycopg.connect(url, autocommit=True) as owner:
         # A password is hashed for every connection, by both sides.
         if owner.info.server_version >= 160000:
             owner.execute("SET scram_iterations = 1")
@@ -44,7 +46,7 @@ def users(server: Postgres) -> Iterator[Mapping[str, str]]:
     try:
         yield names
     finally:
-        with psycopg.connect(server.url, autocommit=True) as owner:
+        with psycopg.connect(url, autocommit=True) as owner:
             for user in names.values():
                 owner.execute(f"DROP ROLE {user}")
 
@@ -54,10 +56,10 @@ def walled(url: str, users: Mapping[str, str]) -> Walled:
     return Walled(url, *(as_user(url, users[role]) for role in ROLES))
 
 
-def set_up(server: Postgres, url: str) -> None:
+def set_up(server: Postgres, url: str, engine: EngineName = "postgresql") -> None:
     """Run what ``refold schema --roles`` prints."""
     with alone(server), psycopg.connect(url, autocommit=True) as owner:
-        for statement in script():
+        for statement in script(engine):
             owner.execute(statement)
 
 

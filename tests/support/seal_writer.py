@@ -17,7 +17,7 @@ from refold.domain.seals import TreeHead
 
 # What sealing goes through, in this order, and whether it dies after it.
 STEPS: Final[dict[str, tuple[Any, str, bool]]] = {
-    "nothing is done": (Tree, "moved", False),
+    "nothing is done": (Tree, "ends", False),
     "the ends are read": (Tree, "add", False),
     "the leaves are written": (Tree, "_insert", True),
     "all is committed": (Tree, "add", True),

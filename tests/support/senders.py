@@ -17,8 +17,10 @@ _SEND: Final = frozenset(
     | {"execute", "executemany", "exec_driver_sql", "_fetch"}
 )
 _TO: Final = frozenset({"database", "connection", "driver", "line", "c", "own"})
-# Of the other engine, of other databases, and of the schema.
-_OTHERS: Final = frozenset({"sqlite.py", "memory.py", "keystore.py", "schema.py"})
+# Of other engines, of other databases, and of the schema.
+_OTHERS: Final = frozenset(
+    {"sqlite.py", "memory.py", "citus.py", "keystore.py", "schema.py"}
+)
 
 Function = tuple[str, str]
 """The file and the qualified name."""

@@ -183,6 +183,10 @@ class Database(ABC):
         ciphertext.
         """
 
+    def spread(self, connection: Connection, *, new: bool) -> list[str]:  # noqa: ARG002  # of those with several machines
+        """Spread users over the server's machines, if it has several; which tables."""
+        return []
+
     @abstractmethod
     def refuse_writes(self, connection: Connection, where: str) -> None:
         """Let the database refuse every write from the commit on, and wait till then.
@@ -193,6 +197,10 @@ class Database(ABC):
     @abstractmethod
     def unguarded(self) -> list[str]:
         """Triggers that are not as ``guard_events`` left them, or were added to it."""
+
+    def grouped(self) -> GroupCommit:
+        """What joins the writes of this process into groups."""
+        return GroupCommit(self.write_group)
 
     @abstractmethod
     def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
@@ -270,7 +278,7 @@ def moved(said: str) -> StoreUnavailable | None:
     return StoreUnavailable(what, remedy="open it there") if sign else None
 
 
-EngineName = Literal["sqlite", "postgresql"]
+EngineName = Literal["sqlite", "postgresql", "citus"]
 
 
 def engine_of(url: str) -> tuple[EngineName, URL] | None:

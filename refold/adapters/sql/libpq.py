@@ -66,7 +66,8 @@ _MOST: Final = 100  # statements that a connection prepares
 class Statement(NamedTuple):
     """A statement as libpq takes it: ``packs`` make each value the bytes of its type.
 
-    Its name says what it is, so that another's of that name is the very same.
+    Its name says what it is, so that another's of that name is the very same.  Without
+    a name it is never prepared.
     """
 
     name: bytes
@@ -179,9 +180,9 @@ class Line:
         self.driver.pgconn.send_query_prepared(statement.name, packed, formats, 1)
 
     def _prepare(self, statement: Statement) -> None:
-        """Prepare what comes again, and not without end."""
+        """Prepare what comes again and has a name, and not without end."""
         name, query, types, *_ = statement
-        if name in self._prepared or len(self._prepared) >= _MOST:
+        if name in self._prepared or not name or len(self._prepared) >= _MOST:
             return
         if name not in self._seen:
             self._seen.add(name)

@@ -103,9 +103,14 @@ class PostgresDatabase(Database):
         if bound and user_id is None:
             raise roles.refuse(self.what)
         with self.engine().begin() as connection:
-            if bound:
-                connection.exec_driver_sql(roles.BIND, (user_id,))
+            if bound and user_id is not None:
+                driver = cast("Driver", connection.connection.driver_connection)
+                self._bind(driver, user_id)
             yield connection
+
+    def _bind(self, driver: Driver, user_id: str) -> None:
+        """Name the user whose rows are seen in this transaction."""
+        driver.execute(roles.BIND, (user_id,))
 
     @contextmanager
     def casual(self) -> Iterator[Connection]:
@@ -204,10 +209,9 @@ class PostgresDatabase(Database):
         with self.reading(NOBODY) as connection:
             found = connection.exec_driver_sql(_SQL["triggers"]).all()
         there = {tuple(row) for row in found}
-        body = _SQL["refuse"].split("$$")[1]
         ours = {
-            (name, f"{SCHEMA}.events", True, kind, body)
-            for name, kind in _TRIGGER_KINDS.items()
+            (name, f"{SCHEMA}.events", True, kind, REFUSAL)
+            for name, kind in TRIGGERS.items()
         }
         return sorted({name for name, *_ in there ^ ours})
 
@@ -263,7 +267,7 @@ class PostgresDatabase(Database):
                     tried.append(batch)
                     used = batch.receipt
                     found = receipt(driver, stream, used) if used else None
-                    return found or write(driver, batch, run)
+                    return found or self._write(driver, batch, run)
 
                 return work(row, write_here)
 
@@ -280,16 +284,20 @@ class PostgresDatabase(Database):
         def attempt() -> bool:
             with self._connected() as driver, driver.transaction():
                 if self._sight == "one":
-                    driver.execute(roles.BIND, (stream.user_id,))
+                    self._bind(driver, stream.user_id)
                 what = build(heads(driver, stream))
                 if what is None:
                     return False
                 _replace(driver, what)
                 run = partial(run_once, driver)
-                insert(what.batch, lambda batch: write(driver, batch, run))
+                insert(what.batch, lambda batch: self._write(driver, batch, run))
                 return True
 
         return self.retrying(attempt)
+
+    def _write(self, driver: Driver, batch: Batch, run: Run) -> WriteOutcome:
+        """Write the batch in the transaction that is open."""
+        return write(driver, batch, run)
 
     def flush(self) -> None:
         """Commit once and wait for the disk: nothing committed before is behind it."""
@@ -313,7 +321,7 @@ class PostgresDatabase(Database):
             line = pooled.info["line"] = Line(driver)
         try:
             if bound:
-                return line.rows(roles.fetch(line, user_id, statement, values))
+                return line.rows(self._fetch_bound(line, user_id, statement, values))
             return line.rows(line.run(statement, values))
         except BaseException:
             line.leave()
@@ -322,6 +330,14 @@ class PostgresDatabase(Database):
             if driver.closed:
                 pooled.invalidate()
             pooled.close()
+
+    def _fetch_bound(
+        self, line: Line, user_id: str, statement: Statement, values: Sequence[Any]
+    ) -> PGresult:
+        """What a query finds for that user: one round trip, and one transaction."""
+        whose = (user_id,)
+        bound = (Statement.like(roles.BIND.replace("%s", "?"), whose), whose)
+        return line.pipeline([[bound, (statement, values)]])[1]
 
     def for_each_span(self, spans: str, columns: str, where: str) -> str:
         """A subquery for each, ordered: else the planner may join the other way."""
@@ -348,10 +364,11 @@ SELECT r.* FROM v CROSS JOIN LATERAL {each} CROSS JOIN LATERAL
             try:
                 return work()
             except (psycopg.Error, DBAPIError) as error:
-                if broken(error):
-                    self.engine().dispose()
-                elif not collided(error):
+                if not broken(error) and not collided(error):
                     raise
+                state = getattr(_cause(error), "sqlstate", None) or ""
+                if broken(error) and not state.startswith("08"):  # not one behind it
+                    self.engine().dispose()
                 time.sleep(_FIRST_PAUSE * 2**tries)
         return work()
 
@@ -462,7 +479,7 @@ class Writer:
                 outcomes = {
                     index: Wrote(batch.head)
                     if written
-                    else _what_is_there(line.driver, batch)
+                    else what_is_there(line.driver, batch)
                     for (index, batch), written in zip(
                         plain + others, done, strict=True
                     )
@@ -553,13 +570,13 @@ def write(driver: Driver, batch: Batch, run: Run) -> WriteOutcome:
     except psycopg.errors.UniqueViolation:
         if not driver.autocommit:
             raise
-        return _what_is_there(driver, batch)
+        return what_is_there(driver, batch)
     if written.command_tuples == len(batch.events):
         return Wrote(batch.head)
-    return _what_is_there(driver, batch)
+    return what_is_there(driver, batch)
 
 
-def _what_is_there(driver: Driver, batch: Batch) -> WriteOutcome:
+def what_is_there(driver: Driver, batch: Batch) -> WriteOutcome:
     """Why nothing was written: it was before, the key was used, or the head moved."""
     stream = batch.stream
     if batch.receipt is not None:
@@ -705,13 +722,14 @@ _AT_ONCE: Final = 500
 _OPEN: Final = "SET LOCAL refold.rewriting = 'on'"
 _CLOSE: Final = "SET LOCAL refold.rewriting = 'off'"
 # As in ``pg_trigger.tgtype``: of a row 1, BEFORE 2, DELETE 8, UPDATE 16, TRUNCATE 32.
-_TRIGGER_KINDS: Final = {
+TRIGGERS: Final = {
     "events_refuse_change": 1 + 2 + 8 + 16,
     "events_refuse_truncate": 2 + 32,
 }
 
 
 REFUSE_TRUNCATE: Final = _SQL["refuse_truncate"]
+REFUSAL: Final = _SQL["refuse"].split("$$")[1]
 GUARDS: Final = tuple(
     _SQL[name]
     for name in (
@@ -801,10 +819,10 @@ def broken(error: Exception) -> bool:
 def collided(error: Exception) -> bool:
     """Whether two transactions collided and the server gave up on this one.
 
-    Or what was prepared had been forgotten.
+    Or what was prepared had been forgotten, or was there already.
     """
     cause = _cause(error)
-    states = ("40001", "40P01", "26000")
+    states = ("40001", "40P01", "26000", "25P02")
     return isinstance(cause, psycopg.Error) and cause.sqlstate in states
 
 

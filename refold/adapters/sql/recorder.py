@@ -8,9 +8,10 @@ to build a query anew costs more than to run it.  A ``?`` in it is a parameter.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count
+from functools import partial
+from itertools import count, islice
 from threading import Event
 from typing import Any, Final
 from uuid import UUID
@@ -50,7 +51,7 @@ from refold.adapters.rows import (
     Wrote,
     stored,
 )
-from refold.adapters.sql.database import Database, GroupCommit, Write
+from refold.adapters.sql.database import Database, Write
 from refold.adapters.sql.subjects import Subjects
 from refold.adapters.sql.tables import (
     STREAM,
@@ -95,7 +96,7 @@ class Recorder(ApplicationRecorder):
     def __init__(self, database: Database) -> None:
         self.database = database
         self._t = database.tables
-        self._group = GroupCommit(database.write_group)
+        self._group = database.grouped()
         self.shared = not database.in_memory
 
     def insert_events(
@@ -291,23 +292,13 @@ class Recorder(ApplicationRecorder):
         *,
         inclusive_of_start: bool = True,
     ) -> Sequence[Notification]:
-        """Rows by position, none of which a transaction in flight can still precede.
-
-        Raises StoreUnavailable if there is no order of all events.
-        """
-        self._check_order()
+        """Rows by position, none of which a transaction in flight can still precede."""
         after = (start or 0) - (1 if inclusive_of_start and start else 0)
         found: list[Notification] = []
         while len(found) < limit:
             page = self._positioned(after, stop, limit)
             found += [
-                Notification(
-                    originator_id=row.originator_id,
-                    originator_version=row.originator_version,
-                    topic=row.topic,
-                    state=row.state,
-                    id=position,
-                )
+                _notification(row, position)
                 for position, row in page
                 if not topics or row.topic in topics
             ]
@@ -339,11 +330,7 @@ class Recorder(ApplicationRecorder):
         ]
 
     def max_notification_id(self) -> int | None:
-        """The highest position that no transaction in flight can still precede.
-
-        Raises StoreUnavailable if there is no order of all events.
-        """
-        self._check_order()
+        """The highest position that no transaction in flight can still precede."""
         events = self._t.events.c
         query = select(func.max(events.position)).where(self.database.settled())
         ((last,),) = self.database.read(None, query)
@@ -357,17 +344,8 @@ class Recorder(ApplicationRecorder):
         Without an order of all events: from the beginning, each stream in its own.
         """
         if not self.database.ordered and not gt:
-            return FollowingStreams(self, topics, every=0.5)
-        self._check_order()
+            return FollowingStreams(self, topics)
         return Following(self, gt, topics, every=0.5)
-
-    def _check_order(self) -> None:
-        if not self.database.ordered:
-            raise StoreUnavailable(
-                f"{self.database.what} has no order of all events: positions say "
-                "nothing",
-                remedy="follow it from the beginning, which goes stream by stream",
-            )
 
     def ends(self, *, after: StreamId | None) -> list[tuple[StreamId, int]]:
         """Streams and the seqs of their heads, in order, a bounded number of them."""
@@ -702,6 +680,11 @@ def _view(found: Sequence[Sequence[Any]]) -> ViewRow | None:
     return ViewRow(through, derived, bytes(body) if known else b"")
 
 
+def _notification(row: EncryptedEvent, number: int) -> Notification:
+    place = row.originator_id, row.originator_version
+    return Notification(*place, row.topic, row.state, id=number)
+
+
 _FOLLOWED: Final = 500
 _SHORTEST: Final = 0.01
 
@@ -757,43 +740,33 @@ class Following(Subscription[ApplicationRecorder]):
 class FollowingStreams(Following):
     """Yields what every stream has behind what was yielded of it, each in its order.
 
-    Head against checkpoint: it needs no order of all events.  The ids of notifications
-    count them, and say nothing to another that follows.
+    It needs no order of all events.  The ids of notifications count them, no more.
     """
 
-    def __init__(
-        self, recorder: Recorder, topics: Sequence[str], *, every: float
-    ) -> None:
-        super().__init__(recorder, None, topics, every=every)
+    def __init__(self, recorder: Recorder, topics: Sequence[str] = ()) -> None:
+        super().__init__(recorder, None, topics, every=0.5)
         self._streams, self._ids = recorder, count(1)
-        self._taken: dict[StreamId, int] = {}
-        self._place: StreamId | None = None
+        self._taken = Counter[StreamId]()
+        self._round = self._behind()
 
     def _look(self) -> None:
-        """Take what is behind, of some streams, or go once through all of them."""
-        while True:
-            page = self._streams.ends(after=self._place)
-            for stream, seq in page:
-                self._take(stream, seq)
-                if len(self._waiting) >= _FOLLOWED:
-                    return
-                self._place = stream
-            if len(page) < _ENDS:
-                self._place = None
-                return
+        """Take some of what is behind, and begin anew with the first stream."""
+        self._waiting += islice(self._round, _FOLLOWED)
+        if len(self._waiting) < _FOLLOWED:
+            self._round = self._behind()
 
-    def _take(self, stream: StreamId, seq: int) -> None:
-        after = self._taken.get(stream, 0)
-        if seq <= after:
-            return
-        rows = self._streams.select_events(stream, gt=after, lte=seq, limit=_FOLLOWED)
-        self._taken[stream] = rows[-1].seq if rows else after
-        for row in rows:
-            if not self._topics or row.topic in self._topics:
-                place = row.originator_id, row.originator_version
-                self._waiting.append(
-                    Notification(*place, row.topic, row.state, id=next(self._ids))
-                )
+    def _behind(self) -> Iterator[Notification]:
+        """Go once through all streams."""
+        read = partial(self._streams.select_events, limit=_FOLLOWED)
+        taken, one = self._taken, None
+        while page := self._streams.ends(after=one):
+            for one, seq in page:
+                # Nothing is found of what is erased meanwhile.
+                while taken[one] < seq and (rows := read(one, gt=taken[one], lte=seq)):
+                    for row in rows:
+                        taken[one] = row.seq
+                        if not self._topics or row.topic in self._topics:
+                            yield _notification(row, next(self._ids))
 
 
 _LAG: Final = ("fingerprint", "views", "behind", "events", "most")

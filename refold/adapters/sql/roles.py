@@ -15,13 +15,12 @@ import psycopg
 from sqlalchemy import MetaData, Table
 
 from refold.adapters.sql import tables
-from refold.adapters.sql.libpq import Line, Statement
 from refold.adapters.sql.tables import SCHEMA
 from refold.domain.canonical import shipped
 from refold.domain.errors import StoreUnavailable
 
 if TYPE_CHECKING:
-    from psycopg.pq.abc import PGresult
+    pass
 
 APP: Final = "refold_app"
 WRITER: Final = "refold_writer"
@@ -123,6 +122,7 @@ def _policy(table: Table, role: str, right: Right) -> str:
     return said
 
 
+FORGET: Final = _SQL["forget"]  # drops all policies of ours
 # What a role sees: no policy holds it, all rows by a policy, or one user's at a time.
 Sight: TypeAlias = Literal["owner", "all", "one"]
 
@@ -138,19 +138,6 @@ def sight(driver: psycopg.Connection[Any]) -> Sight:
     if not walled:
         return "owner"
     return "all" if everyone else "one"
-
-
-def fetch(
-    line: Line, user_id: str, statement: Statement, values: Sequence[Any]
-) -> PGresult:
-    """What a query finds for that user, in one round trip.
-
-    Both statements are of one transaction, which the end of the pipeline commits: the
-    setting is gone with it.
-    """
-    whose = (user_id,)
-    bound = (Statement.like(BIND.replace("%s", "?"), whose), whose)
-    return line.pipeline([[bound, (statement, values)]])[1]
 
 
 def any_session(seen: Sight) -> str:

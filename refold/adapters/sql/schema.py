@@ -39,43 +39,37 @@ def schema(engine: EngineName, *, partitions: int = 0) -> list[str]:
 
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy's
     metadata = tables.build(SCHEMA, rowid=False).metadata
-    made = _made(metadata, dialect, partitions=partitions)
+    made = _made(metadata, dialect, parts=partitions)
     first = f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"
-    # A part is not emptied by itself either; what refuses a row it has from the whole.
+    # What refuses a row is on each part as it is on the whole; this is not.
     refuse = postgresql_engine.REFUSE_TRUNCATE
-    each = [
-        refuse.replace(f"{SCHEMA}.events ", f"{name} ")
-        for name, _ in _parts(f"{SCHEMA}.events", partitions)
-    ]
+    each = [refuse.replace(".events ", f".events_{n} ") for n in range(partitions)]
     return _neat([first, *made, *postgresql_engine.GUARDS, *each])
 
 
-def roles() -> list[str]:
+def roles(engine: EngineName = "postgresql") -> list[str]:
     """Roles, grants and policies of PostgreSQL; can be run again, in a transaction."""
-    from refold.adapters.sql import roles as postgres_roles
+    from refold.adapters.sql import citus, roles as postgres_roles
 
     metadata = tables.build(SCHEMA, rowid=False).metadata
-    return _neat(["BEGIN", *postgres_roles.statements(metadata), "COMMIT"])
+    said = postgres_roles.statements(metadata)
+    if engine == "citus":
+        said = citus.policies(said)
+    return _neat(["BEGIN", *said, "COMMIT"])
 
 
-def _made(metadata: MetaData, dialect: Any, *, partitions: int = 0) -> Iterator[str]:
+def _made(metadata: MetaData, dialect: Any, *, parts: int = 0) -> Iterator[str]:
     for table in sorted(metadata.tables.values(), key=lambda table: table.name):
-        made = str(CreateTable(table).compile(dialect=dialect))
-        if partitions and table.name in BIG:
+        name, made = table.fullname, str(CreateTable(table).compile(dialect=dialect))
+        if parts and table.name in BIG:
             yield f"{made.rstrip()} PARTITION BY HASH (user_id)"
-            yield from (part for _, part in _parts(table.fullname, partitions))
+            for n in range(parts):
+                of_users = f"FOR VALUES WITH (MODULUS {parts}, REMAINDER {n})"
+                yield f"CREATE TABLE {name}_{n} PARTITION OF {name} {of_users}"
         else:
             yield made
         for index in sorted(table.indexes, key=lambda index: str(index.name)):
             yield str(CreateIndex(index).compile(dialect=dialect))
-
-
-def _parts(table: str, count: int) -> Iterator[tuple[str, str]]:
-    """The name of each part of a table, and what makes it."""
-    for number in range(count):
-        of_users = f"FOR VALUES WITH (MODULUS {count}, REMAINDER {number})"
-        name = f"{table}_{number}"
-        yield name, f"CREATE TABLE {name} PARTITION OF {table} {of_users}"
 
 
 def _neat(statements: list[str]) -> list[str]:
@@ -121,6 +115,7 @@ def migrate(
             _check(version, len(steps))
             for step in steps[version:]:
                 step(connection, dialect)
+            dialect.spread(connection, new=not version)
             return _record(connection, dialect, len(steps), store_id)
 
 

@@ -152,14 +152,9 @@ class Tree:
         parts = (peaks[at : at + _HASH] for at in range(0, len(peaks), _HASH))
         return Grown(head, Frontier(row.size, tuple(parts)))
 
-    @property
-    def ordered(self) -> bool:
-        """Whether positions tell which streams have moved; else their heads do."""
-        return self._database.ordered
-
     def ends(self) -> Ends:
         """How far the log goes now; nowhere if there is no order of all events."""
-        if not self.ordered:
+        if not self._database.ordered:
             return Ends(0, 0)
         position = self._t.events.c.position
         newest = select(func.max(position)).where(position > 0)

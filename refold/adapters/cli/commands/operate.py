@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from datetime import datetime
 from functools import partial
 from itertools import count, groupby
@@ -371,7 +372,7 @@ def view(call: Call, user: str, session: str, html: Path, lang: Lang = "en") -> 
     return _wrote(html, size(made), {"bytes": made})
 
 
-Database = Literal["postgresql", "sqlite"]
+Database = Literal["citus", "postgresql", "sqlite"]
 """The engines that have a schema."""
 
 _HEADS: Final = {
@@ -384,6 +385,7 @@ _HEADS: Final = {
 def schema(
     call: Call,
     roles: bool = False,
+    spread: bool = False,
     engine: Database | None = None,
     partitions: int = 0,
 ) -> Result:
@@ -391,22 +393,23 @@ def schema(
     from refold.adapters.sql import schema as written
     from refold.adapters.sql.database import engine_of
 
-    name = engine or (engine_of(call.url) or [None])[0]
+    known = engine_of(call.url)
+    name = engine or (known or [None])[0]
+    if spread and known and known[0] == "postgresql":
+        from refold.adapters.sql.citus import CitusDatabase
+
+        with closing(CitusDatabase(known[1])) as database:
+            done = database.spread_filled()
+        return Result({"spread": done}, f"Spread: {', '.join(done) or 'nothing new'}")
     if name is None:
         raise InvalidConfiguration(
             "only SQLite and PostgreSQL have a schema: choose one with --engine"
         )
-    if roles and name != "postgresql":
-        raise InvalidConfiguration(
-            f"{name} has no roles: use --roles with --engine postgresql"
-        )
-    if partitions and (roles or name != "postgresql"):
-        raise InvalidConfiguration(
-            "only the tables of PostgreSQL have parts: use --partitions with --engine "
-            "postgresql and without --roles"
-        )
+    if spread or (name == "sqlite" and (roles or partitions)):
+        what = "spread" if spread else "roles" if roles else "partitions"
+        raise InvalidConfiguration(f"{name} has no {what}: that is of PostgreSQL")
     tables = written.schema(name, partitions=partitions)
-    statements = written.roles() if roles else tables
+    statements = written.roles(name) if roles else tables
     said = [_HEADS[roles].format(name), *(f"\n{one};" for one in statements)]
     return Result({"engine": name, "statements": statements}, "\n".join(said))
 

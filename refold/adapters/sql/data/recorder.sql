@@ -96,12 +96,14 @@ ON CONFLICT (user_id, session_id, stream) DO UPDATE SET
   pending = CASE WHEN {free} THEN 0 ELSE 1 END
 RETURNING owner
 
+-- The leaves last, of what was found: they may be on another machine.
 -- name: sealed
-SELECT s.seq, s.leaf, s.positions, s.receipts, l.hash, e.hash FROM {seals} s
-LEFT JOIN {leaves} l ON l.leaf=s.leaf AND l.erasure IS NULL
-LEFT JOIN {events} e ON e.user_id=s.user_id AND e.session_id=s.session_id
-  AND e.stream=s.stream AND e.seq=s.seq
-WHERE s.user_id=? AND s.session_id=? AND s.stream=? ORDER BY s.seq
+WITH found AS MATERIALIZED (SELECT s.seq, s.leaf, s.positions, s.receipts, e.hash
+  FROM {seals} s LEFT JOIN {events} e ON e.user_id=s.user_id
+    AND e.session_id=s.session_id AND e.stream=s.stream AND e.seq=s.seq
+  WHERE s.user_id=? AND s.session_id=? AND s.stream=?)
+SELECT f.seq, f.leaf, f.positions, f.receipts, l.hash, f.hash FROM found f
+LEFT JOIN {leaves} l ON l.leaf=f.leaf AND l.erasure IS NULL ORDER BY f.seq
 
 -- name: end
 SELECT seq, hash, (SELECT max(seq) FROM {seals} WHERE {stream}) FROM {heads}

@@ -1,0 +1,48 @@
+"""On Citus too, who races, is killed or comes again leaves a log that is whole."""
+
+from __future__ import annotations
+
+from tests.adapters import test_crash as crash, test_seals as seals
+from tests.adapters.test_seals import paused as paused
+from tests.control import test_retain_crash as retaining
+from tests.erasure import test_crash as erasing, test_races as races
+from tests.erasure.test_crash import filled_url as filled_url
+from tests.erasure.test_races import two as two
+from tests.store import test_append as appends, test_compaction_races as compacting
+from tests.support.engines import on_any
+
+SAME = (
+    crash.test_kill_9_loses_nothing_acknowledged_and_writes_no_half,
+    crash.test_of_eight_processes_with_one_expected_seq_one_wins,
+    crash.test_unchecked_appends_of_eight_processes_leave_no_gap,
+    appends.test_a_batch_is_written_whole_or_not_at_all,
+    appends.test_a_forked_process_has_connections_of_its_own,
+    appends.test_a_key_used_for_other_content_is_a_conflict,
+    appends.test_a_retry_gives_the_first_receipt,
+    appends.test_asyncio_callers_share_the_path_without_blocking,
+    appends.test_expected_seq_has_one_winner_and_names_both_numbers,
+    appends.test_many_retries_of_one_key_at_once_write_once,
+    appends.test_threads_that_share_a_store_leave_no_gap,
+    compacting.test_kill_9_at_any_step_leaves_the_next_context_right,
+    compacting.test_until_its_lease_ends_a_dead_compactor_is_not_overtaken,
+    compacting.test_compactors_of_four_processes_and_sixteen_threads_take_effect_once,
+    erasing.test_an_erasure_that_was_killed_is_seen_and_completed,
+    erasing.test_what_was_marked_before_the_kill_cannot_be_read_or_written,
+    erasing.test_holding_back_that_was_killed_is_completed,
+    erasing.test_a_restoration_that_was_killed_is_completed,
+    races.test_processes_that_pour_while_their_user_is_erased_leave_nothing,
+    races.test_who_was_about_to_begin_a_session_when_all_was_done_is_refused,
+    races.test_who_holds_an_old_key_of_a_user_who_was_readmitted_writes_nothing_with_it,
+    races.test_a_fork_made_while_its_origin_begins_to_be_erased_goes_too,
+    races.test_who_was_about_to_fork_from_what_is_erased_is_refused,
+    races.test_two_that_erase_one_user_at_once_sign_one_certificate,
+    seals.test_appends_go_on_while_a_sealer_is_at_work,
+    seals.test_kill_9_after_any_statement_leaves_each_head_sealed_once,
+    seals.test_kill_9_at_any_step_leaves_a_tree_that_is_whole_and_can_go_on,
+    seals.test_many_streams_are_sealed_some_at_a_time,
+    seals.test_of_several_sealers_each_head_is_sealed_by_one,
+    seals.test_only_streams_that_moved_have_a_new_leaf,
+    seals.test_verify_raises_no_alarm_while_others_append_and_seal,
+    retaining.test_a_retention_that_was_killed_is_completed,
+)
+globals().update({test.__name__: on_any(test) for test in SAME})
