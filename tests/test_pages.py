@@ -67,6 +67,13 @@ GIVEN: Final[Mapping[str, Given]] = {
             "CREATE ROLE": SERVER,
         }
     ),
+    "docs/how-to/citus.md": Given(
+        without={
+            "postgresql://": SERVER,
+            "roles.sql": SERVER,
+            "CREATE EXTENSION": SERVER,
+        }
+    ),
     "docs/how-to/capture.md": Given(
         without={
             "capture claude-code": ENDLESS,
