@@ -113,7 +113,7 @@ class Postgres:
         ``run`` lets it follow this one, or recover as ``settings`` say, and returns
         when it can be asked.
         """
-        server = _Server(find_binaries(), self.url, {**SETTINGS, **settings}, how=how)
+        server = Server(find_binaries(), self.url, {**SETTINGS, **settings}, how=how)
         place = self.url.partition("?")[0]
         return type(self)(f"{place}?host={server.directory}", server)
 
