@@ -150,6 +150,7 @@ def test_events_are_inserted_in_one_place_for_each_engine_and_by_a_move() -> Non
     assert places == {
         "refold/adapters/sql/data/sqlite.sql": 1,
         "refold/adapters/sql/data/postgres.sql": 1,
+        "refold/adapters/sql/data/citus.sql": 1,
         "refold/adapters/sql/move.py": 1,  # rows of a store, into one nobody can open
     }
 
