@@ -8,7 +8,13 @@ from tests.control import test_retain_crash as retaining
 from tests.erasure import test_crash as erasing, test_races as races
 from tests.erasure.test_crash import filled_url as filled_url
 from tests.erasure.test_races import two as two
-from tests.store import test_append as appends, test_compaction_races as compacting
+from tests.store import (
+    test_append as appends,
+    test_compaction_races as compacting,
+    test_sharing as sharing,
+)
+from tests.store.conftest import calls as calls
+from tests.store.test_sharing import clock as clock, stores as stores
 from tests.support.engines import on_any
 
 SAME = (
@@ -43,6 +49,11 @@ SAME = (
     seals.test_of_several_sealers_each_head_is_sealed_by_one,
     seals.test_only_streams_that_moved_have_a_new_leaf,
     seals.test_verify_raises_no_alarm_while_others_append_and_seal,
+    sharing.test_what_is_due_is_compacted_once,
+    sharing.test_sessions_are_rebuilt_once,
+    sharing.test_each_session_is_proved_once_in_its_time,
+    sharing.test_what_is_of_the_store_is_done_by_one,
+    sharing.test_a_killed_workers_session_is_taken_up_when_its_lease_ends,
     retaining.test_a_retention_that_was_killed_is_completed,
 )
 globals().update({test.__name__: on_any(test) for test in SAME})
