@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -50,7 +51,9 @@ def used(what: str, count: int, unit: str, work: Callable[[], object]) -> None:
     work()
     cpu, wall = time.process_time() - begun, time.perf_counter() - since
     each = cpu / max(count, 1) * 1e6
-    print(f"{what:28} {cpu:9.2f} s of CPU {wall:9.2f} s  {each:10.1f} us {unit}")
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    timed = f"{cpu:9.2f} s of CPU {wall:9.2f} s {most:6.0f} MiB at most"
+    print(f"{what:28} {timed} {each:10.1f} us {unit}", flush=True)
 
 
 def drained(items: Iterable[object]) -> int:
