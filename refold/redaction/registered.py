@@ -8,9 +8,10 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from operator import itemgetter
 from string import ascii_lowercase, ascii_uppercase, digits
 from threading import Lock
-from typing import Final, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 from urllib.parse import quote, quote_plus, unquote
 
 from refold.domain.canonical import encodable
@@ -131,6 +132,8 @@ def _alike(alphabet: str, character: str, bits: int, *, low: bool) -> frozenset[
 
 SHORTEST: Final = 8
 Extent: TypeAlias = tuple[int, int, str]
+# Whatever begins with where it starts and ends.
+_Extent = TypeVar("_Extent", bound=tuple[Any, ...])
 
 # Names of environment variables that hold a secret.
 SECRET_NAMES: Final = re.compile(
@@ -327,19 +330,26 @@ def _middle(text: str, length: int) -> str:
     return text[start : start + length]
 
 
+def overlapping(extents: Iterable[_Extent]) -> Iterator[list[_Extent]]:
+    """Extents that overlap, together and in order; those of no two lists do."""
+    group: list[_Extent] = []
+    end = 0
+    for extent in sorted(extents, key=itemgetter(0, 1)):
+        if group and extent[0] >= end:
+            yield group
+            group = []
+        group.append(extent)
+        end = max(end, extent[1])
+    if group:
+        yield group
+
+
 def _joined(extents: Iterable[Extent]) -> list[Extent]:
     """Extents that overlap as one, of the type of the longest."""
-    joined: list[Extent] = []
-    longest = 0
-    for start, end, kind in sorted(extents, key=lambda extent: (extent[0], -extent[1])):
-        length = end - start
-        if not joined or start >= joined[-1][1]:
-            joined.append((start, end, kind))
-            longest = length
-            continue
-        first, last, before = joined[-1]
-        joined[-1] = (first, max(last, end), kind if length > longest else before)
-        longest = max(longest, length)
+    joined = []
+    for group in overlapping(extents):
+        _, _, kind = max(group, key=lambda extent: extent[1] - extent[0])
+        joined.append((group[0][0], max(end for _, end, _ in group), kind))
     return joined
 
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from refold.redaction.engines import IN_RUN, Hit
 from refold.redaction.engines.fold import Folded
 from refold.redaction.plan import Plan, Tagger
-from refold.redaction.registered import Registered
+from refold.redaction.registered import Registered, overlapping
 from refold.redaction.scanner import (
     CONTEXT,
     FAST,
@@ -71,11 +71,14 @@ class Text(NamedTuple):
 class _Account:
     """What was found in a whole text, the ``index`` of it, and the steps it took.
 
-    over: it took too many.
+    until: when it is to be done, if ever.
+    over:  it took too many steps.
     """
 
     index: int
     meter: Meter
+    tag: Tagger | None
+    until: float
     over: bool = False
     tally: Tally = field(default_factory=Tally)
 
@@ -104,7 +107,6 @@ class Settler:
         self,
         plan: Plan,
         scanner: Scanner,
-        *,
         registered: Finds | None = None,
         recognizer: Finds | None = None,
     ) -> None:
@@ -150,31 +152,23 @@ class Settler:
             meter = self.scanner.meter(given.text)
             if given.prepared is not None and not given.concern.rules:
                 meter.spent = given.prepared.spent
-            root = _Piece(given, _Account(index, meter))
+            root = _Piece(given, _Account(index, meter, tag, until))
             roots.append(root)
-            if self.placeholders.within(given.text):
-                pending += self._divided(root, tag)
-            else:
-                pending += self._looked(root, tag, until)
+            divides = self.placeholders.within(given.text)
+            pending += self._divided(root) if divides else self._looked(root)
         while pending := self._prepared(pending):
-            pending = [
-                left for piece in pending for left in self._looked(piece, tag, until)
-            ]
+            pending = [left for piece in pending for left in self._looked(piece)]
         return [self._finished(root) for root in roots]
 
-    def _looked(
-        self, piece: _Piece, tag: Tagger | None, until: float
-    ) -> Sequence[_Piece]:
+    def _looked(self, piece: _Piece) -> Sequence[_Piece]:
         """What is left to be looked at of ``piece`` without what is found in it."""
         account = piece.account
         if account.over:
             return ()
         try:
             account.meter.spend(1)
-            found = self._findings(
-                piece.given, until, account.meter, first=not piece.rounds
-            )
-            return self._settled(piece, found, tag) if found else ()
+            found = self._findings(piece)
+            return self._settled(piece, found) if found else ()
         except OverBudget:
             if self.plan.over_budget == "refuse":
                 raise OverBudget(index=account.index) from None
@@ -182,18 +176,16 @@ class Settler:
         return ()
 
     def _finished(self, root: _Piece) -> tuple[str, Tally]:
+        text, tally = root.given.text, root.account.tally
         if root.account.over:
-            return self._unscanned(root.given.text)
+            return self._unscanned(text)
         for kind in self._drops:
-            if kind in root.account.tally.types:
-                return self.placeholders.of(kind), root.account.tally
+            if kind in tally.types:
+                return self.placeholders.of(kind), tally
         clean = str(root)
-        return (
-            root.given.text if clean == root.given.text else clean,
-            root.account.tally,
-        )
+        return text if clean == text else clean, tally
 
-    def _divided(self, root: _Piece, tag: Tagger | None) -> list[_Piece]:
+    def _divided(self, root: _Piece) -> list[_Piece]:
         """The pieces of a text between the placeholders it already has."""
         pieces = self.placeholders.pieces(root.given.text)
         whole = len(pieces) == 1 and root.given.whole
@@ -208,18 +200,17 @@ class Settler:
             if tied and (index == 1 or not pieces[index - 2][1]):
                 before = pieces[index - 2][0] if index > 1 else ""
             if before is not None and (more := self._going_on(before, text, root)):
-                root.parts.append(self._put(root, more, text[: more.end], tag))
+                root.parts.append(self._put(root, more, text[: more.end]))
                 text = text[more.end :]
             given = root.given._replace(text=text, prepared=None, whole=whole)
             root.parts.append(_Piece(given, root.account, first=not index))
         return [part for part in root.parts if isinstance(part, _Piece)]
 
-    def _put(
-        self, piece: _Piece, found: Finding, value: str, tag: Tagger | None
-    ) -> str:
+    def _put(self, piece: _Piece, found: Finding, value: str) -> str:
         """The placeholder of a value, which is counted."""
-        mark = tag(found.type, value) if tag else ""
-        piece.account.tally.add(found.type, found.rule)
+        account = piece.account
+        mark = account.tag(found.type, value) if account.tag else ""
+        account.tally.add(found.type, found.rule)
         return self.placeholders.of(found.type, mark)
 
     def _going_on(self, before: str, text: str, piece: _Piece) -> Finding | None:
@@ -278,9 +269,7 @@ class Settler:
             isinstance(self.registered, Registered) and self.registered.clean(texts)
         )
 
-    def _settled(
-        self, piece: _Piece, findings: Sequence[Finding], tag: Tagger | None
-    ) -> list[_Piece]:
+    def _settled(self, piece: _Piece, findings: Sequence[Finding]) -> list[_Piece]:
         """Put placeholders for what is found; return what is to be looked at again."""
         given, text = piece.given, piece.given.text
         extents = list(resolved(findings))
@@ -296,7 +285,7 @@ class Settler:
                 more = self._going_on(before, text[end:start], piece)
                 if more:
                     value = text[end : end + more.end]
-                    piece.parts.append(self._put(piece, more, value, tag))
+                    piece.parts.append(self._put(piece, more, value))
                     end += more.end
             again = self._left(given, rest, end, start)
             if isinstance(again, str):
@@ -306,7 +295,7 @@ class Settler:
                 left.append(_Piece(again, piece.account, rounds, first=first))
                 piece.parts.append(left[-1])
             if best is not None:
-                piece.parts.append(self._put(piece, best, text[start:stop], tag))
+                piece.parts.append(self._put(piece, best, text[start:stop]))
                 # All of the text is what its key names; of several in a row, none is.
                 alone = piece.first if start == 0 else start > end
                 tied = alone and best.type in _TIED
@@ -333,15 +322,13 @@ class Settler:
             return text
         return Text(text, prepared, given.concern, False, given.number)
 
-    def _findings(
-        self, given: Text, until: float, meter: Meter, *, first: bool
-    ) -> list[Finding]:
-        if until and perf_counter() > until:
+    def _findings(self, piece: _Piece) -> list[Finding]:
+        account, text = piece.account, piece.given.text
+        if account.until and perf_counter() > account.until:
             raise RedactionError("it took longer than the policy's budget_ms")
-        text = given.text
         try:
-            found = self._of_rules(given, meter)
-            if self.recognizer is not None and first:
+            found = self._of_rules(piece.given, account.meter)
+            if self.recognizer is not None and not piece.rounds:
                 found += [
                     Finding(start, end, kind, "recognizer", _RECOGNIZED)
                     for start, end, kind in self.recognizer.find(text)
@@ -389,15 +376,8 @@ def resolved(findings: Iterable[Finding]) -> Iterator[tuple[int, int, Finding]]:
     Nothing that was found survives.  The best is that of the most specific rule, then
     the longest.
     """
-    group: list[Finding] = []
-    end = 0
-    for finding in sorted(findings, key=lambda found: (found.start, found.end)):
-        if group and finding.start >= end:
-            yield group[0].start, end, max(group, key=_weight)
-            group = []
-        group.append(finding)
-        end = max(end, finding.end) if len(group) > 1 else finding.end
-    if group:
+    for group in overlapping(findings):
+        end = max(found.end for found in group)
         yield group[0].start, end, max(group, key=_weight)
 
 
