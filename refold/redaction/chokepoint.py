@@ -45,9 +45,8 @@ def _is_opaque(text: str) -> bool:
     """Whether it may be what a provider signed or encrypted: no text in base64."""
     if not _LIKE.OPAQUE.fullmatch(text):
         return False
-    return not b64decode(
-        text[:64], b"-_" if "-" in text or "_" in text else None
-    ).isascii()
+    url_safe = "-" in text or "_" in text
+    return not b64decode(text[:64], b"-_" if url_safe else None).isascii()
 
 
 _Shape: TypeAlias = Callable[[str], object]
@@ -355,18 +354,15 @@ def _without_signed_findings(
     type: str,  # noqa: A002 - the event's own word for it
     payload: PayloadJsonObject,
 ) -> tuple[PayloadJsonObject, Tally]:
-    tally = Tally()
-    name = _BLOCKS.get(type, "")
+    tally, name = Tally(), _BLOCKS[type]
     blocks = payload.get(name)
     if not isinstance(blocks, list):
         return payload, tally
     kept: list[JsonValue] = []
     for block in blocks:
-        found = Tally()
-        if isinstance(block, dict) and any(map(block.get, _SEALED)):
-            alone: PayloadJsonObject = {name: [block]}
-            found = redactor.value(alone, skip=skipped(type, alone))[1]
-        if found:
+        alone: PayloadJsonObject = {name: [block]}
+        sealed = isinstance(block, dict) and any(map(block.get, _SEALED))
+        if sealed and (found := redactor.value(alone, skip=skipped(type, alone))[1]):
             tally.update(found)
         else:
             kept.append(block)

@@ -9,7 +9,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, partial, reduce
+from operator import getitem
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
@@ -262,7 +263,10 @@ class Policy(Part):
             raise Wrong(("vault",), "it needs numbered placeholders: numbered = true")
         if unknown := sorted(plan.kept - kinds):
             raise Wrong(("vault", "types"), f"there is no type {unknown[0]}")
-        self._prove(plan)
+        for pack in self.packs:
+            proved(PACKS[pack])
+        if self.rules:
+            prove_stable(plan.rules[-len(self.rules) :], plan)
         return plan
 
     def _own_rules(self) -> Iterator[Rule]:
@@ -278,15 +282,6 @@ class Policy(Part):
             except Wrong as wrong:
                 raise Wrong((*place, *wrong.place), wrong.reason) from None
             yield rule
-
-    def _prove(self, plan: Plan) -> None:
-        for pack in self.packs:
-            proved(PACKS[pack])
-        if self.rules:
-            try:
-                prove_stable(plan.rules[-len(self.rules) :], plan)
-            except Wrong as wrong:
-                raise Wrong(("rules", *wrong.place), wrong.reason) from None
 
 
 @contextmanager
@@ -600,7 +595,7 @@ def prove(rule: Rule, *, min_score: float = 0.6) -> None:
 def prove_stable(rules: Iterable[Rule], plan: Plan) -> None:
     """Redact the examples of ``rules`` twice, as ``plan`` says and in all its rules.
 
-    Raises Wrong; its place begins with the place of the rule among ``rules``.
+    Raises Wrong; its place starts from the place of the rule among ``rules``.
     """
     redactor = Redactor(replace(plan, engine="stdlib"))
     for number, rule in enumerate(rules):
@@ -608,7 +603,7 @@ def prove_stable(rules: Iterable[Rule], plan: Plan) -> None:
             key, text = _parted(example)
             once, _ = redactor.text(_plain(text), key=key)
             if redactor.text(once, key=key)[0] != once:
-                place = (number, "examples", index)
+                place = ("rules", number, "examples", index)
                 raise Wrong(place, "redacting it twice changes it again")
 
 
@@ -632,26 +627,20 @@ def proved(rules: tuple[Rule, ...]) -> bool:
 
 def _prove(redactor: Redactor, rule: Rule) -> None:
     for index, example in enumerate(rule.examples):
-        _prove_example(redactor, rule, example, index)
+        key, marked = _parted(example)
+        place, text = ("examples", index), _plain(marked)
+        found, _ = redactor.text(text, key=key)
+        if found == text:
+            raise Wrong(place, "the rule finds nothing in it")
+        if text != marked and found != _MARKED.sub(f"[REDACTED:{rule.type}]", marked):
+            what = "the rule finds something else than what is «marked» in it"
+            raise Wrong(place, what)
+        if redactor.text(found, key=key)[0] != found:
+            raise Wrong(place, "redacting it twice changes it again")
     for index, example in enumerate(rule.counter_examples):
         key, text = _parted(example)
         if redactor.text(text, key=key)[1].rules.get(rule.id):
             raise Wrong(("counter_examples", index), "the rule finds a value in it")
-
-
-def _prove_example(
-    redactor: Redactor, rule: Rule, example: Example, index: int
-) -> None:
-    key, marked = _parted(example)
-    place = ("examples", index)
-    text = _plain(marked)
-    found, _ = redactor.text(text, key=key)
-    if found == text:
-        raise Wrong(place, "the rule finds nothing in it")
-    if text != marked and found != _MARKED.sub(f"[REDACTED:{rule.type}]", marked):
-        raise Wrong(place, "the rule finds something else than what is «marked» in it")
-    if redactor.text(found, key=key)[0] != found:
-        raise Wrong(place, "redacting it twice changes it again")
 
 
 def _parted(example: Example) -> tuple[str | None, str]:
@@ -679,18 +668,19 @@ def line_of(text: str, place: Place) -> int:
         return _at(tomllib.loads("\n".join(statements[:count])), place) is not None
 
     index = bisect_left(range(1, len(starts)), True, key=has_come)
-    offset = _offset(statements[index], _at(whole, place), place[-1])
+    # An element of an array stands so many lines into it, as far as a text tells.
+    item, statement = _at(whole, place), statements[index]
+    told = item if isinstance(place[-1], int) and isinstance(item, str) else ""
+    offset: int = statement.count("\n", 0, max(0, statement.find(told)))
     return int(starts[index]) + offset
 
 
 def _at(value: Any, place: Place) -> Any:
     """What stands at ``place``; None if nothing does."""
-    for step in place:
-        try:
-            value = value[step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return value
+    try:
+        return reduce(getitem, place, value)
+    except (KeyError, IndexError, TypeError):
+        return None
 
 
 def line_of_syntax(error: tomllib.TOMLDecodeError, text: str) -> tuple[int, str]:
@@ -718,9 +708,3 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
         held = []
         if value:
             yield start, statement
-
-
-def _offset(statement: str, item: Any, step: str | int) -> int:
-    """How many lines into its array an element stands, as far as a text tells."""
-    text = item if isinstance(step, int) and isinstance(item, str) else ""
-    return statement.count("\n", 0, max(0, statement.find(text)))

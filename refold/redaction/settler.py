@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from time import perf_counter
@@ -272,7 +272,11 @@ class Settler:
     def _settled(self, piece: _Piece, findings: Sequence[Finding]) -> list[_Piece]:
         """Put placeholders for what is found; return what is to be looked at again."""
         given, text = piece.given, piece.given.text
-        extents = list(resolved(findings))
+        # Nothing that was found survives; the most telling of it names the whole.
+        extents = [
+            (group[0].start, max(one.end for one in group), max(group, key=_weight))
+            for group in overlapping(findings)
+        ]
         piece.account.meter.spend(_PLACED * len(extents))
         if piece.rounds == _ROUNDS:
             extents = [(0, len(text), extents[0][2])]
@@ -370,18 +374,8 @@ class Settler:
         )
 
 
-def resolved(findings: Iterable[Finding]) -> Iterator[tuple[int, int, Finding]]:
-    """Join findings that overlap: (start, end, the best of them), in order and apart.
-
-    Nothing that was found survives.  The best is that of the most specific rule, then
-    the longest.
-    """
-    for group in overlapping(findings):
-        end = max(found.end for found in group)
-        yield group[0].start, end, max(group, key=_weight)
-
-
 def _weight(finding: Finding) -> tuple[int, int, str]:
+    """How telling it is: that of the most specific rule most, then the longest."""
     # The rule's name decides between equals, so that it does not matter who came first.
     return finding.priority, finding.end - finding.start, finding.rule
 

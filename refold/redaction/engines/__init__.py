@@ -179,10 +179,9 @@ def run_start(text: AnyStr, place: int, members: AnyStr) -> int:
     members: ``IN_RUN``, as characters or as bytes.
     """
     while place > 0:
-        chunk = text[max(0, place - _CHUNK) : place]
-        kept = len(chunk.rstrip(members))
-        place -= len(chunk) - kept
-        if kept:
+        first = max(0, place - _CHUNK)
+        place = first + len(text[first:place].rstrip(members))
+        if place > first:
             break
     return place
 
@@ -190,10 +189,9 @@ def run_start(text: AnyStr, place: int, members: AnyStr) -> int:
 def run_end(text: AnyStr, place: int, members: AnyStr) -> int:
     """Where what may be a run of digits around ``place`` ends, or ``place``."""
     while place < len(text):
-        chunk = text[place : place + _CHUNK]
-        kept = len(chunk.lstrip(members))
-        place += len(chunk) - kept
-        if kept:
+        rest = text[place : place + _CHUNK].lstrip(members)
+        place = min(place + _CHUNK, len(text)) - len(rest)
+        if rest:
             break
     return place
 
@@ -288,7 +286,7 @@ def literals(name: EngineName, texts: Sequence[str]) -> Literals:
 
     Raises ModuleNotFoundError if that engine is not installed.
     """
-    made: Literals = _module(best() if name == "auto" else name).Literals(texts)
+    made: Literals = _module(best() if name == "auto" else name).literals(texts)
     return made
 
 
