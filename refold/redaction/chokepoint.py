@@ -97,10 +97,7 @@ def skipped(
     type: str,  # noqa: A002 - the event's own word for it
     payload: PayloadJsonObject,
 ) -> Skip:
-    """The paths in a payload of ``type`` that redaction leaves alone.
-
-    What stands there looks like what it claims to be.
-    """
+    """The paths in a payload that are left alone: what is there looks as it claims."""
     if type not in _CLAIMS:
         return NO_SKIP
     claims = _read(_CLAIMS[type])

@@ -147,10 +147,7 @@ class _Walk:
         return sorted(told)
 
     def _surveyed(self) -> dict[int, Prepared]:
-        """The texts in which something may be found; keys are redacted besides.
-
-        What may be JSON is left out: it is looked at as that first.
-        """
+        """What may hold something of all but what may be JSON; keys are redacted."""
         texts = self._flat.texts
         keys = self._new if self._plan.keys else []
         if self._documents:
@@ -701,10 +698,7 @@ class Flat:
         items: Iterable[tuple[str | int, JsonValue]],
         first: frozenset[str] | None,
     ) -> None:
-        """Take the items of ``node``; ``first`` names those that a path to skip enters.
-
-        None: any may be one.
-        """
+        """Take the items; ``first``: the names that a path to skip enters; None: any."""
         texts, places, deep = self.texts, self.places, node.depth + 1 == MAX_DEPTH
         for name, item in items:
             kind = type(item)
@@ -750,8 +744,5 @@ def _first_steps(skip: Skip) -> frozenset[str] | None:
 
 
 def long(number: float) -> bool:
-    """Whether it has 7 to 19 digits: fewer say nothing, more are no card.
-
-    A table that was read as floats has integers as floats too.
-    """
+    """Whether it is an integer of 7 to 19 digits, if need be as a float, as in tables."""
     return 10**6 <= abs(number) < 10**19 and number == int(number)

@@ -173,10 +173,7 @@ def guard(payload: JsonObject, limits: Limits, *, skip: Skip = NO_SKIP) -> Guard
 
 
 def apart(payload: JsonObject, name: str) -> Guarded:
-    """Move the long texts in the object under ``name`` to blobs, whole.
-
-    Events that hold the same text then share one blob of it.
-    """
+    """Move the long texts under ``name`` to blobs, whole: many events may share one."""
     texts = payload.get(name)
     if not isinstance(texts, dict):
         return Guarded(payload, ())

@@ -176,10 +176,7 @@ class Policy(Part):
 
     @classmethod
     def of_packs(cls, packs: Sequence[str]) -> Self:
-        """A policy of these packs, as by default otherwise.
-
-        Raises PolicyError if there is no pack of such a name.
-        """
+        """As by default, with these packs.  Raises PolicyError for an unknown one."""
         return cls().with_packs(packs)
 
     @classmethod
@@ -192,10 +189,7 @@ class Policy(Part):
             raise Wrong(tuple(first["loc"]), _reason(cls, first)) from None
 
     def with_packs(self, packs: Sequence[str]) -> Self:
-        """The same policy with other packs.
-
-        Raises PolicyError if there is no pack of such a name.
-        """
+        """The same policy with other packs.  Raises PolicyError for an unknown one."""
         return self._with(packs=tuple(packs))
 
     def with_engine(self, engine: EngineName) -> Self:
@@ -209,20 +203,14 @@ class Policy(Part):
         return policy
 
     def plan(self) -> Plan:
-        """All that a redactor is to do.
-
-        Raises PolicyError for what ``parse`` would refuse.
-        """
+        """All that a redactor is to do.  Raises PolicyError as ``parse`` does."""
         if self._plan is None:
             with _told("policy"):
                 self._plan = self._made()
         return self._plan
 
     def limits(self) -> Limits:
-        """The limits of the size guard.
-
-        Raises PolicyError for what ``parse`` would refuse.
-        """
+        """The limits of the size guard.  Raises PolicyError as ``parse`` does."""
         with _told("policy"):
             return self._limited()
 
@@ -609,10 +597,7 @@ def prove_stable(rules: Iterable[Rule], plan: Plan) -> None:
 
 @cache
 def proved(rules: tuple[Rule, ...]) -> bool:
-    """Prove a pack that comes with Refold, all of it together, once in a process.
-
-    Raises Wrong, which names the rule.
-    """
+    """Prove a pack of ours, all of it together.  Raises Wrong, which names the rule."""
     redactor = Redactor(Plan(name="proof", rules=rules, engine="stdlib"))
     for rule in rules:
         try:

@@ -204,10 +204,7 @@ class Redactor:
         return redacted(value, Work(self._settler, tag, until), around)
 
     def _proves_clean(self, value: JsonValue, data: bytes | None) -> bool:
-        """Whether the bytes of ``value``, if it has many leaves, show it to be clean.
-
-        What has few is as soon taken apart.
-        """
+        """Whether its bytes, if it has many leaves, prove that ``value`` is clean."""
         if data is None:
             if not _is_nested(value):
                 return False

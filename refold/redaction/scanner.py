@@ -641,10 +641,7 @@ class Scanner:
 
 
 def _around(trigger: Trigger) -> bool:
-    """Whether the digits need not stand where a hit ends.
-
-    They are before a word, or apart, as a value of that shape has letters.
-    """
+    """Whether its digits are before a word, or apart, and not where a hit ends."""
     if trigger.word:
         return trigger == spoken_after(trigger.word)
     return bool(re.search("[A-Za-z]", _NO_LETTER.sub("", trigger.shape)))

@@ -55,9 +55,9 @@ class Finds(Protocol):
 class Text(NamedTuple):
     """A text to redact, and what is known of it.
 
-    hits:   as the scanner prepared it; None if nothing triggers a rule.
-    whole:  it is all there is under its key.
-    number: it is an integer's.
+    prepared: by the scanner; None if nothing triggers a rule.
+    whole:    it is all there is under its key.
+    number:   it is an integer's.
     """
 
     text: str
@@ -69,31 +69,24 @@ class Text(NamedTuple):
 
 @dataclass(slots=True)
 class _Account:
-    """What was found in a whole text, the ``index`` of it, and the steps it took.
-
-    until: when it is to be done, if ever.
-    over:  it took too many steps.
-    """
+    """What was found in a whole text, the ``index`` of it, and the steps it took."""
 
     index: int
     meter: Meter
     tag: Tagger | None
-    until: float
-    over: bool = False
+    until: float  # when it is to be done, or 0
+    over: bool = False  # it took too many steps
     tally: Tally = field(default_factory=Tally)
 
 
 @dataclass(slots=True, eq=False)
 class _Piece:
-    """A piece of a text: what it reads, or what it was divided into.
-
-    first: the text begins with it.
-    """
+    """A piece of a text: what it reads, or what it was divided into."""
 
     given: Text
     account: _Account
     rounds: int = 0
-    first: bool = True
+    first: bool = True  # the text begins with it
     parts: list[_Piece | str] | None = None
 
     def __str__(self) -> str:
@@ -310,10 +303,7 @@ class Settler:
     def _left(
         self, given: Text, rest: _Rest | None, start: int, stop: int
     ) -> Text | str:
-        """A piece of a text, with the hits that it may come out otherwise by.
-
-        As it is, if it holds nothing.
-        """
+        """A piece with the hits to judge anew; its text, if there is nothing in it."""
         text = given.text[start:stop]
         if not text or text.isspace():
             return text
@@ -388,10 +378,7 @@ _LONG: Final = 48
 
 
 class _Rest:
-    """The hits of a text that may come out otherwise in one of its pieces by itself.
-
-    All others found nothing, and will not.
-    """
+    """The hits that may come out otherwise in a piece by itself: no others will."""
 
     __slots__ = ("_ends", "_hits", "_scanner", "_text")
 
@@ -403,10 +390,7 @@ class _Rest:
         self._ends = [end for _, end in self._hits]
 
     def of(self, start: int, stop: int) -> list[Hit] | None:
-        """Those of the piece from ``start`` to ``stop``, in order.
-
-        None: the piece has to be scanned, as there may be new ones.
-        """
+        """Those of a piece, in order; None: it has to be scanned for others."""
         text, ends, scanner = self._text, self._ends, self._scanner
         first, last = start == 0, stop == len(text)
         if not text or not (

@@ -42,10 +42,7 @@ class Engine(Protocol):
         """Whether ``in_json`` is so fast that it pays to ask it first."""
 
     def in_json(self, data: bytes) -> list[Hit] | None:
-        """What ``scan`` finds in ``data``, which may be JSON of the texts.
-
-        None: a key in it may say what stands under it.
-        """
+        """What ``scan`` finds, in JSON of texts; None: a key may say what is there."""
 
     def scan(self, data: bytes) -> list[Hit]:
         """(number of a trigger, where it ends) for each place that has one.
@@ -174,10 +171,7 @@ def spoken_after(word: str) -> Trigger:
 
 
 def run_start(text: AnyStr, place: int, members: AnyStr) -> int:
-    """Where what may be a run of digits around ``place`` begins, or ``place``.
-
-    members: ``IN_RUN``, as characters or as bytes.
-    """
+    """Where a run of ``members`` (``IN_RUN``) may begin around ``place``, or that."""
     while place > 0:
         first = max(0, place - _CHUNK)
         place = first + len(text[first:place].rstrip(members))
@@ -203,10 +197,7 @@ _SHORT_LIVED: Final[list[bool]] = []
 
 
 class Warming:
-    """``first`` until so much was scanned that ``make`` is worth its time.
-
-    All engines find the same, so it makes no difference when they change.
-    """
+    """``first`` until ``make`` is worth its time; all engines find the same."""
 
     def __init__(self, first: Engine, make: Callable[[], Engine]) -> None:
         self._engine, self._make = first, make

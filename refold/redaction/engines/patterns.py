@@ -30,10 +30,7 @@ def holds_space(pattern: str) -> bool:
 
 @cache
 def needed(pattern: str) -> tuple[str, ...]:
-    """Strings in lower case with one of which in it each match is; or none are known.
-
-    They are to be looked for in what is in lower case too.
-    """
+    """Strings in lower case of which each match in lower case holds one, if known."""
     return tuple(sorted(_needed(_parser.parse(pattern))))
 
 
@@ -332,10 +329,7 @@ def _inside(item: _Item) -> Iterator[list[_Item]]:
 
 
 def _width(items: _Items, groups: _Groups = ()) -> tuple[int, int]:
-    """The fewest and the most characters that the items match, or look ahead at.
-
-    groups: how wide each group is, for what refers back to one.
-    """
+    """The fewest and most characters, with those ahead; ``groups``: the groups' widths."""
     widths = [_item_width(item, groups) for item in items]
     return sum(low for low, _ in widths), sum(high for _, high in widths)
 
