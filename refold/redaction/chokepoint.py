@@ -62,10 +62,7 @@ _CALLS: Final = frozenset({"tool_call", "tool_result"})
 _CALL_ID: Final[Skip] = frozenset({("call_id",)})
 _ID: Final = "ID"
 # Where the blocks of a type stand that may be signed.
-_BLOCKS: Final[Mapping[str, str]] = {
-    "agent_response": "thinking",
-    "provider_edit": "blocks",
-}
+_BLOCKS: Final = {"agent_response": "thinking", "provider_edit": "blocks"}
 # A block with one of these is the provider's: it is sent back as it came, or not.
 _SEALED: Final = ("signature", "data", "encrypted_content")
 # What of a type is kept apart from it, in blobs: many events hold the same.
@@ -236,21 +233,14 @@ class JudgedItem:
         if not self._parts:
             self._take(self.record["value"])
         if isinstance(value, str):
-            return (
-                not value
-                or value in self._texts
-                or (value[:1] in "[{" and self._holds_json(value))
-            )
+            if not value or value in self._texts:
+                return True
+            with suppress(orjson.JSONDecodeError):  # a part that is told as one text
+                return value[0] in "[{" and orjson.loads(value) in self._parts
+            return False
         if isinstance(value, dict | list):
             return not value or value in self._parts
         return not isinstance(value, int) or abs(value) < _TELLING
-
-    def _holds_json(self, text: str) -> bool:
-        """Whether it is a part of the item that is told as one text."""
-        try:
-            return orjson.loads(text) in self._parts
-        except orjson.JSONDecodeError:
-            return False
 
 
 @cache

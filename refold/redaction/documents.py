@@ -698,7 +698,7 @@ class Flat:
         items: Iterable[tuple[str | int, JsonValue]],
         first: frozenset[str] | None,
     ) -> None:
-        """Take the items; ``first``: the names that a path to skip enters; None: any."""
+        """Take the items; ``first``: names that a path to skip enters; None: any."""
         texts, places, deep = self.texts, self.places, node.depth + 1 == MAX_DEPTH
         for name, item in items:
             kind = type(item)
@@ -744,5 +744,6 @@ def _first_steps(skip: Skip) -> frozenset[str] | None:
 
 
 def long(number: float) -> bool:
-    """Whether it is an integer of 7 to 19 digits, if need be as a float, as in tables."""
+    """Whether it is an integer, or a float that is one, of 7 to 19 digits."""
+    # Fewer say nothing, more are no card; tables are often read as floats.
     return 10**6 <= abs(number) < 10**19 and number == int(number)

@@ -9,7 +9,6 @@ import hashlib
 import json
 import re
 from base64 import b64decode
-from binascii import Error as NotBase64
 from collections.abc import Callable
 from dataclasses import dataclass
 from string import ascii_lowercase, ascii_uppercase, digits
@@ -89,7 +88,7 @@ def _decodes(payload: str) -> bool:
         return False
     try:
         b64decode(payload, altchars=alphabet, validate=True)
-    except (NotBase64, ValueError):
+    except ValueError:
         return False
     return True
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic_core import ErrorDetails
 
 from refold.redaction.checks import Validator, numbers, secrets
+from refold.redaction.checks.names import LEXICON
 from refold.redaction.engines import EngineName
 from refold.redaction.engines.patterns import LONGEST_MATCH, Anchor, BadPattern, Pattern
 from refold.redaction.guard import Limits
@@ -552,16 +553,9 @@ def _word(word: str) -> str:
     return f"{starts}(?i:{parts})"
 
 
+_CHECKS: Final = {**vars(numbers), **vars(secrets)}
 VALIDATORS: Final[Mapping[str, Validator]] = {
-    "luhn": numbers.any_luhn,
-    "iban": numbers.iban,
-    "gb11643": numbers.id_card,
-    "gb32100": numbers.uscc,
-    "hkid": numbers.hkid,
-    "twid": numbers.taiwan_id,
-    "ssn": numbers.ssn,
-    "jwt": secrets.jwt,
-    "entropy": secrets.random,
+    name: _CHECKS[check] for name, check in LEXICON["validators"].items()
 }
 
 

@@ -128,9 +128,7 @@ class Settler:
         return self._unscanned(text)
 
     def _unscanned(self, text: str) -> tuple[str, Tally]:
-        tally = Tally()
-        tally.add(UNSCANNED, "budget")
-        return self.placeholders.unscanned(text), tally
+        return self.placeholders.unscanned(text), Tally({UNSCANNED: 1}, {"budget": 1})
 
     def settle(
         self, texts: Sequence[Text], tag: Tagger | None, until: float

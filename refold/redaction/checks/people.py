@@ -6,15 +6,13 @@ import re
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 from refold.redaction.checks import Candidate
-from refold.redaction.checks.names import patterns
+from refold.redaction.checks.names import patterns, words
 
 _LIKE = patterns("people")
 _YEAR = re.compile(r"(?:19|20)[0-9]{2}(?:-[0-9]{2,4})? ")
 # Without any of these, nobody logs in.
 _LOGINS = (":", "ssh", "scp", "sftp", "rsync", "mosh")
-_KNOWN_TO_ALL = frozenset(
-    ("1.2.3.4", "8.8.8.8", "8.8.4.4", "1.1.1.1", "9.9.9.9", "114.114.114.114")
-)
+_KNOWN_TO_ALL = frozenset(words("known_to_all"))
 
 
 def person(found: Candidate) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from hashlib import sha256
 from math import log2
@@ -476,7 +475,7 @@ def basic(found: Candidate) -> bool:
     """Base64 of ``user:password``."""
     try:
         plain = base64.b64decode(found.value + "=" * (-len(found.value) % 4))
-    except (ValueError, binascii.Error):
+    except ValueError:
         return False
     return b":" in plain and all(32 <= byte < 127 for byte in plain)
 

@@ -329,7 +329,7 @@ def _inside(item: _Item) -> Iterator[list[_Item]]:
 
 
 def _width(items: _Items, groups: _Groups = ()) -> tuple[int, int]:
-    """The fewest and most characters, with those ahead; ``groups``: the groups' widths."""
+    """The fewest and most characters, with those ahead; ``groups``: groups' widths."""
     widths = [_item_width(item, groups) for item in items]
     return sum(low for low, _ in widths), sum(high for _, high in widths)
 
