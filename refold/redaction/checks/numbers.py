@@ -36,11 +36,9 @@ def card(found: Candidate) -> bool:
     digits = digits_of(found.value)
     if not (_LIKE.CARD.fullmatch(digits) and luhn(digits)) or _uniform(digits):
         return False
-    if digits != found.value and _LIKE.IN_HEX.search(
-        found.before(25) + found.after(25)
-    ):
-        return False
-    return digits != found.value or not _LIKE.ORDER.search(found.before(24))
+    if digits == found.value:
+        return not _LIKE.ORDER.search(found.before(24))
+    return not _LIKE.IN_HEX.search(found.before(25) + found.after(25))
 
 
 def card_in_context(found: Candidate) -> bool:
@@ -190,9 +188,8 @@ def uscc(found: Candidate) -> bool:
 def uscc_in_context(found: Candidate) -> bool:
     """What is called such a code: its first two places and its province exist."""
     code = bare(found.value)
-    return (
-        len(code) == 18 and code[:2] in _USCC_KINDS and code[2:4] in _PROVINCES | {"10"}
-    )
+    placed = code[2:4] in _PROVINCES or code[2:4] == "10"
+    return len(code) == 18 and code[:2] in _USCC_KINDS and placed
 
 
 def hkid(found: Candidate) -> bool:

@@ -96,15 +96,9 @@ class Trigger(NamedTuple):
     def rare(self) -> bool:
         """Whether the literal alone hardly ever stands in prose or in code."""
         literal = self.literal
-        return bool(literal) and (
-            (len(literal) > 2 and any(character.isdigit() for character in literal))
-            or (
-                len(literal) > 5
-                and not literal.isalpha()
-                and literal[0] != "-"
-                and " " not in literal
-            )
-        )
+        numbered = len(literal) > 2 and any(map(str.isdigit, literal))
+        signed = len(literal) > 5 and not literal.isalpha() and literal[0] != "-"
+        return numbered or (signed and " " not in literal)
 
 
 # What follows a key in JSON, and a string that may name what is beside it; in JSON that

@@ -144,6 +144,7 @@ _MOST_WAYS: Final = 256
 _FLAGS = re.compile(r"\(\?([a-z]+)\)")
 _NAMED = re.compile(r"\(\?P<value>")
 _KNOWN_FLAGS: Final = re.IGNORECASE | re.MULTILINE | re.DOTALL
+_BOUNDARIES: Final = (_codes.AT_BOUNDARY, _codes.AT_NON_BOUNDARY)
 _REFUSED: Final = {
     _codes.ASSERT: "it looks ahead or behind",
     _codes.ASSERT_NOT: "it looks ahead or behind",
@@ -266,10 +267,7 @@ def _check(items: _Items, *, bounded: bool) -> None:
         code, argument = item
         if code in _REFUSED:
             raise BadPattern(f"{_REFUSED[code]}, which no engine does in linear time")
-        if code is _codes.AT and argument not in (
-            _codes.AT_BOUNDARY,
-            _codes.AT_NON_BOUNDARY,
-        ):
+        if code is _codes.AT and argument not in _BOUNDARIES:
             raise BadPattern("it has an anchor; a value may stand anywhere in a text")
         if code is _codes.LITERAL and "\uff01" <= chr(argument) <= "\uff5e":
             plain, wide = chr(argument - 0xFEE0), chr(argument)
@@ -370,8 +368,7 @@ def _class(members: _Items) -> frozenset[int]:
             found.add(min(argument, _OTHER))
         elif code is _codes.RANGE:
             low, high = argument
-            found.update(range(low, min(high, _OTHER) + 1))
-            found.update({_OTHER} if high >= _OTHER else ())
+            found.update(range(min(low, _OTHER), min(high, _OTHER) + 1))
         elif code is _codes.CATEGORY:
             found |= _CATEGORIES[argument]
     negated = bool(members) and members[0][0] is _codes.NEGATE
