@@ -235,9 +235,10 @@ class JudgedItem:
         if isinstance(value, str):
             if not value or value in self._texts:
                 return True
-            with suppress(orjson.JSONDecodeError):  # a part that is told as one text
+            try:  # whether it is a part that is told as one text
                 return value[0] in "[{" and orjson.loads(value) in self._parts
-            return False
+            except orjson.JSONDecodeError:
+                return False
         if isinstance(value, dict | list):
             return not value or value in self._parts
         return not isinstance(value, int) or abs(value) < _TELLING

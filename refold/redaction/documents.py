@@ -147,7 +147,7 @@ class _Walk:
         return sorted(told)
 
     def _surveyed(self) -> dict[int, Prepared]:
-        """What may hold something of all but what may be JSON; keys are redacted."""
+        """Texts that may hold something, without what may be JSON; redact keys."""
         texts = self._flat.texts
         keys = self._new if self._plan.keys else []
         if self._documents:
@@ -460,8 +460,7 @@ def parsed(text: str) -> list[tuple[str, JsonValue]] | None:
     try:
         return [(text, _JSON.decode(text))]
     except (ValueError, RecursionError):
-        pass
-    lines = text.split("\n")
+        lines = text.split("\n")
     if len(lines) == 1 or not all(
         _OPENS.match(line) or not line.strip() for line in lines
     ):

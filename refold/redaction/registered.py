@@ -65,15 +65,13 @@ class Spelling(NamedTuple):
 
 def spellings(value: str) -> list[Spelling]:
     """All ways to write ``value`` that are looked for, each once."""
-    texts: dict[str, None] = {}
-    encoded: list[Spelling] = []
+    found: list[Spelling] = []
     for plain in {value: None, fold(value).text: None}:
         once = _escaped(plain)
         twice = [spelt for text in once for spelt in _escaped(text)]
-        for text in (plain, *once, *twice, *_encoded(plain)):
-            texts[text] = None
-        encoded += _in_base64(plain.encode())
-    return [*map(Spelling, texts), *dict.fromkeys(encoded)]
+        found += map(Spelling, (plain, *once, *twice, *_encoded(plain)))
+        found += _in_base64(plain.encode())
+    return [*dict.fromkeys(found)]
 
 
 def _escaped(text: str) -> list[str]:
@@ -330,26 +328,28 @@ def _middle(text: str, length: int) -> str:
     return text[start : start + length]
 
 
-def overlapping(extents: Iterable[_Extent]) -> Iterator[list[_Extent]]:
-    """Extents that overlap, together and in order; those of no two lists do."""
+def overlapping(
+    extents: Iterable[_Extent],
+) -> Iterator[tuple[int, int, list[_Extent]]]:
+    """(start, end, the extents) of all that overlap, in order and apart."""
     group: list[_Extent] = []
     end = 0
     for extent in sorted(extents, key=itemgetter(0, 1)):
         if group and extent[0] >= end:
-            yield group
+            yield group[0][0], end, group
             group = []
         group.append(extent)
         end = max(end, extent[1])
     if group:
-        yield group
+        yield group[0][0], end, group
 
 
 def _joined(extents: Iterable[Extent]) -> list[Extent]:
     """Extents that overlap as one, of the type of the longest."""
     joined = []
-    for group in overlapping(extents):
+    for start, end, group in overlapping(extents):
         _, _, kind = max(group, key=lambda extent: extent[1] - extent[0])
-        joined.append((group[0][0], max(end for _, end, _ in group), kind))
+        joined.append((start, end, kind))
     return joined
 
 

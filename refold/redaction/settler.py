@@ -265,8 +265,8 @@ class Settler:
         given, text = piece.given, piece.given.text
         # Nothing that was found survives; the most telling of it names the whole.
         extents = [
-            (group[0].start, max(one.end for one in group), max(group, key=_weight))
-            for group in overlapping(findings)
+            (start, stop, max(group, key=_weight))
+            for start, stop, group in overlapping(findings)
         ]
         piece.account.meter.spend(_PLACED * len(extents))
         if piece.rounds == _ROUNDS:

@@ -165,7 +165,7 @@ def spoken_after(word: str) -> Trigger:
 
 
 def run_start(text: AnyStr, place: int, members: AnyStr) -> int:
-    """Where a run of ``members`` (``IN_RUN``) may begin around ``place``, or that."""
+    """Where a run of ``members``, ``IN_RUN``, around ``place`` begins; or ``place``."""
     while place > 0:
         first = max(0, place - _CHUNK)
         place = first + len(text[first:place].rstrip(members))

@@ -327,7 +327,7 @@ def _inside(item: _Item) -> Iterator[list[_Item]]:
 
 
 def _width(items: _Items, groups: _Groups = ()) -> tuple[int, int]:
-    """The fewest and most characters, with those ahead; ``groups``: groups' widths."""
+    """The fewest and most characters, looked at ahead too; ``groups``: their widths."""
     widths = [_item_width(item, groups) for item in items]
     return sum(low for low, _ in widths), sum(high for _, high in widths)
 
@@ -441,7 +441,7 @@ def _unbounded(items: _Items) -> int:
 
 
 def _starts(items: _Items) -> tuple[list[str], bool]:
-    """Strings with one of which each match of the items begins, and whether all ends.
+    """Strings with one of which each match of the items begins, and whether it ends.
 
     An empty string among them says that nothing is known.
     """
