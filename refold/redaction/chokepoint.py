@@ -45,9 +45,8 @@ def _is_opaque(text: str) -> bool:
     """Whether it may be what a provider signed or encrypted: no text in base64."""
     if not _LIKE.OPAQUE.fullmatch(text):
         return False
-    return not b64decode(
-        text[:64], b"-_" if "-" in text or "_" in text else None
-    ).isascii()
+    url_safe = "-" in text or "_" in text
+    return not b64decode(text[:64], b"-_" if url_safe else None).isascii()
 
 
 _Shape: TypeAlias = Callable[[str], object]
@@ -63,10 +62,7 @@ _CALLS: Final = frozenset({"tool_call", "tool_result"})
 _CALL_ID: Final[Skip] = frozenset({("call_id",)})
 _ID: Final = "ID"
 # Where the blocks of a type stand that may be signed.
-_BLOCKS: Final[Mapping[str, str]] = {
-    "agent_response": "thinking",
-    "provider_edit": "blocks",
-}
+_BLOCKS: Final = {"agent_response": "thinking", "provider_edit": "blocks"}
 # A block with one of these is the provider's: it is sent back as it came, or not.
 _SEALED: Final = ("signature", "data", "encrypted_content")
 # What of a type is kept apart from it, in blobs: many events hold the same.
@@ -98,10 +94,7 @@ def skipped(
     type: str,  # noqa: A002 - the event's own word for it
     payload: PayloadJsonObject,
 ) -> Skip:
-    """The paths in a payload of ``type`` that redaction leaves alone.
-
-    What stands there looks like what it claims to be.
-    """
+    """The paths in a payload that are left alone: what is there looks as it claims."""
     if type not in _CLAIMS:
         return NO_SKIP
     claims = _read(_CLAIMS[type])
@@ -240,21 +233,15 @@ class JudgedItem:
         if not self._parts:
             self._take(self.record["value"])
         if isinstance(value, str):
-            return (
-                not value
-                or value in self._texts
-                or (value[:1] in "[{" and self._holds_json(value))
-            )
+            if not value or value in self._texts:
+                return True
+            try:  # whether it is a part that is told as one text
+                return value[0] in "[{" and orjson.loads(value) in self._parts
+            except orjson.JSONDecodeError:
+                return False
         if isinstance(value, dict | list):
             return not value or value in self._parts
         return not isinstance(value, int) or abs(value) < _TELLING
-
-    def _holds_json(self, text: str) -> bool:
-        """Whether it is a part of the item that is told as one text."""
-        try:
-            return orjson.loads(text) in self._parts
-        except orjson.JSONDecodeError:
-            return False
 
 
 @cache
@@ -355,18 +342,15 @@ def _without_signed_findings(
     type: str,  # noqa: A002 - the event's own word for it
     payload: PayloadJsonObject,
 ) -> tuple[PayloadJsonObject, Tally]:
-    tally = Tally()
-    name = _BLOCKS.get(type, "")
+    tally, name = Tally(), _BLOCKS[type]
     blocks = payload.get(name)
     if not isinstance(blocks, list):
         return payload, tally
     kept: list[JsonValue] = []
     for block in blocks:
-        found = Tally()
-        if isinstance(block, dict) and any(map(block.get, _SEALED)):
-            alone: PayloadJsonObject = {name: [block]}
-            found = redactor.value(alone, skip=skipped(type, alone))[1]
-        if found:
+        alone: PayloadJsonObject = {name: [block]}
+        sealed = isinstance(block, dict) and any(map(block.get, _SEALED))
+        if sealed and (found := redactor.value(alone, skip=skipped(type, alone))[1]):
             tally.update(found)
         else:
             kept.append(block)

@@ -77,9 +77,7 @@ class _Walk:
         self._nests = around.nested < MAX_NESTED and plan.nested_json
         self._scanner = work.settler.scanner
         self._placeholders = work.settler.placeholders
-        self._flat = Flat(
-            value, depth=around.depth, skip=around.skip, skip_keys=plan.skip_keys
-        )
+        self._flat = Flat(value, around, plan.skip_keys)
         self._tally, self._more = Tally(), False
         # Keys of which it is not known yet that they hold nothing and say nothing.
         self._new: list[str] = []
@@ -149,10 +147,7 @@ class _Walk:
         return sorted(told)
 
     def _surveyed(self) -> dict[int, Prepared]:
-        """The texts in which something may be found; keys are redacted besides.
-
-        What may be JSON is left out: it is looked at as that first.
-        """
+        """Texts that may hold something, without what may be JSON; redact keys."""
         texts = self._flat.texts
         keys = self._new if self._plan.keys else []
         if self._documents:
@@ -463,29 +458,17 @@ def _rows(table: dict[str, JsonValue], width: int) -> Iterator[list[JsonValue]]:
 def parsed(text: str) -> list[tuple[str, JsonValue]] | None:
     """The JSON documents in ``text``, each with its source; empty lines have none."""
     try:
-        return [(text, _loaded(text))]
+        return [(text, _JSON.decode(text))]
     except (ValueError, RecursionError):
-        pass
-    lines = text.split("\n")
+        lines = text.split("\n")
     if len(lines) == 1 or not all(
         _OPENS.match(line) or not line.strip() for line in lines
     ):
         return None
     try:
-        return [(line, _loaded(line) if line.strip() else None) for line in lines]
+        return [(line, _JSON.decode(line) if line.strip() else None) for line in lines]
     except (ValueError, RecursionError):
         return None
-
-
-def _loaded(text: str) -> JsonValue:
-    value: JsonValue = json.loads(
-        text,
-        strict=False,
-        object_pairs_hook=_unique,
-        parse_constant=_finite,
-        parse_float=_finite,
-    )
-    return value
 
 
 def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
@@ -502,6 +485,13 @@ def _finite(text: str) -> float:
         raise ValueError(f"{text} is not JSON, or is too large")
     return number
 
+
+_JSON: Final = json.JSONDecoder(
+    strict=False,
+    object_pairs_hook=_unique,
+    parse_constant=_finite,
+    parse_float=_finite,
+)
 
 # The strings, numbers and words of a JSON text, in order.
 _TOKENS: Final = re.compile(
@@ -627,9 +617,7 @@ class Flat:
     def __init__(
         self,
         value: dict[str, JsonValue] | list[JsonValue],
-        *,
-        depth: int,
-        skip: Skip,
+        around: Around,
         skip_keys: frozenset[str],
     ) -> None:
         self.texts: list[str] = []
@@ -644,9 +632,9 @@ class Flat:
         self._skip_keys = skip_keys
         # The objects' keys, and whether one of them is a ``value``, or names columns.
         self._shapes: dict[tuple[str, ...], tuple[bool, bool]] = {}
-        if depth >= MAX_DEPTH:
+        if around.depth >= MAX_DEPTH:
             raise TooDeep
-        self.nodes = [Node(value, None, "", depth, skip)]
+        self.nodes = [Node(value, None, "", around.depth, around.skip)]
         for node in self.nodes:
             if isinstance(node.value, dict):
                 self._object(node, node.value)
@@ -709,10 +697,7 @@ class Flat:
         items: Iterable[tuple[str | int, JsonValue]],
         first: frozenset[str] | None,
     ) -> None:
-        """Take the items of ``node``; ``first`` names those that a path to skip enters.
-
-        None: any may be one.
-        """
+        """Take the items; ``first``: names that a path to skip enters; None: any."""
         texts, places, deep = self.texts, self.places, node.depth + 1 == MAX_DEPTH
         for name, item in items:
             kind = type(item)
@@ -758,8 +743,6 @@ def _first_steps(skip: Skip) -> frozenset[str] | None:
 
 
 def long(number: float) -> bool:
-    """Whether it has 7 to 19 digits: fewer say nothing, more are no card.
-
-    A table that was read as floats has integers as floats too.
-    """
+    """Whether it is an integer, or a float that is one, of 7 to 19 digits."""
+    # Fewer say nothing, more are no card; tables are often read as floats.
     return 10**6 <= abs(number) < 10**19 and number == int(number)

@@ -9,7 +9,6 @@ import hashlib
 import json
 import re
 from base64 import b64decode
-from binascii import Error as NotBase64
 from collections.abc import Callable
 from dataclasses import dataclass
 from string import ascii_lowercase, ascii_uppercase, digits
@@ -89,7 +88,7 @@ def _decodes(payload: str) -> bool:
         return False
     try:
         b64decode(payload, altchars=alphabet, validate=True)
-    except (NotBase64, ValueError):
+    except ValueError:
         return False
     return True
 
@@ -173,10 +172,7 @@ def guard(payload: JsonObject, limits: Limits, *, skip: Skip = NO_SKIP) -> Guard
 
 
 def apart(payload: JsonObject, name: str) -> Guarded:
-    """Move the long texts in the object under ``name`` to blobs, whole.
-
-    Events that hold the same text then share one blob of it.
-    """
+    """Move the long texts under ``name`` to blobs, whole: many events may share one."""
     texts = payload.get(name)
     if not isinstance(texts, dict):
         return Guarded(payload, ())

@@ -9,13 +9,15 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, partial, reduce
+from operator import getitem
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic_core import ErrorDetails
 
 from refold.redaction.checks import Validator, numbers, secrets
+from refold.redaction.checks.names import LEXICON
 from refold.redaction.engines import EngineName
 from refold.redaction.engines.patterns import LONGEST_MATCH, Anchor, BadPattern, Pattern
 from refold.redaction.guard import Limits
@@ -175,10 +177,7 @@ class Policy(Part):
 
     @classmethod
     def of_packs(cls, packs: Sequence[str]) -> Self:
-        """A policy of these packs, as by default otherwise.
-
-        Raises PolicyError if there is no pack of such a name.
-        """
+        """As by default, with these packs.  Raises PolicyError for an unknown one."""
         return cls().with_packs(packs)
 
     @classmethod
@@ -191,10 +190,7 @@ class Policy(Part):
             raise Wrong(tuple(first["loc"]), _reason(cls, first)) from None
 
     def with_packs(self, packs: Sequence[str]) -> Self:
-        """The same policy with other packs.
-
-        Raises PolicyError if there is no pack of such a name.
-        """
+        """The same policy with other packs.  Raises PolicyError for an unknown one."""
         return self._with(packs=tuple(packs))
 
     def with_engine(self, engine: EngineName) -> Self:
@@ -208,20 +204,14 @@ class Policy(Part):
         return policy
 
     def plan(self) -> Plan:
-        """All that a redactor is to do.
-
-        Raises PolicyError for what ``parse`` would refuse.
-        """
+        """All that a redactor is to do.  Raises PolicyError as ``parse`` does."""
         if self._plan is None:
             with _told("policy"):
                 self._plan = self._made()
         return self._plan
 
     def limits(self) -> Limits:
-        """The limits of the size guard.
-
-        Raises PolicyError for what ``parse`` would refuse.
-        """
+        """The limits of the size guard.  Raises PolicyError as ``parse`` does."""
         with _told("policy"):
             return self._limited()
 
@@ -262,7 +252,10 @@ class Policy(Part):
             raise Wrong(("vault",), "it needs numbered placeholders: numbered = true")
         if unknown := sorted(plan.kept - kinds):
             raise Wrong(("vault", "types"), f"there is no type {unknown[0]}")
-        self._prove(plan)
+        for pack in self.packs:
+            proved(PACKS[pack])
+        if self.rules:
+            prove_stable(plan.rules[-len(self.rules) :], plan)
         return plan
 
     def _own_rules(self) -> Iterator[Rule]:
@@ -278,15 +271,6 @@ class Policy(Part):
             except Wrong as wrong:
                 raise Wrong((*place, *wrong.place), wrong.reason) from None
             yield rule
-
-    def _prove(self, plan: Plan) -> None:
-        for pack in self.packs:
-            proved(PACKS[pack])
-        if self.rules:
-            try:
-                prove_stable(plan.rules[-len(self.rules) :], plan)
-            except Wrong as wrong:
-                raise Wrong(("rules", *wrong.place), wrong.reason) from None
 
 
 @contextmanager
@@ -569,16 +553,9 @@ def _word(word: str) -> str:
     return f"{starts}(?i:{parts})"
 
 
+_CHECKS: Final = {**vars(numbers), **vars(secrets)}
 VALIDATORS: Final[Mapping[str, Validator]] = {
-    "luhn": numbers.any_luhn,
-    "iban": numbers.iban,
-    "gb11643": numbers.id_card,
-    "gb32100": numbers.uscc,
-    "hkid": numbers.hkid,
-    "twid": numbers.taiwan_id,
-    "ssn": numbers.ssn,
-    "jwt": secrets.jwt,
-    "entropy": secrets.random,
+    name: _CHECKS[check] for name, check in LEXICON["validators"].items()
 }
 
 
@@ -600,7 +577,7 @@ def prove(rule: Rule, *, min_score: float = 0.6) -> None:
 def prove_stable(rules: Iterable[Rule], plan: Plan) -> None:
     """Redact the examples of ``rules`` twice, as ``plan`` says and in all its rules.
 
-    Raises Wrong; its place begins with the place of the rule among ``rules``.
+    Raises Wrong; its place starts from the place of the rule among ``rules``.
     """
     redactor = Redactor(replace(plan, engine="stdlib"))
     for number, rule in enumerate(rules):
@@ -608,16 +585,13 @@ def prove_stable(rules: Iterable[Rule], plan: Plan) -> None:
             key, text = _parted(example)
             once, _ = redactor.text(_plain(text), key=key)
             if redactor.text(once, key=key)[0] != once:
-                place = (number, "examples", index)
+                place = ("rules", number, "examples", index)
                 raise Wrong(place, "redacting it twice changes it again")
 
 
 @cache
 def proved(rules: tuple[Rule, ...]) -> bool:
-    """Prove a pack that comes with Refold, all of it together, once in a process.
-
-    Raises Wrong, which names the rule.
-    """
+    """Prove a pack of ours, all of it together.  Raises Wrong, which names the rule."""
     redactor = Redactor(Plan(name="proof", rules=rules, engine="stdlib"))
     for rule in rules:
         try:
@@ -632,26 +606,20 @@ def proved(rules: tuple[Rule, ...]) -> bool:
 
 def _prove(redactor: Redactor, rule: Rule) -> None:
     for index, example in enumerate(rule.examples):
-        _prove_example(redactor, rule, example, index)
+        key, marked = _parted(example)
+        place, text = ("examples", index), _plain(marked)
+        found, _ = redactor.text(text, key=key)
+        if found == text:
+            raise Wrong(place, "the rule finds nothing in it")
+        if text != marked and found != _MARKED.sub(f"[REDACTED:{rule.type}]", marked):
+            what = "the rule finds something else than what is «marked» in it"
+            raise Wrong(place, what)
+        if redactor.text(found, key=key)[0] != found:
+            raise Wrong(place, "redacting it twice changes it again")
     for index, example in enumerate(rule.counter_examples):
         key, text = _parted(example)
         if redactor.text(text, key=key)[1].rules.get(rule.id):
             raise Wrong(("counter_examples", index), "the rule finds a value in it")
-
-
-def _prove_example(
-    redactor: Redactor, rule: Rule, example: Example, index: int
-) -> None:
-    key, marked = _parted(example)
-    place = ("examples", index)
-    text = _plain(marked)
-    found, _ = redactor.text(text, key=key)
-    if found == text:
-        raise Wrong(place, "the rule finds nothing in it")
-    if text != marked and found != _MARKED.sub(f"[REDACTED:{rule.type}]", marked):
-        raise Wrong(place, "the rule finds something else than what is «marked» in it")
-    if redactor.text(found, key=key)[0] != found:
-        raise Wrong(place, "redacting it twice changes it again")
 
 
 def _parted(example: Example) -> tuple[str | None, str]:
@@ -679,18 +647,19 @@ def line_of(text: str, place: Place) -> int:
         return _at(tomllib.loads("\n".join(statements[:count])), place) is not None
 
     index = bisect_left(range(1, len(starts)), True, key=has_come)
-    offset = _offset(statements[index], _at(whole, place), place[-1])
+    # An element of an array stands so many lines into it, as far as a text tells.
+    item, statement = _at(whole, place), statements[index]
+    told = item if isinstance(place[-1], int) and isinstance(item, str) else ""
+    offset: int = statement.count("\n", 0, max(0, statement.find(told)))
     return int(starts[index]) + offset
 
 
 def _at(value: Any, place: Place) -> Any:
     """What stands at ``place``; None if nothing does."""
-    for step in place:
-        try:
-            value = value[step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return value
+    try:
+        return reduce(getitem, place, value)
+    except (KeyError, IndexError, TypeError):
+        return None
 
 
 def line_of_syntax(error: tomllib.TOMLDecodeError, text: str) -> tuple[int, str]:
@@ -718,9 +687,3 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
         held = []
         if value:
             yield start, statement
-
-
-def _offset(statement: str, item: Any, step: str | int) -> int:
-    """How many lines into its array an element stands, as far as a text tells."""
-    text = item if isinstance(step, int) and isinstance(item, str) else ""
-    return statement.count("\n", 0, max(0, statement.find(text)))

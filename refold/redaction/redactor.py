@@ -12,9 +12,8 @@ from typing import Any, Final, ParamSpec, TypedDict, TypeVar, Unpack, overload
 import orjson
 
 from refold.redaction.documents import Around, Work, redacted
-from refold.redaction.engines import EngineName, check_installed
+from refold.redaction.engines import check_installed
 from refold.redaction.plan import Plan, Tagger
-from refold.redaction.rules.rule import Rule
 from refold.redaction.scanner import Scanner
 from refold.redaction.settler import Finds, Settler, Text
 from refold.redaction.values import (
@@ -110,12 +109,11 @@ class Redactor:
     def _settler(self) -> Settler:
         """Rules and engine, compiled when they are first needed."""
         plan = self.plan
-        how = (plan.rules, plan.engine, plan.min_score, plan.work_per_kb)
         with _COMPILING:
-            scanner = _compiled(*how)
-        return Settler(
-            plan, scanner, registered=self.registered, recognizer=self.recognizer
-        )
+            scanner = _compiled(
+                plan.rules, plan.engine, plan.min_score, plan.work_per_kb
+            )
+        return Settler(plan, scanner, self.registered, self.recognizer)
 
     @cached_property
     def stubbing(self) -> Redactor:
@@ -202,14 +200,11 @@ class Redactor:
         # An append comes by here: what need not be called is not.
         tag = self._tag(tag) if plan.pseudonyms or plan.numbered else None
         until = self._until() if plan.budget_ms else 0.0
-        work = Work(self._settler, tag, until)
-        return redacted(value, work, _around(skip, said))
+        around = _around(skip, said=said)
+        return redacted(value, Work(self._settler, tag, until), around)
 
     def _proves_clean(self, value: JsonValue, data: bytes | None) -> bool:
-        """Whether the bytes of ``value``, if it has many leaves, show it to be clean.
-
-        What has few is as soon taken apart.
-        """
+        """Whether its bytes, if it has many leaves, prove that ``value`` is clean."""
         if data is None:
             if not _is_nested(value):
                 return False
@@ -259,9 +254,9 @@ class Redactor:
         return perf_counter() + budget / 1000 if budget else 0.0
 
 
-@lru_cache(maxsize=64)
-def _around(skip: Skip, said: str) -> Around:
-    return Around(skip, said=said)
+_around = lru_cache(maxsize=64)(Around)
+# Rules compiled for an engine, once: it takes most of a second.
+_compiled = lru_cache(maxsize=8)(Scanner)
 
 
 def _is_nested(value: JsonValue) -> bool:
@@ -271,11 +266,3 @@ def _is_nested(value: JsonValue) -> bool:
             if item and (type(item) is dict or type(item) is list):
                 return True
     return False
-
-
-@lru_cache(maxsize=8)
-def _compiled(
-    rules: tuple[Rule, ...], engine: EngineName, min_score: float, work_per_kb: int
-) -> Scanner:
-    """Rules compiled for an engine, once: it takes most of a second."""
-    return Scanner(rules, engine, min_score, work_per_kb)

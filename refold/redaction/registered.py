@@ -8,9 +8,10 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from operator import itemgetter
 from string import ascii_lowercase, ascii_uppercase, digits
 from threading import Lock
-from typing import Final, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 from urllib.parse import quote, quote_plus, unquote
 
 from refold.domain.canonical import encodable
@@ -64,15 +65,13 @@ class Spelling(NamedTuple):
 
 def spellings(value: str) -> list[Spelling]:
     """All ways to write ``value`` that are looked for, each once."""
-    texts: dict[str, None] = {}
-    encoded: list[Spelling] = []
+    found: list[Spelling] = []
     for plain in {value: None, fold(value).text: None}:
         once = _escaped(plain)
         twice = [spelt for text in once for spelt in _escaped(text)]
-        for text in (plain, *once, *twice, *_encoded(plain)):
-            texts[text] = None
-        encoded += _in_base64(plain.encode())
-    return [*map(Spelling, texts), *dict.fromkeys(encoded)]
+        found += map(Spelling, (plain, *once, *twice, *_encoded(plain)))
+        found += _in_base64(plain.encode())
+    return [*dict.fromkeys(found)]
 
 
 def _escaped(text: str) -> list[str]:
@@ -131,6 +130,8 @@ def _alike(alphabet: str, character: str, bits: int, *, low: bool) -> frozenset[
 
 SHORTEST: Final = 8
 Extent: TypeAlias = tuple[int, int, str]
+# Whatever begins with where it starts and ends.
+_Extent = TypeVar("_Extent", bound=tuple[Any, ...])
 
 # Names of environment variables that hold a secret.
 SECRET_NAMES: Final = re.compile(
@@ -327,19 +328,28 @@ def _middle(text: str, length: int) -> str:
     return text[start : start + length]
 
 
+def overlapping(
+    extents: Iterable[_Extent],
+) -> Iterator[tuple[int, int, list[_Extent]]]:
+    """(start, end, the extents) of all that overlap, in order and apart."""
+    group: list[_Extent] = []
+    end = 0
+    for extent in sorted(extents, key=itemgetter(0, 1)):
+        if group and extent[0] >= end:
+            yield group[0][0], end, group
+            group = []
+        group.append(extent)
+        end = max(end, extent[1])
+    if group:
+        yield group[0][0], end, group
+
+
 def _joined(extents: Iterable[Extent]) -> list[Extent]:
     """Extents that overlap as one, of the type of the longest."""
-    joined: list[Extent] = []
-    longest = 0
-    for start, end, kind in sorted(extents, key=lambda extent: (extent[0], -extent[1])):
-        length = end - start
-        if not joined or start >= joined[-1][1]:
-            joined.append((start, end, kind))
-            longest = length
-            continue
-        first, last, before = joined[-1]
-        joined[-1] = (first, max(last, end), kind if length > longest else before)
-        longest = max(longest, length)
+    joined = []
+    for start, end, group in overlapping(extents):
+        _, _, kind = max(group, key=lambda extent: extent[1] - extent[0])
+        joined.append((start, end, kind))
     return joined
 
 

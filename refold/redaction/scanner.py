@@ -292,13 +292,8 @@ class Scanner:
             if character == " "
         ]
         # Programs whose arguments may be strings of an array: the first words of them.
-        first = {
-            gate.split()[0]
-            for c in self.rules
-            if c.rule.of_list
-            for gate in c.rule.gate
-        }
-        self._programs = [f'{word}"'.encode() for word in sorted(first)]
+        of_list = [gate for c in self.rules if c.rule.of_list for gate in c.rule.gate]
+        self._programs = {f'{gate.split()[0]}"'.encode() for gate in of_list}
 
     @property
     def engine(self) -> str:
@@ -363,11 +358,8 @@ class Scanner:
         """The rules for which ``key``, or what is ``said`` of all, is context."""
         if said:
             own, more = self.concern(key), self.concern(said)
-            rules = (
-                *own.rules,
-                *(c for c in more.rules if c.number not in own.numbers),
-            )
-            return Concern(rules, own.numbers | more.numbers)
+            others = [c for c in more.rules if c.number not in own.numbers]
+            return Concern((*own.rules, *others), own.numbers | more.numbers)
         return self._known(key) if len(key) <= CONTEXT else self._concern(key)
 
     def _concern(self, key: str) -> Concern:
@@ -377,9 +369,7 @@ class Scanner:
         named = self._in_keys.search(lower)
         asked = self._with_context if named else self._of_any_key
         rules = tuple(c for c in asked if c.speaks(near, lower))
-        return (
-            Concern(rules, frozenset(c.number for c in rules)) if rules else NO_CONCERN
-        )
+        return Concern(rules, frozenset(c.number for c in rules))
 
     def survey(self, texts: Sequence[str]) -> dict[int, Prepared]:
         """Scan all ``texts`` at once: those in which something may be found."""
@@ -387,20 +377,15 @@ class Scanner:
             prepared = self.look(texts[0])
             return {} if prepared is None else {0: prepared}
         found: dict[int, Prepared | None] = {}
-        telling: list[int] = []
-        folded: list[Folded] = []
+        folded: dict[int, Folded] = {}
         for index, hits in self._hits(texts):
-            told = [end for number, end in hits if number < _TELLING]
-            if told:
-                telling.append(index)
-                folded.append(fold(texts[index], told=told))
+            if told := [end for number, end in hits if number < _TELLING]:
+                folded[index] = fold(texts[index], told=told)
             else:
                 found[index] = self._judged(texts[index], Folded(texts[index]), hits)
-        for index, one in zip(telling, folded, strict=True):
-            found[index] = self._judged(texts[index], one, ())
-        for place, hits in self._hits([one.text for one in folded]):
-            index = telling[place]
-            found[index] = self._judged(texts[index], folded[place], hits)
+        again = dict(self._hits([one.text for one in folded.values()]))
+        for place, (index, one) in enumerate(folded.items()):
+            found[index] = self._judged(texts[index], one, again.get(place, ()))
         return {index: one for index, one in found.items() if one is not None}
 
     def stirs(self, text: str) -> bool:
@@ -579,9 +564,7 @@ class Scanner:
                 return False
             if verdict is not True:
                 score += verdict
-        if needed:
-            return score + rule.boost >= least and _in_context(ready, candidate)
-        if score >= least:
+        if score >= least and not needed:
             return True
         return score + rule.boost >= least and (
             concerned or _in_context(ready, candidate)
@@ -658,10 +641,7 @@ class Scanner:
 
 
 def _around(trigger: Trigger) -> bool:
-    """Whether the digits need not stand where a hit ends.
-
-    They are before a word, or apart, as a value of that shape has letters.
-    """
+    """Whether its digits are before a word, or apart, and not where a hit ends."""
     if trigger.word:
         return trigger == spoken_after(trigger.word)
     return bool(re.search("[A-Za-z]", _NO_LETTER.sub("", trigger.shape)))

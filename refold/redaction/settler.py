@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from time import perf_counter
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from refold.redaction.engines import IN_RUN, Hit
 from refold.redaction.engines.fold import Folded
 from refold.redaction.plan import Plan, Tagger
-from refold.redaction.registered import Registered
+from refold.redaction.registered import Registered, overlapping
 from refold.redaction.scanner import (
     CONTEXT,
     FAST,
@@ -55,9 +55,9 @@ class Finds(Protocol):
 class Text(NamedTuple):
     """A text to redact, and what is known of it.
 
-    hits:   as the scanner prepared it; None if nothing triggers a rule.
-    whole:  it is all there is under its key.
-    number: it is an integer's.
+    prepared: by the scanner; None if nothing triggers a rule.
+    whole:    it is all there is under its key.
+    number:   it is an integer's.
     """
 
     text: str
@@ -69,28 +69,24 @@ class Text(NamedTuple):
 
 @dataclass(slots=True)
 class _Account:
-    """What was found in a whole text, the ``index`` of it, and the steps it took.
-
-    over: it took too many.
-    """
+    """What was found in a whole text, the ``index`` of it, and the steps it took."""
 
     index: int
     meter: Meter
-    over: bool = False
+    tag: Tagger | None
+    until: float  # when it is to be done, or 0
+    over: bool = False  # it took too many steps
     tally: Tally = field(default_factory=Tally)
 
 
 @dataclass(slots=True, eq=False)
 class _Piece:
-    """A piece of a text: what it reads, or what it was divided into.
-
-    first: the text begins with it.
-    """
+    """A piece of a text: what it reads, or what it was divided into."""
 
     given: Text
     account: _Account
     rounds: int = 0
-    first: bool = True
+    first: bool = True  # the text begins with it
     parts: list[_Piece | str] | None = None
 
     def __str__(self) -> str:
@@ -104,7 +100,6 @@ class Settler:
         self,
         plan: Plan,
         scanner: Scanner,
-        *,
         registered: Finds | None = None,
         recognizer: Finds | None = None,
     ) -> None:
@@ -133,9 +128,7 @@ class Settler:
         return self._unscanned(text)
 
     def _unscanned(self, text: str) -> tuple[str, Tally]:
-        tally = Tally()
-        tally.add(UNSCANNED, "budget")
-        return self.placeholders.unscanned(text), tally
+        return self.placeholders.unscanned(text), Tally({UNSCANNED: 1}, {"budget": 1})
 
     def settle(
         self, texts: Sequence[Text], tag: Tagger | None, until: float
@@ -150,31 +143,23 @@ class Settler:
             meter = self.scanner.meter(given.text)
             if given.prepared is not None and not given.concern.rules:
                 meter.spent = given.prepared.spent
-            root = _Piece(given, _Account(index, meter))
+            root = _Piece(given, _Account(index, meter, tag, until))
             roots.append(root)
-            if self.placeholders.within(given.text):
-                pending += self._divided(root, tag)
-            else:
-                pending += self._looked(root, tag, until)
+            divides = self.placeholders.within(given.text)
+            pending += self._divided(root) if divides else self._looked(root)
         while pending := self._prepared(pending):
-            pending = [
-                left for piece in pending for left in self._looked(piece, tag, until)
-            ]
+            pending = [left for piece in pending for left in self._looked(piece)]
         return [self._finished(root) for root in roots]
 
-    def _looked(
-        self, piece: _Piece, tag: Tagger | None, until: float
-    ) -> Sequence[_Piece]:
+    def _looked(self, piece: _Piece) -> Sequence[_Piece]:
         """What is left to be looked at of ``piece`` without what is found in it."""
         account = piece.account
         if account.over:
             return ()
         try:
             account.meter.spend(1)
-            found = self._findings(
-                piece.given, until, account.meter, first=not piece.rounds
-            )
-            return self._settled(piece, found, tag) if found else ()
+            found = self._findings(piece)
+            return self._settled(piece, found) if found else ()
         except OverBudget:
             if self.plan.over_budget == "refuse":
                 raise OverBudget(index=account.index) from None
@@ -182,18 +167,16 @@ class Settler:
         return ()
 
     def _finished(self, root: _Piece) -> tuple[str, Tally]:
+        text, tally = root.given.text, root.account.tally
         if root.account.over:
-            return self._unscanned(root.given.text)
+            return self._unscanned(text)
         for kind in self._drops:
-            if kind in root.account.tally.types:
-                return self.placeholders.of(kind), root.account.tally
+            if kind in tally.types:
+                return self.placeholders.of(kind), tally
         clean = str(root)
-        return (
-            root.given.text if clean == root.given.text else clean,
-            root.account.tally,
-        )
+        return text if clean == text else clean, tally
 
-    def _divided(self, root: _Piece, tag: Tagger | None) -> list[_Piece]:
+    def _divided(self, root: _Piece) -> list[_Piece]:
         """The pieces of a text between the placeholders it already has."""
         pieces = self.placeholders.pieces(root.given.text)
         whole = len(pieces) == 1 and root.given.whole
@@ -208,18 +191,17 @@ class Settler:
             if tied and (index == 1 or not pieces[index - 2][1]):
                 before = pieces[index - 2][0] if index > 1 else ""
             if before is not None and (more := self._going_on(before, text, root)):
-                root.parts.append(self._put(root, more, text[: more.end], tag))
+                root.parts.append(self._put(root, more, text[: more.end]))
                 text = text[more.end :]
             given = root.given._replace(text=text, prepared=None, whole=whole)
             root.parts.append(_Piece(given, root.account, first=not index))
         return [part for part in root.parts if isinstance(part, _Piece)]
 
-    def _put(
-        self, piece: _Piece, found: Finding, value: str, tag: Tagger | None
-    ) -> str:
+    def _put(self, piece: _Piece, found: Finding, value: str) -> str:
         """The placeholder of a value, which is counted."""
-        mark = tag(found.type, value) if tag else ""
-        piece.account.tally.add(found.type, found.rule)
+        account = piece.account
+        mark = account.tag(found.type, value) if account.tag else ""
+        account.tally.add(found.type, found.rule)
         return self.placeholders.of(found.type, mark)
 
     def _going_on(self, before: str, text: str, piece: _Piece) -> Finding | None:
@@ -278,12 +260,14 @@ class Settler:
             isinstance(self.registered, Registered) and self.registered.clean(texts)
         )
 
-    def _settled(
-        self, piece: _Piece, findings: Sequence[Finding], tag: Tagger | None
-    ) -> list[_Piece]:
+    def _settled(self, piece: _Piece, findings: Sequence[Finding]) -> list[_Piece]:
         """Put placeholders for what is found; return what is to be looked at again."""
         given, text = piece.given, piece.given.text
-        extents = list(resolved(findings))
+        # Nothing that was found survives; the most telling of it names the whole.
+        extents = [
+            (start, stop, max(group, key=_weight))
+            for start, stop, group in overlapping(findings)
+        ]
         piece.account.meter.spend(_PLACED * len(extents))
         if piece.rounds == _ROUNDS:
             extents = [(0, len(text), extents[0][2])]
@@ -296,7 +280,7 @@ class Settler:
                 more = self._going_on(before, text[end:start], piece)
                 if more:
                     value = text[end : end + more.end]
-                    piece.parts.append(self._put(piece, more, value, tag))
+                    piece.parts.append(self._put(piece, more, value))
                     end += more.end
             again = self._left(given, rest, end, start)
             if isinstance(again, str):
@@ -306,7 +290,7 @@ class Settler:
                 left.append(_Piece(again, piece.account, rounds, first=first))
                 piece.parts.append(left[-1])
             if best is not None:
-                piece.parts.append(self._put(piece, best, text[start:stop], tag))
+                piece.parts.append(self._put(piece, best, text[start:stop]))
                 # All of the text is what its key names; of several in a row, none is.
                 alone = piece.first if start == 0 else start > end
                 tied = alone and best.type in _TIED
@@ -317,10 +301,7 @@ class Settler:
     def _left(
         self, given: Text, rest: _Rest | None, start: int, stop: int
     ) -> Text | str:
-        """A piece of a text, with the hits that it may come out otherwise by.
-
-        As it is, if it holds nothing.
-        """
+        """A piece with the hits to judge anew; its text, if there is nothing in it."""
         text = given.text[start:stop]
         if not text or text.isspace():
             return text
@@ -333,15 +314,13 @@ class Settler:
             return text
         return Text(text, prepared, given.concern, False, given.number)
 
-    def _findings(
-        self, given: Text, until: float, meter: Meter, *, first: bool
-    ) -> list[Finding]:
-        if until and perf_counter() > until:
+    def _findings(self, piece: _Piece) -> list[Finding]:
+        account, text = piece.account, piece.given.text
+        if account.until and perf_counter() > account.until:
             raise RedactionError("it took longer than the policy's budget_ms")
-        text = given.text
         try:
-            found = self._of_rules(given, meter)
-            if self.recognizer is not None and first:
+            found = self._of_rules(piece.given, account.meter)
+            if self.recognizer is not None and not piece.rounds:
                 found += [
                     Finding(start, end, kind, "recognizer", _RECOGNIZED)
                     for start, end, kind in self.recognizer.find(text)
@@ -383,25 +362,8 @@ class Settler:
         )
 
 
-def resolved(findings: Iterable[Finding]) -> Iterator[tuple[int, int, Finding]]:
-    """Join findings that overlap: (start, end, the best of them), in order and apart.
-
-    Nothing that was found survives.  The best is that of the most specific rule, then
-    the longest.
-    """
-    group: list[Finding] = []
-    end = 0
-    for finding in sorted(findings, key=lambda found: (found.start, found.end)):
-        if group and finding.start >= end:
-            yield group[0].start, end, max(group, key=_weight)
-            group = []
-        group.append(finding)
-        end = max(end, finding.end) if len(group) > 1 else finding.end
-    if group:
-        yield group[0].start, end, max(group, key=_weight)
-
-
 def _weight(finding: Finding) -> tuple[int, int, str]:
+    """How telling it is: that of the most specific rule most, then the longest."""
     # The rule's name decides between equals, so that it does not matter who came first.
     return finding.priority, finding.end - finding.start, finding.rule
 
@@ -414,10 +376,7 @@ _LONG: Final = 48
 
 
 class _Rest:
-    """The hits of a text that may come out otherwise in one of its pieces by itself.
-
-    All others found nothing, and will not.
-    """
+    """The hits that may come out otherwise in a piece by itself: no others will."""
 
     __slots__ = ("_ends", "_hits", "_scanner", "_text")
 
@@ -429,10 +388,7 @@ class _Rest:
         self._ends = [end for _, end in self._hits]
 
     def of(self, start: int, stop: int) -> list[Hit] | None:
-        """Those of the piece from ``start`` to ``stop``, in order.
-
-        None: the piece has to be scanned, as there may be new ones.
-        """
+        """Those of a piece, in order; None: it has to be scanned for others."""
         text, ends, scanner = self._text, self._ends, self._scanner
         first, last = start == 0, stop == len(text)
         if not text or not (

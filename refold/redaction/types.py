@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from refold.domain import envelope
@@ -32,13 +32,10 @@ _SHIPPED: Final = shipped("refold.redaction.checks", "types.toml")
 GROUPED: Final = frozenset(_SHIPPED["grouped"].split())
 
 
-def _types() -> Iterator[Type]:
-    for row in _SHIPPED["types"].strip().replace("\n    ", " ").splitlines():
-        name, zh, what, aliases = map(str.strip, row.split("|"))
-        yield Type(name, zh, what, tuple(aliases.split()))
-
-
-TYPES: Final[Mapping[str, Type]] = {known.name: known for known in _types()}
+TYPES: Final[Mapping[str, Type]] = {
+    name: Type(name, zh, what, tuple(aliases))
+    for name, (zh, what, *aliases) in _SHIPPED["types"].items()
+}
 LOCALES: Final = ("en", "zh")
 
 _BY_ALIAS: Final[Mapping[str, str]] = {
@@ -90,13 +87,9 @@ class Placeholders:
 
     __slots__ = ("_labels", "_marks", "_pattern")
 
-    def __init__(
-        self, labels: Mapping[str, str] | None = None, kinds: Iterable[str] = ()
-    ) -> None:
-        self._labels, kinds = dict(labels or {}), tuple(kinds)
-        own = [
-            label for label in self._labels.values() if envelope.LABELLED not in label
-        ]
+    def __init__(self, labels: Mapping[str, str], kinds: Collection[str]) -> None:
+        self._labels = labels
+        own = [one for one in labels.values() if envelope.LABELLED not in one]
         numbered = [*(f"[{kind}_" for kind in kinds), *(["[~"] if kinds else [])]
         self._marks = (*_MARKS, *(f"[{label}" for label in own), *numbered)
         self._pattern = _pattern(own, kinds)

@@ -104,6 +104,18 @@ def test_a_pattern_is_tried_at_what_tells_most(
     assert (rule.at, rule.gate) == (at, gate)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "value"),
+    [("key[aé]-[0-9]{4}", "keyé-1234"), ("([abcdef][abcdef])xyz[0-9]{4}", "cdxyz1234")],
+)
+def test_a_class_of_which_not_all_is_known_is_no_literal(
+    pattern: str, value: str
+) -> None:
+    redactor = Redactor(Plan(rules=(made(pattern),), engine="stdlib"))
+
+    assert redactor.text(f"it is {value}.")[0] == "it is [REDACTED:XYZ]."
+
+
 def test_a_trigger_chooses_the_place() -> None:
     pattern = r"acme-\d{2}-long-literal"
 

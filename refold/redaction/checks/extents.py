@@ -218,14 +218,10 @@ def _below(
 def _split(row: str, offset: int, delimiter: str) -> list[tuple[int, int]]:
     """Where the cells of a row are."""
     if delimiter == "  ":
-        return [
-            (offset + m.start(), offset + m.end())
-            for m in re.finditer(r"\S+(?: \S+)*", row)
-        ]
-    found, start = [], 0
-    for place, character in enumerate(row):
-        if character == delimiter:
-            found.append((offset + start, offset + place))
-            start = place + 1
-    found.append((offset + start, offset + len(row)))
+        spans = [match.span() for match in re.finditer(r"\S+(?: \S+)*", row)]
+        return [(offset + start, offset + end) for start, end in spans]
+    found = []
+    for cell in row.split(delimiter):
+        found.append((offset, offset + len(cell)))
+        offset += len(cell) + 1
     return found

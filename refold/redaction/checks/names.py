@@ -16,10 +16,7 @@ _JUDGES: Final = shipped("refold.redaction.checks", "judges.toml")
 
 
 class Patterns:
-    """Patterns by their names, each compiled when it is first asked for.
-
-    told: each in one piece or in several.
-    """
+    """Patterns by name, in one piece or several, each compiled when it is asked for."""
 
     def __init__(self, told: Mapping[str, Any]) -> None:
         self._told = told

@@ -36,11 +36,9 @@ def card(found: Candidate) -> bool:
     digits = digits_of(found.value)
     if not (_LIKE.CARD.fullmatch(digits) and luhn(digits)) or _uniform(digits):
         return False
-    if digits != found.value and _LIKE.IN_HEX.search(
-        found.before(25) + found.after(25)
-    ):
-        return False
-    return digits != found.value or not _LIKE.ORDER.search(found.before(24))
+    if digits == found.value:
+        return not _LIKE.ORDER.search(found.before(24))
+    return not _LIKE.IN_HEX.search(found.before(25) + found.after(25))
 
 
 def card_in_context(found: Candidate) -> bool:
@@ -155,12 +153,8 @@ def gb11643_checksum(number: str) -> bool:
 def id_card(found: Candidate) -> bool:
     """A resident identity number (GB 11643): province, birthday, check character."""
     number = bare(found.value)
-    return (
-        bool(_LIKE.ID_CARD.fullmatch(number))
-        and number[:2] in _PROVINCES
-        and is_day(number[6:14])
-        and gb11643_checksum(number)
-    )
+    formed = bool(_LIKE.ID_CARD.fullmatch(number)) and number[:2] in _PROVINCES
+    return formed and is_day(number[6:14]) and gb11643_checksum(number)
 
 
 def id_card_misread(found: Candidate) -> bool:
@@ -194,9 +188,8 @@ def uscc(found: Candidate) -> bool:
 def uscc_in_context(found: Candidate) -> bool:
     """What is called such a code: its first two places and its province exist."""
     code = bare(found.value)
-    return (
-        len(code) == 18 and code[:2] in _USCC_KINDS and code[2:4] in _PROVINCES | {"10"}
-    )
+    placed = code[2:4] in _PROVINCES or code[2:4] == "10"
+    return len(code) == 18 and code[:2] in _USCC_KINDS and placed
 
 
 def hkid(found: Candidate) -> bool:
@@ -224,16 +217,9 @@ def taiwan_id(found: Candidate) -> bool:
 def ssn(found: Candidate) -> bool:
     """Area, group and serial of a US social security number can be given out."""
     number = bare(found.value)
-    return (
-        number.isdigit()
-        and len(number) == 9
-        and not (
-            number[:3] in ("000", "666")
-            or number[0] == "9"
-            or number[3:5] == "00"
-            or number[5:] == "0000"
-        )
-    )
+    area, group, serial = number[:3], number[3:5], number[5:]
+    given_out = area not in ("000", "666") and area[:1] != "9" and group != "00"
+    return number.isdigit() and len(number) == 9 and given_out and serial != "0000"
 
 
 def routing(found: Candidate) -> bool:
@@ -289,8 +275,7 @@ def codice_fiscale(found: Candidate) -> bool:
 def dutch_bsn(found: Candidate) -> bool:
     """A BSN: the eleven test, in which the last digit counts against the others."""
     number = bare(found.value).zfill(9)
-    total = weighted(number, (9, 8, 7, 6, 5, 4, 3, 2)) - int(number[8])
-    return total % 11 == 0 and int(number) > 0
+    return weighted(number, (*range(9, 1, -1), -1)) % 11 == 0 and int(number) > 0
 
 
 def pesel(found: Candidate) -> bool:

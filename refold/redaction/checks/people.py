@@ -6,15 +6,13 @@ import re
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 from refold.redaction.checks import Candidate
-from refold.redaction.checks.names import patterns
+from refold.redaction.checks.names import patterns, words
 
 _LIKE = patterns("people")
 _YEAR = re.compile(r"(?:19|20)[0-9]{2}(?:-[0-9]{2,4})? ")
 # Without any of these, nobody logs in.
 _LOGINS = (":", "ssh", "scp", "sftp", "rsync", "mosh")
-_KNOWN_TO_ALL = frozenset(
-    ("1.2.3.4", "8.8.8.8", "8.8.4.4", "1.1.1.1", "9.9.9.9", "114.114.114.114")
-)
+_KNOWN_TO_ALL = frozenset(words("known_to_all"))
 
 
 def person(found: Candidate) -> bool:
@@ -37,22 +35,18 @@ def street(found: Candidate) -> bool:
     # Whoever lists years and names lists no houses.
     if _YEAR.match(value) and not (whole or _LIKE.SPOKEN.search(before)):
         return False
-    if re.search(
-        r"(?i)(?:top|best|biggest|first|last|past|wall)\W*$", f"{before}{name}"
-    ):
+    if _LIKE.RANKED.search(f"{before}{name}"):
         return whole and "all" in name
     if re.search(r" [A-Z\u00c0-\u00de]", name):
         return True
-    return not _LIKE.COMMON.search(name) and (
-        whole or bool(_LIKE.SPOKEN.search(before))
-    )
+    told = whole or bool(_LIKE.SPOKEN.search(before))
+    return told and not _LIKE.COMMON.search(name)
 
 
 def han_address(found: Candidate) -> bool:
     """What is called an address in Chinese, and names a place."""
-    return not _LIKE.NO_PLACE.match(found.value) and bool(
-        _LIKE.PLACE.search(found.value)
-    )
+    value = found.value
+    return bool(_LIKE.PLACE.search(value)) and not _LIKE.NO_PLACE.match(value)
 
 
 def email(found: Candidate) -> bool:

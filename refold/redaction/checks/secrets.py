@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from hashlib import sha256
 from math import log2
@@ -73,8 +72,7 @@ def odd(value: str) -> bool:
     if len(value) < 6 or not (_LETTER.search(value) and _DIGIT.search(value)):
         return False
     return not (
-        _stands_in(value)
-        or _LIKE.PATH.fullmatch(value)
+        _elsewhere(value)
         or _LIKE.NO_ODDITY.fullmatch(value)
         or _LIKE.VERSION.fullmatch(value)
         or _LIKE.UUID.fullmatch(value)
@@ -109,10 +107,7 @@ def _given(found: Candidate) -> bool:
     if _argument(found) and not _plain_secret(found.value):
         return False
     if _in_environment(found) and " " not in found.value:
-        given = found.value
-        return len(given) >= 4 and not (
-            _stands_in(given) or _LIKE.PATH.fullmatch(given)
-        )
+        return len(found.value) >= 4 and not _elsewhere(found.value)
     value = _chosen(found)
     if value is None or len(value) < 4:
         return False
@@ -218,33 +213,22 @@ def sql(found: Candidate) -> bool:
 def typed(found: Candidate) -> bool:
     """A password that was typed after an option that takes one: a word will do."""
     value = found.value
-    return not (
-        len(value) < 3
-        or _stands_in(value)
-        or value.startswith("-")
-        or found.after(1) in tuple("([{")
-    )
+    called = found.after(1) in tuple("([{")
+    return not (len(value) < 3 or _stands_in(value) or value[0] == "-" or called)
 
 
 def typed_alone(found: Candidate) -> bool:
     """A secret that was typed as an argument by itself, where words may stand too."""
-    return (
-        typed(found)
-        and "=" not in found.value[:-2]
-        and (
-            odd(found.value)
-            or len(re.findall("[!@#$%^&*]", found.value)) > 0
-            or bool(_LIKE.UUID.fullmatch(found.value))
-        )
-    )
+    value = found.value
+    if "=" in value[:-2] or not typed(found):
+        return False
+    signs = re.search("[!@#$%^&*]", value)
+    return bool(signs or odd(value) or _LIKE.UUID.fullmatch(value))
 
 
 def piped(found: Candidate) -> bool:
     """What a command prints for another that reads a password."""
-    value = found.value
-    return not (
-        _stands_in(value) or _LIKE.PATH.fullmatch(value) or value.startswith("-")
-    )
+    return not (_elsewhere(found.value) or found.value.startswith("-"))
 
 
 def login(found: Candidate) -> bool:
@@ -290,11 +274,7 @@ def token_of_key(found: Candidate) -> bool:
         and bool(_DIGIT.search(value))
         and bool(_LETTER.search(value))
         and entropy(value) >= 2.5
-        and not (
-            _stands_in(value)
-            or _LIKE.WORDS.fullmatch(value)
-            or _LIKE.PATH.fullmatch(value)
-        )
+        and not (_elsewhere(value) or _LIKE.WORDS.fullmatch(value))
     )
 
 
@@ -313,7 +293,7 @@ def chinese_password(found: Candidate) -> bool:
 def _chosen(found: Candidate) -> str | None:
     """The value of an assignment, or None if it is code or stands for another."""
     value, quote = found.value, found.before(1)
-    if _stands_in(value) or _LIKE.PATH.fullmatch(value):
+    if _elsewhere(value):
         return None
     if quote and quote in "'\"`":
         return value if found.after(1) in ("", "\\", quote) else None
@@ -382,6 +362,11 @@ def _stands_in(value: str) -> bool:
         or _for_show(value)
         or len(set(value[:_ENOUGH])) == 1
     )
+
+
+def _elsewhere(value: str) -> bool:
+    """Whether the secret is not here: a variable, a stand-in, the path of a file."""
+    return _stands_in(value) or bool(_LIKE.PATH.fullmatch(value))
 
 
 def _phrase(found: Candidate) -> bool:
@@ -476,7 +461,7 @@ def basic(found: Candidate) -> bool:
     """Base64 of ``user:password``."""
     try:
         plain = base64.b64decode(found.value + "=" * (-len(found.value) % 4))
-    except (ValueError, binascii.Error):
+    except ValueError:
         return False
     return b":" in plain and all(32 <= byte < 127 for byte in plain)
 
@@ -587,9 +572,7 @@ def wif(found: Candidate) -> bool:
 def beside(found: Candidate) -> bool:
     """What stands in a column of secrets."""
     value = found.value
-    return len(value) >= 4 and not (
-        _stands_in(value) or _LIKE.PATH.fullmatch(value) or value.isdigit()
-    )
+    return len(value) >= 4 and not (_elsewhere(value) or value.isdigit())
 
 
 def mnemonic(found: Candidate) -> bool:

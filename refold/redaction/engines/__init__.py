@@ -42,10 +42,7 @@ class Engine(Protocol):
         """Whether ``in_json`` is so fast that it pays to ask it first."""
 
     def in_json(self, data: bytes) -> list[Hit] | None:
-        """What ``scan`` finds in ``data``, which may be JSON of the texts.
-
-        None: a key in it may say what stands under it.
-        """
+        """What ``scan`` finds, in JSON of texts; None: a key may say what is there."""
 
     def scan(self, data: bytes) -> list[Hit]:
         """(number of a trigger, where it ends) for each place that has one.
@@ -99,15 +96,9 @@ class Trigger(NamedTuple):
     def rare(self) -> bool:
         """Whether the literal alone hardly ever stands in prose or in code."""
         literal = self.literal
-        return bool(literal) and (
-            (len(literal) > 2 and any(character.isdigit() for character in literal))
-            or (
-                len(literal) > 5
-                and not literal.isalpha()
-                and literal[0] != "-"
-                and " " not in literal
-            )
-        )
+        numbered = len(literal) > 2 and any(map(str.isdigit, literal))
+        signed = len(literal) > 5 and not literal.isalpha() and literal[0] != "-"
+        return numbered or (signed and " " not in literal)
 
 
 # What follows a key in JSON, and a string that may name what is beside it; in JSON that
@@ -174,15 +165,11 @@ def spoken_after(word: str) -> Trigger:
 
 
 def run_start(text: AnyStr, place: int, members: AnyStr) -> int:
-    """Where what may be a run of digits around ``place`` begins, or ``place``.
-
-    members: ``IN_RUN``, as characters or as bytes.
-    """
+    """Where a run of ``members``, ``IN_RUN``, around ``place`` begins; or ``place``."""
     while place > 0:
-        chunk = text[max(0, place - _CHUNK) : place]
-        kept = len(chunk.rstrip(members))
-        place -= len(chunk) - kept
-        if kept:
+        first = max(0, place - _CHUNK)
+        place = first + len(text[first:place].rstrip(members))
+        if place > first:
             break
     return place
 
@@ -190,10 +177,9 @@ def run_start(text: AnyStr, place: int, members: AnyStr) -> int:
 def run_end(text: AnyStr, place: int, members: AnyStr) -> int:
     """Where what may be a run of digits around ``place`` ends, or ``place``."""
     while place < len(text):
-        chunk = text[place : place + _CHUNK]
-        kept = len(chunk.lstrip(members))
-        place += len(chunk) - kept
-        if kept:
+        rest = text[place : place + _CHUNK].lstrip(members)
+        place = min(place + _CHUNK, len(text)) - len(rest)
+        if rest:
             break
     return place
 
@@ -205,10 +191,7 @@ _SHORT_LIVED: Final[list[bool]] = []
 
 
 class Warming:
-    """``first`` until so much was scanned that ``make`` is worth its time.
-
-    All engines find the same, so it makes no difference when they change.
-    """
+    """``first`` until ``make`` is worth its time; all engines find the same."""
 
     def __init__(self, first: Engine, make: Callable[[], Engine]) -> None:
         self._engine, self._make = first, make
@@ -288,7 +271,7 @@ def literals(name: EngineName, texts: Sequence[str]) -> Literals:
 
     Raises ModuleNotFoundError if that engine is not installed.
     """
-    made: Literals = _module(best() if name == "auto" else name).Literals(texts)
+    made: Literals = _module(best() if name == "auto" else name).literals(texts)
     return made
 
 

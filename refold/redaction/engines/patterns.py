@@ -30,10 +30,7 @@ def holds_space(pattern: str) -> bool:
 
 @cache
 def needed(pattern: str) -> tuple[str, ...]:
-    """Strings in lower case with one of which in it each match is; or none are known.
-
-    They are to be looked for in what is in lower case too.
-    """
+    """Strings in lower case of which each match in lower case holds one, if known."""
     return tuple(sorted(_needed(_parser.parse(pattern))))
 
 
@@ -103,13 +100,9 @@ def _within(item: Any, state: Any) -> list[Any] | None:
     """Items that match if the text ends inside of ``item``; None if it cannot."""
     operation, argument = item
     match str(operation):
-        case "BRANCH":
-            ways = [_reaching(list(way), state) for way in argument[1]]
+        case "BRANCH" | "SUBPATTERN" | "ATOMIC_GROUP":
+            ways = [_reaching(way, state) for way in _inside(item)]
             return [_branch(ways, state)]
-        case "SUBPATTERN":
-            return _reaching(list(argument[3]), state)
-        case "ATOMIC_GROUP":
-            return _reaching(list(argument), state)
         case "ASSERT" | "ASSERT_NOT":
             return _reaching(list(argument[1]), state) if argument[0] > 0 else None
         case "MAX_REPEAT" | "MIN_REPEAT":
@@ -151,6 +144,7 @@ _MOST_WAYS: Final = 256
 _FLAGS = re.compile(r"\(\?([a-z]+)\)")
 _NAMED = re.compile(r"\(\?P<value>")
 _KNOWN_FLAGS: Final = re.IGNORECASE | re.MULTILINE | re.DOTALL
+_BOUNDARIES: Final = (_codes.AT_BOUNDARY, _codes.AT_NON_BOUNDARY)
 _REFUSED: Final = {
     _codes.ASSERT: "it looks ahead or behind",
     _codes.ASSERT_NOT: "it looks ahead or behind",
@@ -220,7 +214,7 @@ class Pattern:
     def anchors(self) -> Iterator[Anchor]:
         """Where each match has one of some literals, and no value begins before it."""
         for index, place in self._places.items():
-            found = _starts(self._items[index:])
+            found, _ = _starts(self._items[index:])
             before, rest = self.source[:place], self.source[place:]
             if found and all(found) and (not self.named or _NAMED.search(rest)):
                 literals = tuple(sorted({literal.lower() for literal in found}))
@@ -273,10 +267,7 @@ def _check(items: _Items, *, bounded: bool) -> None:
         code, argument = item
         if code in _REFUSED:
             raise BadPattern(f"{_REFUSED[code]}, which no engine does in linear time")
-        if code is _codes.AT and argument not in (
-            _codes.AT_BOUNDARY,
-            _codes.AT_NON_BOUNDARY,
-        ):
+        if code is _codes.AT and argument not in _BOUNDARIES:
             raise BadPattern("it has an anchor; a value may stand anywhere in a text")
         if code is _codes.LITERAL and "\uff01" <= chr(argument) <= "\uff5e":
             plain, wide = chr(argument - 0xFEE0), chr(argument)
@@ -336,10 +327,7 @@ def _inside(item: _Item) -> Iterator[list[_Item]]:
 
 
 def _width(items: _Items, groups: _Groups = ()) -> tuple[int, int]:
-    """The fewest and the most characters that the items match, or look ahead at.
-
-    groups: how wide each group is, for what refers back to one.
-    """
+    """The fewest and most characters, looked at ahead too; ``groups``: their widths."""
     widths = [_item_width(item, groups) for item in items]
     return sum(low for low, _ in widths), sum(high for _, high in widths)
 
@@ -380,8 +368,7 @@ def _class(members: _Items) -> frozenset[int]:
             found.add(min(argument, _OTHER))
         elif code is _codes.RANGE:
             low, high = argument
-            found.update(range(low, min(high, _OTHER) + 1))
-            found.update({_OTHER} if high >= _OTHER else ())
+            found.update(range(min(low, _OTHER), min(high, _OTHER) + 1))
         elif code is _codes.CATEGORY:
             found |= _CATEGORIES[argument]
     negated = bool(members) and members[0][0] is _codes.NEGATE
@@ -453,65 +440,53 @@ def _unbounded(items: _Items) -> int:
     )
 
 
-def _starts(items: _Items) -> list[str]:
-    """Strings with one of which each match of the items begins, as long as told.
+def _starts(items: _Items) -> tuple[list[str], bool]:
+    """Strings with one of which each match of the items begins, and whether it ends.
 
     An empty string among them says that nothing is known.
     """
-    found, open_ = [""], True
+    found = [""]
     for item in items:
-        if not open_:
-            break
-        options, open_ = _item_starts(item)
-        if options == [""] and open_:
-            continue
-        if not options or len(found) * len(options) > _MOST_LITERALS:
-            break
+        options, whole = _item_starts(item)
+        if (
+            not options
+            or len(found) * len(options) > _MOST_LITERALS
+            or min(map(len, found)) >= _LONGEST_LITERAL
+        ):
+            return found, False
         found = [a + b for a, b in product(found, options)]
-        if min(map(len, found)) >= _LONGEST_LITERAL:
-            break
-    return found
+        if not whole:
+            return found, False
+    return found, True
 
 
 def _item_starts(item: _Item) -> tuple[list[str], bool]:
-    """What an item begins with, and whether that is all of it."""
+    """What an item begins with, if that is known, and whether that is all of it."""
     code, argument = item
     if code is _codes.LITERAL:
         letter = chr(argument)
         # Engines ignore the case of ASCII only.
         known = letter.isascii() or letter.lower() == letter.upper()
-        return ([letter], True) if known else ([], False)
+        return [letter] * known, known
     if code is _codes.AT:
         return [""], True
     if code is _codes.SUBPATTERN:
-        inner = list(argument[3])
-        return _starts(inner), _is_literal(inner)
+        return _starts(list(argument[3]))
     if code in _REPEATS and argument[0]:
-        return _repeat_starts(int(argument[0]), int(argument[1]), list(argument[2]))
-    if code is _codes.BRANCH:
-        parts = [list(part) for part in argument[1]]
-        found = [start for part in parts for start in _starts(part)]
-        return found, all(map(_is_literal, parts))
-    if code is _codes.IN and all(kind is _codes.LITERAL for kind, _ in argument):
-        members = [_item_starts(member) for member in argument]
-        return [start for found, _ in members for start in found], all(
-            known for _, known in members
-        )
-    return [], False
-
-
-def _repeat_starts(least: int, most: int, body: _Items) -> tuple[list[str], bool]:
-    found = _starts(body)
-    if len(found) != 1 or not _is_literal(body) or least > _LONGEST_LITERAL:
+        least, most, body = argument
+        found, whole = _starts(list(body))
+        if whole and len(found) == 1 and least <= _LONGEST_LITERAL:
+            return [found[0] * least], least == most
         return found, False
-    return [found[0] * least], least == most
-
-
-def _is_literal(items: _Items) -> bool:
-    """Whether ``_starts`` says all of what the items match."""
-    return len(items) <= _LONGEST_LITERAL and all(
-        _item_starts(item)[1] for item in items
-    )
+    if code is _codes.BRANCH:
+        parts = [_starts(list(part)) for part in argument[1]]
+    elif code is _codes.IN and all(kind is _codes.LITERAL for kind, _ in argument):
+        parts = [_item_starts(member) for member in argument]
+    else:
+        return [], False
+    if not all(found for found, _ in parts):
+        return [], False
+    return [start for found, _ in parts for start in found], all(w for _, w in parts)
 
 
 def _flat(items: _Items) -> Iterator[tuple[str, int, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from refold.redaction.engines import AFTER, BEFORE, Hit, Trigger, holds_value, names
@@ -238,13 +238,10 @@ def _near(trigger: Trigger) -> re.Pattern[bytes] | None:
     return re.compile(trigger.then.encode(), re.IGNORECASE)
 
 
-class Literals:
+def literals(texts: Sequence[str]) -> Callable[[str], tuple[list[str], bool]]:
     """Each literal is searched for by itself."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._texts = texts
+    def found(text: str) -> tuple[list[str], bool]:
+        return [literal for literal in texts if literal in text], bool(telling(text))
 
-    def __call__(self, text: str) -> tuple[list[str], bool]:
-        return [literal for literal in self._texts if literal in text], bool(
-            telling(text)
-        )
+    return found

@@ -18,6 +18,7 @@ from refold.redaction.engines import (
     IN_RUN,
     MANY,
     Hit,
+    Literals,
     Trigger,
     holds_value,
     names,
@@ -146,20 +147,19 @@ def _note(number: int, _start: int, end: int, _flags: int, hits: list[Hit]) -> N
     hits.append((number, end))
 
 
-class Literals:
+def literals(texts: Sequence[str]) -> Literals:
     """One database of all literals, made for short ones: a long one costs no more."""
+    database = _Database(
+        [(0, _telling()), *enumerate(map(_exactly, texts), start=1)],
+        flags=hyperscan.HS_FLAG_SINGLEMATCH,
+    )
 
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._texts = texts
-        self._database = _Database(
-            [(0, _telling()), *enumerate(map(_exactly, texts), start=1)],
-            flags=hyperscan.HS_FLAG_SINGLEMATCH,
-        )
+    def found(text: str) -> tuple[list[str], bool]:
+        there = sorted(database.hits(text.encode(errors="replace")))
+        folds = bool(there) and there[0][0] == 0
+        return [texts[number - 1] for number, _ in there[folds:]], folds
 
-    def __call__(self, text: str) -> tuple[list[str], bool]:
-        found = sorted(self._database.hits(text.encode(errors="replace")))
-        folds = bool(found) and found[0][0] == 0
-        return [self._texts[number - 1] for number, _ in found[folds:]], folds
+    return found
 
 
 @cache

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from refold.redaction.checks import names
 from refold.redaction.checks.names import LEXICON, NO_KEY_OF, PASSWORDS, TOKENS
-from refold.redaction.checks.secrets import issued, mixed, typed, typed_alone, varied
 from refold.redaction.rules.rule import Rule, load, parts_of
 
 _PARTS: Final = parts_of("relations")
@@ -16,8 +15,7 @@ _START, _WORD, _LEAD = _PARTS["START"], _PARTS["WORD"], _PARTS["LEAD"]
 
 # Of values that somebody named: the names, in patterns and as gates.
 _NOT_A_SECRET = "".join(
-    rf"(?<!{word})(?<!{word}[\-_ ])"
-    for word in ("next", "page", "sync", "eos", "bos", "pad", "unk", "sep", "mask")
+    rf"(?<!{word})(?<!{word}[\-_ ])" for word in names.words("no_secret_token")
 )
 _NO_KEY = "".join(rf"(?<!{word.upper()})" for word in NO_KEY_OF)
 _PASSWORDS, _TOKENS = PASSWORDS.pattern, TOKENS.pattern
@@ -35,17 +33,8 @@ _TOKEN_KEYS = (*_GATES["token_keys"], *TOKENS.gate)
 _VENDORS = names.words("vendors")
 _NEAR_VENDORS = "|".join(_VENDORS)
 
-# On command lines each product is an entry of the lexicon.
-_BETWEEN: Final = (
-    r"(?:[ \t]{1,4}|\\{0,7}[\"'],?[ \t\n]{1,16}\\{0,7}[\"']|\\{0,7}[\"'],\\{0,7}[\"'])"
-)
-_SIGNS: Final = {
-    "~": _BETWEEN,
-    "@": r"[^\s\"'`\\,=:%/@]{1,64}",
-    "*": r"[^\s\"'`\\]{1,128}",
-    "#": r"[\w/.:\-]{0,96}(?:(?i:pass(?:word)?|secret|token|key)|_auth)[\w\-]{0,16}",
-    "^": "(?=@)",
-}
+# What may stand for each sign in the form of a command, and a sample of that.
+_SIGNS: Final = LEXICON["signs"]
 _ARGUMENT: Final = r"(?:\\{0,7}[\"'])?(?P<value>[^\s\"'`\\\-][^\s\"'`\\]{2,255})"
 _SOME: Final = r"[^\n|;&]{0,120}?"
 # The first words of the names of programs that take secrets: an array of strings that
@@ -57,26 +46,26 @@ PROGRAMS: Final = frozenset(
 
 def _commands() -> Iterator[Rule]:
     for row, forms in LEXICON["commands"].items():
-        programs = row.split(",")
         for number, form in enumerate(forms.split()):
-            yield _command(f"{programs[0]}.{number}", programs, form)
+            yield _command(row.split(","), form, number)
 
 
-def _command(name: str, programs: list[str], form: str) -> Rule:
+def _command(programs: list[str], form: str, number: int) -> Rule:
     follows = form.startswith("~")
-    head, _, tail = "".join(_SIGNS.get(sign, sign) for sign in form).rpartition("_")
+    whole = "".join(_SIGNS.get(sign, (sign,))[0] for sign in form)
+    head, _, tail = whole.rpartition("_")
     names = "|".join(map(re.escape, programs))
     some = "" if follows else rf"{_SOME}(?<![^\s\"'])"
     return Rule(
         type="SECRET",
         priority=20,
-        id=f"secret.command.{name.replace(' ', '-')}",
+        id=f"secret.command.{programs[0].replace(' ', '-')}.{number}",
         gate=tuple(programs),
         lead="[^0-9ac-eg-mo-qsu-z]",
         then=r"[ \t\"'\\]",
         pattern=rf"{_START}(?:{names})(?=[ \t\"'\\]){some}{head}{_ARGUMENT}{tail}",
         of_list=True,
-        validator=typed_alone if follows else typed,
+        validator=_PARTS["typed_alone" if follows else "typed"],
         examples=tuple(_sample(program, form, "«bear-77Q»") for program in programs),
         counter_examples=(
             _sample(programs[0], form, "$PASSWORD"),
@@ -87,10 +76,9 @@ def _command(name: str, programs: list[str], form: str) -> Rule:
 
 def _sample(program: str, form: str, value: str) -> str:
     """A command of that form."""
-    for sign, plain in zip(
-        "~@*#_^", (" ", "name", "arg", "db/password", value, "@h"), strict=True
-    ):
+    for sign, (_, plain) in _SIGNS.items():
         form = form.replace(sign, plain)
+    form = form.replace("_", value)
     return f"{program}{form}" if form.startswith(" ") else f"{program} x {form}"
 
 
@@ -98,13 +86,6 @@ def _sample(program: str, form: str, value: str) -> str:
 # these, so that none is anybody's.
 _MIXED = "q7Zt0Kx3Vb9Lm2Np5Rs8Wd1Yf4Hj6CgTuEaXoIiGkMzPnQvSyBwDcFrJhLeUt5A8" * 5
 
-_SHORT: Final[Mapping[str, str]] = {
-    "ALNUM": "[A-Za-z0-9]",
-    "TOKEN": r"[A-Za-z0-9_\-]",
-    "HEX": "[A-Fa-f0-9]",
-    "B64": "[A-Za-z0-9+/]",
-}
-_JUDGES: Final = {judge.__name__: judge for judge in (issued, varied, mixed)}
 _CLASS = re.compile(r"(\[[^\]]+\])\{([0-9]+)(?:,([0-9]+))?\}")
 # Prefixes that may be the end of another name.
 _WORDS: Final = frozenset(names.words("in_prefixes"))
@@ -118,7 +99,7 @@ def _rules(table: str) -> tuple[Rule, ...]:
 
 def _rule(name: str, judge: str, tail: str, marks: str) -> Rule:
     prefixes = marks.split()
-    for short, members in _SHORT.items():
+    for short, members in LEXICON["classes"].items():
         tail = tail.replace(f"{short}{{", f"{members}{{")
     loose = [p for p in prefixes if judge == "issued" and _tells(p)]
     strict = [p for p in prefixes if p not in loose]
@@ -140,7 +121,7 @@ def _rule(name: str, judge: str, tail: str, marks: str) -> Rule:
         lead="" if loose else _LEAD,
         then=then,
         pattern=rf"(?:{'|'.join(ways)}){tail}(?<!\.)(?![A-Za-z0-9])",
-        validator=_JUDGES[judge],
+        validator=_PARTS[judge],
         priority=80,
         examples=tuple(f"is «{prefix}{sample}»." for prefix in prefixes),
         counter_examples=(
