@@ -22,13 +22,8 @@ from refold.domain.envelope import Envelope, from_microseconds, microseconds
 from refold.domain.errors import SummaryRefused
 from refold.domain.events import JsonObject, Summary, SummaryKind
 from refold.domain.tokens import estimate_text
+from refold.projections.context import text as markup
 from refold.projections.context.outline import LayerState, Outline, compacted
-from refold.projections.context.text import (
-    count_value_words,
-    entry_of,
-    own_words,
-    questions,
-)
 from refold.projections.context.units import (
     LiveSummary,
     Spans,
@@ -349,7 +344,7 @@ def source_of(
     alone = not earlier
     return Source(
         text="\n".join((*earlier, new.text) if span or alone else earlier),
-        words=new.words + sum(map(own_words, earlier)),
+        words=new.words + sum(map(markup.own_words, earlier)),
         events=new.events + sum(one.source_event_count for one in absorbed),
         envelopes=new.envelopes,
         summaries=earlier,
@@ -383,16 +378,16 @@ def _absorbed(
 
 def of_events(events: Sequence[Envelope]) -> Source:
     """The source made of those of ``events`` that a context shows."""
-    thread, asked = Thread(), questions(events)
+    thread, asked = Thread(), markup.questions(events)
     texts, words = [], 0
     for envelope in events:
         thread, placed = place(thread, envelope)
-        entry = entry_of(envelope.payload, asked)
+        entry = markup.entry_of(envelope.payload, asked)
         if placed is not None and entry is not None:
             if isinstance(envelope.payload, log.ToolResult):
                 entry = entry._replace(tag="result")
             texts.append(entry.text(seq=envelope.seq))
-            words += count_value_words(entry.content)
+            words += markup.count_value_words(entry.content)
     return Source("\n".join(texts), words, len(texts), tuple(events))
 
 
@@ -438,7 +433,7 @@ def check_summary(text: str, source: Source) -> None:
     Raises SummaryRefused if it has more words than its source, or none where the
     source has some.
     """
-    words = own_words(text)
+    words = markup.own_words(text)
     if words > source.words or (source.words and not words):
         why = "longer than its source" if words else "empty"
         raise SummaryRefused(why, words=words, source_words=source.words)

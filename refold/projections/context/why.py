@@ -9,15 +9,9 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, Literal, NamedTuple
 
+from refold.domain import events as log
 from refold.domain.envelope import Envelope
-from refold.domain.events import (
-    Final as Ending,
-    HumanReview,
-    Span,
-    Summary,
-    SystemPrompt,
-    ToolResult,
-)
+from refold.domain.events import Span, Summary, ToolResult
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Strategy
@@ -238,7 +232,7 @@ def unshown(
         elif seq in stands:
             yield Unshown(seq, "compacted", *stands[seq])
         elif live := [s.seq for s in outline.summaries if s.first <= seq <= s.last]:
-            ending = isinstance(envelope.payload, Ending)
+            ending = isinstance(envelope.payload, log.Final)
             why = _nothing_to_show(envelope) if ending else "omitted"
             yield Unshown(seq, why, live[0])
         elif holds(sent, seq):
@@ -257,18 +251,18 @@ def _ends(part: Part) -> Span:
 def _never(envelope: Envelope) -> Reason | None:
     """Why an event of this kind is in no context; None if it may be in one."""
     match envelope.payload:
-        case SystemPrompt(text=str(text)):
+        case log.SystemPrompt(text=str(text)):
             return "replaced" if text.strip() else "empty"
-        case HumanReview(decision=None):
+        case log.HumanReview(decision=None):
             return "question"
-        case Ending():
+        case log.Final():
             return None
     return "type" if place(Thread(), envelope)[1] is None else None
 
 
 def _nothing_to_show(envelope: Envelope) -> Reason:
     event = envelope.payload
-    return "said" if isinstance(event, Ending) and event.text.strip() else "empty"
+    return "said" if isinstance(event, log.Final) and event.text.strip() else "empty"
 
 
 class Asked(NamedTuple):

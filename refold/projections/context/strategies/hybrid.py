@@ -11,13 +11,8 @@ from pydantic import Field, model_validator
 
 from refold.domain.envelope import from_microseconds, microseconds
 from refold.domain.errors import counted
-from refold.projections.context import strategy
-from refold.projections.context.compaction import (
-    Compaction,
-    batch,
-    held_back,
-    oldest_units,
-)
+from refold.projections.context import compaction, strategy
+from refold.projections.context.compaction import Compaction, batch, oldest_units
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategies.recursive_summary import RecursiveSummary
 from refold.projections.context.strategy import Manner, Shown, Weighed
@@ -79,7 +74,7 @@ class Hybrid(RecursiveSummary, Weighed):
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """The oldest exchanges, if the trigger says so."""
-        if held_back(outline, now):
+        if compaction.held_back(outline, now):
             return None
         reason = self._reason(outline, now)
         return (self._batch(outline, reason) if reason else None) or self._fold(outline)
@@ -106,7 +101,7 @@ class Hybrid(RecursiveSummary, Weighed):
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """The next batch of the same check, then folds of neighbours."""
-        if held_back(outline, now):
+        if compaction.held_back(outline, now):
             return None
         return self._batch(outline, "more of the same check") or self._fold(outline)
 
