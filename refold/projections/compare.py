@@ -565,10 +565,7 @@ class Outcome:
 
     @property
     def ledger_recall(self) -> dict[str, float | None]:
-        """Of the files touched, and of the calls that failed, the share still told.
-
-        None if no call did.
-        """
+        """The share still told of files touched and calls that failed, or None."""
         files, failures = self._share("kept", "files"), self._share("told", "failed")
         return {"files": files, "failures": failures}
 

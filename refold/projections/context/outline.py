@@ -263,10 +263,7 @@ class Outline(NamedTuple):
         return (first, self.through_seq) if first <= self.through_seq else None
 
     def reads(self, raw: Spans) -> Spans:
-        """The seqs of the main stream whose events a view of this is rendered from.
-
-        ``raw`` are those that the strategy shows of what is not compacted.
-        """
+        """The seqs that a view is rendered from; ``raw`` are those it shows raw."""
         single = (self.system_seq, self.kept_input)
         alone = spans_of(seq for seq in single if seq is not None)
         layers = (self.layers.facts_shown, self.layers.notes_shown)
@@ -279,10 +276,11 @@ class Outline(NamedTuple):
 
     def dump(self) -> JsonObject:
         """The outline as JSON: small, and without any text of the session."""
-        fields = self._asdict().items()
-        known = {k: v for k, v in fields if v != self._field_defaults[k]}
-        dumped = {k: _columns(v) if k in _ROWS else _plain(v) for k, v in known.items()}
-        return {**dumped, "shape": SHAPE}
+        dumped: JsonObject = {"shape": SHAPE}
+        for name, value in self._asdict().items():
+            if value != self._field_defaults[name]:
+                dumped[name] = _columns(value) if name in _ROWS else _plain(value)
+        return dumped
 
     @classmethod
     def load(cls, dumped: JsonObject) -> Outline:
@@ -375,10 +373,7 @@ class OutlineBuilder:
         return self._next[2]
 
     def take(self, envelope: Envelope) -> None:
-        """Take in the next event.
-
-        Raises ValueError if it is not behind the last one.
-        """
+        """Take in the next event.  Raises ValueError if the last one is behind it."""
         seq = envelope.seq
         if self.events and seq <= self.through_seq:
             at = self.through_seq
@@ -616,7 +611,7 @@ def pinned_at(outline: Outline | OutlineBuilder, decided_at: int) -> Spans:
 _ROWS: Final = ("past", "summaries", "units")
 
 
-def _columns(rows: Iterable[Iterable[Any]]) -> list[list[Any]]:
+def _columns(rows: Iterable[Iterable[Any]]) -> list[Any]:
     """Rows by column: numbers as far from the one above, anything else as it is."""
     return [
         [b - a for a, b in pairwise((0, *column))]

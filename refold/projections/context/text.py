@@ -523,16 +523,16 @@ def _problems(block: Block) -> Iterator[str]:
 
 
 def _result_problems(block: Block) -> Iterator[str]:
-    content = block.get("content")
-    if not isinstance(block.get("is_error", False), bool):
+    content, failed = block.get("content"), block.get("is_error", False)
+    if not isinstance(failed, bool):
         yield ": is_error must be true or false"
     if not isinstance(content, str | list | None):
         yield ": content must be a text or a list of blocks"
-    if isinstance(content, str | list) and not content:
+    if content in ("", []):
         yield ": content must not be empty; leave it out"
-    if block.get("is_error") and not content:
+    if failed and not content:
         yield ": an error needs a content"
-    if isinstance(content, str) and content and not content.strip():
+    if isinstance(content, str) and content.isspace():
         yield ": text must hold more than white space"
     for index, part in enumerate(content if isinstance(content, list) else ()):
         kind = part.get("type") if isinstance(part, dict) else None

@@ -316,8 +316,6 @@ def size_of(event: events.Event) -> int:
             return len(name) + _size(arguments)
         case events.ToolResult(content=content):
             return _size(content)
-        case Final(text=text):
-            return len(text)
     entry = entry_of(event)
     return len(entry.body) if entry else 0
 
