@@ -21,7 +21,14 @@ from refold.projections.context import budget, text as markup, units, view
 from refold.projections.context.compaction import note_lines, summary_text
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Manner, Shown, Strategy, told_of_user
-from refold.projections.context.text import Block, Numbered, Role, tagged, text_block
+from refold.projections.context.text import (
+    THINKING,
+    Block,
+    Numbered,
+    Role,
+    tagged,
+    text_block,
+)
 from refold.projections.context.view import Origin, View, ViewSpan
 
 _Rows = Sequence[Envelope]
@@ -35,7 +42,6 @@ _INTRODUCTION: Final = (
 )
 _BEGIN: Final = "===== EARLIER CONVERSATION, COMPRESSED ====="
 _END: Final = "===== END OF THE COMPRESSED CONVERSATION ====="
-_THINKING: Final = ("thinking", "redacted_thinking")
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _ID_LENGTH: Final = 64
 _NAME_LENGTH: Final = 128
@@ -551,7 +557,7 @@ def _drafts(pieces: Iterable[Piece]) -> list[Draft]:
     drafts: list[Draft] = []
     for piece in pieces:
         behind = bool(drafts) and drafts[-1].role == "assistant"
-        thinks = behind and piece.blocks[0][1]["type"] in _THINKING
+        thinks = behind and piece.blocks[0][1]["type"] in THINKING
         if piece.role == "assistant" and (thinks or not drafts):
             words = text_block(_ONWARD if drafts else OPENING)
             drafts.append(Draft("user", [(Origin(), words)]))

@@ -393,7 +393,7 @@ Messages = Sequence[Message]
 
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-_THINKING: Final = frozenset({"thinking", "redacted_thinking"})
+THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 # Which blocks a message of each role may have, and which fields a block of each type.
 _ALLOWED: Final = shipped("refold.projections", "data", "messages.toml")
 _ROLES: Final = {role: frozenset(kinds) for role, kinds in _ALLOWED["roles"].items()}
@@ -451,7 +451,7 @@ def _order(messages: Messages) -> Iterator[str]:
     for index, message in enumerate(messages):
         kinds = [block.get("type") for _, block in _blocks(index, message)]
         results = [kind == "tool_result" for kind in kinds]
-        thoughts = [kind in _THINKING for kind in kinds if kind != "compaction"]
+        thoughts = [kind in THINKING for kind in kinds if kind != "compaction"]
         if results != sorted(results, reverse=True):
             yield f"messages.{index}: results must stand before anything else"
         if thoughts != sorted(thoughts, reverse=True):

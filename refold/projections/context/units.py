@@ -191,12 +191,7 @@ def _call(thread: Thread, envelope: Envelope, key: str) -> tuple[Thread, Place]:
 
 def _result(thread: Thread, seq: int, key: str) -> tuple[Thread, Place]:
     response, response_key, _, waiting, said = thread
-    call = None
-    for call in waiting:
-        if call.key == key:
-            break
-    else:
-        call = None
+    call = next((call for call in waiting if call.key == key), None)
     rest = tuple([other for other in waiting if other is not call])
     thread = Thread(response, response_key, False, rest, said)
     if call is None:

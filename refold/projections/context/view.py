@@ -11,14 +11,13 @@ from typing import Any, Final, Literal, NamedTuple
 from refold.domain.canonical import canonical, digest, text_digest
 from refold.domain.events import JsonObject, Request, Span, StrategyRef
 from refold.projections.context.budget import WINDOW_TOKENS, Cut, Extras
-from refold.projections.context.text import Block, Message, text_block
+from refold.projections.context.text import THINKING, Block, Message, text_block
 from refold.projections.context.units import joined
 
 # The tool that summaries are told as the result of, by strategies that do so.
 COMPRESS: Final = "memory_compress"
-# How many marks the API takes, and what cannot carry one.
+# How many marks the API takes; thinking cannot carry one.
 _MOST: Final = 4
-_NEVER: Final = frozenset({"thinking", "redacted_thinking"})
 _SECTIONS: Final = (frozenset({"examples", "memory"}), frozenset({"summary"}))
 _PASSING: Final = frozenset({"evidence", "state"})
 _Given = Literal["system", "examples", "memory", "evidence", "state"]
@@ -139,7 +138,7 @@ class View:
         for section in sections:
             for _, (message, block) in reversed(section):
                 held = self.messages[message]["content"][block]
-                if held["type"] not in _NEVER:
+                if held["type"] not in THINKING:
                     if "cache_control" not in held:
                         yield message, block
                     break

@@ -118,9 +118,8 @@ class HistorySummary(Pinning):
         """The rest of a head that was too long for one summary."""
         if self._layers.behind(outline):
             return self.decide(outline, now)
-        if outline.decided_at != outline.through_seq or compaction.held_back(
-            outline, now
-        ):
+        over = outline.decided_at != outline.through_seq
+        if over or compaction.held_back(outline, now):
             return None
         return self._head(outline, "more of the same head")
 

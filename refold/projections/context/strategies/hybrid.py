@@ -86,11 +86,9 @@ class Hybrid(RecursiveSummary, Weighed):
             return f"{self.name} compacts after {wait} without an event"
         if self.trigger == "event":
             return f"{self.name} compacts after an event {self.trigger_event}"
-        now, limit, what = self._reached(outline)
-        due = now >= limit
-        return strategy.distance(
-            self.name, counted(now, what), f"{limit:,}", is_there=due
-        )
+        count, limit, what = self._reached(outline)
+        now, due = counted(count, what), count >= limit
+        return strategy.distance(self.name, now, f"{limit:,}", is_there=due)
 
     def _reached(self, outline: Outline) -> tuple[int, int, str]:
         """How much there is, at how much it is due, and of what."""

@@ -80,10 +80,8 @@ class TurnWindow(Pinning):
     def _batch(self, outline: Outline) -> Compaction | None:
         raw = self._raw(outline)
         limit = self.full_turns + self.cached_turns
-        turns = (
-            compaction.oldest_turns(outline, self.cached_turns) if raw >= limit else ()
-        )
-        if not turns:
+        wish = self.cached_turns if raw >= limit else 0
+        if not (turns := compaction.oldest_turns(outline, wish)):
             return None
         return Compaction(
             first_seq=turns[0].first,
