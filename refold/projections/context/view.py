@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from refold.domain.canonical import canonical, digest, text_digest
 from refold.domain.events import JsonObject, Request, Span, StrategyRef
-from refold.projections.context.budget import WINDOW_TOKENS, Cut, Extras
+from refold.projections.context.budget import NO_EXTRAS, Cut, Extras
 from refold.projections.context.text import THINKING, Block, Message, text_block
 from refold.projections.context.units import joined
 
@@ -80,7 +80,7 @@ class View:
     ref: StrategyRef = field(repr=False)
     derived_seq: int = 0
     origins: tuple[tuple[Origin, ...], ...] = field(default=(), repr=False)
-    extras: Extras | None = field(default=None, repr=False)
+    extras: Extras = field(default=NO_EXTRAS, repr=False)
     tools: tuple[JsonObject, ...] = field(default=(), repr=False)
     cuts: tuple[Cut, ...] = ()
     stable: bool = True
@@ -151,8 +151,7 @@ class View:
         matches: whether the bytes sent were those of the view.  Where redaction had to
                  change a tool definition, they were not.
         """
-        extras = self.extras
-        tools = extras.tools if extras else ()
+        extras, tools = self.extras, self.extras.tools
         return Request(
             strategy=self.ref,
             through_seq=max(self.at, 0),
@@ -163,9 +162,9 @@ class View:
             tools_digest=digest(tools) if tools else None,
             model=model,
             matches=matches and tools == self.tools,
-            handed=extras.dump() if extras else {},
-            window_tokens=extras.window_tokens if extras else WINDOW_TOKENS,
-            advised=extras.advised if extras else (),
+            handed=extras.dump(),
+            window_tokens=extras.window_tokens,
+            advised=extras.advised,
             revealed=dict(self.revealed),
             revealed_mac=self.revealed_mac,
         )
