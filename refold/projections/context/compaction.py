@@ -70,12 +70,12 @@ class Compaction:
     @classmethod
     def of(cls, summary: Summary, *, reader: str | None) -> Self:
         """The compaction that a recorded summary carried out, as far as it is known."""
-        told = {name: getattr(summary, name) for name in _CARRIED}
+        told = {name: getattr(summary, name) for name in CARRIED}
         return cls(**told, target_tokens=summary.tokens_after, reason="", reader=reader)
 
 
 # What of a compaction stands in the summary that carries it out.
-_CARRIED: Final = (
+CARRIED: Final = (
     *("kind", "first_seq", "last_seq", "decided_at_seq", "tokens_before"),
     *("level", "absorbs", "omitted"),
 )
@@ -204,18 +204,18 @@ def adoptable(outline: Outline, due: Compaction, summary: Summary) -> Compaction
     It may end elsewhere than what is due, where the strategy may cut.
     """
     last, through = summary.last_seq, outline.compacted_through
+    due = replace(due, level=summary.level)
     if summary.first_seq != due.first_seq or summary.omitted:
         return None
     if last == due.last_seq and not due.omitted:
-        return replace(due, level=summary.level)
+        return due
     folds = through is not None and min(last, due.last_seq) <= through
     parts = () if folds else _oldest(outline, last)
     if not parts:
         return None
     gone = [*parts, *(o for o in outline.summaries if o.seq in due.absorbs)]
     tokens = sum(one.tokens for one in gone)
-    due = replace(due, last_seq=last, tokens_before=tokens)
-    return replace(due, level=summary.level, omitted=())
+    return replace(due, last_seq=last, tokens_before=tokens, omitted=())
 
 
 def _oldest(outline: Outline, last: int) -> Sequence[Turn | Unit]:
@@ -230,7 +230,7 @@ def _oldest(outline: Outline, last: int) -> Sequence[Turn | Unit]:
 
 def supposed(outline: Outline, seq: int, decision: Compaction) -> Outline:
     """The outline as if the summary that was decided on were there."""
-    known: Any = {name: getattr(decision, name) for name in _CARRIED}
+    known: Any = {name: getattr(decision, name) for name in CARRIED}
     after = decision.target_tokens  # all else does not count here
     made = Summary.model_construct(**known, tokens_after=after)
     return compacted(outline, seq, made)
@@ -452,7 +452,7 @@ def summary_of(
 
     ``appended_at_seq`` is the head of the main stream when it is appended.
     """
-    told = {name: getattr(compaction, name) for name in _CARRIED}
+    told = {name: getattr(compaction, name) for name in CARRIED}
     return Summary(
         **told,
         strategy=strategy,

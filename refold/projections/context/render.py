@@ -520,10 +520,7 @@ def _told(called: Called) -> tuple[int | None, Block]:
 
 
 def given_back(rows: Sequence[Envelope], kinds: Collection[str]) -> dict[int, Numbered]:
-    """The provider's own blocks of these types, by the seq of their response.
-
-    Those of an event in which something was redacted are left out.
-    """
+    """The provider's blocks of these types, none redacted, by their response's seq."""
     found: dict[int, Numbered] = {}
     response = None
     for row in rows if kinds else ():

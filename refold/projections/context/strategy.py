@@ -373,10 +373,7 @@ class Strategy(BaseModel):
         return f"{self.name} {asks}"
 
     def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
-        """Take the next event of the main stream into an outline under way.
-
-        A strategy that remembers more, or need not remember all, does it here.
-        """
+        """Take in the next event; a strategy that keeps more, or less, does it here."""
         builder.take(envelope)
         self.remember(builder, envelope)
 
@@ -421,10 +418,7 @@ class Strategy(BaseModel):
 
 
 def distance(name: str, reached: str, limit: str, *, is_there: bool) -> str:
-    """What ``waits_for`` says: what there is, and at what the strategy compacts.
-
-    is_there: the limit is reached, and no cut is legal.
-    """
+    """What ``waits_for`` says; ``is_there``: it is reached, and no cut is legal."""
     if is_there:
         limit += ", but a call or a question there still waits for its answer"
     return f"{reached}; {name} compacts at {limit}"

@@ -201,10 +201,7 @@ class Entry(NamedTuple):
 
 
 def entry_of(event: Event, asked: Mapping[int, str] = _NONE_ASKED) -> Entry | None:
-    """The entry of an event that is shown, or None of one that never is.
-
-    ``asked`` are the questions that decisions may refer to, by their seq.
-    """
+    """The entry of an event, None if never shown; ``asked``: questions by their seq."""
     about: dict[str, object]
     match event:
         case events.UserInput(text=text, attachments=attachments):

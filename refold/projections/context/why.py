@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 from refold.domain import events as log
 from refold.domain.envelope import Envelope
 from refold.domain.events import Span, Summary, ToolResult
-from refold.projections.context.compaction import Compaction
+from refold.projections.context.compaction import CARRIED, Compaction
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.text import Block, cleared_text, entry_of
@@ -179,10 +179,7 @@ def opened(nodes: Mapping[int, Node], *seqs: int) -> Iterator[tuple[int, Node]]:
 
 
 def told(node: Node, events: Sequence[Envelope]) -> list[Envelope]:
-    """Those of ``events``, oldest first, that this summary was itself made of.
-
-    events: as the strategy sees them; it does not see all if it is one agent's.
-    """
+    """Those of ``events``, as the strategy sees them, that it was itself made of."""
     if node.own is None:
         return []
     first, last = node.own
@@ -311,8 +308,4 @@ def _same(
     return next(is_it, None)
 
 
-# What a decision and the summary that carries it out have in common.
-_DECIDED: Final = attrgetter(
-    *("first_seq", "last_seq", "decided_at_seq", "absorbs", "level", "omitted"),
-    "tokens_before",
-)
+_DECIDED: Final = attrgetter(*CARRIED)
