@@ -417,11 +417,16 @@ class Strategy(BaseModel):
         return None
 
 
-def distance(name: str, reached: str, limit: str, *, is_there: bool) -> str:
-    """What ``waits_for`` says; ``is_there``: it is reached, and no cut is legal."""
-    if is_there:
-        limit += ", but a call or a question there still waits for its answer"
-    return f"{reached}; {name} compacts at {limit}"
+def distance(
+    name: str, count: int, what: str, limit: float, *, last: int = 0, of: int = 0
+) -> str:
+    """What ``waits_for`` says: how many there are, and the limit, a share ``of`` it."""
+    behind, whole = f" before the last {last:,}", f" of {of:,}"
+    reached = errors.counted(count, what) + (behind if last else "")
+    most = f"{limit:,.0f}" + (whole if of else "")
+    if count >= limit:  # and yet no cut is legal
+        most += ", but a call or a question there still waits for its answer"
+    return f"{reached}; {name} compacts at {most}"
 
 
 class Pinning(Strategy):

@@ -86,16 +86,14 @@ class Hybrid(RecursiveSummary, Weighed):
             return f"{self.name} compacts after {wait} without an event"
         if self.trigger == "event":
             return f"{self.name} compacts after an event {self.trigger_event}"
-        count, limit, what = self._reached(outline)
-        now, due = counted(count, what), count >= limit
-        return strategy.distance(self.name, now, f"{limit:,}", is_there=due)
+        return strategy.distance(self.name, *self._reached(outline))
 
-    def _reached(self, outline: Outline) -> tuple[int, int, str]:
-        """How much there is, at how much it is due, and of what."""
+    def _reached(self, outline: Outline) -> tuple[int, str, int]:
+        """How much there is, of what, and at how much it is due."""
         if self.trigger == "tokens":
-            return self.weighed(outline.tokens), self.threshold_high, "token"
+            return self.weighed(outline.tokens), "token", self.threshold_high
         count = sum(1 + unit.results for unit in outline.units)
-        return count, self.trigger_count, "event"
+        return count, "event", self.trigger_count
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """The next batch of the same check, then folds of neighbours."""
@@ -134,7 +132,7 @@ class Hybrid(RecursiveSummary, Weighed):
         units, idle = outline.units, self.trigger_idle_sec
         match self.trigger:
             case "tokens" | "count":
-                count, limit, what = self._reached(outline)
+                count, what, limit = self._reached(outline)
                 due, much = count >= limit, "high" if what == "token" else "due"
                 reason = f"{count} {what}s, {limit} are {much}"
             case "idle":

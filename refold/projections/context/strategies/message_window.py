@@ -9,7 +9,6 @@ from typing import ClassVar
 from pydantic import Field, model_validator
 
 from refold.domain.envelope import from_microseconds, microseconds
-from refold.domain.errors import counted
 from refold.projections.context import compaction, strategy
 from refold.projections.context.compaction import Compaction, batch, oldest_units
 from refold.projections.context.outline import Detail, Outline
@@ -64,9 +63,8 @@ class MessageWindow(Pinning):
 
     def waits_for(self, outline: Outline) -> str:
         """How many messages are before the tail, and how many are a batch."""
-        delta, least = max(0, self._delta(outline)), self._least
-        now = f"{counted(delta, 'message')} before the last {self.tail_keep_size:,}"
-        return strategy.distance(self.name, now, f"{least:,}", is_there=delta >= least)
+        delta, last = max(0, self._delta(outline)), self.tail_keep_size
+        return strategy.distance(self.name, delta, "message", self._least, last=last)
 
     @property
     def _least(self) -> int:

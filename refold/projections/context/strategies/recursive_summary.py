@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from refold.domain.errors import counted
 from refold.projections.context import compaction
 from refold.projections.context.compaction import Compaction, batch, oldest_units
 from refold.projections.context.outline import Detail, Outline
@@ -46,8 +45,7 @@ class RecursiveSummary(Pinning):
     def waits_for(self, outline: Outline) -> str:
         """How many exchanges are before the last ones, and how many are a batch."""
         older = max(0, len(outline.units) - self.keep_last)
-        now = f"{counted(older, 'exchange')} before the last {self.keep_last:,}"
-        return distance(self.name, now, f"{self.every:,}", is_there=older >= self.every)
+        return distance(self.name, older, "exchange", self.every, last=self.keep_last)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """Folds, as long as summaries of one level stand side by side."""
