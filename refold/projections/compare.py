@@ -733,10 +733,7 @@ def _sent(walk: Walk, model: ModelInfo) -> Iterator[Sent]:
 def _cached(
     tokens: int, earlier: Sequence[Element], same: int, gap: float, model: ModelInfo
 ) -> int:
-    """How much of a request of so many tokens the next one finds in the cache.
-
-    Tokens are known of whole requests: of what was kept, its share of the weight.
-    """
+    """How much of it the next one finds in the cache: its share of the weight kept."""
     if tokens < model.cache_min_tokens or gap > model.cache_ttl_sec:
         return 0
     weight = sum(element.weight for element in earlier)

@@ -373,7 +373,7 @@ class OutlineBuilder:
         return self._next[2]
 
     def take(self, envelope: Envelope) -> None:
-        """Take in the next event.  Raises ValueError if the last one is behind it."""
+        """Take in the next event.  Raises ValueError if it was folded."""
         seq = envelope.seq
         if self.events and seq <= self.through_seq:
             at = self.through_seq
@@ -568,10 +568,7 @@ def _without_turns(outline: Outline, through: int, summary: Summary) -> Outline:
 
 
 def _without_units(outline: Outline, through: int, decided_at: int) -> Outline:
-    """Without the exchanges up to ``through``, which count as compacted.
-
-    What joined one of them after ``decided_at`` is not gone: it is one of its own.
-    """
+    """Without the exchanges up to ``through``; what joined one later stays, alone."""
     gone = [unit for unit in outline.units if unit.first <= through]
     left = [unit for unit in outline.units if unit.first > through]
     late = [one for unit in gone for one in unit.later if one.first > decided_at]

@@ -340,10 +340,7 @@ def _added(extras: budget.Extras) -> list[Piece]:
 
 
 def _spans(groups: Iterable[Sequence[Piece]]) -> Iterator[ViewSpan]:
-    """The spans in the order of the view; within a group, neighbours of one kind join.
-
-    Only the events themselves are joined: a summary, and what was handed in, is one.
-    """
+    """The spans in the order of the view; in a group, neighbouring events join."""
     for group in groups:
         own = (piece.span for piece in group)
         for kind, run in groupby(own, lambda span: span.kind):
@@ -565,10 +562,7 @@ def _drafts(pieces: Iterable[Piece]) -> list[Draft]:
 
 
 def _insert(drafts: list[Draft], added: Sequence[Piece], user_seq: int | None) -> None:
-    """Put what was handed in into the last user message.
-
-    It stands before the newest user input if that is there, else after the results.
-    """
+    """Put it into the last user message: before the newest input, or after results."""
     users = [draft for draft in drafts if draft.role == "user"]
     if not users:
         drafts.append(Draft("user", []))

@@ -122,11 +122,7 @@ class View:
             }
 
     def _ends(self) -> Iterator[tuple[int, int]]:
-        """The blocks, by message and place, after which something else begins.
-
-        They are the ends of examples and memory, of the summaries, and, if the view is
-        stable, of everything before evidence and state.
-        """
+        """The ends of examples and memory, of summaries, and of all that is stable."""
         kinds = [
             (origin.span.kind if origin.span else None, (message, block))
             for message, origins in enumerate(self.origins)
