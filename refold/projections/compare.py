@@ -358,14 +358,6 @@ class Done(NamedTuple):
     failed: str = ""
 
 
-class Step(NamedTuple):
-    """A request as it would have been sent, and when."""
-
-    moment: Moment
-    at: datetime
-    request: Rendered
-
-
 @dataclass(slots=True)
 class Walk:
     """A log under a strategy; what is compacted on the way stays in memory.
@@ -396,8 +388,8 @@ class Walk:
         self._outline, given = self.strategy.begin(), (self.extras, self.elements)
         self._requests = Requests(self.strategy, self.events, *given)
 
-    def steps(self) -> Iterator[Step]:
-        """The requests, oldest first; the walk goes on as they are asked for."""
+    def steps(self) -> Iterator[tuple[Moment, datetime, Rendered]]:
+        """The requests, oldest first, with their times; each is made when asked for."""
         calls = {moment.read: moment for moment in self.moments}
         newest: Envelope | None = None
         ended = False
@@ -411,8 +403,7 @@ class Walk:
             if judged:
                 self._check(clock)
             if moment:
-                sent = self._requests.next(self._outline, self.derived)
-                yield Step(moment, clock, sent)
+                yield moment, clock, self._requests.next(self._outline, self.derived)
                 self._sent += 1
             self._wait(clock, event.ts, judged=clock if judged else None)
             self._outline = self.strategy.fold(self._outline, event)
@@ -565,10 +556,7 @@ class Outcome:
 
     @property
     def ledger_recall(self) -> dict[str, float | None]:
-        """Of the files touched, and of the calls that failed, the share still told.
-
-        None if no call did.
-        """
+        """The share still told of files touched and calls that failed, or None."""
         files, failures = self._share("kept", "files"), self._share("told", "failed")
         return {"files": files, "failures": failures}
 
@@ -671,7 +659,7 @@ class Comparison:
         """
         known = self.events, self._moments, self.summarizer, recorded
         walk = Walk(strategy, *known, self.extras, self._elements)
-        sent = tuple(_sent(walk.steps(), self.model, self.extras.window_tokens))
+        sent = tuple(_sent(walk, self.model))
         return Outcome(
             label or strategy.name,
             strategy.name,
@@ -714,20 +702,19 @@ class Prompt:
         return self.names[name] > 0 or any(stands_in(text, name) for text in texts)
 
 
-def _sent(steps: Iterator[Step], model: ModelInfo, window: int) -> Iterator[Sent]:
-    shown, before = Prompt(), None
-    for step in steps:
+def _sent(walk: Walk, model: ModelInfo) -> Iterator[Sent]:
+    shown, before, window = Prompt(), None, walk.extras.window_tokens
+    for moment, at, (tokens, elements) in walk.steps():
         earlier, cached = shown.elements, 0
-        same = shown.move(step.request.elements)
+        same = shown.move(elements)
         if before is not None:
-            gap = (step.at - before.at).total_seconds()
-            cached = _cached(before.request.tokens, earlier, same, gap, model)
-        tokens, moment = step.request.tokens, step.moment
+            gap = (at - before[0]).total_seconds()
+            cached = _cached(before[1], earlier, same, gap, model)
         rest = tokens - min(cached, tokens)
         written = rest if tokens >= model.cache_min_tokens else 0
         yield Sent(
             seq=moment.seq,
-            at=step.at,
+            at=at,
             tokens=tokens,
             cached=tokens - rest,
             written=written,
@@ -740,16 +727,13 @@ def _sent(steps: Iterator[Step], model: ModelInfo, window: int) -> Iterator[Sent
             told=sum(any(shown.names[way] for way in one) for one in moment.failed),
             over_budget=max(0, tokens - window),
         )
-        before = step
+        before = at, tokens
 
 
 def _cached(
     tokens: int, earlier: Sequence[Element], same: int, gap: float, model: ModelInfo
 ) -> int:
-    """How much of a request of so many tokens the next one finds in the cache.
-
-    Tokens are known of whole requests: of what was kept, its share of the weight.
-    """
+    """How much of it the next one finds in the cache: its share of the weight kept."""
     if tokens < model.cache_min_tokens or gap > model.cache_ttl_sec:
         return 0
     weight = sum(element.weight for element in earlier)

@@ -77,10 +77,7 @@ def has_bytes(value: Any) -> bool:
 
 
 def skeleton(value: Any, payloads: Payloads, *, most: int) -> Any:
-    """What is left of an item where its events' payloads hold a part of it.
-
-    most: what is left is one text if its JSON has more bytes.
-    """
+    """What an item is beside its events' payloads; over ``most`` bytes, one text."""
     texts: dict[str, str] = {}
     parts: _Parts = []
     for index, payload in enumerate(payloads):

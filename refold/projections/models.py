@@ -118,10 +118,7 @@ class Usage(NamedTuple):
 
     @classmethod
     def of(cls, told: Mapping[str, Any] | None) -> Usage | None:
-        """What a provider's ``usage`` says, in the shapes of several APIs.
-
-        None if it says nothing of tokens.
-        """
+        """What ``usage`` of one of several APIs says; None if nothing of tokens."""
         if not told:
             return None
         rounds = told.get("iterations")
@@ -247,10 +244,7 @@ def answers(envelopes: Iterable[Envelope]) -> list[Answer]:
 
 
 def window_of(model: str) -> int:
-    """How many tokens a request to ``model`` and its answer share.
-
-    Raises UnknownModel.
-    """
+    """How many tokens a request and its answer share.  Raises UnknownModel."""
     return model_info(model).context_tokens
 
 

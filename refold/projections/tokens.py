@@ -299,13 +299,6 @@ def learned_from(
     view_of: the view that the ``request`` event of an envelope says was sent.
     last:    how many requests to learn from, the newest; each costs a view.
     """
-    return (counter or Calibrated()).learn(observations(events, view_of, last=last))
-
-
-def observations(
-    events: Iterable[Envelope], view_of: Callable[[Envelope], View], *, last: int = 20
-) -> list[Observation]:
-    """The requests of a session whose bytes and whose cost are both known."""
     pairs = [pair for pair in _answered(events) if _input_tokens(pair[1])]
     found = []
     for asked, answered in pairs[max(0, len(pairs) - last) :]:
@@ -317,7 +310,7 @@ def observations(
         if model:
             features = of_request(view.messages, view.system, view.tools)
             found.append(Observation(model, features, _input_tokens(answered)))
-    return found
+    return (counter or Calibrated()).learn(found)
 
 
 def _answered(events: Iterable[Envelope]) -> Iterable[tuple[Envelope, Envelope]]:

@@ -114,7 +114,8 @@ _GIVEN_UP: Final = ("evidence", "examples", "memory", "layers", "advice")
 _TOO_LONG: Final = (
     "sent whole: only what is handed in can be left out; compact the session"
 )
-_LISTS: Final = frozenset({"tools", "examples", "memory", "evidence"})
+# The sections that are lists, and what of.
+_LISTS: Final = {"examples": dict, "memory": str, "evidence": str, "tools": dict}
 Budgets = Mapping[str, int]
 # What of a section is kept or left out together, with its tokens.
 _Item = tuple[tuple[Any, ...], int]
@@ -185,14 +186,15 @@ class Extras:
         window, advice = given.get("window"), given.get("advice")
         if not isinstance(advice, Advice | None):
             raise InvalidEvent("advice: is what store.advice or session.advice gives")
+        lists: dict[str, Any] = {
+            name: _tuple(name, given.get(name, ()), kind)
+            for name, kind in _LISTS.items()
+        }
         extras = cls(
+            **lists,
             system=given.get("system"),
-            examples=_tuple("examples", given.get("examples", ()), dict),
             advice=advice.handed() if advice and advice.text else None,
-            memory=_tuple("memory", given.get("memory", ()), str),
-            evidence=_tuple("evidence", given.get("evidence", ()), str),
             state=given.get("state"),
-            tools=_tuple("tools", given.get("tools", ()), dict),
             window_tokens=WINDOW_TOKENS if window is None else window,
         )
         if not isinstance(extras.system, str | None):
@@ -223,7 +225,7 @@ class Extras:
     def load(cls, dumped: Mapping[str, str], window_tokens: int) -> Self:
         """The extras that ``dump`` wrote.  Raises ValueError for anything else."""
         values: dict[str, Any] = {k: orjson.loads(text) for k, text in dumped.items()}
-        for name in _LISTS & values.keys():
+        for name in _LISTS.keys() & values:
             values[name] = tuple(values[name])
         for name in ("advice", "layers"):
             if not isinstance(values.get(name), dict | None):
@@ -377,33 +379,31 @@ def cut_to(text: str, tokens: int, seq: int | None) -> str:
     return short
 
 
+def _told(block: Block) -> tuple[str, str | list[Block]]:
+    """The field of a block that can be cut, and the text or the blocks in it."""
+    match block:
+        case {"type": "text", "text": str(told)}:
+            return "text", told
+        case {"type": "tool_use", "input": arguments}:
+            return "input", markup.value_text(arguments)
+        case {"type": "tool_result", "content": str(told) | list(told)}:
+            return "content", told
+    return "", ""
+
+
 def _size(block: Block) -> int:
     """The tokens of what can be cut in a block."""
-    match block:
-        case {"type": "text", "text": str(text)}:
-            return estimate_text(text)
-        case {"type": "tool_use", "input": arguments}:
-            return estimate_text(markup.value_text(arguments))
-        case {"type": "tool_result", "content": str(text)}:
-            return estimate_text(text)
-        case {"type": "tool_result", "content": list(parts)}:
-            return sum(map(_size, parts))
-    return 0
+    _, told = _told(block)
+    return estimate_text(told) if isinstance(told, str) else sum(map(_size, told))
 
 
 def _cut(block: Block, tokens: int, seq: int | None) -> Block:
     size = _size(block)
     if size <= tokens:
         return block
-    match block:
-        case {"type": "text", "text": str(text)}:
-            return {**block, "text": cut_to(text, tokens, seq)}
-        case {"type": "tool_use", "input": arguments}:
-            short = cut_to(markup.value_text(arguments), tokens, seq)
-            return {**block, "input": {"arguments": short}}
-        case {"type": "tool_result", "content": str(text)}:
-            return {**block, "content": cut_to(text, tokens, seq)}
-        case {"type": "tool_result", "content": list(parts)}:
-            cut = [_cut(part, tokens * _size(part) // size, seq) for part in parts]
-            return {**block, "content": cut}
-    return block
+    field, told = _told(block)
+    if isinstance(told, str):
+        short = cut_to(told, tokens, seq)
+        return {**block, field: {"arguments": short} if field == "input" else short}
+    cut = [_cut(part, tokens * _size(part) // size, seq) for part in told]
+    return {**block, field: cut}

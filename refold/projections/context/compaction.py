@@ -22,13 +22,8 @@ from refold.domain.envelope import Envelope, from_microseconds, microseconds
 from refold.domain.errors import SummaryRefused
 from refold.domain.events import JsonObject, Summary, SummaryKind
 from refold.domain.tokens import estimate_text
+from refold.projections.context import text as markup
 from refold.projections.context.outline import LayerState, Outline, compacted
-from refold.projections.context.text import (
-    count_value_words,
-    entry_of,
-    own_words,
-    questions,
-)
 from refold.projections.context.units import (
     LiveSummary,
     Spans,
@@ -75,12 +70,12 @@ class Compaction:
     @classmethod
     def of(cls, summary: Summary, *, reader: str | None) -> Self:
         """The compaction that a recorded summary carried out, as far as it is known."""
-        told = {name: getattr(summary, name) for name in _CARRIED}
+        told = {name: getattr(summary, name) for name in CARRIED}
         return cls(**told, target_tokens=summary.tokens_after, reason="", reader=reader)
 
 
 # What of a compaction stands in the summary that carries it out.
-_CARRIED: Final = (
+CARRIED: Final = (
     *("kind", "first_seq", "last_seq", "decided_at_seq", "tokens_before"),
     *("level", "absorbs", "omitted"),
 )
@@ -209,18 +204,18 @@ def adoptable(outline: Outline, due: Compaction, summary: Summary) -> Compaction
     It may end elsewhere than what is due, where the strategy may cut.
     """
     last, through = summary.last_seq, outline.compacted_through
+    due = replace(due, level=summary.level)
     if summary.first_seq != due.first_seq or summary.omitted:
         return None
     if last == due.last_seq and not due.omitted:
-        return replace(due, level=summary.level)
+        return due
     folds = through is not None and min(last, due.last_seq) <= through
     parts = () if folds else _oldest(outline, last)
     if not parts:
         return None
     gone = [*parts, *(o for o in outline.summaries if o.seq in due.absorbs)]
     tokens = sum(one.tokens for one in gone)
-    due = replace(due, last_seq=last, tokens_before=tokens)
-    return replace(due, level=summary.level, omitted=())
+    return replace(due, last_seq=last, tokens_before=tokens, omitted=())
 
 
 def _oldest(outline: Outline, last: int) -> Sequence[Turn | Unit]:
@@ -235,7 +230,7 @@ def _oldest(outline: Outline, last: int) -> Sequence[Turn | Unit]:
 
 def supposed(outline: Outline, seq: int, decision: Compaction) -> Outline:
     """The outline as if the summary that was decided on were there."""
-    known: Any = {name: getattr(decision, name) for name in _CARRIED}
+    known: Any = {name: getattr(decision, name) for name in CARRIED}
     after = decision.target_tokens  # all else does not count here
     made = Summary.model_construct(**known, tokens_after=after)
     return compacted(outline, seq, made)
@@ -349,7 +344,7 @@ def source_of(
     alone = not earlier
     return Source(
         text="\n".join((*earlier, new.text) if span or alone else earlier),
-        words=new.words + sum(map(own_words, earlier)),
+        words=new.words + sum(map(markup.own_words, earlier)),
         events=new.events + sum(one.source_event_count for one in absorbed),
         envelopes=new.envelopes,
         summaries=earlier,
@@ -383,16 +378,16 @@ def _absorbed(
 
 def of_events(events: Sequence[Envelope]) -> Source:
     """The source made of those of ``events`` that a context shows."""
-    thread, asked = Thread(), questions(events)
+    thread, asked = Thread(), markup.questions(events)
     texts, words = [], 0
     for envelope in events:
         thread, placed = place(thread, envelope)
-        entry = entry_of(envelope.payload, asked)
+        entry = markup.entry_of(envelope.payload, asked)
         if placed is not None and entry is not None:
             if isinstance(envelope.payload, log.ToolResult):
                 entry = entry._replace(tag="result")
             texts.append(entry.text(seq=envelope.seq))
-            words += count_value_words(entry.content)
+            words += markup.count_value_words(entry.content)
     return Source("\n".join(texts), words, len(texts), tuple(events))
 
 
@@ -438,7 +433,7 @@ def check_summary(text: str, source: Source) -> None:
     Raises SummaryRefused if it has more words than its source, or none where the
     source has some.
     """
-    words = own_words(text)
+    words = markup.own_words(text)
     if words > source.words or (source.words and not words):
         why = "longer than its source" if words else "empty"
         raise SummaryRefused(why, words=words, source_words=source.words)
@@ -457,7 +452,7 @@ def summary_of(
 
     ``appended_at_seq`` is the head of the main stream when it is appended.
     """
-    told = {name: getattr(compaction, name) for name in _CARRIED}
+    told = {name: getattr(compaction, name) for name in CARRIED}
     return Summary(
         **told,
         strategy=strategy,

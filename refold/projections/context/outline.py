@@ -8,9 +8,9 @@ from ``decided_at_seq``, never from what happens to be folded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import chain, groupby, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import TypeAdapter
@@ -35,7 +35,7 @@ from refold.projections.context.units import (
 )
 
 # Stored outlines of another shape are dropped, and the log is folded again.
-SHAPE: Final = 7
+SHAPE: Final = 8
 Detail = Literal["counts", "turns", "units", "both"]
 _BY_UNIT: Final = ("units", "both")
 # Of most events there is nothing more to note.
@@ -263,10 +263,7 @@ class Outline(NamedTuple):
         return (first, self.through_seq) if first <= self.through_seq else None
 
     def reads(self, raw: Spans) -> Spans:
-        """The seqs of the main stream whose events a view of this is rendered from.
-
-        ``raw`` are those that the strategy shows of what is not compacted.
-        """
+        """The seqs that a view is rendered from; ``raw`` are those it shows raw."""
         single = (self.system_seq, self.kept_input)
         alone = spans_of(seq for seq in single if seq is not None)
         layers = (self.layers.facts_shown, self.layers.notes_shown)
@@ -279,14 +276,11 @@ class Outline(NamedTuple):
 
     def dump(self) -> JsonObject:
         """The outline as JSON: small, and without any text of the session."""
-        fields = self._asdict()
-        dumped = {
-            name: _plain(value)
-            for name, value in fields.items()
-            if value != self._field_defaults[name]
-        }
-        packed = {name: pack(fields[name]) for name, (pack, _) in _PACKED.items()}
-        return {**dumped, **packed, "shape": SHAPE}
+        dumped: JsonObject = {"shape": SHAPE}
+        for name, value in self._asdict().items():
+            if value != self._field_defaults[name]:
+                dumped[name] = _columns(value) if name in _ROWS else _plain(value)
+        return dumped
 
     @classmethod
     def load(cls, dumped: JsonObject) -> Outline:
@@ -297,8 +291,7 @@ class Outline(NamedTuple):
         if dumped.get("shape") != SHAPE:
             raise ValueError(f"the stored outline is not of shape {SHAPE}")
         fields: dict[str, Any] = {k: v for k, v in dumped.items() if k != "shape"}
-        for name, (_, unpack) in _PACKED.items():
-            fields[name] = unpack(fields[name])
+        fields |= {name: _rows(fields[name]) for name in _ROWS if name in fields}
         return _adapter().validate_python(fields)
 
 
@@ -380,10 +373,7 @@ class OutlineBuilder:
         return self._next[2]
 
     def take(self, envelope: Envelope) -> None:
-        """Take in the next event.
-
-        Raises ValueError if it is not behind the last one.
-        """
+        """Take in the next event.  Raises ValueError if it was folded."""
         seq = envelope.seq
         if self.events and seq <= self.through_seq:
             at = self.through_seq
@@ -578,10 +568,7 @@ def _without_turns(outline: Outline, through: int, summary: Summary) -> Outline:
 
 
 def _without_units(outline: Outline, through: int, decided_at: int) -> Outline:
-    """Without the exchanges up to ``through``, which count as compacted.
-
-    What joined one of them after ``decided_at`` is not gone: it is one of its own.
-    """
+    """Without the exchanges up to ``through``; what joined one later stays, alone."""
     gone = [unit for unit in outline.units if unit.first <= through]
     left = [unit for unit in outline.units if unit.first > through]
     late = [one for unit in gone for one in unit.later if one.first > decided_at]
@@ -617,107 +604,21 @@ def pinned_at(outline: Outline | OutlineBuilder, decided_at: int) -> Spans:
     return pinned
 
 
-def _pack_turns(past: Sequence[Turn]) -> list[int]:
-    """Turns follow one another: the first seq, then a length and tokens for each."""
-    if not past:
-        return []
-    sizes = ((turn.last - turn.first, turn.tokens) for turn in past)
-    return [past[0].first, *chain.from_iterable(sizes)]
+# Outlines have many rows of these, with numbers that grow by little.
+_ROWS: Final = ("past", "summaries", "units")
 
 
-def _unpack_turns(packed: Any) -> list[Turn]:
-    """The turns that ``_pack_turns`` wrote; they ended, so they are complete."""
-    turns: list[Turn] = []
-    first, *sizes = packed or [0]
-    for length, tokens in zip(sizes[::2], sizes[1::2], strict=True):
-        turns.append(Turn(first, first + length, True, tokens))
-        first += length + 1
-    return turns
+def _columns(rows: Iterable[Iterable[Any]]) -> list[Any]:
+    """Rows by column: numbers as far from the one above, anything else as it is."""
+    return [
+        [b - a for a, b in pairwise((0, *column))]
+        if isinstance(column[0], int)
+        else [_plain(value) for value in column]
+        for column in zip(*rows, strict=True)
+    ]
 
 
-def _pack_summaries(live: Sequence[LiveSummary]) -> list[Any]:
-    """Summaries follow one another too, and neighbours often have one level.
-
-    The first seq; then a level and, for each summary of it, how far its own seq is
-    from the one before, its length and its tokens.  Should there be a gap between
-    two, they are written out.
-    """
-    if not live or any(one.last + 1 != other.first for one, other in pairwise(live)):
-        return [None, *map(list, live)]
-    packed: list[Any] = [live[0].first]
-    before = 0
-    for level, run in groupby(live, key=lambda summary: summary.level):
-        numbers = [level]
-        for one in run:
-            numbers += [one.seq - before, one.last - one.first, one.tokens]
-            before = one.seq
-        packed.append(numbers)
-    return packed
-
-
-def _unpack_summaries(packed: Any) -> list[LiveSummary]:
-    first, *runs = packed
-    if first is None:
-        return [LiveSummary(*numbers) for numbers in runs]
-    live: list[LiveSummary] = []
-    seq = 0
-    for level, *numbers in runs:
-        for step, length, tokens in zip(*[iter(numbers)] * 3, strict=True):
-            seq += step
-            live.append(LiveSummary(seq, first, first + length, level, tokens))
-            first += length + 1
-    return live
-
-
-_TYPES: Final = (
-    *("user_input", "agent_response", "tool_call", "tool_result", "planner"),
-    *("reflection", "aggregate", "final", "error", "hitl"),
-)
-
-
-def _pack_units(units: Sequence[Unit]) -> list[Any]:
-    """Eight numbers for each, as far from the exchange before as may be.
-
-    Behind them, where there are any, its gaps, and what joined it later.
-    """
-    packed: list[Any] = []
-    first = at = 0
-    for unit in units:
-        numbers: list[Any] = [
-            _TYPES.index(unit.type), unit.first - first, unit.last - unit.first,
-            unit.tokens, unit.chars, unit.messages, unit.results, unit.at - at,
-        ]  # fmt: skip
-        if unit.spans or unit.later:
-            # Of an exchange of one event its last seq and its spans say nothing.
-            later = [
-                [_TYPES.index(kind), seq, *numbers[:-2]]
-                for kind, seq, _, *numbers in unit.later
-            ]
-            numbers += [[list(span) for span in unit.spans], later]
-        packed.append(numbers)
-        first, at = unit.first, unit.at
-    return packed
-
-
-def _unpack_units(packed: Any) -> list[Unit]:
-    units: list[Unit] = []
-    first = at = 0
-    for kind, step, length, tokens, chars, messages, results, since, *more in packed:
-        first, at = first + step, at + since
-        spans, later = more or ((), ())
-        units.append(
-            Unit(
-                _TYPES[kind], first, first + length, tokens, chars, messages, results,
-                at, tuple((one, other) for one, other in spans),
-                tuple(Unit(_TYPES[own], seq, seq, *rest) for own, seq, *rest in later),
-            )
-        )  # fmt: skip
-    return units
-
-
-_Pack = Callable[[Any], list[Any]]
-_PACKED: Final[dict[str, tuple[_Pack, _Pack]]] = {
-    "past": (_pack_turns, _unpack_turns),
-    "summaries": (_pack_summaries, _unpack_summaries),
-    "units": (_pack_units, _unpack_units),
-}
+def _rows(columns: Iterable[list[Any]]) -> list[tuple[Any, ...]]:
+    """The rows that ``_columns`` wrote."""
+    sums = (accumulate(c) if isinstance(c[0], int) else c for c in columns)
+    return list(zip(*sums, strict=True))

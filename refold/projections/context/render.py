@@ -17,27 +17,19 @@ from refold.domain import events
 from refold.domain.canonical import text_digest
 from refold.domain.envelope import Envelope
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
-from refold.projections.context import budget, strategy as rules, units, view
+from refold.projections.context import budget, text as markup, units, view
 from refold.projections.context.compaction import note_lines, summary_text
 from refold.projections.context.outline import Outline
-from refold.projections.context.strategy import Manner, Shown, Strategy
+from refold.projections.context.strategy import Manner, Shown, Strategy, told_of_user
 from refold.projections.context.text import (
+    THINKING,
     Block,
-    Message,
     Numbered,
     Role,
-    call_input,
-    cleared_text,
-    entry_of,
-    questions,
-    result_block,
     tagged,
     text_block,
-    thinking_blocks,
-    user_blocks,
-    value_text,
 )
-from refold.projections.context.view import View, ViewSpan
+from refold.projections.context.view import Origin, View, ViewSpan
 
 _Rows = Sequence[Envelope]
 _Derived = Mapping[int, events.Event]
@@ -50,7 +42,6 @@ _INTRODUCTION: Final = (
 )
 _BEGIN: Final = "===== EARLIER CONVERSATION, COMPRESSED ====="
 _END: Final = "===== END OF THE COMPRESSED CONVERSATION ====="
-_THINKING: Final = ("thinking", "redacted_thinking")
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _ID_LENGTH: Final = 64
 _NAME_LENGTH: Final = 128
@@ -110,7 +101,7 @@ def _rendered(
     window = min(extras.window_tokens, manner.window or extras.window_tokens)
     back = given_back(rows, manner.sends_back)
     limit = max(window, min(extras.window_tokens, _SMALLEST)) // 4
-    press = Press(limit, questions(rows), shown.cleared, shown.inputs, back)
+    press = Press(limit, markup.questions(rows), shown.cleared, shown.inputs, back)
     found = {envelope.seq: envelope.payload for envelope in summaries}
     examples = list(_examples(extras, press))
     memory = _memory(outline, rows, found, extras)
@@ -136,7 +127,10 @@ def _rendered(
     drafts = _drafts(pieces)
     if added:
         _insert(drafts, added, outline.user_seq)
-    messages = [draft.message for draft in drafts]
+    messages = [
+        {"role": role, "content": [block for _, block in placed]}
+        for role, placed in drafts
+    ]
     own = sum(piece.tokens for piece in (*pieces, *added))
     tokens = own + system_tokens + estimate(extras.tools)
     return View(
@@ -151,7 +145,7 @@ def _rendered(
         at=outline.through_seq,
         ref=strategy.ref,
         derived_seq=outline.derived_seq,
-        origins=tuple(draft.origins for draft in drafts),
+        origins=tuple(tuple([at for at, _ in placed]) for _, placed in drafts),
         extras=extras,
         tools=extras.tools,
         stable=strategy.stable_prefix,
@@ -192,7 +186,7 @@ def _memory(
     """The user's profile, what was handed in, the scope's digest, the agent's notes."""
     layers = outline.layers
     yield from _elsewhere(extras, "user")
-    if known := rules.told_of_user(_within(rows, layers.facts_shown)):
+    if known := told_of_user(_within(rows, layers.facts_shown)):
         yield _layer("user", known, layers.facts_shown)
     if extras.advice_text.strip():
         yield _note(budget.framed(extras.advice_text), ViewSpan("memory"))
@@ -340,16 +334,13 @@ def _added(extras: budget.Extras) -> list[Piece]:
     texts = [tagged("evidence", text) for text in extras.evidence if text.strip()]
     added = [_note(text, ViewSpan("evidence"), more=0) for text in texts]
     if extras.state is not None:
-        text = tagged("state", value_text(extras.state))
+        text = tagged("state", markup.value_text(extras.state))
         added.append(_note(text, ViewSpan("state"), more=0))
     return added
 
 
 def _spans(groups: Iterable[Sequence[Piece]]) -> Iterator[ViewSpan]:
-    """The spans in the order of the view; within a group, neighbours of one kind join.
-
-    Only the events themselves are joined: a summary, and what was handed in, is one.
-    """
+    """The spans in the order of the view; in a group, neighbouring events join."""
     for group in groups:
         own = (piece.span for piece in group)
         for kind, run in groupby(own, lambda span: span.kind):
@@ -368,6 +359,11 @@ class Piece(NamedTuple):
     blocks: Numbered
     tokens: int
     span: ViewSpan
+
+    @property
+    def placed(self) -> list[tuple[Origin, Block]]:
+        """Each block with where it is from."""
+        return [(Origin(self.span, seq), block) for seq, block in self.blocks]
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,10 +394,10 @@ class Press:
             return self._response(exchange, partial=partial)
         (envelope,) = exchange
         if isinstance(envelope.payload, events.UserInput):
-            told = user_blocks(envelope.payload)
+            told = markup.user_blocks(envelope.payload)
             blocks: Numbered = [(envelope.seq, block) for block in told]
             return self._piece("user", blocks, exchange)
-        entry = entry_of(envelope.payload, self.asked)
+        entry = markup.entry_of(envelope.payload, self.asked)
         if entry is None or not (entry.body.strip() or any(entry.attributes.values())):
             return []
         blocks = [(envelope.seq, text_block(entry.text(seq=envelope.seq)))]
@@ -415,7 +411,7 @@ class Press:
         thought: Numbered = []
         blocks: Numbered = [*map(_told, told), *map(self._use, ids, made)]
         if isinstance(response := first.payload, events.AgentResponse):
-            thought = [(first.seq, block) for block in thinking_blocks(response)]
+            thought = [(first.seq, block) for block in markup.thinking_blocks(response)]
             if response.text.strip():
                 # The API takes no text with white space at its end as the last one.
                 said = text_block(response.text.rstrip())
@@ -434,12 +430,12 @@ class Press:
     def _answer(self, id_: str, called: Called) -> list[Piece]:
         if called.result is None:
             span = ViewSpan("raw", called.envelope.seq, called.envelope.seq)
-            return [Piece("user", [(None, result_block(id_, None))], 0, span)]
+            return [Piece("user", [(None, markup.result_block(id_, None))], 0, span)]
         envelope, result = called.result
-        block = result_block(id_, result)
+        block = markup.result_block(id_, result)
         if not self.cleared(envelope):
             return self._piece("user", [(envelope.seq, block)], [envelope])
-        text = cleared_text(envelope.seq, envelope.token_estimate)
+        text = markup.cleared_text(envelope.seq, envelope.token_estimate)
         block = {**block, "content": text}  # an error stays one
         span = ViewSpan("stub", envelope.seq, envelope.seq)
         tokens = estimate_text(text) + MESSAGE_OVERHEAD
@@ -452,7 +448,7 @@ class Press:
             "type": "tool_use",
             "id": id_,
             "name": _legal(call.tool_name, _NAME_LENGTH, "unnamed"),
-            "input": {} if emptied else call_input(call.arguments),
+            "input": {} if emptied else markup.call_input(call.arguments),
         }
 
     def take_id(self, call_id: str, seq: int) -> str:
@@ -515,16 +511,13 @@ def _calls(exchange: units.Exchange) -> list[Called]:
 
 
 def _told(called: Called) -> tuple[int | None, Block]:
-    entry = entry_of(called.call)
+    entry = markup.entry_of(called.call)
     seq = called.envelope.seq
     return seq, text_block(entry.text(seq=seq) if entry else called.call.tool_name)
 
 
 def given_back(rows: Sequence[Envelope], kinds: Collection[str]) -> dict[int, Numbered]:
-    """The provider's own blocks of these types, by the seq of their response.
-
-    Those of an event in which something was redacted are left out.
-    """
+    """The provider's blocks of these types, none redacted, by their response's seq."""
     found: dict[int, Numbered] = {}
     response = None
     for row in rows if kinds else ():
@@ -542,24 +535,11 @@ def given_back(rows: Sequence[Envelope], kinds: Collection[str]) -> dict[int, Nu
     return found
 
 
-@dataclass(slots=True)
-class Draft:
-    """A message that still grows; by whole pieces.  Each block has its span."""
+class Draft(NamedTuple):
+    """A message that still grows, by whole pieces; each block with where it is from."""
 
     role: Role
-    blocks: Numbered = field(default_factory=list)
-    spans: list[ViewSpan | None] = field(default_factory=list)
-
-    @property
-    def message(self) -> Message:
-        """The message that it became."""
-        return {"role": self.role, "content": [block for _, block in self.blocks]}
-
-    @property
-    def origins(self) -> tuple[view.Origin, ...]:
-        """Where each of its blocks is from."""
-        placed = zip(self.spans, self.blocks, strict=True)
-        return tuple([view.Origin(span, seq) for span, (seq, _) in placed])
+    placed: list[tuple[Origin, Block]]
 
 
 def _drafts(pieces: Iterable[Piece]) -> list[Draft]:
@@ -570,34 +550,26 @@ def _drafts(pieces: Iterable[Piece]) -> list[Draft]:
     """
     drafts: list[Draft] = []
     for piece in pieces:
-        if not drafts and piece.role == "assistant":
-            drafts.append(Draft("user", [(None, text_block(OPENING))], [None]))
-        elif (
-            drafts
-            and drafts[-1].role == piece.role == "assistant"
-            and piece.blocks[0][1]["type"] in _THINKING
-        ):
-            drafts.append(Draft("user", [(None, text_block(_ONWARD))], [None]))
+        behind = bool(drafts) and drafts[-1].role == "assistant"
+        thinks = behind and piece.blocks[0][1]["type"] in THINKING
+        if piece.role == "assistant" and (thinks or not drafts):
+            words = text_block(_ONWARD if drafts else OPENING)
+            drafts.append(Draft("user", [(Origin(), words)]))
         if not drafts or drafts[-1].role != piece.role:
-            drafts.append(Draft(piece.role))
-        drafts[-1].blocks += piece.blocks
-        drafts[-1].spans += [piece.span] * len(piece.blocks)
+            drafts.append(Draft(piece.role, []))
+        drafts[-1].placed.extend(piece.placed)
     return drafts
 
 
 def _insert(drafts: list[Draft], added: Sequence[Piece], user_seq: int | None) -> None:
-    """Put what was handed in into the last user message.
-
-    It stands before the newest user input if that is there, else after the results.
-    """
+    """Put it into the last user message: before the newest input, or after results."""
     users = [draft for draft in drafts if draft.role == "user"]
     if not users:
-        drafts.append(Draft("user"))
-    last = (users or drafts)[-1]
-    seqs = [seq for seq, _ in last.blocks]
+        drafts.append(Draft("user", []))
+    placed = (users or drafts)[-1].placed
+    seqs = [origin.seq for origin, _ in placed]
     if user_seq is not None and user_seq in seqs:
         at = seqs.index(user_seq)
     else:
-        at = sum(block["type"] == "tool_result" for _, block in last.blocks)
-    last.blocks[at:at] = chain(*(piece.blocks for piece in added))
-    last.spans[at:at] = [piece.span for piece in added]
+        at = sum(block["type"] == "tool_result" for _, block in placed)
+    placed[at:at] = chain(*(piece.placed for piece in added))

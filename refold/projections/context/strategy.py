@@ -22,22 +22,10 @@ from refold.domain import errors, events
 from refold.domain.canonical import canonical, digest, text_digest
 from refold.domain.envelope import ACTIVATED, Envelope
 from refold.domain.events import JsonObject, StateUpdate, StrategyRef, SummarizerRef
-from refold.projections.context import compaction
+from refold.projections.context import compaction, outline as folded
 from refold.projections.context.abridged import Abridged, Limits, ledger_beside, made_by
-from refold.projections.context.compaction import (
-    Compaction,
-    Source,
-    Summarizer,
-    Written,
-)
-from refold.projections.context.outline import (
-    Detail,
-    Fact,
-    LayerState,
-    Note,
-    Outline,
-    OutlineBuilder,
-)
+from refold.projections.context.compaction import Compaction, Source, Summarizer
+from refold.projections.context.outline import Detail, Outline, OutlineBuilder
 from refold.projections.context.text import own_words, value_text
 from refold.projections.context.units import Spans, joined, seen_by, spans_of, without
 from refold.projections.tokens import weight_of
@@ -115,7 +103,7 @@ class Layers(BaseModel):
     scope_tokens: int = Field(default=1_000, ge=1)
     notes: compaction.Notes | None = None
 
-    def kept(self, state: LayerState, envelope: Envelope) -> LayerState:
+    def kept(self, state: folded.LayerState, envelope: Envelope) -> folded.LayerState:
         """What layers keep after this event."""
         called = state.shown_at is not None
         if called and not self.user and self.notes is None:
@@ -127,10 +115,10 @@ class Layers(BaseModel):
             case events.AgentResponse() | events.ToolCall() if not called:
                 state = state._replace(shown_at=seq - 1)
             case StateUpdate() if self.user and (names := user_names(envelope)):
-                fact = Fact(seq, tuple(text_digest(name)[:8] for name in names))
+                fact = folded.Fact(seq, tuple(text_digest(name)[:8] for name in names))
                 state = state._replace(facts=(*state.facts, fact))
         if self.notes and (lines := compaction.note_lines(envelope, self.notes.tool)):
-            note = Note(seq, len(lines))
+            note = folded.Note(seq, len(lines))
             state = state._replace(notes=(*state.notes, note))
         return state
 
@@ -228,7 +216,7 @@ def _line(value: JsonValue) -> str:
     return text if len(text.splitlines()) <= 1 else canonical(value).decode()
 
 
-def _older(notes: tuple[Note, ...], keep: int) -> tuple[Note, ...]:
+def _older(notes: tuple[folded.Note, ...], keep: int) -> tuple[folded.Note, ...]:
     """The notes without the newest that have so many lines between them."""
     count, lines = len(notes), 0
     while count and lines < keep:
@@ -385,10 +373,7 @@ class Strategy(BaseModel):
         return f"{self.name} {asks}"
 
     def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
-        """Take the next event of the main stream into an outline under way.
-
-        A strategy that remembers more, or need not remember all, does it here.
-        """
+        """Take in the next event; a strategy that keeps more, or less, does it here."""
         builder.take(envelope)
         self.remember(builder, envelope)
 
@@ -432,14 +417,16 @@ class Strategy(BaseModel):
         return None
 
 
-def distance(name: str, reached: str, limit: str, *, is_there: bool) -> str:
-    """What ``waits_for`` says: what there is, and at what the strategy compacts.
-
-    is_there: the limit is reached, and no cut is legal.
-    """
-    if is_there:
-        limit += ", but a call or a question there still waits for its answer"
-    return f"{reached}; {name} compacts at {limit}"
+def distance(
+    name: str, count: int, what: str, limit: float, *, last: int = 0, of: int = 0
+) -> str:
+    """What ``waits_for`` says: how many there are, and the limit, a share ``of`` it."""
+    behind, whole = f" before the last {last:,}", f" of {of:,}"
+    reached = errors.counted(count, what) + (behind if last else "")
+    most = f"{limit:,.0f}" + (whole if of else "")
+    if count >= limit:  # and yet no cut is legal
+        most += ", but a call or a question there still waits for its answer"
+    return f"{reached}; {name} compacts at {most}"
 
 
 class Pinning(Strategy):
@@ -531,7 +518,7 @@ def write(
     *,
     target_tokens: int,
     most_chars: int | None = None,
-) -> Written:
+) -> compaction.Written:
     """What ``summarizer`` makes of the source, as the strategy wants it.
 
     most_chars: what an abridged history may have, if that is less than it wants.
@@ -556,7 +543,7 @@ def write(
             beside = ledger_beside(source, written.text, most_tokens=most)
             written = replace(written, abridged=beside)
     else:
-        written = Written("", made_by(limits))
+        written = compaction.Written("", made_by(limits))
     if limits is not None:
         tools = {"tools": summarizer.tools} if isinstance(summarizer, Abridged) else {}
         beside = _beside(source, Abridged(limits, **tools), written.text)
@@ -567,7 +554,7 @@ def write(
 
 def _notes(
     strategy: Strategy, summarizer: Summarizer, source: Source, target_tokens: int
-) -> Written:
+) -> compaction.Written:
     """Notes that were rewritten: to fewer lines, or it is no use."""
     layers = strategy.manner.layers
     if layers is None or layers.notes is None:

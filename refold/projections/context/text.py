@@ -201,10 +201,7 @@ class Entry(NamedTuple):
 
 
 def entry_of(event: Event, asked: Mapping[int, str] = _NONE_ASKED) -> Entry | None:
-    """The entry of an event that is shown, or None of one that never is.
-
-    ``asked`` are the questions that decisions may refer to, by their seq.
-    """
+    """The entry of an event, None if never shown; ``asked``: questions by their seq."""
     about: dict[str, object]
     match event:
         case events.UserInput(text=text, attachments=attachments):
@@ -393,7 +390,7 @@ Messages = Sequence[Message]
 
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-_THINKING: Final = frozenset({"thinking", "redacted_thinking"})
+THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 # Which blocks a message of each role may have, and which fields a block of each type.
 _ALLOWED: Final = shipped("refold.projections", "data", "messages.toml")
 _ROLES: Final = {role: frozenset(kinds) for role, kinds in _ALLOWED["roles"].items()}
@@ -451,7 +448,7 @@ def _order(messages: Messages) -> Iterator[str]:
     for index, message in enumerate(messages):
         kinds = [block.get("type") for _, block in _blocks(index, message)]
         results = [kind == "tool_result" for kind in kinds]
-        thoughts = [kind in _THINKING for kind in kinds if kind != "compaction"]
+        thoughts = [kind in THINKING for kind in kinds if kind != "compaction"]
         if results != sorted(results, reverse=True):
             yield f"messages.{index}: results must stand before anything else"
         if thoughts != sorted(thoughts, reverse=True):
@@ -523,16 +520,16 @@ def _problems(block: Block) -> Iterator[str]:
 
 
 def _result_problems(block: Block) -> Iterator[str]:
-    content = block.get("content")
-    if not isinstance(block.get("is_error", False), bool):
+    content, failed = block.get("content"), block.get("is_error", False)
+    if not isinstance(failed, bool):
         yield ": is_error must be true or false"
     if not isinstance(content, str | list | None):
         yield ": content must be a text or a list of blocks"
-    if isinstance(content, str | list) and not content:
+    if content in ("", []):
         yield ": content must not be empty; leave it out"
-    if block.get("is_error") and not content:
+    if failed and not content:
         yield ": an error needs a content"
-    if isinstance(content, str) and content and not content.strip():
+    if isinstance(content, str) and content.isspace():
         yield ": text must hold more than white space"
     for index, part in enumerate(content if isinstance(content, list) else ()):
         kind = part.get("type") if isinstance(part, dict) else None

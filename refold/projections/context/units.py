@@ -191,12 +191,7 @@ def _call(thread: Thread, envelope: Envelope, key: str) -> tuple[Thread, Place]:
 
 def _result(thread: Thread, seq: int, key: str) -> tuple[Thread, Place]:
     response, response_key, _, waiting, said = thread
-    call = None
-    for call in waiting:
-        if call.key == key:
-            break
-    else:
-        call = None
+    call = next((call for call in waiting if call.key == key), None)
     rest = tuple([other for other in waiting if other is not call])
     thread = Thread(response, response_key, False, rest, said)
     if call is None:
@@ -316,8 +311,6 @@ def size_of(event: events.Event) -> int:
             return len(name) + _size(arguments)
         case events.ToolResult(content=content):
             return _size(content)
-        case Final(text=text):
-            return len(text)
     entry = entry_of(event)
     return len(entry.body) if entry else 0
 
@@ -430,32 +423,30 @@ class Waiting(NamedTuple):
         """Close the exchange if nothing in it waits any more."""
         waits = {call.exchange for call in thread.open}
         waits.update(asked.exchange for asked in self.questions)
-        if exchange in waits or exchange not in [hold.first for hold in self.holds]:
+        held = _open(self.holds, exchange)
+        if exchange in waits or held is None:
             return self
         later = turn is not None and exchange < turn
-        holds = [
-            hold._replace(closed=seq)
-            if hold.first == exchange and hold.closed is None
-            else hold
-            for hold in self.holds
-            if later or hold.first != exchange or hold.closed is not None
-        ]
-        return Waiting(self.response, tuple(holds), self.questions, self.ties)
+        closed = held._replace(closed=seq) if later else None
+        holds = [closed if hold is held else hold for hold in self.holds]
+        left = tuple([hold for hold in holds if hold])
+        return Waiting(self.response, left, self.questions, self.ties)
+
+
+def _open(holds: tuple[Hold, ...], exchange: int) -> Hold | None:
+    own = (hold for hold in holds if hold.first == exchange and hold.closed is None)
+    return next(own, None)
 
 
 def _held(
     holds: tuple[Hold, ...], exchange: int, seq: int, spans: Spans = ()
 ) -> tuple[Hold, ...]:
     """With ``seq`` in the exchange that is open; else it opens as ``spans``, if any."""
-    if all(hold.first != exchange or hold.closed is not None for hold in holds):
+    held = _open(holds, exchange)
+    if held is None:
         return (*holds, Hold(exchange, spans, seq)) if spans else holds
-    held = [
-        Hold(hold.first, behind(hold.spans, seq), hold.opened)
-        if hold.first == exchange and hold.closed is None
-        else hold
-        for hold in holds
-    ]
-    return tuple(held)
+    grown = Hold(exchange, behind(held.spans, seq), held.opened)
+    return tuple([grown if hold is held else hold for hold in holds])
 
 
 def _tied(ties: Spans, exchange: int, answered: int, seq: int, turn: _Seq) -> Spans:

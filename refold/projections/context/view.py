@@ -10,15 +10,14 @@ from typing import Any, Final, Literal, NamedTuple
 
 from refold.domain.canonical import canonical, digest, text_digest
 from refold.domain.events import JsonObject, Request, Span, StrategyRef
-from refold.projections.context.budget import WINDOW_TOKENS, Cut, Extras
-from refold.projections.context.text import Block, Message, text_block
+from refold.projections.context.budget import NO_EXTRAS, Cut, Extras
+from refold.projections.context.text import THINKING, Block, Message, text_block
 from refold.projections.context.units import joined
 
 # The tool that summaries are told as the result of, by strategies that do so.
 COMPRESS: Final = "memory_compress"
-# How many marks the API takes, and what cannot carry one.
+# How many marks the API takes; thinking cannot carry one.
 _MOST: Final = 4
-_NEVER: Final = frozenset({"thinking", "redacted_thinking"})
 _SECTIONS: Final = (frozenset({"examples", "memory"}), frozenset({"summary"}))
 _PASSING: Final = frozenset({"evidence", "state"})
 _Given = Literal["system", "examples", "memory", "evidence", "state"]
@@ -81,7 +80,7 @@ class View:
     ref: StrategyRef = field(repr=False)
     derived_seq: int = 0
     origins: tuple[tuple[Origin, ...], ...] = field(default=(), repr=False)
-    extras: Extras | None = field(default=None, repr=False)
+    extras: Extras = field(default=NO_EXTRAS, repr=False)
     tools: tuple[JsonObject, ...] = field(default=(), repr=False)
     cuts: tuple[Cut, ...] = ()
     stable: bool = True
@@ -123,11 +122,7 @@ class View:
             }
 
     def _ends(self) -> Iterator[tuple[int, int]]:
-        """The blocks, by message and place, after which something else begins.
-
-        They are the ends of examples and memory, of the summaries, and, if the view is
-        stable, of everything before evidence and state.
-        """
+        """The ends of examples and memory, of summaries, and of all that is stable."""
         kinds = [
             (origin.span.kind if origin.span else None, (message, block))
             for message, origins in enumerate(self.origins)
@@ -139,7 +134,7 @@ class View:
         for section in sections:
             for _, (message, block) in reversed(section):
                 held = self.messages[message]["content"][block]
-                if held["type"] not in _NEVER:
+                if held["type"] not in THINKING:
                     if "cache_control" not in held:
                         yield message, block
                     break
@@ -152,8 +147,7 @@ class View:
         matches: whether the bytes sent were those of the view.  Where redaction had to
                  change a tool definition, they were not.
         """
-        extras = self.extras
-        tools = extras.tools if extras else ()
+        extras, tools = self.extras, self.extras.tools
         return Request(
             strategy=self.ref,
             through_seq=max(self.at, 0),
@@ -164,9 +158,9 @@ class View:
             tools_digest=digest(tools) if tools else None,
             model=model,
             matches=matches and tools == self.tools,
-            handed=extras.dump() if extras else {},
-            window_tokens=extras.window_tokens if extras else WINDOW_TOKENS,
-            advised=extras.advised if extras else (),
+            handed=extras.dump(),
+            window_tokens=extras.window_tokens,
+            advised=extras.advised,
             revealed=dict(self.revealed),
             revealed_mac=self.revealed_mac,
         )

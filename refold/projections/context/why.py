@@ -9,16 +9,10 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, Literal, NamedTuple
 
+from refold.domain import events as log
 from refold.domain.envelope import Envelope
-from refold.domain.events import (
-    Final as Ending,
-    HumanReview,
-    Span,
-    Summary,
-    SystemPrompt,
-    ToolResult,
-)
-from refold.projections.context.compaction import Compaction
+from refold.domain.events import Span, Summary, ToolResult
+from refold.projections.context.compaction import CARRIED, Compaction
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.text import Block, cleared_text, entry_of
@@ -185,10 +179,7 @@ def opened(nodes: Mapping[int, Node], *seqs: int) -> Iterator[tuple[int, Node]]:
 
 
 def told(node: Node, events: Sequence[Envelope]) -> list[Envelope]:
-    """Those of ``events``, oldest first, that this summary was itself made of.
-
-    events: as the strategy sees them; it does not see all if it is one agent's.
-    """
+    """Those of ``events``, as the strategy sees them, that it was itself made of."""
     if node.own is None:
         return []
     first, last = node.own
@@ -238,7 +229,7 @@ def unshown(
         elif seq in stands:
             yield Unshown(seq, "compacted", *stands[seq])
         elif live := [s.seq for s in outline.summaries if s.first <= seq <= s.last]:
-            ending = isinstance(envelope.payload, Ending)
+            ending = isinstance(envelope.payload, log.Final)
             why = _nothing_to_show(envelope) if ending else "omitted"
             yield Unshown(seq, why, live[0])
         elif holds(sent, seq):
@@ -257,18 +248,18 @@ def _ends(part: Part) -> Span:
 def _never(envelope: Envelope) -> Reason | None:
     """Why an event of this kind is in no context; None if it may be in one."""
     match envelope.payload:
-        case SystemPrompt(text=str(text)):
+        case log.SystemPrompt(text=str(text)):
             return "replaced" if text.strip() else "empty"
-        case HumanReview(decision=None):
+        case log.HumanReview(decision=None):
             return "question"
-        case Ending():
+        case log.Final():
             return None
     return "type" if place(Thread(), envelope)[1] is None else None
 
 
 def _nothing_to_show(envelope: Envelope) -> Reason:
     event = envelope.payload
-    return "said" if isinstance(event, Ending) and event.text.strip() else "empty"
+    return "said" if isinstance(event, log.Final) and event.text.strip() else "empty"
 
 
 class Asked(NamedTuple):
@@ -317,8 +308,4 @@ def _same(
     return next(is_it, None)
 
 
-# What a decision and the summary that carries it out have in common.
-_DECIDED: Final = attrgetter(
-    *("first_seq", "last_seq", "decided_at_seq", "absorbs", "level", "omitted"),
-    "tokens_before",
-)
+_DECIDED: Final = attrgetter(*CARRIED)

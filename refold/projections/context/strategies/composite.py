@@ -118,10 +118,7 @@ class Pipeline(_Holding):
 
 
 def of_steps(steps: Sequence[Strategy]) -> Pipeline:
-    """The pipeline of these steps.
-
-    Raises UnknownStrategy if it is not ``tool_clearing`` and one other strategy.
-    """
+    """The pipeline of tool_clearing and one other.  Raises UnknownStrategy."""
     if len(steps) != 2 or not isinstance(steps[0], tool_clearing.ToolClearing):
         names = "+".join(step.name for step in steps)
         raise UnknownStrategy(f"a pipeline is tool_clearing+ONE other, got {names}")

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from refold.domain.canonical import shipped
 from refold.domain.envelope import from_microseconds, microseconds
-from refold.domain.errors import UnknownStrategy, counted
+from refold.domain.errors import UnknownStrategy
 from refold.projections.context import compaction
 from refold.projections.context.abridged import Limits
 from refold.projections.context.compaction import Compaction, Notes
@@ -111,16 +111,14 @@ class HistorySummary(Pinning):
         chars, most = _chars(outline), self.trigger_on_history_size_chars
         if not most:
             return f"{self.name} compacts by no size: its trigger is 0"
-        now, due = counted(chars, "character"), chars >= most
-        return distance(self.name, now, f"{most:,}", is_there=due)
+        return distance(self.name, chars, "character", most)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """The rest of a head that was too long for one summary."""
         if self._layers.behind(outline):
             return self.decide(outline, now)
-        if outline.decided_at != outline.through_seq or compaction.held_back(
-            outline, now
-        ):
+        over = outline.decided_at != outline.through_seq
+        if over or compaction.held_back(outline, now):
             return None
         return self._head(outline, "more of the same head")
 

@@ -11,13 +11,8 @@ from pydantic import Field, model_validator
 
 from refold.domain.envelope import from_microseconds, microseconds
 from refold.domain.errors import counted
-from refold.projections.context import strategy
-from refold.projections.context.compaction import (
-    Compaction,
-    batch,
-    held_back,
-    oldest_units,
-)
+from refold.projections.context import compaction, strategy
+from refold.projections.context.compaction import Compaction, batch, oldest_units
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategies.recursive_summary import RecursiveSummary
 from refold.projections.context.strategy import Manner, Shown, Weighed
@@ -79,7 +74,7 @@ class Hybrid(RecursiveSummary, Weighed):
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """The oldest exchanges, if the trigger says so."""
-        if held_back(outline, now):
+        if compaction.held_back(outline, now):
             return None
         reason = self._reason(outline, now)
         return (self._batch(outline, reason) if reason else None) or self._fold(outline)
@@ -91,22 +86,18 @@ class Hybrid(RecursiveSummary, Weighed):
             return f"{self.name} compacts after {wait} without an event"
         if self.trigger == "event":
             return f"{self.name} compacts after an event {self.trigger_event}"
-        now, limit, what = self._reached(outline)
-        due = now >= limit
-        return strategy.distance(
-            self.name, counted(now, what), f"{limit:,}", is_there=due
-        )
+        return strategy.distance(self.name, *self._reached(outline))
 
-    def _reached(self, outline: Outline) -> tuple[int, int, str]:
-        """How much there is, at how much it is due, and of what."""
+    def _reached(self, outline: Outline) -> tuple[int, str, int]:
+        """How much there is, of what, and at how much it is due."""
         if self.trigger == "tokens":
-            return self.weighed(outline.tokens), self.threshold_high, "token"
+            return self.weighed(outline.tokens), "token", self.threshold_high
         count = sum(1 + unit.results for unit in outline.units)
-        return count, self.trigger_count, "event"
+        return count, "event", self.trigger_count
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """The next batch of the same check, then folds of neighbours."""
-        if held_back(outline, now):
+        if compaction.held_back(outline, now):
             return None
         return self._batch(outline, "more of the same check") or self._fold(outline)
 
@@ -141,7 +132,7 @@ class Hybrid(RecursiveSummary, Weighed):
         units, idle = outline.units, self.trigger_idle_sec
         match self.trigger:
             case "tokens" | "count":
-                count, limit, what = self._reached(outline)
+                count, what, limit = self._reached(outline)
                 due, much = count >= limit, "high" if what == "token" else "due"
                 reason = f"{count} {what}s, {limit} are {much}"
             case "idle":

@@ -9,15 +9,8 @@ from typing import ClassVar
 from pydantic import Field, model_validator
 
 from refold.domain.envelope import from_microseconds, microseconds
-from refold.domain.errors import counted
-from refold.projections.context import strategy
-from refold.projections.context.compaction import (
-    Compaction,
-    batch,
-    held_back,
-    oldest_units,
-    over_budget,
-)
+from refold.projections.context import compaction, strategy
+from refold.projections.context.compaction import Compaction, batch, oldest_units
 from refold.projections.context.outline import Detail, Outline
 from refold.projections.context.strategy import Pinning, Shown
 
@@ -57,7 +50,7 @@ class MessageWindow(Pinning):
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """What is before the tail, if it is many, or the last batch is long ago."""
         delta = self._delta(outline)
-        held = held_back(outline, now, at_most=self.compression_cooldown_sec)
+        held = compaction.held_back(outline, now, at_most=self.compression_cooldown_sec)
         # Right after a failure it is tried once more, not with every message.
         if held and (delta < self.compression_hard_limit or outline.failures > 1):
             return None
@@ -70,9 +63,8 @@ class MessageWindow(Pinning):
 
     def waits_for(self, outline: Outline) -> str:
         """How many messages are before the tail, and how many are a batch."""
-        delta, least = max(0, self._delta(outline)), self._least
-        now = f"{counted(delta, 'message')} before the last {self.tail_keep_size:,}"
-        return strategy.distance(self.name, now, f"{least:,}", is_there=delta >= least)
+        delta, last = max(0, self._delta(outline)), self.tail_keep_size
+        return strategy.distance(self.name, delta, "message", self._least, last=last)
 
     @property
     def _least(self) -> int:
@@ -80,7 +72,7 @@ class MessageWindow(Pinning):
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """A fold of the two oldest summaries, as long as all exceed their budget."""
-        return None if held_back(outline, now) else self._fold(outline)
+        return None if compaction.held_back(outline, now) else self._fold(outline)
 
     def due_at(self, outline: Outline, now: datetime) -> datetime | None:  # noqa: ARG002  # a fixed time
         """When the cooldown ends, if anything is before the tail."""
@@ -118,4 +110,4 @@ class MessageWindow(Pinning):
 
     def _fold(self, outline: Outline) -> Compaction | None:
         most, target = self.session_memory_tokens, self.summary_tokens
-        return over_budget(outline, budget=most, target=target)
+        return compaction.over_budget(outline, budget=most, target=target)

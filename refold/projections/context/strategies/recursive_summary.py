@@ -7,14 +7,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from refold.domain.errors import counted
-from refold.projections.context.compaction import (
-    Compaction,
-    batch,
-    held_back,
-    oldest_units,
-    side_by_side,
-)
+from refold.projections.context import compaction
+from refold.projections.context.compaction import Compaction, batch, oldest_units
 from refold.projections.context.outline import Detail, Outline
 from refold.projections.context.strategy import Pinning, distance
 
@@ -40,7 +34,7 @@ class RecursiveSummary(Pinning):
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """The oldest batch, once that many exchanges are behind the last ones."""
-        if held_back(outline, now):
+        if compaction.held_back(outline, now):
             return None
         older = len(outline.units) - self.keep_last
         units = oldest_units(outline, self.every) if older >= self.every else ()
@@ -51,12 +45,12 @@ class RecursiveSummary(Pinning):
     def waits_for(self, outline: Outline) -> str:
         """How many exchanges are before the last ones, and how many are a batch."""
         older = max(0, len(outline.units) - self.keep_last)
-        now = f"{counted(older, 'exchange')} before the last {self.keep_last:,}"
-        return distance(self.name, now, f"{self.every:,}", is_there=older >= self.every)
+        return distance(self.name, older, "exchange", self.every, last=self.keep_last)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """Folds, as long as summaries of one level stand side by side."""
-        return None if held_back(outline, now) else self._fold(outline)
+        return None if compaction.held_back(outline, now) else self._fold(outline)
 
     def _fold(self, outline: Outline) -> Compaction | None:
-        return side_by_side(outline, fan_in=self.fan_in, target=self.folded_tokens)
+        fan_in, target = self.fan_in, self.folded_tokens
+        return compaction.side_by_side(outline, fan_in=fan_in, target=target)

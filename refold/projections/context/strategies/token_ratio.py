@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from refold.domain.errors import counted
 from refold.projections.context import compaction
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Detail, Outline
@@ -76,9 +75,7 @@ class TokenRatio(Pinning, Weighed):
             return f"{self.name} is switched off: enabled is false"
         limit = self.window * self.trigger_threshold
         tokens = self.weighed(outline.tokens)
-        now, due = counted(tokens, "token"), tokens >= limit
-        most = f"{limit:,.0f} of {self.window:,}"
-        return distance(self.name, now, most, is_there=due)
+        return distance(self.name, tokens, "token", limit, of=self.window)
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """All before the newest turns, if the window is full to the threshold."""

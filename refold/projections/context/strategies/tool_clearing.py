@@ -57,10 +57,7 @@ class ToolClearing(Pinning, Weighed):
         builder.take(envelope)
 
     def judged(self, outline: Outline) -> Outline:
-        """With all but the newest results cleared, if that is due.
-
-        As a compaction does, it makes pins effective.
-        """
+        """With all but the newest results cleared, and pins effective, if it is due."""
         builder = OutlineBuilder(outline)
         return builder.outline() if self._judge(builder) else outline
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 from pydantic import Field
 
-from refold.domain.errors import UnknownStrategy, counted
+from refold.domain.errors import UnknownStrategy
 from refold.projections.context import compaction
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Outline
@@ -62,8 +62,7 @@ class TurnWindow(Pinning):
     def waits_for(self, outline: Outline) -> str:
         """How many complete turns are raw, and how many are a batch."""
         raw, limit = self._raw(outline), self.full_turns + self.cached_turns
-        now, due = counted(raw, "complete turn"), raw >= limit
-        return distance(self.name, now, f"{limit:,}", is_there=due)
+        return distance(self.name, raw, "complete turn", limit)
 
     def _raw(self, outline: Outline) -> int:
         return outline.complete_turns - outline.compacted_turns
@@ -80,10 +79,8 @@ class TurnWindow(Pinning):
     def _batch(self, outline: Outline) -> Compaction | None:
         raw = self._raw(outline)
         limit = self.full_turns + self.cached_turns
-        turns = (
-            compaction.oldest_turns(outline, self.cached_turns) if raw >= limit else ()
-        )
-        if not turns:
+        wish = self.cached_turns if raw >= limit else 0
+        if not (turns := compaction.oldest_turns(outline, wish)):
             return None
         return Compaction(
             first_seq=turns[0].first,
