@@ -8,18 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from refold.adapters.importers.anthropic import Anthropic
-from refold.adapters.importers.atif import ATIF
+from refold.adapters.importers import (
+    anthropic,
+    atif,
+    claude_code,
+    codex,
+    inspect,
+    letta,
+    openai,
+    otlp,
+    own,
+    swe_agent,
+    tau_bench,
+)
 from refold.adapters.importers.base import Importer, Source, replaced, shown
-from refold.adapters.importers.claude_code import ClaudeCode
-from refold.adapters.importers.codex import Codex
-from refold.adapters.importers.inspect import Inspect
-from refold.adapters.importers.letta import Letta
-from refold.adapters.importers.openai import OpenAI
-from refold.adapters.importers.otlp import OTLP
-from refold.adapters.importers.own import Refold, is_folder, read_folder
-from refold.adapters.importers.swe_agent import SWEAgent
-from refold.adapters.importers.tau_bench import TauBench
 from refold.domain.errors import ImportFailed
 from refold.domain.ids import MAX_ID
 from refold.domain.ports import Skipped, Transcript
@@ -27,20 +29,11 @@ from refold.domain.ports import Skipped, Transcript
 __all__ = ["FORMATS", "Named", "Outline", "Skipped", "Transcript", "named", "read"]
 
 IMPORTERS: tuple[Importer, ...] = (
-    ClaudeCode(),
-    Codex(),
-    OpenAI(),
-    Anthropic(),
-    TauBench(),
-    SWEAgent(),
-    Letta(),
-    Inspect(),
-    ATIF(),
-    OTLP(),
-    Refold(),
+    *(claude_code, codex, openai, anthropic, tau_bench),
+    *(swe_agent, letta, inspect, atif, otlp, own),
 )
 AUTO = "auto"
-FORMATS: tuple[str, ...] = (AUTO, *(importer.name for importer in IMPORTERS))
+FORMATS: tuple[str, ...] = (AUTO, *(importer.NAME for importer in IMPORTERS))
 
 
 def read(
@@ -56,14 +49,14 @@ def read(
     """
     path = Path(path)
     try:
-        if is_folder(path) and format in (AUTO, Refold.name):
-            return read_folder(path)
+        if own.is_folder(path) and format in (AUTO, own.NAME):
+            return own.read_folder(path)
         source = Source(path)
         importer = _importer(source, format)
         transcripts = list(importer.read(source))
         empty = not any(found.drafts for found in transcripts)
         if empty and not importer.recognises(source):
-            what = f"holds nothing of the format {importer.name}"
+            what = f"holds nothing of the format {importer.NAME}"
             raise source.failed(f"{what}: use --format {AUTO}, or another")
     except RecursionError:
         raise ImportFailed(shown(path), "is nested too deeply: flatten it") from None
@@ -80,11 +73,11 @@ def _importer(source: Source, name: str) -> Importer:
         why = f"there is no such format: name one of {', '.join(FORMATS)}"
         raise source.failed(why)
     if name != AUTO:
-        return next(importer for importer in IMPORTERS if importer.name == name)
+        return next(importer for importer in IMPORTERS if importer.NAME == name)
     found = [importer for importer in IMPORTERS if importer.recognises(source)]
     if len(found) == 1:
         return found[0]
-    formats = ", ".join(importer.name for importer in found or IMPORTERS)
+    formats = ", ".join(importer.NAME for importer in found or IMPORTERS)
     raise source.failed(
         "is JSON of no known transcript format: if it is a transcript, name its "
         f"format with --format ({formats})"

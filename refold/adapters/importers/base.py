@@ -346,7 +346,7 @@ class Origin:
 
 
 class Importer(Protocol):
-    """Reads one format.
+    """A module that reads one format.
 
     ``recognises`` says yes to its own format only.  ``read`` gives the transcripts
     in the order in which they begin; from a file that has grown at its end it gives
@@ -354,7 +354,7 @@ class Importer(Protocol):
     cannot be read whole.
     """
 
-    name: str
+    NAME: str
 
     def recognises(self, source: Source) -> bool: ...
 

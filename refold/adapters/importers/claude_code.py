@@ -10,6 +10,7 @@ from refold.adapters.importers import base, messages
 from refold.domain.envelope import Draft, Format
 from refold.domain.events import JsonObject, is_unreached
 
+NAME = "claude-code"
 _MAIN = ""
 _NOTES = {
     "summary": "session title; the model did not see it",
@@ -31,30 +32,26 @@ _FLAGS = {
 _DURATIONS = {"durationMs": 1.0, "totalDurationMs": 1.0, "durationSeconds": 1000.0}
 
 
-class ClaudeCode:
-    """Reads the main conversation, and each sub-agent's as a transcript of its own."""
+def recognises(source: base.Source) -> bool:
+    """Whether the first message has Claude Code's frame, and only notes before."""
+    seen = False
+    for line in source.lines():
+        entry = base.mapping(line.value)
+        if entry.get("type") in ("user", "assistant"):
+            framed = entry.keys() & {"sessionId", "parentUuid", "isSidechain"}
+            return bool(framed) and isinstance(entry.get("message"), dict | str)
+        if base.text(entry, "type") not in _NOTES or "role" in entry:
+            return False
+        seen = True
+    return seen
 
-    name = "claude-code"
 
-    def recognises(self, source: base.Source) -> bool:
-        """Whether the first message has Claude Code's frame, and only notes before."""
-        seen = False
-        for line in source.lines():
-            entry = base.mapping(line.value)
-            if entry.get("type") in ("user", "assistant"):
-                framed = entry.keys() & {"sessionId", "parentUuid", "isSidechain"}
-                return bool(framed) and isinstance(entry.get("message"), dict | str)
-            if base.text(entry, "type") not in _NOTES or "role" in entry:
-                return False
-            seen = True
-        return seen
-
-    def read(self, source: base.Source) -> Iterable[base.Transcript]:
-        """The transcripts, each in the file's order."""
-        reading = _Conversations(source)
-        for line in source.lines():
-            reading.entry(line.number, line.value)
-        return reading.transcripts()
+def read(source: base.Source) -> Iterable[base.Transcript]:
+    """The main conversation, and each sub-agent's as a transcript of its own."""
+    reading = _Conversations(source)
+    for line in source.lines():
+        reading.entry(line.number, line.value)
+    return reading.transcripts()
 
 
 class _Conversations:
@@ -110,7 +107,7 @@ class _Conversations:
 
     def _recording(self, chain: str) -> base.Recording:
         if chain not in self._recordings:
-            self._recordings[chain] = base.Recording(ClaudeCode.name, self._source.name)
+            self._recordings[chain] = base.Recording(NAME, self._source.name)
         return self._recordings[chain]
 
     def _chain(self, entry: dict[str, Any], place: str) -> str:
@@ -170,7 +167,7 @@ def _view(_: str, entry: Any, __: object) -> Iterator[Draft]:
 
 # A line of a session file.
 FORMAT = Format(
-    ClaudeCode.name,
+    NAME,
     _view,
     lambda entry: base.text(entry, "type") or "",
     lambda entry: base.text(entry, "uuid"),
