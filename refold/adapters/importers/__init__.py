@@ -73,7 +73,7 @@ def _importer(source: Source, name: str) -> Importer:
         why = f"there is no such format: name one of {', '.join(FORMATS)}"
         raise source.failed(why)
     if name != AUTO:
-        return next(importer for importer in IMPORTERS if importer.NAME == name)
+        return next(importer for importer in IMPORTERS if name == importer.NAME)
     found = [importer for importer in IMPORTERS if importer.recognises(source)]
     if len(found) == 1:
         return found[0]
