@@ -5,9 +5,8 @@ Nothing here needs the SDK: blocks may be JSON, from whichever client.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Unpack
 
 from refold.domain.envelope import Draft, Envelope, Meta
 from refold.domain.errors import IdempotencyConflict, InvalidEvent
@@ -21,111 +20,25 @@ from refold.store.sessions import Session
 
 _PAGE: Final = 200
 _TRIES: Final = 4
-_KEY: Final = "memories:"
 
 
-class Call(NamedTuple):
-    """A ``tool_use`` block, by its parts."""
+def _call_of(tool_use: Any) -> ToolCall | None:
+    """The call of memory that a block of a response is: the SDK's, or its JSON.
 
-    call_id: str
-    name: str
-    given: Any
-
-
-class Told(NamedTuple):
-    """What a model is told.
-
-    advised: the items of memory in it, by id.
-    """
-
-    text: str
-    is_error: bool = False
-    untrusted: bool = False
-    advised: tuple[str, ...] = ()
-
-
-def call_of(tool_use: Any) -> Call | None:
-    """The call of a block of a response: the SDK's, or its JSON.
-
-    None for another kind of block.  Raises InvalidEvent for one without id or name.
+    Raises InvalidEvent for a call without id or name.
     """
     if not isinstance(tool_use, Mapping):
         names = ("type", "id", "name", "input")
         tool_use = {name: getattr(tool_use, name, None) for name in names}
     if tool_use.get("type") != "tool_use":
         return None
-    call_id, name = tool_use.get("id"), tool_use.get("name")
+    call_id, name, given = (tool_use.get(key) for key in ("id", "name", "input"))
     if not isinstance(call_id, str) or not isinstance(name, str):
         raise InvalidEvent("a tool_use block has an id and a name")
-    return Call(call_id, name, tool_use.get("input"))
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """Records calls and results in a session; the same call again is the same record.
-
-    agent: whose calls these are, if there are several agents in the session.
-    """
-
-    session: Session
-    agent: str | None = None
-
-    def answer(
-        self, tool_use: Any, name: str, tell: Callable[[Call], Told]
-    ) -> Block | None:
-        """The result of a call as a block, made and recorded if it was not yet.
-
-        None for a block that is no call of the tool of that name.  Where a capture has
-        recorded the call, only its result is added.
-
-        Raises what ``session.append`` raises.
-        """
-        call = call_of(tool_use)
-        if call is None or call.name != name:
-            return None
-        for left in reversed(range(_TRIES)):
-            recorded = self._recorded(call)
-            if recorded is not None:
-                return _block(self.session, call.call_id, recorded)
-            try:
-                self._append(call, tell(call))
-            except (InvalidEvent, IdempotencyConflict):
-                # Somebody else recorded the call, or its result, in between.
-                if not left:
-                    raise
-        raise AssertionError("the last try returns or raises")
-
-    def _append(self, call: Call, told: Told) -> None:
-        result = ToolResult(
-            call_id=call.call_id,
-            tool_name=call.name,
-            content=told.text,
-            status="error" if told.is_error else "ok",
-            untrusted=told.untrusted,
-        )
-        advised = {"advised": list(told.advised)} if told.advised else {}
-        events: list[Event | Draft] = [Draft(result, meta=Meta.of(advised))]
-        if not self._is_open(call):
-            given = call.given if isinstance(call.given, dict) else str(call.given)
-            made = ToolCall(call_id=call.call_id, tool_name=call.name, arguments=given)
-            events.insert(0, made)
-        self.session.append(
-            events, idempotency_key=_key(call), agent=self.agent, unscanned="stub"
-        )
-
-    def _is_open(self, call: Call) -> bool:
-        writer, stream = self.session.writer, self.session.stream
-        name = writer.recorded_id(stream.user_id, call.call_id)
-        return name in writer.log.head(stream).state.open_calls
-
-    def _recorded(self, call: Call) -> Envelope | None:
-        log, stream = self.session.writer.log, self.session.stream
-        earlier = log.receipt(stream, _key(call))
-        if earlier is not None:
-            return log.read(stream, after=earlier.last_seq - 1, limit=1)[0]
-        if self._is_open(call):
-            return None
-        return result_of(self.session, call.call_id)
+    if name != tool.NAME:
+        return None
+    arguments = dict(given) if isinstance(given, Mapping) else str(given)
+    return ToolCall(call_id=call_id, tool_name=name, arguments=arguments)
 
 
 def result_of(session: Session, call_id: str) -> Envelope | None:
@@ -161,10 +74,6 @@ def _block(session: Session, call_id: str, recorded: Envelope) -> Block:
     return result_block(call_id, whole if isinstance(whole, ToolResult) else None)
 
 
-def _key(call: Call) -> str:
-    return f"{call.name}:{call.call_id}"
-
-
 class MemoryRetrieval:
     """Answers calls of ``memory_retrieval`` in one session, about its user alone.
 
@@ -178,8 +87,7 @@ class MemoryRetrieval:
     def __init__(
         self, session: Session, *, agent: str | None = None, **how: Unpack[ChoiceArgs]
     ) -> None:
-        self.session, self._how = session, chosen_by(how)
-        self._answers = Answers(session, agent)
+        self.session, self._agent, self._how = session, agent, chosen_by(how)
 
     @property
     def definition(self) -> JsonObject:
@@ -189,17 +97,62 @@ class MemoryRetrieval:
     def answer(self, tool_use: Any) -> Block | None:
         """The ``tool_result`` of a ``tool_use`` block; None for another tool's.
 
-        Call and result are recorded, and the items shown with them.  The same call
-        again has the same result.  What is wrong with a call is told to the model.
+        Call and result are recorded, and the items shown with them; where a capture
+        has recorded the call, its result alone.  The same call again has the same
+        result.  What is wrong with a call is told to the model.
 
         Raises what ``session.append`` raises.
         """
-        return self._answers.answer(tool_use, tool.NAME, self._told)
+        if (call := _call_of(tool_use)) is None:
+            return None
+        for left in reversed(range(_TRIES)):
+            recorded = self._recorded(call)
+            if recorded is not None:
+                return _block(self.session, call.call_id, recorded)
+            try:
+                self._append(call)
+            except (InvalidEvent, IdempotencyConflict):
+                # Somebody else recorded the call, or its result, in between.
+                if not left:
+                    raise
+        raise AssertionError("the last try returns or raises")
 
-    def _told(self, call: Call) -> Told:
+    def _append(self, call: ToolCall) -> None:
         session = self.session
-        query = tool.asked(call.given, user_id=session.user_id)
-        if isinstance(query, tool.Refused):
-            return Told(query.why, is_error=True)
-        found = retrieve(session.writer, session.stream, query, self._how)
-        return Told(found.text, advised=found.items)
+        query = tool.asked(call.arguments, user_id=session.user_id)
+        if refused := isinstance(query, tool.Refused):
+            found = tool.Answer(query.why)
+        else:
+            found = retrieve(session.writer, session.stream, query, self._how)
+        result = ToolResult(
+            call_id=call.call_id,
+            tool_name=call.tool_name,
+            content=found.text,
+            status="error" if refused else "ok",
+        )
+        advised = {"advised": [*found.items]} if found.items else {}
+        events = [] if self._is_open(call) else [Draft(call)]
+        session.append(
+            [*events, Draft(result, meta=Meta.of(advised))],
+            idempotency_key=_key(call),
+            agent=self._agent,
+            unscanned="stub",
+        )
+
+    def _is_open(self, call: ToolCall) -> bool:
+        writer, stream = self.session.writer, self.session.stream
+        name = writer.recorded_id(stream.user_id, call.call_id)
+        return name in writer.log.head(stream).state.open_calls
+
+    def _recorded(self, call: ToolCall) -> Envelope | None:
+        log, stream = self.session.writer.log, self.session.stream
+        earlier = log.receipt(stream, _key(call))
+        if earlier is not None:
+            return log.read(stream, after=earlier.last_seq - 1, limit=1)[0]
+        if self._is_open(call):
+            return None
+        return result_of(self.session, call.call_id)
+
+
+def _key(call: ToolCall) -> str:
+    return f"{call.tool_name}:{call.call_id}"

@@ -344,7 +344,7 @@ class SqlApplicationRecorder(SqlAggregateRecorder, persistence.ApplicationRecord
     def insert_events(
         self, stored_events: Sequence[persistence.StoredEvent], **kwargs: Any
     ) -> Sequence[int] | None:
-        """Write all events or none; returns their notification ids.  Raises the same."""
+        """Write all or none; returns their notification ids.  Raises the same."""
         return self._write(stored_events, **kwargs)
 
     def select_notifications(
