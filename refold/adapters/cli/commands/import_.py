@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import typer
 
 from refold.adapters.cli import options, output
-from refold.adapters.importers import Named, Outline, named, read
+from refold.adapters.importers import Outline, named, outlines, read
 from refold.domain.errors import (
     Frozen,
     ImportFailed,
@@ -79,7 +79,7 @@ class _Import:
     form: options.Transcripts
     keep_going: bool
     shows: bool
-    sessions: list[tuple[Named, Extended]] = field(default_factory=list)
+    sessions: list[tuple[Outline, Extended]] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     failed: list[ImportFailed] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)  # of sessions, by the file's
@@ -97,14 +97,14 @@ class _Import:
     def redactions(self) -> Counter[str]:
         return sum((result.redactions for _, result in self.sessions), Counter())
 
-    def read(self, paths: Sequence[Path], session: str | None) -> list[Named]:
+    def read(self, paths: Sequence[Path], session: str | None) -> list[Outline]:
         """The sessions there will be, without their events.
 
         Those are read again when they are written: all at once, they may be more than
         memory holds.
         """
         different = list({path.absolute(): path for path in paths}.values())
-        found: list[tuple[Path, list[Outline]]] = []
+        found: list[Outline] = []
         with output.Progress(len(different), of="files", shows=self.shows) as progress:
             for path in different:
                 try:
@@ -112,10 +112,10 @@ class _Import:
                 except ImportFailed as error:
                     self._fail(error, others=len(different) > 1)
                     transcripts = []
-                found.append((path, list(map(Outline.of, count(), transcripts))))
+                found += outlines(path, transcripts)
                 self.skipped += [item for one in transcripts for item in one.skipped]
                 progress.advance("read", 1)
-        return [one for one in named(found, session, self._fail) if one.outline.events]
+        return [one for one in named(found, session, self._fail) if one.events]
 
     def _fail(self, error: ImportFailed, *, others: bool = True) -> None:
         """Say that a file is not imported; raises it, unless the others go on."""
@@ -126,15 +126,15 @@ class _Import:
         then = "--keep-going imports the other files" if others else ""
         raise ImportFailed(error.where, self.reason(error.why, then), seq=error.seq)
 
-    def write(self, store: SessionStore, wanted: Sequence[Named]) -> None:
+    def write(self, store: SessionStore, wanted: Sequence[Outline]) -> None:
         """Write them, one file after the other."""
-        total = sum(item.outline.events for item in wanted)
+        total = sum(item.events for item in wanted)
         with output.Progress(total, of="events", shows=self.shows) as progress:
             for path, items in groupby(wanted, key=lambda item: item.path):
                 try:
                     transcripts = read(path, format=self.form)
                     for item in items:
-                        one = transcripts[item.outline.place]
+                        one = transcripts[item.place]
                         self._write(store, item, one, progress)
                 except ImportFailed as error:
                     self._fail(error, others=len(wanted) > 1)
@@ -147,7 +147,7 @@ class _Import:
     def _write(
         self,
         store: SessionStore,
-        item: Named,
+        item: Outline,
         transcript: Transcript,
         progress: output.Progress,
     ) -> None:
@@ -164,7 +164,7 @@ class _Import:
                 raise
             why = str(error).removeprefix(f"{where}: ")
             raise ImportFailed(where, why) from error
-        self.names[item.outline.session_id] = item.session
+        self.names[item.session_id] = item.session
         self.skipped += result.skipped
         self.sessions.append((item, result))
 
@@ -185,7 +185,7 @@ def _head(session: Session) -> int:
     return 0
 
 
-def _row(item: Named, result: Extended) -> list[str]:
+def _row(item: Outline, result: Extended) -> list[str]:
     counts = (result.events, result.duplicates, result.redactions.total())
     return [item.session, *map(output.number, counts)]
 
@@ -202,7 +202,7 @@ def _show(screen: output.Screen, done: _Import) -> None:
         f", {done.duplicates:,} already there",
         f", {counted(found, 'value')} redacted" if found else "",
     )
-    formats = sorted({item.outline.format for item, _ in done.sessions})
+    formats = sorted({item.format for item, _ in done.sessions})
     if formats:
         screen.line((f"format: {', '.join(formats)}", "dim"))
     if found:
