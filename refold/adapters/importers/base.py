@@ -9,11 +9,10 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from enum import Enum
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import orjson
 
@@ -46,12 +45,8 @@ _PACKED = {
 }
 
 
-class Kind(Enum):
-    """How a file's JSON is laid out; a single line is a document and lines at once."""
-
-    LINES = "lines"
-    DOCUMENT = "document"
-    SINGLE = "single"
+# How a file's JSON is laid out; a single line is a document and lines at once.
+Kind: TypeAlias = Literal["lines", "document", "single"]
 
 
 class Line(NamedTuple):
@@ -98,18 +93,18 @@ class Source:
         if not start:
             raise self.failed("is empty: there is nothing to import")
         if not _is_json(start[0][1]):
-            return Kind.DOCUMENT
-        return Kind.LINES if len(start) > 1 else Kind.SINGLE
+            return "document"
+        return "lines" if len(start) > 1 else "single"
 
     @property
     def is_lines(self) -> bool:
         """Whether the file is to be read as lines, also if it has but one."""
         named = self.path.suffix.lower() in {".jsonl", ".ndjson"}
-        return self.kind is Kind.LINES or (self.kind is Kind.SINGLE and named)
+        return self.kind == "lines" or (self.kind == "single" and named)
 
     def lines(self) -> Iterator[Line]:
         """The values of the lines, read as they are asked for; a document is one."""
-        if self.kind is Kind.DOCUMENT:
+        if self.kind == "document":
             yield Line(1, self.document)
             return
         for line, raw in self._raw_lines():
@@ -118,9 +113,9 @@ class Source:
     @cached_property
     def document(self) -> Any:
         """The file as one value; None of a file of lines."""
-        if self.kind is Kind.LINES:
+        if self.kind == "lines":
             return None
-        if self.kind is Kind.SINGLE:
+        if self.kind == "single":
             return next(self.lines()).value
         return self._value(
             None, b"".join(raw for _, raw in self._raw_lines(blank=True))

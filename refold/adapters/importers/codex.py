@@ -156,10 +156,7 @@ class _Drafts:
 def format_of(model: str | None) -> Format:
     """A line of a rollout, which ``model`` answers as far as it does not say."""
     return Format(
-        NAME,
-        partial(_view, model),
-        lambda entry: base.text(entry, "type") or "",
-        _id,
+        NAME, partial(_view, model), lambda entry: base.text(entry, "type") or "", _id
     )
 
 

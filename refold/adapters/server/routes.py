@@ -265,10 +265,7 @@ def _draft(given: Given, request_id: str, may_decide: bool) -> Draft:
 
 @router.get("/sessions", operation_id="sessions")
 def sessions(
-    of: ReadAsked,
-    label: Several = (),
-    after: str | None = None,
-    limit: Most = 100,
+    of: ReadAsked, label: Several = (), after: str | None = None, limit: Most = 100
 ) -> Response:
     """List sessions by name; go on with the last one as `after`."""
     labels = dict(one.partition("=")[::2] for one in label)
@@ -371,9 +368,7 @@ def verify(one: ReadSession, chain_only: bool = False) -> Response:
 
 @router.get("/sessions/{session_id}/proof", operation_id="prove")
 def prove(
-    of: ReadAsked,
-    one: ReadSession,
-    seq: Annotated[int, Query(ge=1, le=SEQS)],
+    of: ReadAsked, one: ReadSession, seq: Annotated[int, Query(ge=1, le=SEQS)]
 ) -> Response:
     """Write a proof that an event is in the newest sealed tree."""
     one.head()
@@ -496,8 +491,9 @@ def reviews(
     every: Annotated[bool, Query(alias="all")] = False,
 ) -> Response:
     """List questions to humans, the gravest first."""
-    asked_of = partial(of.store.reviews.list, of.user_id, session_id=session_id)
-    found = asked_of(open_only=not every)
+    found = of.store.reviews.list(
+        of.user_id, session_id=session_id, open_only=not every
+    )
     told = [each.to_json() for each in found]
     for question in told:
         question.pop("bundle", None)  # one has it that is shown alone
@@ -508,8 +504,8 @@ def reviews(
 def review(of: ReadAsked, one: ReadSession, seq: int) -> Response:
     """Show a question to a human, with what it is asked on."""
     one.head()
-    all_of = partial(of.store.reviews.list, of.user_id, open_only=False)
-    for each in all_of(session_id=one.session_id):
+    listed, name = of.store.reviews.list, one.session_id
+    for each in listed(of.user_id, session_id=name, open_only=False):
         if each.seq == seq:
             return answer(each.to_json())
     raise HTTPException(404)
