@@ -327,9 +327,13 @@ class Origin:
     source: JsonObject = field(default_factory=dict)
 
     def draft(
-        self, event: Event, usage: JsonObject | None, source: JsonObject | None = None
+        self, piece: Piece, usage: JsonObject | None, source: JsonObject | None = None
     ) -> Draft:
-        """An event of the entry, which has this usage beside it."""
+        """A piece of the entry with this usage: in a response, beside another event."""
+        fields = dict(piece.fields)
+        if usage and piece.type == "agent_response":
+            fields["usage"], usage = usage, None
+        event = event_of(piece.type, fields)
         meta = Meta(
             model=self.model,
             usage=usage,
@@ -454,10 +458,7 @@ def typed(found: Iterable[Found], origin: Origin) -> Iterator[Draft]:
     usage = origin.usage
     for piece in found:
         if isinstance(piece, Piece):
-            fields = dict(piece.fields)
-            if usage and piece.type == "agent_response":
-                fields["usage"], usage = usage, None
-            yield origin.draft(event_of(piece.type, fields), usage)
+            yield origin.draft(piece, usage)
             usage = None
 
 
@@ -534,15 +535,10 @@ class Recording:
         A client may write a response in parts, with the usage as it grew: what a
         later part says is kept beside, in ``meta.source``, where no sum counts it.
         """
-        fields = dict(piece.fields)
         source = {"format": self._form, "place": origin.place, **origin.source}
-        usage = None
-        if origin.usage:
-            told = self._usage.get(origin.response_id or "")
-            if told is not None and told != origin.usage:
-                source["usage"] = origin.usage
-            elif told is None and piece.type == "agent_response":
-                fields["usage"] = origin.usage
-            elif told is None:
-                usage = origin.usage
-        return origin.draft(event_of(piece.type, fields), usage, source)
+        told = self._usage.get(origin.response_id or "")
+        if told is None:
+            return origin.draft(piece, origin.usage, source)
+        if origin.usage not in (None, told):
+            source["usage"] = origin.usage
+        return origin.draft(piece, None, source)

@@ -189,21 +189,16 @@ def unexpected(request_id: str) -> Response:
 class Gate:
     """What every request passes: its id, its size and rate, and who asks.
 
-    ``close`` ends the answers that would go on for ever.
+    ``close`` ends the answers that would go on for ever.  ``state`` is the
+    application's, which says whose store is served and how much is taken.
     """
 
-    def __init__(
-        self,
-        app: Asgi,
-        *,
-        store: SessionStore,
-        verifier: Verifier,
-        limits: Limits,
-        close: Callable[[], None],
-    ) -> None:
-        self._app, self._store, self._verifier, self.close = app, store, verifier, close
-        self._limits = limits
-        self._rates = Rates(limits.per_second, limits.burst)
+    def __init__(self, app: Asgi, state: Any) -> None:
+        self._app, self.close = app, state.feeds.close
+        self._store: SessionStore = state.store
+        self._verifier: Verifier = state.verifier
+        self._limits: Limits = state.limits
+        self._rates = Rates(self._limits.per_second, self._limits.burst)
         # What is being answered, of each user and, as that of nobody, of all.
         self._here = Counter[tuple[str, bool]]()
         self.metrics = Metrics(self._here)
@@ -557,8 +552,7 @@ def application(
             allow_headers=[*allowed, "Last-Event-ID", "X-Request-ID"],
             expose_headers=["X-Request-ID"],
         )
-    ends = app.state.feeds.close
-    return Gate(inner, store=store, verifier=verifier, limits=limits, close=ends)
+    return Gate(inner, app.state)
 
 
 def _answering(tools: Any) -> Asgi:

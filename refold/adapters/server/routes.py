@@ -278,10 +278,10 @@ def sessions(
 @router.get("/sessions/{session_id}", operation_id="session")
 def session(one: ReadSession) -> Response:
     """Show how far a session is, and its labels."""
-    head, names = one.head(), ("user_id", "session_id")
+    head = one.head()
+    whose = {"user_id": one.user_id, "session_id": one.session_id}
     told = {"head_seq": head.seq, "status": head.status, "labels": one.labels()}
-    told |= {name: getattr(one, name) for name in names}
-    return answer(told | {"streams": one.streams()})
+    return answer({**told, **whose, "streams": one.streams()})
 
 
 @router.get("/sessions/{session_id}/events", operation_id="events")
@@ -735,10 +735,8 @@ def _described(told: dict[str, Any]) -> dict[str, Any]:
     """With what FastAPI cannot know: examples, types of events, how it is refused."""
     made = files("refold.adapters.server").joinpath("examples.json").read_bytes()
     examples, parts = orjson.loads(made), told["components"]
-    problem, told_of = (
-        {"$ref": "#/components/responses/Problem"},
-        examples["parameters"],
-    )
+    problem = {"$ref": "#/components/responses/Problem"}
+    told_of = examples["parameters"]
     parts["responses"] = {"Problem": examples.pop("problem")}
     parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     told["security"] = [{"token": []}]
@@ -775,19 +773,16 @@ _EVENT_LIST: Final = {"$ref": "#/components/schemas/Events"}
 
 def _event_shapes() -> dict[str, Any]:
     """What may be appended: each type with its payload."""
-    shapes: dict[str, Any] = {}
-    kinds = []
+    whole = Events.model_json_schema(ref_template=_REF)
+    given, kinds = whole.pop("$defs")["Given"], list[Any]()
+    shapes: dict[str, Any] = {"Events": whole}
     for name, kind in APPENDABLE.items():
         payload = kind.model_json_schema(ref_template=_REF)
-        shapes |= payload.pop("$defs", {})
+        shapes |= payload.pop("$defs", {}) | {kind.__name__: payload}
         payload["properties"].pop("type")
-        beside: dict[str, Any] = Given.model_json_schema(ref_template=_REF)
-        properties = beside["properties"] | {"type": {"const": name}}
-        shapes[kind.__name__] = payload
-        properties["payload"] = {"$ref": _REF.format(model=kind.__name__)}
+        named = {"$ref": _REF.format(model=kind.__name__)}
+        own = given["properties"] | {"type": {"const": name}, "payload": named}
         required = ["type", "payload"] if payload.get("required") else ["type"]
-        kinds.append(beside | {"properties": properties, "required": required})
-    whole = Events.model_json_schema(ref_template=_REF)
-    whole.pop("$defs")
+        kinds.append(given | {"properties": own, "required": required})
     whole["properties"]["events"]["items"] = {"oneOf": kinds}
-    return shapes | {"Events": whole}
+    return shapes
