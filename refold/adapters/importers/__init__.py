@@ -26,7 +26,7 @@ from refold.domain.errors import ImportFailed
 from refold.domain.ids import MAX_ID
 from refold.domain.ports import Skipped, Transcript
 
-__all__ = ["FORMATS", "Outline", "Skipped", "Transcript", "named", "read"]
+__all__ = ["FORMATS", "Outline", "Skipped", "Transcript", "named", "outlines", "read"]
 
 IMPORTERS: tuple[Importer, ...] = (
     *(claude_code, codex, openai, anthropic, tau_bench),

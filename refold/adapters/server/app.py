@@ -16,11 +16,10 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from os.path import basename
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import parse_qs, quote
 from uuid import uuid4
 
@@ -91,8 +90,7 @@ _STATUS: Final = {
 _CODES: Final = {408: "too_slow", 413: "too_large"}
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """How much a server takes.
 
     body_bytes, body_sec: of one request's body, and how long it may take to come.
