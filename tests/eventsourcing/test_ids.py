@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Thread
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 import pytest
@@ -13,7 +12,6 @@ from eventsourcing.persistence import IntegrityError
 from sqlalchemy import delete, text
 
 from refold.adapters.eventsourcing import Factory, SqlApplicationRecorder, engines
-from refold.adapters.eventsourcing.engines import Row
 from tests.support import warm
 from tests.support.eventsourcing import factory, stored
 from tests.support.stores import release
@@ -49,7 +47,7 @@ def test_who_takes_a_place_later_commits_later(postgres_url: str) -> None:
     rival = Thread(target=recorder.insert_events, args=([stored()],))
 
     with recorder.database.transaction() as slow:
-        row = Row(uuid4(), 1, "topic", b"x")
+        row = recorder._sealed(stored())
         engines._insert(slow, recorder.events, [row], recorder._positions)
         rival.start()
         with psycopg.connect(postgres_url, autocommit=True) as looker:

@@ -44,7 +44,7 @@ def test_the_formats_are_those_of_the_command_line() -> None:
 def test_each_format_is_recognised_by_one_importer(tmp_path: Path, name: str) -> None:
     source = Source(write_sample(tmp_path, name))
 
-    assert [one.name for one in IMPORTERS if one.recognises(source)] == [name]
+    assert [one.NAME for one in IMPORTERS if one.recognises(source)] == [name]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -94,7 +94,7 @@ def test_messages_are_told_by_what_only_one_api_has(
 ) -> None:
     path = write_document(tmp_path, {"messages": messages})
 
-    names = [one.name for one in IMPORTERS if one.recognises(Source(path))]
+    names = [one.NAME for one in IMPORTERS if one.recognises(Source(path))]
 
     assert names == [form]
 

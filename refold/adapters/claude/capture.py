@@ -63,13 +63,12 @@ class Brought(HandedIn, total=False):
 class Asked(NamedTuple):
     """A request that is recorded and may be sent: what the SDK's ``create`` takes.
 
-    ``began_at`` is in microseconds; ``beta`` is whether only the beta API takes it.
+    ``began_at`` is in microseconds.
     """
 
     body: dict[str, Any]
     began_at: int
     request_id: str | None
-    beta: bool
 
 
 class _Captured:
@@ -207,7 +206,7 @@ class _Captured:
             body["betas"] = list(dict.fromkeys(betas))
         meta = {"max_tokens": self._max_tokens, **({"options": told} if told else {})}
         self._append(view.request(model=self._model, matches=True), request_id, meta)
-        return Asked(body, self.session.writer.clock(), request_id, bool(betas))
+        return Asked(body, self.session.writer.clock(), request_id)
 
     def _answer(
         self, answer: Any, request_id: str | None, took: float | None = None
@@ -282,7 +281,7 @@ class Capture(_Captured):
         """
         asked = self._ask(content, more)
         try:
-            message: Message = _api(self.client, asked).create(**asked.body)
+            message: Message = _api(self.client, asked.body).create(**asked.body)
         except BaseException as error:
             self._broke_off(asked, None, error)
             raise
@@ -302,7 +301,7 @@ class Capture(_Captured):
         asked = self._ask(content, more)
         stream = None
         try:
-            with _api(self.client, asked).stream(**asked.body) as stream:
+            with _api(self.client, asked.body).stream(**asked.body) as stream:
                 whole = stream.get_final_message
 
                 def revealed() -> Any:
@@ -328,7 +327,7 @@ class AsyncCapture(_Captured):
         """``Capture.create`` for asyncio."""
         asked = await asyncio.to_thread(self._ask, content, more)
         try:
-            message: Message = await _api(self.client, asked).create(**asked.body)
+            message: Message = await _api(self.client, asked.body).create(**asked.body)
         except BaseException as error:
             await _in_thread(self._broke_off, asked, None, error)
             raise
@@ -344,7 +343,7 @@ class AsyncCapture(_Captured):
         asked = await asyncio.to_thread(self._ask, content, more)
         stream = None
         try:
-            async with _api(self.client, asked).stream(**asked.body) as stream:
+            async with _api(self.client, asked.body).stream(**asked.body) as stream:
                 whole = stream.get_final_message
 
                 async def revealed() -> Any:
@@ -383,9 +382,8 @@ class LiveModel:
         body = view.to_request(model=self.name, max_tokens=self._max_tokens)
         if betas := _betas(body):
             body["betas"] = betas
-        asked = Asked(body, 0, None, bool(betas))
         try:
-            message = _api(self._client, asked).create(**body)
+            message = _api(self._client, body).create(**body)
         except AnthropicError as error:
             # What the SDK raises carries the request: it is not passed on.
             timeout = self._client.timeout
@@ -399,8 +397,8 @@ async def _in_thread(record: Any, *arguments: Any) -> None:
     await asyncio.shield(asyncio.to_thread(record, *arguments))
 
 
-def _api(client: Any, asked: Asked) -> Any:
-    return client.beta.messages if asked.beta else client.messages
+def _api(client: Any, body: Mapping[str, Any]) -> Any:
+    return client.beta.messages if body.get("betas") else client.messages
 
 
 def _came(stream: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import anthropic
 
 from refold.adapters.importers import messages as blocks
-from refold.adapters.importers.base import Found, Piece
+from refold.adapters.importers.base import Found, Piece, sequence
 from refold.domain import events as kinds
 from refold.domain.envelope import Draft
 from refold.domain.errors import InvalidEvent
@@ -35,12 +35,11 @@ def events_of(message: JsonObject) -> list[Event]:
 
     Blocks that only the provider can read are kept byte for byte.
     """
-    blocks = _blocks(message)
-    calls = [block for block in blocks if block["type"] == "tool_use"]
+    content = _blocks(message)
+    calls = [block for block in content if block["type"] == "tool_use"]
     known = ("text", "tool_use", *_THINKING)
-    others = [block for block in blocks if block["type"] not in known]
-    management = message.get("context_management")
-    edits = management.get("applied_edits") if isinstance(management, dict) else None
+    others = [block for block in content if block["type"] not in known]
+    edits = sequence(message, "context_management", "applied_edits")
     events: list[Event] = [_response(message, message.get("stop_reason"))]
     events += [
         kinds.ToolCall(
@@ -49,8 +48,7 @@ def events_of(message: JsonObject) -> list[Event]:
         for call in calls
     ]
     if edits or others:
-        edited: Any = edits or ()
-        events.append(kinds.ProviderEdit(edits=tuple(edited), blocks=tuple(others)))
+        events.append(kinds.ProviderEdit(edits=tuple(edits), blocks=tuple(others)))
     return events
 
 
@@ -95,16 +93,13 @@ def error_of(error: BaseException | None) -> kinds.AgentError:
 
 
 def _response(message: JsonObject, stop_reason: Any) -> kinds.AgentResponse:
-    blocks, usage = _blocks(message), message.get("usage")
-    names = ("type", "thinking", "signature", "data")
+    content, usage = _blocks(message), message.get("usage")
     return kinds.AgentResponse(
-        text="".join(block["text"] for block in blocks if block["type"] == "text"),
+        text="".join(block["text"] for block in content if block["type"] == "text"),
         thinking=tuple(
-            kinds.Thinking(
-                **{name: b[name] for name in names if b.get(name) is not None}
-            )
-            for b in blocks
-            if b["type"] in _THINKING
+            kinds.Thinking.model_validate(blocks.thinking_of(one))
+            for one in content
+            if one["type"] in _THINKING
         ),
         stop_reason=stop_reason,
         usage=usage if isinstance(usage, dict) else None,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from copy import copy
-from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anthropic
 
@@ -26,8 +25,7 @@ NOTES: Final = "notes-1"
 WORDS: Final = "{words}"
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(NamedTuple):
     """A prompt with a place for how many words the answer may have.
 
     A file of ``prompts/`` is never changed once it was released: another wording is

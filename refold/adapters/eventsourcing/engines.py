@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sqlite3
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import psycopg
 import sqlalchemy as sa
@@ -21,15 +21,7 @@ from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.errors import InvalidConfiguration, RefoldError
 
 Before: TypeAlias = Callable[[sa.Connection], None] | None
-
-
-class Row(NamedTuple):
-    """One event as it is stored; ``state`` is encrypted."""
-
-    originator_id: Any
-    originator_version: int
-    topic: str
-    state: bytes
+Row: TypeAlias = Mapping[str, Any]  # an event as it is stored, its state encrypted
 
 
 _REFUSED: Final = (
@@ -141,8 +133,8 @@ class EventsDatabase:
         self,
         metadata: sa.MetaData,
         *,
-        is_done: Callable[[sa.Connection], bool],
-        finish: Callable[[sa.Connection], None],
+        is_done: Callable[[sa.Connection], bool] = lambda _: True,
+        finish: Callable[[sa.Connection], None] = lambda _: None,
     ) -> None:
         """Make what is missing of these tables, while no other process makes any.
 
@@ -197,7 +189,7 @@ def _insert(
 ) -> list[int]:
     if not rows:
         return []
-    values, ids = [row._asdict() for row in rows], list[int]()
+    values, ids = [*rows], list[int]()
     if positions is not None:
         counted = positions.c.last_id + len(rows)
         take = sa.update(positions).where(positions.c.name == table.name)
@@ -210,8 +202,8 @@ def _insert(
                 "once with CREATE_TABLE=yes"
             )
         ids = [*range(last - len(rows) + 1, last + 1)]
-        for row, notification_id in zip(values, ids, strict=True):
-            row["notification_id"] = notification_id
+        both = zip(rows, ids, strict=True)
+        values = [{**row, "notification_id": id_} for row, id_ in both]
     connection.execute(sa.insert(table), values)
     return ids
 
@@ -224,7 +216,7 @@ def _written(
     An encrypted state is like no other, so the first row tells.
     """
     place = table.c.get("notification_id", sa.literal(0))
-    mine = (table.c[name] == value for name, value in rows[0]._asdict().items())
+    mine = (table.c[name] == value for name, value in rows[0].items())
     first = connection.scalar(sa.select(place).where(*mine))
     if first is None:
         return None

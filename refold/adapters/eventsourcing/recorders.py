@@ -170,22 +170,13 @@ class SqlRecorder:
     def table_name(self, purpose: str) -> str:
         """The name of this application's table for ``purpose``, such as ``totals``.
 
-        Raises ProgrammingError if it is not made of 1 to 16 lower-case letters and
-        digits.
+        It has 1 to 16 lower-case letters and digits.  Raises ProgrammingError.
         """
         return table_name(self.application, purpose)
 
     def create_table(self) -> None:
         """Make the tables that are missing; safe while other processes do the same."""
-        self.database.create(
-            self.metadata, is_done=self._is_finished, finish=self._finish
-        )
-
-    def _is_finished(self, connection: sa.Connection) -> bool:  # noqa: ARG002  # a hook
-        return True
-
-    def _finish(self, connection: sa.Connection) -> None:
-        """What is to be done once the tables are there."""
+        self.database.create(self.metadata)
 
 
 class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
@@ -220,7 +211,8 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
 
         Raises ProgrammingError if they were made for another ORIGINATOR_ID_TYPE.
         """
-        super().create_table()
+        finish, is_done = self._finish, self._is_finished
+        self.database.create(self.metadata, is_done=is_done, finish=finish)
         found = self.database.columns(self.events)
         kind = "text" if isinstance(found.get("originator_id"), sa.Text) else "uuid"
         if kind != self.originators:
@@ -289,8 +281,7 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
 
     def _sealed(self, event: persistence.StoredEvent) -> Row:
         self._check(event.originator_id)
-        sealed = self._vault.seal(event)
-        return Row(event.originator_id, event.originator_version, event.topic, sealed)
+        return {**vars(event), "state": self._vault.seal(event)}
 
     def _check(self, originator_id: UUID | str) -> None:
         if isinstance(originator_id, UUID) != (self.originators == "uuid"):
@@ -353,10 +344,7 @@ class SqlApplicationRecorder(SqlAggregateRecorder, persistence.ApplicationRecord
     def insert_events(
         self, stored_events: Sequence[persistence.StoredEvent], **kwargs: Any
     ) -> Sequence[int] | None:
-        """Write all events or none; returns their notification ids.
-
-        Raises what the recorder of aggregates does.
-        """
+        """Write all or none; returns their notification ids.  Raises the same."""
         return self._write(stored_events, **kwargs)
 
     def select_notifications(

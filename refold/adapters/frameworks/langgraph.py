@@ -298,23 +298,22 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
     ) -> Any:
         """Keep a checkpoint; messages in its state become events, in their order."""
         place = config["configurable"]
-        ns, kept = place.get("checkpoint_ns", ""), dict(checkpoint)
-        values = kept.pop("channel_values")
+        ns, told = place.get("checkpoint_ns", ""), dict(checkpoint)
+        values = told.pop("channel_values")
         about = lg.get_checkpoint_metadata(config, metadata)
         point = {"ns": ns, "id": checkpoint["id"], "parent": place.get("checkpoint_id")}
-        point |= {"checkpoint": self._tree(kept), "metadata": self._tree(about)}
+        point |= {"checkpoint": self._tree(told), "metadata": self._tree(about)}
 
         def made(thread: _Thread) -> Sequence[Native]:
             new = dict[str, Native]()
-            blobs = [
-                [name, version, keep(thread, name, new) if name in values else None]
-                for name, version in new_versions.items()
-            ]
-            told = {**point, "blobs": blobs}
-            return [*new.values(), Native(FORMAT, "point", None, told)]
-
-        def keep(thread: _Thread, name: str, new: dict[str, Native]) -> Any:
-            return self._kept(thread, values[name], new, (ns, name))
+            kept = {
+                name: self._kept(thread, values[name], new, (ns, name))
+                for name in new_versions
+                if name in values
+            }
+            blobs = [[*one, kept.get(one[0])] for one in new_versions.items()]
+            value = {**point, "blobs": blobs}
+            return [*new.values(), Native(FORMAT, "point", None, value)]
 
         self._append(place["thread_id"], made)
         return _config(place["thread_id"], ns, checkpoint["id"])

@@ -48,16 +48,14 @@ class Readable:
     def __init__(self, store: SessionStore, whose: Callable[[], str]) -> None:
         self._store, self._whose = store, whose
 
-    @property
-    def _user(self) -> str:
-        return self._whose()
-
     def _session(self, session_id: str) -> Session:
-        return self._store.session(user_id=self._user, session_id=session_id)
+        return self._store.session(user_id=self._whose(), session_id=session_id)
 
     def sessions(self, after: str | None = None, limit: int = 20) -> list[Any]:
         """List the sessions, by name; page on with the last one as `after`."""
-        found = self._store.sessions(self._user, after=after, limit=min(limit, _MOST))
+        found = self._store.sessions(
+            self._whose(), after=after, limit=min(limit, _MOST)
+        )
         return [
             {
                 "session_id": info.session_id,
@@ -73,7 +71,9 @@ class Readable:
     ) -> list[Any]:
         """Find the events that have all of these words, newest session first."""
         most = min(limit, _MOST)
-        found = self._store.search(self._user, words, session_id=session_id, limit=most)
+        found = self._store.search(
+            self._whose(), words, session_id=session_id, limit=most
+        )
         return [one.to_json() for one in found]
 
     def events(self, session_id: str, after: int = 0, limit: int = 20) -> list[Any]:
@@ -105,7 +105,7 @@ class Readable:
 
     def memory(self) -> list[Any]:
         """Show what was learned from the sessions, with its evidence."""
-        return [item.to_json() for item in self._store.memory.of(self._user).items]
+        return [item.to_json() for item in self._store.memory.of(self._whose()).items]
 
 
 TOOLS: Final = ("sessions", "search", "events", "context_at", "why", "verify", "memory")

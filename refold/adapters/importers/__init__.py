@@ -3,44 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from refold.adapters.importers.anthropic import Anthropic
-from refold.adapters.importers.atif import ATIF
+from refold.adapters.importers import (
+    anthropic,
+    atif,
+    claude_code,
+    codex,
+    inspect,
+    letta,
+    openai,
+    otlp,
+    own,
+    swe_agent,
+    tau_bench,
+)
 from refold.adapters.importers.base import Importer, Source, replaced, shown
-from refold.adapters.importers.claude_code import ClaudeCode
-from refold.adapters.importers.codex import Codex
-from refold.adapters.importers.inspect import Inspect
-from refold.adapters.importers.letta import Letta
-from refold.adapters.importers.openai import OpenAI
-from refold.adapters.importers.otlp import OTLP
-from refold.adapters.importers.own import Refold, is_folder, read_folder
-from refold.adapters.importers.swe_agent import SWEAgent
-from refold.adapters.importers.tau_bench import TauBench
 from refold.domain.errors import ImportFailed
 from refold.domain.ids import MAX_ID
 from refold.domain.ports import Skipped, Transcript
 
-__all__ = ["FORMATS", "Named", "Outline", "Skipped", "Transcript", "named", "read"]
+__all__ = ["FORMATS", "Outline", "Skipped", "Transcript", "named", "outlines", "read"]
 
 IMPORTERS: tuple[Importer, ...] = (
-    ClaudeCode(),
-    Codex(),
-    OpenAI(),
-    Anthropic(),
-    TauBench(),
-    SWEAgent(),
-    Letta(),
-    Inspect(),
-    ATIF(),
-    OTLP(),
-    Refold(),
+    *(claude_code, codex, openai, anthropic, tau_bench),
+    *(swe_agent, letta, inspect, atif, otlp, own),
 )
 AUTO = "auto"
-FORMATS: tuple[str, ...] = (AUTO, *(importer.name for importer in IMPORTERS))
+FORMATS: tuple[str, ...] = (AUTO, *(importer.NAME for importer in IMPORTERS))
 
 
 def read(
@@ -56,14 +49,14 @@ def read(
     """
     path = Path(path)
     try:
-        if is_folder(path) and format in (AUTO, Refold.name):
-            return read_folder(path)
+        if own.is_folder(path) and format in (AUTO, own.NAME):
+            return own.read_folder(path)
         source = Source(path)
         importer = _importer(source, format)
         transcripts = list(importer.read(source))
         empty = not any(found.drafts for found in transcripts)
         if empty and not importer.recognises(source):
-            what = f"holds nothing of the format {importer.name}"
+            what = f"holds nothing of the format {importer.NAME}"
             raise source.failed(f"{what}: use --format {AUTO}, or another")
     except RecursionError:
         raise ImportFailed(shown(path), "is nested too deeply: flatten it") from None
@@ -80,11 +73,11 @@ def _importer(source: Source, name: str) -> Importer:
         why = f"there is no such format: name one of {', '.join(FORMATS)}"
         raise source.failed(why)
     if name != AUTO:
-        return next(importer for importer in IMPORTERS if importer.name == name)
+        return next(importer for importer in IMPORTERS if name == importer.NAME)
     found = [importer for importer in IMPORTERS if importer.recognises(source)]
     if len(found) == 1:
         return found[0]
-    formats = ", ".join(importer.name for importer in found or IMPORTERS)
+    formats = ", ".join(importer.NAME for importer in found or IMPORTERS)
     raise source.failed(
         "is JSON of no known transcript format: if it is a transcript, name its "
         f"format with --format ({formats})"
@@ -108,33 +101,30 @@ _ROOM = 20  # for what is put behind a name
 
 
 class Outline(NamedTuple):
-    """A transcript without its events; ``place`` is its index in the file."""
+    """A transcript without its events, and the session it becomes, once that is said.
 
+    ``place`` is its index in the file.
+    """
+
+    path: Path
     place: int
     session_id: str
     parent_session_id: str | None
     format: str
     events: int
-
-    @classmethod
-    def of(cls, place: int, one: Transcript) -> Outline:
-        named = one.session_id, one.parent_session_id
-        return cls(place, *named, one.format, len(one.drafts))
+    session: str = ""
 
 
-class Named(NamedTuple):
-    """A transcript, the file it is from, and the session it becomes."""
-
-    path: Path
-    outline: Outline
-    session: str
+def outlines(path: Path, read: Iterable[Transcript]) -> Iterator[Outline]:
+    """The outlines of the transcripts in a file."""
+    for at, one in enumerate(read):
+        names = one.session_id, one.parent_session_id, one.format
+        yield Outline(path, at, *names, len(one.drafts))
 
 
 def named(
-    read: Sequence[tuple[Path, Sequence[Outline]]],
-    session: str | None,
-    fail: Callable[[ImportFailed], None],
-) -> list[Named]:
+    given: Sequence[Outline], session: str | None, fail: Callable[[ImportFailed], None]
+) -> list[Outline]:
     """Give each transcript its session.
 
     session: what the only conversation is to be called; of several, each is called
@@ -144,15 +134,14 @@ def named(
 
     A sub-agent's run goes by the name of its conversation, ``~`` and a suffix.
     """
-    given = [(path, one) for path, transcripts in read for one in transcripts]
-    mains = [item for item in given if item[1].parent_session_id is None]
+    mains = [one for one in given if one.parent_session_id is None]
     names = _main_names(mains, session)
-    keys = ((path, one.session_id) for path, one in mains)
+    keys = ((one.path, one.session_id) for one in mains)
     called = dict(zip(keys, names, strict=True))
     unused = iter(names)
-    made: dict[str, Named] = {}
-    for path, one in given:
-        parent = one.parent_session_id
+    made: dict[str, Outline] = {}
+    for one in given:
+        path, parent = one.path, one.parent_session_id
         if parent is None:
             name = next(unused)
         else:
@@ -164,24 +153,22 @@ def named(
             why = f"session {name!r} is {both}: import one of them with --session NAME"
             fail(ImportFailed(str(path), why))
             continue
-        made[name] = Named(path, one, name)
+        made[name] = one._replace(session=name)
     return list(made.values())
 
 
-def _main_names(
-    mains: Sequence[tuple[Path, Outline]], session: str | None
-) -> list[str]:
+def _main_names(mains: Sequence[Outline], session: str | None) -> list[str]:
     """What each conversation is called; by its file, with a number, if by nobody."""
     if session is not None:
         several = [f"{session}-{number:04}" for number in range(1, len(mains) + 1)]
         return [session] if len(mains) == 1 else several
     nameless: Counter[Path] = Counter()
     names = []
-    for path, transcript in mains:
-        nameless[path] += not transcript.session_id
-        printable = "".join(c if c.isprintable() else "?" for c in path.stem)
+    for one in mains:
+        nameless[one.path] += not one.session_id
+        printable = "".join(c if c.isprintable() else "?" for c in one.path.stem)
         stem = printable.lstrip("_")[: MAX_ID - _ROOM] or "session"
-        names.append(transcript.session_id or f"{stem}-{nameless[path]:04}")
+        names.append(one.session_id or f"{stem}-{nameless[one.path]:04}")
     return names
 
 
@@ -197,6 +184,5 @@ def read_named(
         raise error
 
     transcripts = read(path, format=form)
-    outlines = [*map(Outline.of, range(len(transcripts)), transcripts)]
-    found = named([(path, outlines)], session, fail)
-    return [(one.session, transcripts[one.outline.place]) for one in found]
+    found = named([*outlines(path, transcripts)], session, fail)
+    return [(one.session, transcripts[one.place]) for one in found]

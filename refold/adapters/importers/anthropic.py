@@ -8,30 +8,28 @@ from dataclasses import replace
 from refold.adapters.importers import base, messages
 from refold.adapters.importers.openai import origin_of, skip_header
 
+NAME = "anthropic"
 
-class Anthropic:
-    """Reads messages whose calls and results are content messages."""
 
-    name = "anthropic"
+def recognises(source: base.Source) -> bool:
+    """Whether these are chat messages, and some of them can only be of this API."""
+    return messages.dialect(source) == "anthropic"
 
-    def recognises(self, source: base.Source) -> bool:
-        """Whether these are chat messages, and some of them can only be of this API."""
-        return messages.dialect(source) == "anthropic"
 
-    def read(self, source: base.Source) -> Iterator[base.Transcript]:
-        """A transcript for each list of messages."""
-        for conversation in messages.conversations(source):
-            recording = base.Recording(self.name, source.name)
-            header = conversation.header
-            shared = base.Origin("", model=base.text(header, "model"))
-            if header.get("system") is not None:
-                place = " ".join(filter(None, (conversation.place, "system")))
-                origin = replace(shared, place=place, model=None)
-                recording.take([messages.system(header["system"])], origin)
-            for message in conversation.messages:
-                recording.take(_found(message), origin_of(message, shared))
-            skip_header(recording, conversation)
-            yield recording.transcript(base.session_name(conversation.session))
+def read(source: base.Source) -> Iterator[base.Transcript]:
+    """A transcript for each list of messages."""
+    for conversation in messages.conversations(source):
+        recording = base.Recording(NAME, source.name)
+        header = conversation.header
+        shared = base.Origin("", model=base.text(header, "model"))
+        if header.get("system") is not None:
+            place = " ".join(filter(None, (conversation.place, "system")))
+            origin = replace(shared, place=place, model=None)
+            recording.take([messages.system(header["system"])], origin)
+        for message in conversation.messages:
+            recording.take(_found(message), origin_of(message, shared))
+        skip_header(recording, conversation)
+        yield recording.transcript(base.session_name(conversation.session))
 
 
 def _found(message: messages.Message) -> Iterator[base.Found]:

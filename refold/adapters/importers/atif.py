@@ -18,6 +18,7 @@ from refold.domain.envelope import Envelope
 from refold.domain.events import Event, JsonObject
 from refold.projections.models import Usage
 
+NAME = "atif"
 VERSION: Final = "ATIF-v1.7"
 _WITH_SOUND: Final = "ATIF-v1.8"
 _PREFIX: Final = "ATIF-v"
@@ -38,28 +39,24 @@ _NEXT: Final = "continued_trajectory_ref"
 _HAND_OFF: Final = "hand_off"
 
 
-class ATIF:
-    """Reads trajectories, each embedded sub-agent's as a session of its own."""
+def recognises(source: base.Source) -> bool:
+    """Whether the first value says that it is one."""
+    first = next(source.lines(), base.Line(0, None))
+    return str(base.at(first.value, "schema_version")).startswith(_PREFIX)
 
-    name = "atif"
 
-    def recognises(self, source: base.Source) -> bool:
-        """Whether the first value says that it is one."""
-        first = next(source.lines(), base.Line(0, None))
-        return str(base.at(first.value, "schema_version")).startswith(_PREFIX)
-
-    def read(self, source: base.Source) -> Iterator[base.Transcript]:
-        """A transcript for each trajectory; what continues one is read with it."""
-        for line in source.lines():
-            root = base.mapping(line.value)
-            if not isinstance(root.get("steps"), list):
-                why = "is no ATIF trajectory: it has no steps"
-                raise source.failed(why, line=line.number)
-            place = f"line {line.number}" if source.is_lines else ""
-            named = root.get("session_id") or root.get("trajectory_id")
-            session = base.session_name(named)
-            yield _whole(source, root, place).transcript(session)
-            yield from _below(source, root, place, session)
+def read(source: base.Source) -> Iterator[base.Transcript]:
+    """A transcript for each trajectory, embedded ones too, with what continues it."""
+    for line in source.lines():
+        root = base.mapping(line.value)
+        if not isinstance(root.get("steps"), list):
+            why = "is no ATIF trajectory: it has no steps"
+            raise source.failed(why, line=line.number)
+        place = f"line {line.number}" if source.is_lines else ""
+        named = root.get("session_id") or root.get("trajectory_id")
+        session = base.session_name(named)
+        yield _whole(source, root, place).transcript(session)
+        yield from _below(source, root, place, session)
 
 
 def _below(
@@ -78,7 +75,7 @@ def _whole(
     source: base.Source, trajectory: dict[str, Any], place: str
 ) -> base.Recording:
     """A trajectory and what continues it in files beside, each step of it once."""
-    recording = base.Recording(ATIF.name, source.name)
+    recording = base.Recording(NAME, source.name)
     header: JsonObject = {k: trajectory[k] for k in sorted(_HEADER & trajectory.keys())}
     seen = {source.path.name}
     skips = False
@@ -158,7 +155,7 @@ class _Steps:
             yield _returned(call_id, result), _more(result)
         if not begun:
             item = {"kind": str(step.get("source")), "value": {"message": message}}
-            yield base.Piece("item", {"format": ATIF.name, **item}), {}
+            yield base.Piece("item", {"format": NAME, **item}), {}
 
     def _said(self, step: dict[str, Any]) -> Iterator[base.Found]:
         """What the message of a step is; what was made of a context is no input."""
@@ -299,7 +296,7 @@ class _Written:
         event, source = envelope.payload, envelope.meta.source or {}
         if event.type in _BOOKKEEPING:
             return
-        own = source if source.get("format") == ATIF.name else {}
+        own = source if source.get("format") == NAME else {}
         self.header |= base.mapping(own, "trajectory")
         if envelope.agent:
             self.agent["name"] = envelope.agent
@@ -408,7 +405,7 @@ def _message(event: Event) -> dict[str, Any]:
             return {"source": "user", "message": text}
         case events.ProviderEdit(edits=[{"type": "context_management", "text": text}]):
             return {"source": "system", "message": text}
-    if event.type == "item" and getattr(event, "format", "") == ATIF.name:
+    if event.type == "item" and getattr(event, "format", "") == NAME:
         return {"source": "system", **base.mapping(getattr(event, "value", None))}
     own = {"type": event.type, "payload": event.payload()}
     return {"source": "system", "message": "", "extra": {_OWN: own}}

@@ -9,11 +9,10 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from enum import Enum
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import orjson
 
@@ -46,12 +45,8 @@ _PACKED = {
 }
 
 
-class Kind(Enum):
-    """How a file's JSON is laid out; a single line is a document and lines at once."""
-
-    LINES = "lines"
-    DOCUMENT = "document"
-    SINGLE = "single"
+# How a file's JSON is laid out; a single line is a document and lines at once.
+Kind: TypeAlias = Literal["lines", "document", "single"]
 
 
 class Line(NamedTuple):
@@ -98,18 +93,18 @@ class Source:
         if not start:
             raise self.failed("is empty: there is nothing to import")
         if not _is_json(start[0][1]):
-            return Kind.DOCUMENT
-        return Kind.LINES if len(start) > 1 else Kind.SINGLE
+            return "document"
+        return "lines" if len(start) > 1 else "single"
 
     @property
     def is_lines(self) -> bool:
         """Whether the file is to be read as lines, also if it has but one."""
         named = self.path.suffix.lower() in {".jsonl", ".ndjson"}
-        return self.kind is Kind.LINES or (self.kind is Kind.SINGLE and named)
+        return self.kind == "lines" or (self.kind == "single" and named)
 
     def lines(self) -> Iterator[Line]:
         """The values of the lines, read as they are asked for; a document is one."""
-        if self.kind is Kind.DOCUMENT:
+        if self.kind == "document":
             yield Line(1, self.document)
             return
         for line, raw in self._raw_lines():
@@ -118,9 +113,9 @@ class Source:
     @cached_property
     def document(self) -> Any:
         """The file as one value; None of a file of lines."""
-        if self.kind is Kind.LINES:
+        if self.kind == "lines":
             return None
-        if self.kind is Kind.SINGLE:
+        if self.kind == "single":
             return next(self.lines()).value
         return self._value(
             None, b"".join(raw for _, raw in self._raw_lines(blank=True))
@@ -332,9 +327,13 @@ class Origin:
     source: JsonObject = field(default_factory=dict)
 
     def draft(
-        self, event: Event, usage: JsonObject | None, source: JsonObject | None = None
+        self, piece: Piece, usage: JsonObject | None, source: JsonObject | None = None
     ) -> Draft:
-        """An event of the entry, which has this usage beside it."""
+        """A piece of the entry with this usage: in a response, beside another event."""
+        fields = dict(piece.fields)
+        if usage and piece.type == "agent_response":
+            fields["usage"], usage = usage, None
+        event = event_of(piece.type, fields)
         meta = Meta(
             model=self.model,
             usage=usage,
@@ -346,7 +345,7 @@ class Origin:
 
 
 class Importer(Protocol):
-    """Reads one format.
+    """A module that reads one format.
 
     ``recognises`` says yes to its own format only.  ``read`` gives the transcripts
     in the order in which they begin; from a file that has grown at its end it gives
@@ -354,7 +353,7 @@ class Importer(Protocol):
     cannot be read whole.
     """
 
-    name: str
+    NAME: str
 
     def recognises(self, source: Source) -> bool: ...
 
@@ -459,10 +458,7 @@ def typed(found: Iterable[Found], origin: Origin) -> Iterator[Draft]:
     usage = origin.usage
     for piece in found:
         if isinstance(piece, Piece):
-            fields = dict(piece.fields)
-            if usage and piece.type == "agent_response":
-                fields["usage"], usage = usage, None
-            yield origin.draft(event_of(piece.type, fields), usage)
+            yield origin.draft(piece, usage)
             usage = None
 
 
@@ -539,15 +535,10 @@ class Recording:
         A client may write a response in parts, with the usage as it grew: what a
         later part says is kept beside, in ``meta.source``, where no sum counts it.
         """
-        fields = dict(piece.fields)
         source = {"format": self._form, "place": origin.place, **origin.source}
-        usage = None
-        if origin.usage:
-            told = self._usage.get(origin.response_id or "")
-            if told is not None and told != origin.usage:
-                source["usage"] = origin.usage
-            elif told is None and piece.type == "agent_response":
-                fields["usage"] = origin.usage
-            elif told is None:
-                usage = origin.usage
-        return origin.draft(event_of(piece.type, fields), usage, source)
+        told = self._usage.get(origin.response_id or "")
+        if told is None:
+            return origin.draft(piece, origin.usage, source)
+        if origin.usage not in (None, told):
+            source["usage"] = origin.usage
+        return origin.draft(piece, None, source)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from refold.adapters.importers import base, messages
 from refold.domain.envelope import Draft, Format
 from refold.domain.events import JsonObject, is_unreached
 
+NAME = "claude-code"
 _MAIN = ""
 _NOTES = {
     "summary": "session title; the model did not see it",
@@ -31,38 +34,35 @@ _FLAGS = {
 _DURATIONS = {"durationMs": 1.0, "totalDurationMs": 1.0, "durationSeconds": 1000.0}
 
 
-class ClaudeCode:
-    """Reads the main conversation, and each sub-agent's as a transcript of its own."""
+def recognises(source: base.Source) -> bool:
+    """Whether the first message has Claude Code's frame, and only notes before."""
+    seen = False
+    for line in source.lines():
+        entry = base.mapping(line.value)
+        if entry.get("type") in ("user", "assistant"):
+            framed = entry.keys() & {"sessionId", "parentUuid", "isSidechain"}
+            return bool(framed) and isinstance(entry.get("message"), dict | str)
+        if base.text(entry, "type") not in _NOTES or "role" in entry:
+            return False
+        seen = True
+    return seen
 
-    name = "claude-code"
 
-    def recognises(self, source: base.Source) -> bool:
-        """Whether the first message has Claude Code's frame, and only notes before."""
-        seen = False
-        for line in source.lines():
-            entry = base.mapping(line.value)
-            if entry.get("type") in ("user", "assistant"):
-                framed = entry.keys() & {"sessionId", "parentUuid", "isSidechain"}
-                return bool(framed) and isinstance(entry.get("message"), dict | str)
-            if base.text(entry, "type") not in _NOTES or "role" in entry:
-                return False
-            seen = True
-        return seen
-
-    def read(self, source: base.Source) -> Iterable[base.Transcript]:
-        """The transcripts, each in the file's order."""
-        reading = _Conversations(source)
-        for line in source.lines():
-            reading.entry(line.number, line.value)
-        return reading.transcripts()
+def read(source: base.Source) -> Iterable[base.Transcript]:
+    """The main conversation, and each sub-agent's as a transcript of its own."""
+    reading = _Conversations(source)
+    for line in source.lines():
+        reading.entry(line.number, line.value)
+    return reading.transcripts()
 
 
 class _Conversations:
     def __init__(self, source: base.Source) -> None:
-        self._source = source
-        self._recordings: dict[str, base.Recording] = {}
+        made = partial(base.Recording, NAME, source.name)
+        self._stem = source.path.stem
+        self._recordings = defaultdict[str, base.Recording](made)
+        self._aside = made()  # what belongs to no conversation
         self._begun: dict[str, None] = {}
-        self._skipped: list[base.Skipped] = []
         self._lines: dict[str, int] = {}
         self._sessions: dict[str, None] = {}
         self._chain_of: dict[str, str] = {}
@@ -73,16 +73,16 @@ class _Conversations:
         entry = base.mapping(value)
         uuid = base.text(entry, "uuid")
         if uuid and self._lines.setdefault(uuid, number) != number:
-            self._skip(f"same entry as line {self._lines[uuid]}", place)
+            self._aside.skip(f"same entry as line {self._lines[uuid]}", place)
             return
         if session := base.session_name(entry, "sessionId"):
             self._sessions.setdefault(session)
         chain = self._chain(entry, place)
         found = _found(entry)
         if isinstance(found, str):
-            self._skip(found, place)
+            self._aside.skip(found, place)
         else:
-            recording = self._recording(chain)
+            recording = self._recordings[chain]
             recording.take(found, self._origin(entry, place))
             if recording.begun:
                 self._begun.setdefault(chain)
@@ -93,25 +93,18 @@ class _Conversations:
         chains = [*self._begun, *silent]
         # The session that the file is named after; else the first that is named in it,
         # as a resumed one begins with entries of the one that it goes on from.
-        stem = self._source.path.stem
-        session = stem if stem in self._sessions else next(iter(self._sessions), "")
+        named = self._stem in self._sessions
+        session = self._stem if named else next(iter(self._sessions), "")
         first, *others = (self._told(chain, session) for chain in chains or [_MAIN])
-        return [replace(first, skipped=(*first.skipped, *self._skipped)), *others]
+        skipped = *first.skipped, *self._aside.transcript("").skipped
+        return [replace(first, skipped=skipped), *others]
 
     def _told(self, chain: str, session: str) -> base.Transcript:
-        recording = self._recording(chain)
+        recording = self._recordings[chain]
         if chain == _MAIN or not session:
             return recording.transcript(session if chain == _MAIN else "")
         name = base.session_name(f"{session}~{chain[:8]}")
         return recording.transcript(name, parent=session)
-
-    def _skip(self, why: str, place: str) -> None:
-        self._skipped.append(base.Skipped(self._source.at(place), why))
-
-    def _recording(self, chain: str) -> base.Recording:
-        if chain not in self._recordings:
-            self._recordings[chain] = base.Recording(ClaudeCode.name, self._source.name)
-        return self._recordings[chain]
 
     def _chain(self, entry: dict[str, Any], place: str) -> str:
         """The conversation of an entry, named by its first entry's uuid."""
@@ -170,7 +163,7 @@ def _view(_: str, entry: Any, __: object) -> Iterator[Draft]:
 
 # A line of a session file.
 FORMAT = Format(
-    ClaudeCode.name,
+    NAME,
     _view,
     lambda entry: base.text(entry, "type") or "",
     lambda entry: base.text(entry, "uuid"),

@@ -11,33 +11,30 @@ from refold.adapters.importers import base, messages, openai
 from refold.domain.canonical import text_digest
 from refold.domain.envelope import Draft, Format
 
+NAME = "codex"
 _AGAIN: Final = frozenset({"user_message", "agent_message", "agent_reasoning"})
 _BROKEN: Final = frozenset({"error", "stream_error", "turn_aborted"})
 _OPAQUE: Final = frozenset({"compaction", "compaction_summary", "web_search_call"})
 _OF_CLIENT: Final = "record of the client, no message"
 
 
-class Codex:
-    """Reads a session's file, also of the time when its lines had no frame."""
+def recognises(source: base.Source) -> bool:
+    """Whether the first line tells of a session, framed or not."""
+    lines = (base.mapping(line.value) for line in source.lines())
+    first = next(lines, {})
+    if "type" in first:
+        return first["type"] == "session_meta" and "payload" in first
+    framed = {"id", "timestamp"} <= first.keys()
+    return framed and bool(next(lines, {}).keys() & {"type", "record_type"})
 
-    name = "codex"
 
-    def recognises(self, source: base.Source) -> bool:
-        """Whether the first line tells of a session, framed or not."""
-        lines = (base.mapping(line.value) for line in source.lines())
-        first = next(lines, {})
-        if "type" in first:
-            return first["type"] == "session_meta" and "payload" in first
-        framed = {"id", "timestamp"} <= first.keys()
-        return framed and bool(next(lines, {}).keys() & {"type", "record_type"})
-
-    def read(self, source: base.Source) -> Iterator[base.Transcript]:
-        """The session as one transcript, named as Codex names it."""
-        recording = base.Recording(self.name, source.name)
-        reading = _Rollout(recording)
-        for line in source.lines():
-            reading.line(line.number, base.mapping(line.value))
-        yield recording.transcript(reading.name, parent=reading.parent)
+def read(source: base.Source) -> Iterator[base.Transcript]:
+    """One transcript, named as Codex names it; lines may have no frame, as once."""
+    recording = base.Recording(NAME, source.name)
+    reading = _Rollout(recording)
+    for line in source.lines():
+        reading.line(line.number, base.mapping(line.value))
+    yield recording.transcript(reading.name, parent=reading.parent)
 
 
 class _Rollout:
@@ -125,7 +122,7 @@ class _Rollout:
         )
         usage: Any = {"input_tokens": max(given - read, 0), "output_tokens": made}
         usage["cache_read_input_tokens"] = read
-        item = {"format": Codex.name, "kind": "token_count", "value": last}
+        item = {"format": NAME, "kind": "token_count", "value": last}
         counted = replace(origin, model=self._model, usage=usage)
         self._recording.take([base.Piece("item", item)], counted)
 
@@ -159,10 +156,7 @@ class _Drafts:
 def format_of(model: str | None) -> Format:
     """A line of a rollout, which ``model`` answers as far as it does not say."""
     return Format(
-        Codex.name,
-        partial(_view, model),
-        lambda entry: base.text(entry, "type") or "",
-        _id,
+        NAME, partial(_view, model), lambda entry: base.text(entry, "type") or "", _id
     )
 
 

@@ -14,6 +14,7 @@ from refold.adapters.importers.tau_bench import outcome
 from refold.domain.errors import counted
 from refold.domain.events import JsonObject
 
+NAME = "inspect"
 _TOLD = frozenset({"model", "tool", "score"})
 # Of the rest of an evaluation; a log may name others, which are not repeated.
 _RUN = {"approval", "compaction", "error", "info", "input", "logger", "sandbox"}
@@ -99,31 +100,18 @@ _KINDS = {"image": "image", "document": "document", "audio": "file", "video": "f
 _OURS = frozenset({"text", "reasoning"})
 
 
-class Attachments:
-    """The texts of a sample that its messages and events only refer to."""
-
-    def __init__(self, texts: dict[str, Any]) -> None:
-        self._texts = texts
-        self._missing = 0
-
-    def resolved(self, value: Any) -> Any:
-        """``value`` with what it refers to; a reference that leads nowhere stays."""
-        if isinstance(value, str) and value.startswith(_REFERENCES):
-            found = self._texts.get(value.partition("://")[2])
-            if isinstance(found, str):
-                return found
-            self._missing += 1
-        if isinstance(value, dict):
-            return {key: self.resolved(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self.resolved(item) for item in value]
-        return value
-
-    def missing(self) -> Iterator[str]:
-        """Say how many references led nowhere."""
-        if self._missing:
-            missing = counted(self._missing, "reference")
-            yield f"{missing} to attachments that are not in the log"
+def _resolved(value: Any, texts: dict[str, Any], lost: list[str]) -> Any:
+    """``value`` with the texts it refers to; a reference that is ``lost`` stays."""
+    if isinstance(value, str) and value.startswith(_REFERENCES):
+        found = texts.get(value.partition("://")[2])
+        if isinstance(found, str):
+            return found
+        lost.append(value)
+    if isinstance(value, dict):
+        return {key: _resolved(item, texts, lost) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_resolved(item, texts, lost) for item in value]
+    return value
 
 
 def found(message: dict[str, Any], timing: Timing) -> Iterator[base.Found]:
@@ -203,48 +191,47 @@ _TAKEN = ("error", "limit", "model_usage", "scores")
 _READ = {*_TAKEN, "attachments", "epoch", "events", "id", "messages", "uuid"}
 
 
-class Inspect:
-    """Reads each sample of a log as a session."""
+def recognises(source: base.Source) -> bool:
+    """Whether this is an evaluation's log, with samples or without."""
+    log = base.mapping(source.document)
+    return isinstance(log.get("eval"), dict) and log.keys() >= {"status", "version"}
 
-    name = "inspect"
 
-    def recognises(self, source: base.Source) -> bool:
-        """Whether this is an evaluation's log, with samples or without."""
-        log = base.mapping(source.document)
-        return isinstance(log.get("eval"), dict) and log.keys() >= {"status", "version"}
+def read(source: base.Source) -> Iterator[base.Transcript]:
+    """A transcript for each sample."""
+    log = base.mapping(source.document)
+    samples = base.sequence(log, "samples")
+    if not samples:
+        raise source.failed(
+            "holds no samples of an Inspect evaluation: log it with samples, or "
+            "name another --format"
+        )
+    task = base.text(log, "eval", "task")
+    for index, value in enumerate(samples):
+        yield _sample(source, f"samples[{index}]", base.mapping(value), task)
 
-    def read(self, source: base.Source) -> Iterator[base.Transcript]:
-        """A transcript for each sample."""
-        log = base.mapping(source.document)
-        samples = base.sequence(log, "samples")
-        if not samples:
-            raise source.failed(
-                "holds no samples of an Inspect evaluation: log it with samples, or "
-                "name another --format"
-            )
-        task = base.text(log, "eval", "task")
-        for index, value in enumerate(samples):
-            yield self._sample(source, f"samples[{index}]", base.mapping(value), task)
 
-    def _sample(
-        self, source: base.Source, place: str, sample: dict[str, Any], task: str | None
-    ) -> base.Transcript:
-        recording = base.Recording(self.name, source.name)
-        attachments = Attachments(base.mapping(sample, "attachments"))
-        timing = Timing(base.sequence(sample, "events"))
-        for index, raw in enumerate(base.sequence(sample, "messages")):
-            value = base.mapping(attachments.resolved(raw))
-            message = Message(f"{place} messages[{index}]", index, value)
-            origin = timing.origin(message, task)
-            recording.take(found(value, timing), origin)
-        ended = attachments.resolved({key: sample.get(key) for key in _TAKEN})
-        recording.take(_end(ended), base.Origin(place, ts=timing.ended, scenario=task))
-        for why in (*attachments.missing(), *timing.left_out()):
-            recording.skip(why, place)
-        if left := len(sample.keys() - _READ):
-            why = "data of the dataset, and values that the sample computed"
-            recording.skip(f"further fields ({left}): {why}", place)
-        return recording.transcript(_session(sample, task))
+def _sample(
+    source: base.Source, place: str, sample: dict[str, Any], task: str | None
+) -> base.Transcript:
+    recording = base.Recording(NAME, source.name)
+    texts, lost = base.mapping(sample, "attachments"), list[str]()
+    told = {key: sample.get(key) for key in ("messages", *_TAKEN)}
+    told = _resolved(told, texts, lost)
+    timing = Timing(base.sequence(sample, "events"))
+    for message in messages.numbered(base.sequence(told, "messages"), f"{place} "):
+        origin = timing.origin(message, task)
+        recording.take(found(message.value, timing), origin)
+    recording.take(_end(told), base.Origin(place, ts=timing.ended, scenario=task))
+    if lost:
+        why = "to attachments that are not in the log"
+        recording.skip(f"{counted(len(lost), 'reference')} {why}", place)
+    for why in timing.left_out():
+        recording.skip(why, place)
+    if left := len(sample.keys() - _READ):
+        why = "data of the dataset, and values that the sample computed"
+        recording.skip(f"further fields ({left}): {why}", place)
+    return recording.transcript(_session(sample, task))
 
 
 def _session(sample: dict[str, Any], task: str | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from refold.adapters.importers import base, messages, openai
 from refold.adapters.importers.messages import Message
 
+NAME = "letta"
 _FAILED = frozenset({"failed", "error"})
 _THOUGHTS = {
     "reasoning": ("thinking", "reasoning", "thinking"),
@@ -23,43 +24,38 @@ _LEFT_OUT = {
 _READ = frozenset({"messages", *_LEFT_OUT})
 
 
-class Letta:
-    """Reads an agent's messages, from a file of one agent or of several."""
+def recognises(source: base.Source) -> bool:
+    """Whether this is an agent with its memory, or a file of agents."""
+    found = _document(source)
+    if "core_memory" in found:
+        return isinstance(found.get("messages"), list)
+    agents = base.sequence(found, "agents")
+    return bool(agents) and all(_is_agent(agent) for agent in agents)
 
-    name = "letta"
 
-    def recognises(self, source: base.Source) -> bool:
-        """Whether this is an agent with its memory, or a file of agents."""
-        found = _document(source)
-        if "core_memory" in found:
-            return isinstance(found.get("messages"), list)
-        agents = base.sequence(found, "agents")
-        return bool(agents) and all(_is_agent(agent) for agent in agents)
+def read(source: base.Source) -> Iterator[base.Transcript]:
+    """A transcript for each agent."""
+    found = _document(source)
+    if isinstance(found.get("messages"), list):
+        yield _agent(source, "", found)
+    elif not isinstance(found.get("agents"), list):
+        raise source.failed("is not a Letta agent file: it has no messages")
+    for index, agent in enumerate(base.sequence(found, "agents")):
+        yield _agent(source, f"agents[{index}]", base.mapping(agent))
 
-    def read(self, source: base.Source) -> Iterator[base.Transcript]:
-        """A transcript for each agent."""
-        found = _document(source)
-        if isinstance(found.get("messages"), list):
-            yield self._agent(source, "", found)
-        elif not isinstance(found.get("agents"), list):
-            raise source.failed("is not a Letta agent file: it has no messages")
-        for index, agent in enumerate(base.sequence(found, "agents")):
-            yield self._agent(source, f"agents[{index}]", base.mapping(agent))
 
-    def _agent(
-        self, source: base.Source, place: str, agent: dict[str, Any]
-    ) -> base.Transcript:
-        recording = base.Recording(self.name, source.name)
-        prefix = f"{place} " if place else ""
-        calls = openai.UnnamedCalls()
-        for message in messages.numbered(base.sequence(agent, "messages"), prefix):
-            recording.take(_found(message, calls), _origin(message))
-        for key, why in _LEFT_OUT.items():
-            if agent.get(key):
-                recording.skip(why, f"{prefix}{key}")
-        more = len(agent.keys() - _READ)
-        recording.skip(f"further fields ({more}): configuration of the agent", place)
-        return recording.transcript("")
+def _agent(source: base.Source, place: str, agent: dict[str, Any]) -> base.Transcript:
+    recording = base.Recording(NAME, source.name)
+    prefix = f"{place} " if place else ""
+    calls = openai.UnnamedCalls()
+    for message in messages.numbered(base.sequence(agent, "messages"), prefix):
+        recording.take(_found(message, calls), _origin(message))
+    for key, why in _LEFT_OUT.items():
+        if agent.get(key):
+            recording.skip(why, f"{prefix}{key}")
+    more = len(agent.keys() - _READ)
+    recording.skip(f"further fields ({more}): configuration of the agent", place)
+    return recording.transcript("")
 
 
 def _document(source: base.Source) -> dict[str, Any]:

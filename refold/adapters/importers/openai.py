@@ -10,26 +10,23 @@ from typing import Any
 from refold.adapters.importers import base, messages
 from refold.domain.events import JsonObject
 
+NAME = "openai"
 _TEXTS = ("text", "input_text", "output_text", "refusal")
 
 
-class OpenAI:
-    """Reads chat messages with tool calls beside their content."""
+def recognises(source: base.Source) -> bool:
+    """Whether these are chat messages, and nothing in them is another's."""
+    return messages.dialect(source) == "openai"
 
-    name = "openai"
 
-    def recognises(self, source: base.Source) -> bool:
-        """Whether these are chat messages, and nothing in them is another's."""
-        return messages.dialect(source) == "openai"
-
-    def read(self, source: base.Source) -> Iterator[base.Transcript]:
-        """A transcript for each list of messages."""
-        for conversation in messages.conversations(source):
-            recording = base.Recording(self.name, source.name)
-            origin = base.Origin("", model=base.text(conversation.header, "model"))
-            record(recording, conversation.messages, origin)
-            skip_header(recording, conversation)
-            yield recording.transcript(base.session_name(conversation.session))
+def read(source: base.Source) -> Iterator[base.Transcript]:
+    """A transcript for each list of messages."""
+    for conversation in messages.conversations(source):
+        recording = base.Recording(NAME, source.name)
+        origin = base.Origin("", model=base.text(conversation.header, "model"))
+        record(recording, conversation.messages, origin)
+        skip_header(recording, conversation)
+        yield recording.transcript(base.session_name(conversation.session))
 
 
 def skip_header(recording: base.Recording, conversation: messages.Conversation) -> None:

@@ -19,6 +19,7 @@ from refold.domain.canonical import canonical
 from refold.domain.envelope import Envelope, from_microseconds, microseconds
 from refold.projections.models import Usage
 
+NAME = "otlp"
 Json: TypeAlias = dict[str, Any]
 _OPERATION: Final = "gen_ai.operation.name"
 _CHAT, _TOOL, _TURN = "chat", "execute_tool", "invoke_agent"
@@ -258,32 +259,28 @@ class _Span(NamedTuple):
         return from_microseconds(when) if 0 < when < 1 << 53 else None
 
 
-class OTLP:
-    """Reads requests of OTLP, a line each, or one as a document."""
+def recognises(source: base.Source) -> bool:
+    """Whether the first line, or the document, has spans."""
+    line = next(source.lines(), None)
+    return line is not None and "resourceSpans" in base.mapping(line.value)
 
-    name = "otlp"
 
-    def recognises(self, source: base.Source) -> bool:
-        """Whether the first line, or the document, has spans."""
-        line = next(source.lines(), None)
-        return line is not None and "resourceSpans" in base.mapping(line.value)
-
-    def read(self, source: base.Source) -> Iterator[base.Transcript]:
-        """Each conversation, or trace without one, as a transcript."""
-        found: dict[str, list[_Span]] = {}
-        for line in source.lines():
-            for span in _spans(line.value):
-                trace, about = str(span.get("traceId")), _about(span)
-                name = base.text(about, "gen_ai.conversation.id") or trace
-                for part in (span, *base.each(span, "events")):
-                    some = _Span(_order(part), trace, part, _about(part))
-                    found.setdefault(name, []).append(some)
-        for name, spans in found.items():
-            reading = _Conversation(base.Recording(self.name, source.name))
-            for one in sorted(spans, key=lambda one: one.order):
-                reading.add(one)
-            reading.finish()
-            yield reading.recording.transcript(base.session_name(name))
+def read(source: base.Source) -> Iterator[base.Transcript]:
+    """Each conversation, or trace without one, as a transcript."""
+    found: dict[str, list[_Span]] = {}
+    for line in source.lines():
+        for span in _spans(line.value):
+            trace, about = str(span.get("traceId")), _about(span)
+            name = base.text(about, "gen_ai.conversation.id") or trace
+            for part in (span, *base.each(span, "events")):
+                some = _Span(_order(part), trace, part, _about(part))
+                found.setdefault(name, []).append(some)
+    for name, spans in found.items():
+        reading = _Conversation(base.Recording(NAME, source.name))
+        for one in sorted(spans, key=lambda one: one.order):
+            reading.add(one)
+        reading.finish()
+        yield reading.recording.transcript(base.session_name(name))
 
 
 class _Conversation:

@@ -17,6 +17,7 @@ from refold.domain.session import SessionState
 from refold.domain.upcast import upcast
 from refold.redaction.guard import restored
 
+NAME = "refold"
 MANIFEST = "manifest.json"
 _NAMES = frozenset(
     {"event_id", "seq", "type", "session_id", "stream", "payload", "prev_hash", "hash"}
@@ -33,19 +34,15 @@ class Entry(NamedTuple):
     value: Mapping[str, Any]
 
 
-class Refold:
-    """Reads envelopes as JSON lines: those of a session are appended anew."""
+def recognises(source: base.Source) -> bool:
+    """Whether the first line is an envelope."""
+    first = next(source.lines(), None) if source.is_lines else None
+    return first is not None and base.mapping(first.value).keys() >= _NAMES
 
-    name = "refold"
 
-    def recognises(self, source: base.Source) -> bool:
-        """Whether the first line is an envelope."""
-        first = next(source.lines(), None) if source.is_lines else None
-        return first is not None and base.mapping(first.value).keys() >= _NAMES
-
-    def read(self, source: base.Source) -> Iterator[Transcript]:
-        """A transcript for each session; texts that were cut are cut in a file."""
-        yield from _transcripts([source], lambda _: None)
+def read(source: base.Source) -> Iterator[Transcript]:
+    """A transcript for each session; texts that were cut are cut in a file."""
+    yield from _transcripts([source], lambda _: None)
 
 
 def is_folder(path: Path) -> bool:
@@ -143,7 +140,7 @@ class _Session:
     def _made(self, drafts: Iterable[Draft], derived: Derived = ()) -> Transcript:
         return Transcript(
             base.session_name(self._name),
-            Refold.name,
+            NAME,
             tuple(drafts),
             tuple(self._skipped),
             forked_from=self._origin,
@@ -163,7 +160,7 @@ class _Session:
         except (InvalidEvent, SessionClosed, TypeError, ValueError, RecursionError):
             self._leave(entry, "not valid as an event of its session")
             return None
-        source = {"format": Refold.name, "seq": _seq(value), "of": meta.source}
+        source = {"format": NAME, "seq": _seq(value), "of": meta.source}
         meta = meta.model_copy(update={"source": source})
         who = (base.text(value, "request_id"), base.text(value, "agent"))
         return Draft(event, base.moment(value, "ts"), *who, meta)

@@ -8,42 +8,39 @@ from typing import Any
 from refold.adapters.importers import base, messages, openai
 from refold.adapters.importers.messages import Message
 
+NAME = "swe-agent"
 _NOT_OBSERVED = frozenset({"thought", "action", "demonstration", "system_prompt"})
 _TOLD = frozenset({"history", "info"})
 _RESULT = ("exit_status", "submission", "model_stats")
 
 
-class SWEAgent:
-    """Reads a run from its history, of tool calls or of actions in the text."""
+def recognises(source: base.Source) -> bool:
+    """Whether this is a history with its steps, or of messages with a kind."""
+    run = base.mapping(source.document)
+    if isinstance(run.get("trajectory"), list):
+        return isinstance(run.get("history"), list)
+    messages = [*base.each(run, "history")]
+    roles = all(base.text(message, "role") for message in messages)
+    return roles and any("message_type" in message for message in messages)
 
-    name = "swe-agent"
 
-    def recognises(self, source: base.Source) -> bool:
-        """Whether this is a history with its steps, or of messages with a kind."""
-        run = base.mapping(source.document)
-        if isinstance(run.get("trajectory"), list):
-            return isinstance(run.get("history"), list)
-        messages = [*base.each(run, "history")]
-        roles = all(base.text(message, "role") for message in messages)
-        return roles and any("message_type" in message for message in messages)
-
-    def read(self, source: base.Source) -> Iterator[base.Transcript]:
-        """The run as one transcript."""
-        run = base.mapping(source.document)
-        if not isinstance(run.get("history"), list):
-            raise source.failed("is not an SWE-agent trajectory: it has no history")
-        recording = base.Recording(self.name, source.name)
-        reading = _History(recording, base.sequence(run, "trajectory"))
-        for message in messages.numbered(run["history"], name="history"):
-            reading.message(message)
-        info = base.mapping(run, "info")
-        recording.take(_final(info), base.Origin("info"))
-        more = len(run.keys() - _TOLD) + len(info.keys() - set(_RESULT))
-        if more:
-            recording.skip(
-                f"further fields ({more}): steps told again, configuration of the run"
-            )
-        yield recording.transcript("")
+def read(source: base.Source) -> Iterator[base.Transcript]:
+    """The run as one transcript, of tool calls or of actions in the text."""
+    run = base.mapping(source.document)
+    if not isinstance(run.get("history"), list):
+        raise source.failed("is not an SWE-agent trajectory: it has no history")
+    recording = base.Recording(NAME, source.name)
+    reading = _History(recording, base.sequence(run, "trajectory"))
+    for message in messages.numbered(run["history"], name="history"):
+        reading.message(message)
+    info = base.mapping(run, "info")
+    recording.take(_final(info), base.Origin("info"))
+    more = len(run.keys() - _TOLD) + len(info.keys() - set(_RESULT))
+    if more:
+        recording.skip(
+            f"further fields ({more}): steps told again, configuration of the run"
+        )
+    yield recording.transcript("")
 
 
 class _History:

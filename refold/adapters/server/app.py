@@ -13,20 +13,13 @@ import re
 import time
 import traceback
 from collections import Counter, OrderedDict
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    MutableMapping,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from os.path import basename
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import parse_qs, quote
 from uuid import uuid4
 
@@ -97,8 +90,7 @@ _STATUS: Final = {
 _CODES: Final = {408: "too_slow", 413: "too_large"}
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """How much a server takes.
 
     body_bytes, body_sec: of one request's body, and how long it may take to come.
@@ -195,21 +187,16 @@ def unexpected(request_id: str) -> Response:
 class Gate:
     """What every request passes: its id, its size and rate, and who asks.
 
-    ``close`` ends the answers that would go on for ever.
+    ``close`` ends the answers that would go on for ever.  ``state`` is the
+    application's, which says whose store is served and how much is taken.
     """
 
-    def __init__(
-        self,
-        app: Asgi,
-        *,
-        store: SessionStore,
-        verifier: Verifier,
-        limits: Limits,
-        close: Callable[[], None],
-    ) -> None:
-        self._app, self._store, self._verifier, self.close = app, store, verifier, close
-        self._limits = limits
-        self._rates = Rates(limits.per_second, limits.burst)
+    def __init__(self, app: Asgi, state: Any) -> None:
+        self._app, self.close = app, state.feeds.close
+        self._store: SessionStore = state.store
+        self._verifier: Verifier = state.verifier
+        self._limits: Limits = state.limits
+        self._rates = Rates(self._limits.per_second, self._limits.burst)
         # What is being answered, of each user and, as that of nobody, of all.
         self._here = Counter[tuple[str, bool]]()
         self.metrics = Metrics(self._here)
@@ -563,8 +550,7 @@ def application(
             allow_headers=[*allowed, "Last-Event-ID", "X-Request-ID"],
             expose_headers=["X-Request-ID"],
         )
-    ends = app.state.feeds.close
-    return Gate(inner, store=store, verifier=verifier, limits=limits, close=ends)
+    return Gate(inner, app.state)
 
 
 def _answering(tools: Any) -> Asgi:

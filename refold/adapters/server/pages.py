@@ -79,11 +79,8 @@ class Here:
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         """What a template makes of these values for who is here."""
-        csrf = (
-            self.request.app.state.csrf_of(self.request.state.token)
-            if self.caller
-            else ""
-        )
+        csrf_of = self.request.app.state.csrf_of
+        csrf = csrf_of(self.request.state.token) if self.caller else ""
         values |= {"here": self, "link": self.link, "caller": self.caller, "csrf": csrf}
         html = run.rendered(template, self.lang, **values)
         made = HTMLResponse(html, status, {"Vary": "HX-Request"})
@@ -304,11 +301,9 @@ def memory(here: At, every: bool = False) -> Response:
         (one, profile.told(one), profile.why_not(known, one, **how))
         for one in known.items
     ]
-    told: dict[str, Any] = {
-        "allowed": here.store.user(here.user).status(),
-        "every": every,
-    }
-    return here.page("memory.html", found=found, items=items, **told)
+    allowed = here.store.user(here.user).status()
+    told: dict[str, Any] = {"items": items, "allowed": allowed, "every": every}
+    return here.page("memory.html", found=found, **told)
 
 
 @router.post("/memory")
@@ -368,10 +363,8 @@ def erase(here: At, form: Form) -> Response:
     session, reason = form.get("session", ""), form.get("reason", "").strip()
     if form.get("confirm") != here.user or not reason:
         raise HTTPException(422)
-    by = here.caller.user_id
-    erased = here.store.erase(
-        here.user, reason, session_id=session or None, operator=by
-    )
+    name, by = session or None, here.caller.user_id
+    erased = here.store.erase(here.user, reason, session_id=name, operator=by)
     told = _json(erased.certificate.to_json()) if erased.certificate else ""
     return here.page("erase.html", session=session, erased=erased, told=told)
 

@@ -265,10 +265,7 @@ def _draft(given: Given, request_id: str, may_decide: bool) -> Draft:
 
 @router.get("/sessions", operation_id="sessions")
 def sessions(
-    of: ReadAsked,
-    label: Several = (),
-    after: str | None = None,
-    limit: Most = 100,
+    of: ReadAsked, label: Several = (), after: str | None = None, limit: Most = 100
 ) -> Response:
     """List sessions by name; go on with the last one as `after`."""
     labels = dict(one.partition("=")[::2] for one in label)
@@ -281,10 +278,10 @@ def sessions(
 @router.get("/sessions/{session_id}", operation_id="session")
 def session(one: ReadSession) -> Response:
     """Show how far a session is, and its labels."""
-    head, names = one.head(), ("user_id", "session_id")
+    head = one.head()
+    whose = {"user_id": one.user_id, "session_id": one.session_id}
     told = {"head_seq": head.seq, "status": head.status, "labels": one.labels()}
-    told |= {name: getattr(one, name) for name in names}
-    return answer(told | {"streams": one.streams()})
+    return answer({**told, **whose, "streams": one.streams()})
 
 
 @router.get("/sessions/{session_id}/events", operation_id="events")
@@ -371,9 +368,7 @@ def verify(one: ReadSession, chain_only: bool = False) -> Response:
 
 @router.get("/sessions/{session_id}/proof", operation_id="prove")
 def prove(
-    of: ReadAsked,
-    one: ReadSession,
-    seq: Annotated[int, Query(ge=1, le=SEQS)],
+    of: ReadAsked, one: ReadSession, seq: Annotated[int, Query(ge=1, le=SEQS)]
 ) -> Response:
     """Write a proof that an event is in the newest sealed tree."""
     one.head()
@@ -496,8 +491,9 @@ def reviews(
     every: Annotated[bool, Query(alias="all")] = False,
 ) -> Response:
     """List questions to humans, the gravest first."""
-    asked_of = partial(of.store.reviews.list, of.user_id, session_id=session_id)
-    found = asked_of(open_only=not every)
+    found = of.store.reviews.list(
+        of.user_id, session_id=session_id, open_only=not every
+    )
     told = [each.to_json() for each in found]
     for question in told:
         question.pop("bundle", None)  # one has it that is shown alone
@@ -508,8 +504,8 @@ def reviews(
 def review(of: ReadAsked, one: ReadSession, seq: int) -> Response:
     """Show a question to a human, with what it is asked on."""
     one.head()
-    all_of = partial(of.store.reviews.list, of.user_id, open_only=False)
-    for each in all_of(session_id=one.session_id):
+    listed, name = of.store.reviews.list, one.session_id
+    for each in listed(of.user_id, session_id=name, open_only=False):
         if each.seq == seq:
             return answer(each.to_json())
     raise HTTPException(404)
@@ -739,10 +735,8 @@ def _described(told: dict[str, Any]) -> dict[str, Any]:
     """With what FastAPI cannot know: examples, types of events, how it is refused."""
     made = files("refold.adapters.server").joinpath("examples.json").read_bytes()
     examples, parts = orjson.loads(made), told["components"]
-    problem, told_of = (
-        {"$ref": "#/components/responses/Problem"},
-        examples["parameters"],
-    )
+    problem = {"$ref": "#/components/responses/Problem"}
+    told_of = examples["parameters"]
     parts["responses"] = {"Problem": examples.pop("problem")}
     parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     told["security"] = [{"token": []}]
@@ -779,19 +773,16 @@ _EVENT_LIST: Final = {"$ref": "#/components/schemas/Events"}
 
 def _event_shapes() -> dict[str, Any]:
     """What may be appended: each type with its payload."""
-    shapes: dict[str, Any] = {}
-    kinds = []
+    whole = Events.model_json_schema(ref_template=_REF)
+    given, kinds = whole.pop("$defs")["Given"], list[Any]()
+    shapes: dict[str, Any] = {"Events": whole}
     for name, kind in APPENDABLE.items():
         payload = kind.model_json_schema(ref_template=_REF)
-        shapes |= payload.pop("$defs", {})
+        shapes |= payload.pop("$defs", {}) | {kind.__name__: payload}
         payload["properties"].pop("type")
-        beside: dict[str, Any] = Given.model_json_schema(ref_template=_REF)
-        properties = beside["properties"] | {"type": {"const": name}}
-        shapes[kind.__name__] = payload
-        properties["payload"] = {"$ref": _REF.format(model=kind.__name__)}
+        named = {"$ref": _REF.format(model=kind.__name__)}
+        own = given["properties"] | {"type": {"const": name}, "payload": named}
         required = ["type", "payload"] if payload.get("required") else ["type"]
-        kinds.append(beside | {"properties": properties, "required": required})
-    whole = Events.model_json_schema(ref_template=_REF)
-    whole.pop("$defs")
+        kinds.append(given | {"properties": own, "required": required})
     whole["properties"]["events"]["items"] = {"oneOf": kinds}
-    return shapes | {"Events": whole}
+    return shapes

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from refold.adapters.cli import options, output
-from refold.adapters.importers import Named, Outline, named, read
+from refold.adapters.importers import Outline, named, outlines, read
 from refold.domain.errors import (
     Frozen,
     ImportFailed,
@@ -81,7 +81,7 @@ class _Import:
     form: options.Transcripts
     keep_going: bool
     shows: bool
-    sessions: list[tuple[Named, Extended]] = field(default_factory=list)
+    sessions: list[tuple[Outline, Extended]] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     failed: list[ImportFailed] = field(default_factory=list)
     cut_off: int = 0  # events written of sessions that are not whole
@@ -98,14 +98,14 @@ class _Import:
     def redactions(self) -> Counter[str]:
         return sum((result.redactions for _, result in self.sessions), Counter())
 
-    def read(self, paths: Sequence[Path], session: str | None) -> list[Named]:
+    def read(self, paths: Sequence[Path], session: str | None) -> list[Outline]:
         """The sessions there will be, without their events.
 
         Those are read again when they are written: all at once, they may be more than
         memory holds.
         """
         different = list({path.absolute(): path for path in paths}.values())
-        found: list[tuple[Path, list[Outline]]] = []
+        found: list[Outline] = []
         with output.Progress(len(different), of="files", shows=self.shows) as progress:
             for path in different:
                 try:
@@ -113,10 +113,10 @@ class _Import:
                 except ImportFailed as error:
                     self._fail(error, others=len(different) > 1)
                     transcripts = []
-                found.append((path, list(map(Outline.of, count(), transcripts))))
+                found += outlines(path, transcripts)
                 self.skipped += [item for one in transcripts for item in one.skipped]
                 progress.advance("read", 1)
-        return [one for one in named(found, session, self._fail) if one.outline.events]
+        return [one for one in named(found, session, self._fail) if one.events]
 
     def _fail(self, error: ImportFailed, *, others: bool = True) -> None:
         """Say that a file is not imported; raises it, unless the others go on."""
@@ -128,10 +128,10 @@ class _Import:
         raise ImportFailed(error.where, self.reason(error.why, then), seq=error.seq)
 
     def write(
-        self, store: SessionStore, wanted: Sequence[Named], executor: Executor | None
+        self, store: SessionStore, wanted: Sequence[Outline], executor: Executor | None
     ) -> None:
         """Write them, a file at a time."""
-        total = sum(item.outline.events for item in wanted)
+        total = sum(item.events for item in wanted)
         files = [tuple(some) for _, some in groupby(wanted, key=lambda one: one.path)]
         with output.Progress(total, of="events", shows=self.shows) as progress:
             parts = {file: output.Stretch(progress, file[0].session) for file in files}
@@ -148,7 +148,7 @@ class _Import:
                     self._fail(ImportFailed(where, why), others=len(wanted) > 1)
 
     def took(
-        self, done: Sequence[tuple[Named, Extended]] = (), written: int = 0
+        self, done: Sequence[tuple[Outline, Extended]] = (), written: int = 0
     ) -> None:
         """Count sessions that are whole, and events of one that is not."""
         self.sessions += done
@@ -166,22 +166,22 @@ class _Import:
 
 
 def _taken(
-    user: str, form: str, store: SessionStore, file: Sequence[Named], told: Any
-) -> tuple[str, list[tuple[Named, Extended]], RefoldError | None, int]:
+    user: str, form: str, store: SessionStore, file: Sequence[Outline], told: Any
+) -> tuple[str, list[tuple[Outline, Extended]], RefoldError | None, int]:
     """Write the sessions of a file; those, what ended it, and the events of another."""
-    done: list[tuple[Named, Extended]] = []
+    done: list[tuple[Outline, Extended]] = []
     names = dict[str, str]()
     where, session, before, walked = str(file[0].path), None, 0, 0
     try:
         transcripts = read(file[0].path, format=form)
         for item in file:
-            one = transcripts[item.outline.place]
+            one = transcripts[item.place]
             session = store.session(user_id=user, session_id=item.session)
             how: Any = {"where": where, "names": names}
             how["progress"] = lambda count, before=walked: told(before + count)
             before = _head(session)
             done.append((item, take_in(session, one, **how)))
-            names[item.outline.session_id] = item.session
+            names[item.session_id] = item.session
             walked += len(one.drafts)
             told(walked)
     except IndexError:
@@ -202,7 +202,7 @@ def _head(session: Session) -> int:
     return 0
 
 
-def _row(item: Named, result: Extended) -> list[str]:
+def _row(item: Outline, result: Extended) -> list[str]:
     counts = (result.events, result.duplicates, result.redactions.total())
     return [item.session, *map(output.number, counts)]
 
@@ -219,7 +219,7 @@ def _show(screen: output.Screen, done: _Import) -> None:
         f", {done.duplicates:,} already there",
         f", {counted(found, 'value')} redacted" if found else "",
     )
-    formats = sorted({item.outline.format for item, _ in done.sessions})
+    formats = sorted({item.format for item, _ in done.sessions})
     if formats:
         screen.line((f"format: {', '.join(formats)}", "dim"))
     if found:
