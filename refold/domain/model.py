@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import fields
 from functools import cache
 from types import NoneType
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, Self, TypeVar, get_args
 from uuid import UUID
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    TypeAdapter,
+    ValidationError,
+)
 
 
 class Model(BaseModel):
@@ -86,6 +92,29 @@ def _numbers(kind: type[Model]) -> frozenset[str]:
         for name, one in held.items()
         if _NUMBERS.issuperset(get_args(one) or [one])
     )
+
+
+class Kept:
+    """A dataclass that is kept as JSON."""
+
+    __slots__ = ()
+
+    def dump(self) -> dict[str, Any]:
+        """All of it as JSON."""
+        dumped: dict[str, Any] = adapter(type(self)).dump_python(self, mode="json")
+        return dumped
+
+    @classmethod
+    def load(cls, dumped: Mapping[str, Any]) -> Self:
+        """What ``dump`` wrote, also after it was JSON."""
+        loaded: Self = adapter(cls).validate_python(dumped)
+        return loaded
+
+
+@cache
+def adapter(kind: type) -> TypeAdapter[Any]:
+    """What makes JSON of values of this kind, and values of JSON."""
+    return TypeAdapter(kind)
 
 
 def quiet(kind: type[T]) -> type[T]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from itertools import accumulate
 from math import isfinite
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue
 
 from refold.domain import events
 from refold.domain.canonical import shipped
 from refold.domain.envelope import Envelope, Meta
 from refold.domain.ids import MEMORY_ID
+from refold.domain.model import Kept
 from refold.domain.session import labels_in
 
 # Told an event, it names the scenario that the event shows, or None.  It must be
@@ -187,7 +187,7 @@ class Failure(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Kept):
     """What a session shows by itself.
 
     success:    0 to 1, as it ended; None if nothing says how.  ``decided_seq`` is of
@@ -230,21 +230,6 @@ class Shown:
     began_at: int = 0
     ended_at: int = 0
     gone: tuple[str, ...] = ()
-
-    def dump(self) -> events.JsonObject:
-        """All of it as JSON."""
-        dumped: events.JsonObject = _stored().dump_python(self, mode="json")
-        return dumped
-
-    @classmethod
-    def load(cls, dumped: Mapping[str, Any]) -> Shown:
-        """What ``dump`` wrote."""
-        return _stored().validate_python(dumped)
-
-
-@cache
-def _stored() -> TypeAdapter[Shown]:
-    return TypeAdapter(Shown)
 
 
 class Watch:

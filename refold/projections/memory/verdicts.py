@@ -6,14 +6,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import chain
-from typing import Any, Final, NamedTuple
-
-from pydantic import TypeAdapter
+from typing import Final, NamedTuple
 
 from refold.domain.envelope import Envelope
-from refold.domain.events import Aggregate, JsonObject, Verdict
+from refold.domain.events import Aggregate, Verdict
+from refold.domain.model import Kept
 from refold.projections.memory.items import EVIDENCE
 from refold.projections.memory.labels import Taxonomy, merged, name_of
 
@@ -73,7 +71,7 @@ class Tally(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Kept):
     """What the verdicts of a session show by themselves.
 
     models: that answered in it.
@@ -86,21 +84,6 @@ class Judged:
     mistakes: tuple[Mistake, ...] = ()
     models: tuple[str, ...] = ()
     taints: tuple[str, ...] = ()
-
-    def dump(self) -> JsonObject:
-        """All of it as JSON."""
-        dumped: JsonObject = _stored().dump_python(self, mode="json")
-        return dumped
-
-    @classmethod
-    def load(cls, dumped: Mapping[str, Any]) -> Judged:
-        """What ``dump`` wrote, also after it was JSON."""
-        return _stored().validate_python(dumped)
-
-
-@cache
-def _stored() -> TypeAdapter[Judged]:
-    return TypeAdapter(Judged)
 
 
 class Judge:
@@ -203,10 +186,7 @@ def _sum(place: tuple[str, str], some: Sequence[Tally]) -> Tally:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What each label goes by; of topics, by (subject, topic).
-
-    One that is not here goes by itself.
-    """
+    """What each label goes by, if not by itself; of topics, by (subject, topic)."""
 
     subjects: Mapping[str, str]
     topics: Mapping[tuple[str, str], str]
