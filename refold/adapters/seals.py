@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, Final
+from uuid import UUID
 
 from pydantic import JsonValue
 
@@ -466,7 +467,8 @@ def _chain(
 def _event(row: EncryptedEvent) -> JsonObject:
     header = row.header
     columns = header._asdict() | header.stream._asdict()
-    columns |= {"event_id": str(header.event_id), "prev_hash": row.prev_hash.hex()}
+    event_id = str(UUID(bytes=header.event_id))
+    columns |= {"event_id": event_id, "prev_hash": row.prev_hash.hex()}
     return {**columns, "body": _body(row)}
 
 
