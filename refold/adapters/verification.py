@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
@@ -205,10 +206,7 @@ class Bindings:
     def wrong(
         self, row: Resealing, first_digest: bytes | None
     ) -> Iterator[tuple[int, str]]:
-        """What is wrong of this row, or of those that it is the last of.
-
-        Rows are given in order.
-        """
+        """What is wrong of this row, the next, or of those that it is the last of."""
         seq, events = row.seq, self._events
         event = next((e for e in events if e.first_seq <= seq <= e.last_seq), None)
         if event is None:
@@ -269,23 +267,23 @@ def unlike_leaf(
 
     ``positions`` and ``receipts``: whether they are; True where nobody looked.
     """
-    for detail in _differs(seal, positions, receipts):
-        yield Problem(*stream, seal.seq, "seal", detail)
-
-
-def _differs(seal: Seal, positions: bool, receipts: bool) -> Iterator[str]:
+    problem = partial(Problem, *stream, seal.seq, "seal")
     if not seal.now:
-        yield "it was sealed up to here, and its events end before, or have a gap"
+        yield problem(
+            "it was sealed up to here, and its events end before, or have a gap"
+        )
         return
     leaf = Leaf(seal.now, seal.positions, seal.receipts)
     if not seal.kept:
-        yield f"its leaf {seal.leaf} is not in the tree, or is of something erased"
+        yield problem(
+            f"its leaf {seal.leaf} is not in the tree, or is of something erased"
+        )
     elif leaf.hashed() != seal.kept:
-        yield f"leaf {seal.leaf} of the tree was made of another event"
+        yield problem(f"leaf {seal.leaf} of the tree was made of another event")
     if not positions:
-        yield "positions up to here are not those that were sealed"
+        yield problem("positions up to here are not those that were sealed")
     if not receipts:
-        yield "receipts up to here are not those that were sealed"
+        yield problem("receipts up to here are not those that were sealed")
 
 
 class Marks:

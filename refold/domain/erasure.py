@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -13,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeAlias, g
 
 import orjson
 
-from refold.domain.canonical import canonical
+from refold.domain.canonical import canonical, parsed
 from refold.domain.chain import length_prefixed
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import JsonObject
@@ -424,13 +423,8 @@ class RetentionPolicy:
 
         Raises InvalidConfiguration for what is not TOML, key or time.
         """
-        try:
-            found = tomllib.loads(text if isinstance(text, str) else text.decode())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError):
-            raise InvalidConfiguration(
-                'a retention policy is TOML with lines such as sessions = "30d"'
-            ) from None
-        return cls.of(found)
+        how = 'a retention policy is TOML with lines such as sessions = "30d"'
+        return cls.of(parsed(text, otherwise=how))
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Self:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from refold.domain.errors import InvalidEvent, SessionClosed
 from refold.domain.events import (
@@ -42,10 +42,7 @@ _LONGEST: Final = 1_000
 
 
 def labelling(labels: Mapping[str, str | None]) -> StateUpdate:
-    """The event that sets these labels, and takes those away that are None.
-
-    Raises InvalidEvent.
-    """
+    """The event that sets labels, or takes away what is None.  Raises InvalidEvent."""
     for name, value in labels.items():
         if not _NAME.fullmatch(name):
             raise InvalidEvent(
@@ -137,19 +134,12 @@ class SessionState(NamedTuple):
         cls, stream: StreamId, head_seq: int, *, closed: bool, dumped: JsonObject
     ) -> SessionState:
         """The state that ``dump`` wrote, at this head."""
-        calls: dict[str, list[object]] = dumped["open"]  # type: ignore[assignment]  # as `dump` wrote it
-        fork: list[object] | None = dumped["fork"]  # type: ignore[assignment]  # as `dump` wrote it
-        return cls(
-            stream,
-            head_seq,
-            {key: OpenCall(*call) for key, call in calls.items()},  # type: ignore[arg-type]  # as `dump` wrote it
-            dumped["answered"],  # type: ignore[arg-type]  # as `dump` wrote it
-            closed,
-            tuple(fork) if fork else None,  # type: ignore[arg-type]  # as `dump` wrote it
-            dumped["request"],  # type: ignore[arg-type]  # as `dump` wrote it
-            dumped.get("numbers", _NUMBERS),  # type: ignore[arg-type]  # as `dump` wrote it
-            dumped.get("kept", _KEPT),  # type: ignore[arg-type]  # as `dump` wrote it
-        )
+        held: dict[str, Any] = dumped
+        calls = {key: OpenCall(*call) for key, call in held["open"].items()}
+        fork = tuple(held["fork"]) if held["fork"] else None
+        values = held.get("numbers", _NUMBERS), held.get("kept", _KEPT)
+        known = held["answered"], closed, fork, held["request"], *values
+        return cls(stream, head_seq, calls, *known)
 
 
 def decide(

@@ -253,10 +253,7 @@ class KeyRing:
         return Refs(user.ref, self.session_ref(*stream[:2]), user.epoch)
 
     def refuse_erased(self, user_id: str, session_id: str) -> None:
-        """Ask the key store itself: what this process remembers may be gone there.
-
-        Raises Erased.
-        """
+        """Ask the key store itself, not what is remembered here.  Raises Erased."""
         self.forget(user_id, session_id)
         entry, _ = self.store.standing(*self._refs(user_id, session_id))
         if entry is not None and entry.wrapped is None:

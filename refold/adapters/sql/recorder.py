@@ -64,8 +64,8 @@ from refold.domain.envelope import from_microseconds
 from refold.domain.errors import CorruptEvent, StoreUnavailable
 from refold.domain.events import JsonObject, Span
 from refold.domain.ids import MAIN, StreamId
-from refold.domain.seals import Use
 from refold.domain.ports import BESIDE, JUNK, RATES, Lagging, Place, Scope, SessionInfo
+from refold.domain.seals import Use
 
 _KEYS: Final = 500  # in one statement
 _RANGES: Final = 100  # in one statement: SQLite takes at most 500

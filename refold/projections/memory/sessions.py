@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 from math import isfinite
-from typing import Any, Final, NamedTuple, TypeAlias
+from operator import itemgetter
+from typing import Final, NamedTuple, TypeAlias
 
 import orjson
 from pydantic import JsonValue
@@ -72,16 +73,13 @@ def steps(calls: Sequence[tuple[int, str, int]]) -> list[tuple[int, int, Step]]:
     calls: seq, tool and group of each; those of one group were made at once.
     """
     found: list[tuple[int, int, Step]] = []
-    groups: dict[int, list[tuple[int, str]]] = {}
-    for seq, tool, group in calls:
-        groups.setdefault(group, []).append((seq, tool))
-    for members in groups.values():
-        first, last = members[0][0], members[-1][0]
-        step = tuple(sorted({tool for _, tool in members}))
+    for _, members in groupby(calls, key=itemgetter(2)):
+        seqs, tools, _ = zip(*members, strict=True)
+        step = tuple(sorted({*tools}))
         if found and found[-1][2] == step:
-            found[-1] = (found[-1][0], last, step)
+            found[-1] = (found[-1][0], seqs[-1], step)
         else:
-            found.append((first, last, step))
+            found.append((seqs[0], seqs[-1], step))
     return found
 
 
@@ -103,17 +101,11 @@ def subpaths(
 
 
 _LOOKED_AT: Final = 400
-# What a result begins with that is a failure, whatever its status says.
-_FAILED: Final = re.compile(
-    r"\s*(?:\{?\s*[\"']?(?:is_)?error[\"']?\s*[:=]"
-    r"(?!\s*(?:null|none|false|0|\"\"|''|\[\s*\]|\{\s*\})\s*(?:[,}\s]|$))"
-    r"|error\b(?!\s*[\"']?\s*[:=])|fatal\b|traceback \("
-    r"|exception\b|[a-z.]{0,40}(?:error|exception)\s*:)",
-    re.IGNORECASE,
-)
+_TOLD: Final = shipped("refold.projections", "data", "reasons.toml")
+_FAILED: Final = re.compile(rf"\s*(?:{'|'.join(_TOLD['failed'])})", re.IGNORECASE)
 _REASONS: Final = tuple(
     (name, re.compile(pattern, re.IGNORECASE))
-    for name, pattern in shipped("refold.projections", "data", "reasons.toml").items()
+    for name, pattern in _TOLD["reasons"].items()
 )
 REASONS: Final = (*(name for name, _ in _REASONS), CUT_OFF, OTHER)
 
