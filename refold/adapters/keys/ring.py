@@ -245,8 +245,15 @@ class KeyRing:
 
     def user(self, user_id: str, *, now: int | None) -> UserKey:
         """The user's key, with the same rules as ``session``."""
-        known = self._users.get(user_id)
-        return known or self._users.put(user_id, self._open_user(user_id, now))
+        if (known := self._users.get(user_id)) is not None:
+            return known
+        ref = self.user_ref(user_id)
+        entry = self.store.get_user(ref)
+        if entry is None:
+            if now is None:
+                raise _missing("the user's key")
+            entry = self._add_user(ref, now)
+        return self._users.put(user_id, self._unwrapped(ref, entry))
 
     def refs(self, user: UserKey, stream: StreamId) -> Refs:
         """What a new session is known by that is sealed under this key."""
@@ -266,15 +273,6 @@ class KeyRing:
             self._sessions.forget((user_id, session_id))
         else:
             self._sessions.forget_all(lambda known: known[0] == user_id)
-
-    def _open_user(self, user_id: str, now: int | None) -> UserKey:
-        ref = self.user_ref(user_id)
-        entry = self.store.get_user(ref)
-        if entry is None:
-            if now is None:
-                raise _missing("the user's key")
-            entry = self._add_user(ref, now)
-        return self._unwrapped(ref, entry)
 
     def user_of(self, ref: str) -> UserKey | None:
         """The key of the user whom ``ref`` stands for; None if there is none."""

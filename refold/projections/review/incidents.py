@@ -233,8 +233,7 @@ class Watch:
 
     def recoveries(self) -> list[Recovery]:
         """What an agent is to do now, by itself."""
-        every = (incident.recovery() for incident in self.live.values())
-        return [recovery for recovery in every if recovery is not None]
+        return [one for incident in self.live.values() if (one := incident.recovery())]
 
     def unasked(self) -> list[Due]:
         """What is to be asked and was not yet."""
