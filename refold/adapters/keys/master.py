@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import logging
 import os
 import re
 import shlex
 import sys
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
@@ -21,6 +20,7 @@ from refold.domain.errors import InvalidConfiguration, KeyUnavailable
 
 _NONCE = 12
 SIZE = 32
+_HEX: Final = 2 * SIZE  # digits
 
 
 class MasterKey(Protocol):
@@ -188,21 +188,19 @@ class MasterKeyFile:
 
 def decoded(text: str) -> list[bytes]:
     """The keys of 32 bytes in a text, in base64 or hex; none if one of them is not."""
-    keys = [_decoded(part) for part in re.split(r"[\s,]+", text.strip())]
+    parts = re.split(r"[\s,]+", text.strip())
+    try:
+        keys = [
+            bytes.fromhex(part) if len(part) == _HEX else b64decode(part, validate=True)
+            for part in parts
+        ]
+    except ValueError:
+        return []
     return keys if all(len(key) == SIZE for key in keys) else []
 
 
-def _decoded(text: str) -> bytes:
-    try:
-        if len(text) == 2 * SIZE:
-            return bytes.fromhex(text)
-        return base64.b64decode(text, validate=True)
-    except (ValueError, binascii.Error):
-        return b""
-
-
 def _written(keys: Sequence[bytes]) -> bytes:
-    return b"".join(base64.b64encode(key) + b"\n" for key in keys)
+    return b"".join(b64encode(key) + b"\n" for key in keys)
 
 
 _remarked: Final[set[Path]] = set()

@@ -531,11 +531,8 @@ def _interval(
 def _rate(some: Sequence[Shown]) -> tuple[float, float, float]:
     """The mean of how these ended, and the two ends of its interval."""
     good, count = sum(one.success or 0.0 for one in some), len(some)
-    return (
-        good / count,
-        lower_bound(good, count),
-        1.0 - lower_bound(count - good, count),
-    )
+    below, beyond = lower_bound(good, count), lower_bound(count - good, count)
+    return good / count, below, 1.0 - beyond
 
 
 def _mean(values: Sequence[float]) -> float | None:
