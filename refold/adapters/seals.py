@@ -168,7 +168,7 @@ class TreeSeals:
             )
 
     def verify(self, *, newest: bool = False) -> SealsVerified:
-        return TreeCheck(self, newest=newest).run()
+        return TreeCheck(self).run(newest=newest)
 
     def unsealed(self) -> Iterator[StreamId]:
         after: StreamId | None = None
@@ -219,16 +219,15 @@ class TreeCheck:
     with its tree head, and who holds the anchor adds that before letting go.
     """
 
-    def __init__(self, seals: TreeSeals, *, newest: bool = False) -> None:
-        self._prove = self._proved_newest if newest else self._proved
+    def __init__(self, seals: TreeSeals) -> None:
         self._tree, self._anchor = seals.tree, seals.anchor
         self._erasures, self._recorder = seals.erasures, seals.recorder
         self._public_key = seals.public_key
 
-    def run(self) -> SealsVerified:
-        """Prove it."""
+    def run(self, *, newest: bool) -> SealsVerified:
+        """Prove it, or its ``newest`` tree head alone."""
         try:
-            return self._prove()
+            return self._proved_newest() if newest else self._proved()
         except RefoldError:
             raise
         except JUNK:

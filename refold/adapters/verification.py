@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import sha256
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
@@ -267,23 +266,23 @@ def unlike_leaf(
 
     ``positions`` and ``receipts``: whether they are; True where nobody looked.
     """
-    problem = partial(Problem, *stream, seal.seq, "seal")
+    for detail in _differs(seal, positions, receipts):
+        yield Problem(*stream, seal.seq, "seal", detail)
+
+
+def _differs(seal: Seal, positions: bool, receipts: bool) -> Iterator[str]:
     if not seal.now:
-        yield problem(
-            "it was sealed up to here, and its events end before, or have a gap"
-        )
+        yield "it was sealed up to here, and its events end before, or have a gap"
         return
     leaf = Leaf(seal.now, seal.positions, seal.receipts)
     if not seal.kept:
-        yield problem(
-            f"its leaf {seal.leaf} is not in the tree, or is of something erased"
-        )
+        yield f"its leaf {seal.leaf} is not in the tree, or is of something erased"
     elif leaf.hashed() != seal.kept:
-        yield problem(f"leaf {seal.leaf} of the tree was made of another event")
+        yield f"leaf {seal.leaf} of the tree was made of another event"
     if not positions:
-        yield problem("positions up to here are not those that were sealed")
+        yield "positions up to here are not those that were sealed"
     if not receipts:
-        yield problem("receipts up to here are not those that were sealed")
+        yield "receipts up to here are not those that were sealed"
 
 
 class Marks:

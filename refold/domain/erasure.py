@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
+from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -49,8 +49,8 @@ class Signed(NamedTuple):
         return said | {
             "certificate": self.statement,
             "key_id": self.key_id,
-            "public_key": base64.b64encode(self.public_key).decode(),
-            "signature": base64.b64encode(self.signature).decode(),
+            "public_key": b64encode(self.public_key).decode(),
+            "signature": b64encode(self.signature).decode(),
         }
 
     @classmethod
@@ -64,11 +64,8 @@ class Signed(NamedTuple):
             raise ValueError(f"its format is not {FORMAT}")
         if not all(isinstance(found[name], str) for name in _PARTS - {"certificate"}):
             raise ValueError("a part of it is not text")
-        public, signature = (
-            base64.b64decode(found[name], validate=True)
-            for name in ("public_key", "signature")
-        )
-        return cls(statement, found["key_id"], public, signature)
+        keys = [b64decode(found[n], validate=True) for n in ("public_key", "signature")]
+        return cls(statement, found["key_id"], *keys)
 
 
 def message(statement: JsonObject) -> bytes:

@@ -9,13 +9,7 @@ from types import NoneType
 from typing import Any, Final, Self, TypeVar, get_args
 from uuid import UUID
 
-from pydantic import (
-    AwareDatetime,
-    BaseModel,
-    ConfigDict,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import AwareDatetime, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 
 class Model(BaseModel):

@@ -86,9 +86,7 @@ _RULED: Final = frozenset({ToolCall, ToolResult, Fork, Pin, HumanReview, SystemP
 _UNRULED: Final = (
     frozenset(EVENT_CLASSES[kind] for kind in _ANYWHERE) - _RULED - _MOVING
 )
-_NONE: Final[Mapping[str, OpenCall]] = MappingProxyType({})
-_NUMBERS: Final[Mapping[str, int]] = MappingProxyType({})
-_KEPT: Final[Mapping[str, tuple[str, int]]] = MappingProxyType({})
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class SessionState(NamedTuple):
@@ -108,15 +106,11 @@ class SessionState(NamedTuple):
     closed: bool = False
     forked_from: tuple[str, int] | None = None
     last_request: int = 0
-    numbers: Mapping[str, int] = _NUMBERS
-    kept: Mapping[str, tuple[str, int]] = _KEPT
+    numbers: Mapping[str, int] = _NONE
+    kept: Mapping[str, tuple[str, int]] = _NONE
 
     def __repr__(self) -> str:
         return f"SessionState({self.stream!r}, {self.head_seq}, closed={self.closed})"
-
-    def with_calls(self, calls: Mapping[str, OpenCall]) -> SessionState:
-        """The same with these open calls."""
-        return self._replace(open_calls=calls)
 
     def dump(self) -> JsonObject:
         """What cannot be read off the head row, as JSON."""
@@ -137,7 +131,7 @@ class SessionState(NamedTuple):
         held: dict[str, Any] = dumped
         calls = {key: OpenCall(*call) for key, call in held["open"].items()}
         fork = tuple(held["fork"]) if held["fork"] else None
-        values = held.get("numbers", _NUMBERS), held.get("kept", _KEPT)
+        values = held.get("numbers", _NONE), held.get("kept", _NONE)
         known = held["answered"], closed, fork, held["request"], *values
         return cls(stream, head_seq, calls, *known)
 
@@ -234,6 +228,6 @@ def evolve(state: SessionState, event: Event) -> SessionState:
             request = seq
         case SystemPrompt(closed=True):
             closed = True
-    values = _KEPT if closed else state.kept
+    values = _NONE if closed else state.kept
     kept = state.forked_from, request, state.numbers, values
     return SessionState(state.stream, seq, calls, answered, closed, *kept)

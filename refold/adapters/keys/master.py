@@ -50,8 +50,9 @@ class MasterKey(Protocol):
 class LocalMasterKey:
     """Master keys of 32 bytes that this process holds, the newest first.
 
-    ``reload`` reads them again where they came from: another process may have
-    replaced them since, and what it wrapped is under the new one.
+    ``origin`` says where they came from, for people; ``reload`` reads them again there:
+    another process may have replaced them since, and what it wrapped is under the new
+    one.
     """
 
     def __init__(
@@ -61,21 +62,16 @@ class LocalMasterKey:
         origin: str,
         reload: Callable[[], Sequence[bytes]] | None = None,
     ) -> None:
-        self._origin, self._reload = origin, reload
+        self.origin, self._reload = origin, reload
         self._ciphers = [self._cipher(one) for one in (key, *older)]
 
     def _cipher(self, key: bytes) -> AESGCM:
         if len(key) != SIZE:
             raise KeyUnavailable(
-                f"the master key from {self._origin} has {len(key)} bytes",
+                f"the master key from {self.origin} has {len(key)} bytes",
                 remedy="give 32 bytes, in base64 or hex",
             )
         return AESGCM(key)
-
-    @property
-    def origin(self) -> str:
-        """Where it came from, for people."""
-        return self._origin
 
     def wrap(self, key: bytes, context: bytes) -> bytes:
         nonce = os.urandom(_NONCE)
@@ -95,7 +91,7 @@ class LocalMasterKey:
             found = self._tried(wrapped, context)
         if found is None:
             raise KeyUnavailable(
-                f"the master key from {self._origin} does not open this key store",
+                f"the master key from {self.origin} does not open this key store",
                 remedy="set REFOLD_MASTER_KEY or REFOLD_HOME to those it was made with",
             )
         return found
