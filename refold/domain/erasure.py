@@ -64,8 +64,9 @@ class Signed(NamedTuple):
             raise ValueError(f"its format is not {FORMAT}")
         if not all(isinstance(found[name], str) for name in _PARTS - {"certificate"}):
             raise ValueError("a part of it is not text")
-        keys = [b64decode(found[n], validate=True) for n in ("public_key", "signature")]
-        return cls(statement, found["key_id"], *keys)
+        public = b64decode(found["public_key"], validate=True)
+        signature = b64decode(found["signature"], validate=True)
+        return cls(statement, found["key_id"], public, signature)
 
 
 def message(statement: JsonObject) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import fields
 from functools import cache
 from types import NoneType
@@ -88,6 +88,10 @@ def _numbers(kind: type[Model]) -> frozenset[str]:
     )
 
 
+# What makes JSON of the values of a class, and values of JSON; made when first used.
+adapter: Final[Callable[[type], TypeAdapter[Any]]] = cache(TypeAdapter)
+
+
 class Kept:
     """A dataclass that is kept as JSON."""
 
@@ -103,12 +107,6 @@ class Kept:
         """What ``dump`` wrote, also after it was JSON."""
         loaded: Self = adapter(cls).validate_python(dumped)
         return loaded
-
-
-@cache
-def adapter(kind: type) -> TypeAdapter[Any]:
-    """What makes JSON of values of this kind, and values of JSON."""
-    return TypeAdapter(kind)
 
 
 def quiet(kind: type[T]) -> type[T]:

@@ -245,7 +245,7 @@ def named(judged: Judged, names: Names, *, without: frozenset[str]) -> Judged:
     mistakes = (one._replace(error=error_of(one.error)) for one in judged.mistakes)
     tallies = []
     for tally in map(names.placed, judged.tallies):
-        told = ((error_of(label), *more) for label, *more in tally.errors)
+        told = ((error_of(label), count, seqs) for label, count, seqs in tally.errors)
         errors = tuple(one for one in told if one[0])
         tallies.append(tally._replace(errors=errors))
 
