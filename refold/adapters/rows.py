@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, Final, NamedTuple, TypeAlias
-from uuid import UUID
 
 import orjson
 import zstandard
@@ -30,6 +29,7 @@ from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
 from refold.domain.model import copied
 from refold.domain.ports import Duplicate, Status
+from refold.domain.seals import Use
 from refold.domain.upcast import is_current, meta_trusted, recorded
 from refold.redaction.chokepoint import RedactedEvent
 
@@ -96,8 +96,7 @@ class EncryptedEvent(persistence.StoredEvent):
     @cached_property
     def header(self) -> Header:
         """The columns by name; few who read rows ask for them."""
-        stream, seq, type_, ts, event_id, tokens, version = self.columns
-        return Header(stream, seq, type_, ts, UUID(bytes=event_id), tokens, version)
+        return Header(*self.columns)
 
     @property
     def seq(self) -> int:
@@ -383,14 +382,6 @@ class StandingRows(NamedTuple):
     derived: list[EncryptedEvent]
 
 
-class Used(NamedTuple):
-    """The receipt of a key: where it is, and the seqs that were written under it."""
-
-    address: bytes
-    first_seq: int
-    last_seq: int
-
-
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Rows to write if the stream's head is at this seq and hash (0: there is none).
@@ -406,7 +397,7 @@ class Batch:
     events: tuple[EncryptedEvent, ...]
     blobs: tuple[BlobRow, ...] = ()
     receipt: bytes | None = None
-    uses: tuple[Used, ...] = ()
+    uses: tuple[Use, ...] = ()
     refs: Refs = NO_REFS
 
     def __post_init__(self) -> None:

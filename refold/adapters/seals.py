@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, Final
+from uuid import UUID
 
 from pydantic import JsonValue
 
@@ -168,7 +169,7 @@ class TreeSeals:
             )
 
     def verify(self, *, newest: bool = False) -> SealsVerified:
-        return TreeCheck(self, newest=newest).run()
+        return TreeCheck(self).run(newest=newest)
 
     def unsealed(self) -> Iterator[StreamId]:
         after: StreamId | None = None
@@ -219,16 +220,15 @@ class TreeCheck:
     with its tree head, and who holds the anchor adds that before letting go.
     """
 
-    def __init__(self, seals: TreeSeals, *, newest: bool = False) -> None:
-        self._prove = self._proved_newest if newest else self._proved
+    def __init__(self, seals: TreeSeals) -> None:
         self._tree, self._anchor = seals.tree, seals.anchor
         self._erasures, self._recorder = seals.erasures, seals.recorder
         self._public_key = seals.public_key
 
-    def run(self) -> SealsVerified:
-        """Prove it."""
+    def run(self, *, newest: bool) -> SealsVerified:
+        """Prove it, or its ``newest`` tree head alone."""
         try:
-            return self._prove()
+            return self._proved_newest() if newest else self._proved()
         except RefoldError:
             raise
         except JUNK:
@@ -467,7 +467,8 @@ def _chain(
 def _event(row: EncryptedEvent) -> JsonObject:
     header = row.header
     columns = header._asdict() | header.stream._asdict()
-    columns |= {"event_id": str(header.event_id), "prev_hash": row.prev_hash.hex()}
+    event_id = str(UUID(bytes=header.event_id))
+    columns |= {"event_id": event_id, "prev_hash": row.prev_hash.hex()}
     return {**columns, "body": _body(row)}
 
 

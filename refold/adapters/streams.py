@@ -30,12 +30,10 @@ from refold.adapters.rows import (
     EncryptedEvent,
     EncryptingMapper,
     HeadRow,
-    Moved,
     NotInserted,
     PlacedEvent,
     QueueFull,
     Reading,
-    Used,
     ViewRow,
     WriteOutcome,
     Wrote,
@@ -49,6 +47,7 @@ from refold.domain.chain import length_prefixed
 from refold.domain.envelope import Blob, Envelope
 from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId, written
+from refold.domain.seals import Use
 from refold.domain.session import SessionState
 from refold.redaction.chokepoint import RedactedEvent
 
@@ -122,10 +121,7 @@ class Blobs:
         self._recorder, self._keys, self._stream = recorder, keys, stream
 
     def read(self, sha256: str) -> bytes | None:
-        """The whole text of that digest.
-
-        Raises Expired, CorruptEvent, KeyUnavailable.
-        """
+        """The whole text of it.  Raises Expired, CorruptEvent, KeyUnavailable."""
         address = self.address(sha256)
         user_id, session_id, _ = self._stream
         for _ in range(2):
@@ -196,7 +192,7 @@ class EncryptedStreams:
         try:
             self.recorder.insert_events(batch.events, batch=batch)
         except NotInserted as refused:
-            return self._refused(request, refused.outcome)
+            return self._outcome(request, refused.outcome)
         except errors.StoreUnavailable:
             self.refuse_erased(request.state.stream)
             raise
@@ -210,10 +206,8 @@ class EncryptedStreams:
             try:
                 if isinstance(outcome, Exception):
                     result = outcome
-                elif isinstance(outcome, Wrote):
-                    result = ports.Appended(head_of(request.state, outcome.head))
                 else:
-                    result = self._refused(request, outcome)
+                    result = self._outcome(request, outcome)
             except Exception as error:
                 result = error
             done(result)
@@ -242,9 +236,7 @@ class EncryptedStreams:
         except errors.StoreUnavailable:
             self.refuse_erased(stream)
             raise
-        if isinstance(outcome, Wrote):
-            return ports.Appended(head_of(requests[-1].state, outcome.head))
-        return self._refused(requests[-1], outcome)
+        return self._outcome(requests[-1], outcome)
 
     def batch(self, request: ports.Append, key: SessionKey | None = None) -> Batch:
         """The rows of an append, encrypted under this key, else under the session's."""
@@ -309,13 +301,13 @@ class EncryptedStreams:
             self.keys.user(user_id, now=None)
         self.keys.session(user_id, session_id, now=request.now)
 
-    def _refused(
-        self, request: ports.Append, outcome: Moved | ports.Duplicate
-    ) -> ports.Outcome:
-        """What an append that wrote nothing found in its way, or what is there since.
+    def _outcome(self, request: ports.Append, outcome: WriteOutcome) -> ports.Outcome:
+        """The new head; or what an append that wrote nothing found, or is there since.
 
         Raises Frozen, and what reading the head raises.
         """
+        if isinstance(outcome, Wrote):
+            return ports.Appended(head_of(request.state, outcome.head))
         if isinstance(outcome, ports.Duplicate):
             return outcome
         stream, row = request.state.stream, outcome.head
@@ -540,7 +532,7 @@ def _drafts(keys: Sequence[ports.Keyed]) -> dict[int, tuple[str, int]]:
     }
 
 
-def _uses(request: ports.Append, key: SessionKey) -> tuple[Used, ...]:
+def _uses(request: ports.Append, key: SessionKey) -> tuple[Use, ...]:
     """The receipts of an append: of its key, and of those of its drafts."""
     stream, base = request.state.stream, request.base.seq
     named = [
@@ -550,7 +542,7 @@ def _uses(request: ports.Append, key: SessionKey) -> tuple[Used, ...]:
     if (name := request.idempotency_key) is not None:
         named.append((name, base + 1, request.state.head_seq))
     user = key.user
-    return tuple([Used(receipt_address(user, stream, one), *at) for one, *at in named])
+    return tuple([Use(receipt_address(user, stream, one), *at) for one, *at in named])
 
 
 def _twice(read: Callable[[], T]) -> T:

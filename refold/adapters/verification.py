@@ -205,10 +205,7 @@ class Bindings:
     def wrong(
         self, row: Resealing, first_digest: bytes | None
     ) -> Iterator[tuple[int, str]]:
-        """What is wrong of this row, or of those that it is the last of.
-
-        Rows are given in order.
-        """
+        """What is wrong of this row, the next, or of those that it is the last of."""
         seq, events = row.seq, self._events
         event = next((e for e in events if e.first_seq <= seq <= e.last_seq), None)
         if event is None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 
+from refold.domain.errors import InvalidConfiguration
+
 _HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -61,6 +63,14 @@ def encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def parsed(text: str | bytes, *, otherwise: str) -> dict[str, Any]:
+    """The tables of TOML.  Raises InvalidConfiguration that says what is needed."""
+    try:
+        return tomllib.loads(text if isinstance(text, str) else text.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError):
+        raise InvalidConfiguration(otherwise) from None
 
 
 def shipped(package: str, *place: str) -> dict[str, Any]:

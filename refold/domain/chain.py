@@ -7,13 +7,11 @@ a ciphertext opens only in the row it was made for.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from hashlib import sha256 as _sha256
+from hashlib import sha256
 from struct import Struct
 from typing import Final, NamedTuple, Self, TypeAlias
-from uuid import UUID
 
 from refold.domain.ids import StreamId
 
@@ -26,30 +24,20 @@ _DOMAIN = b"refold:event:1"
 _RESEALED = b"refold:resealed:1"
 
 
-# What ``Header`` holds, in its order, but for the id, which is its 16 bytes.
+# What ``Header`` holds, in its order: to name them costs more, for each row.
 Columns: TypeAlias = tuple[StreamId, int, str, int, bytes, int, int]
 
 
 class Header(NamedTuple):
-    """The plain columns of an event; ``ts`` in microseconds since 1970, UTC."""
+    """The plain columns of an event: ``ts`` in microseconds since 1970, UTC; a UUID."""
 
     stream: StreamId
     seq: int
     type: str
     ts: int
-    event_id: UUID
+    event_id: bytes
     token_estimate: int
     schema_version: int
-
-    def encode(self) -> bytes:
-        """The canonical bytes of the header."""
-        return encoded(self.columns)
-
-    @property
-    def columns(self) -> Columns:
-        """The same, with the id as it is stored."""
-        stream, seq, type_, ts, event_id, tokens, version = self
-        return stream, seq, type_, ts, event_id.bytes, tokens, version
 
 
 def encoded(columns: Columns) -> bytes:
@@ -105,13 +93,13 @@ def length_prefixed(parts: Iterable[bytes]) -> bytes:
 
 def link(prev_hash: bytes, header: bytes, ciphertext: bytes) -> bytes:
     """The hash of an event: of the one before it, its header and its ciphertext."""
-    return link_digest(prev_hash, header, _sha256(ciphertext).digest())
+    return link_digest(prev_hash, header, sha256(ciphertext).digest())
 
 
 def link_digest(prev_hash: bytes, header: bytes, first_digest: bytes) -> bytes:
     """The same, where the ciphertext was replaced and only its SHA-256 is left."""
-    return _sha256(
-        b"%b%b%b%b" % (_DOMAIN, prev_hash, _sha256(header).digest(), first_digest)
+    return sha256(
+        b"%b%b%b%b" % (_DOMAIN, prev_hash, sha256(header).digest(), first_digest)
     ).digest()
 
 
@@ -125,23 +113,23 @@ class Resealing(NamedTuple):
 
 def resealed(rows: Iterable[Resealing]) -> str:
     """The digest that binds what ``rows`` hold now to what the chain was made of."""
-    whole = _sha256(_RESEALED)
+    whole = sha256(_RESEALED)
     for row in rows:
         whole.update(row.seq.to_bytes(8, "big") + row.first_digest + row.digest)
     return whole.hexdigest()
 
 
-EMPTY = hashlib.sha256().digest()
+EMPTY = sha256().digest()
 
 
 def leaf_hash(data: bytes) -> bytes:
     """The hash of a leaf that holds ``data``."""
-    return hashlib.sha256(b"\0" + data).digest()
+    return sha256(b"\0" + data).digest()
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:
     """The hash of the node above two."""
-    return hashlib.sha256(b"\1" + left + right).digest()
+    return sha256(b"\1" + left + right).digest()
 
 
 class Frontier(NamedTuple):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
-import tomllib
+from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -13,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeAlias, g
 
 import orjson
 
-from refold.domain.canonical import canonical
+from refold.domain.canonical import canonical, parsed
 from refold.domain.chain import length_prefixed
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import JsonObject
@@ -50,8 +49,8 @@ class Signed(NamedTuple):
         return said | {
             "certificate": self.statement,
             "key_id": self.key_id,
-            "public_key": base64.b64encode(self.public_key).decode(),
-            "signature": base64.b64encode(self.signature).decode(),
+            "public_key": b64encode(self.public_key).decode(),
+            "signature": b64encode(self.signature).decode(),
         }
 
     @classmethod
@@ -65,10 +64,8 @@ class Signed(NamedTuple):
             raise ValueError(f"its format is not {FORMAT}")
         if not all(isinstance(found[name], str) for name in _PARTS - {"certificate"}):
             raise ValueError("a part of it is not text")
-        public, signature = (
-            base64.b64decode(found[name], validate=True)
-            for name in ("public_key", "signature")
-        )
+        public = b64decode(found["public_key"], validate=True)
+        signature = b64decode(found["signature"], validate=True)
         return cls(statement, found["key_id"], public, signature)
 
 
@@ -424,13 +421,8 @@ class RetentionPolicy:
 
         Raises InvalidConfiguration for what is not TOML, key or time.
         """
-        try:
-            found = tomllib.loads(text if isinstance(text, str) else text.decode())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError):
-            raise InvalidConfiguration(
-                'a retention policy is TOML with lines such as sessions = "30d"'
-            ) from None
-        return cls.of(found)
+        how = 'a retention policy is TOML with lines such as sessions = "30d"'
+        return cls.of(parsed(text, otherwise=how))
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Self:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import fields
 from functools import cache
 from types import NoneType
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, Self, TypeVar, get_args
 from uuid import UUID
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 
 class Model(BaseModel):
@@ -86,6 +86,27 @@ def _numbers(kind: type[Model]) -> frozenset[str]:
         for name, one in held.items()
         if _NUMBERS.issuperset(get_args(one) or [one])
     )
+
+
+# What makes JSON of the values of a class, and values of JSON; made when first used.
+adapter: Final[Callable[[type], TypeAdapter[Any]]] = cache(TypeAdapter)
+
+
+class Kept:
+    """A dataclass that is kept as JSON."""
+
+    __slots__ = ()
+
+    def dump(self) -> dict[str, Any]:
+        """All of it as JSON."""
+        dumped: dict[str, Any] = adapter(type(self)).dump_python(self, mode="json")
+        return dumped
+
+    @classmethod
+    def load(cls, dumped: Mapping[str, Any]) -> Self:
+        """What ``dump`` wrote, also after it was JSON."""
+        loaded: Self = adapter(cls).validate_python(dumped)
+        return loaded
 
 
 def quiet(kind: type[T]) -> type[T]:

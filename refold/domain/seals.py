@@ -88,15 +88,8 @@ class TreeHead(NamedTuple):
 
     def message(self) -> bytes:
         """What is signed: six lines of text."""
-        lines = (
-            "refold tree head 1",
-            self.store_id,
-            str(self.size),
-            self.root.hex(),
-            str(self.sealed_at),
-            str(self.position),
-        )
-        return "".join(f"{line}\n" for line in lines).encode()
+        tree = self.store_id, self.size, self.root.hex(), self.sealed_at, self.position
+        return "".join(f"{line}\n" for line in ("refold tree head 1", *tree)).encode()
 
     def to_json(self) -> JsonObject:
         """All of it, as it stands in anchors and proofs."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from refold.domain.errors import InvalidEvent, SessionClosed
 from refold.domain.events import (
@@ -42,10 +42,7 @@ _LONGEST: Final = 1_000
 
 
 def labelling(labels: Mapping[str, str | None]) -> StateUpdate:
-    """The event that sets these labels, and takes those away that are None.
-
-    Raises InvalidEvent.
-    """
+    """The event that sets labels, or takes away what is None.  Raises InvalidEvent."""
     for name, value in labels.items():
         if not _NAME.fullmatch(name):
             raise InvalidEvent(
@@ -89,9 +86,7 @@ _RULED: Final = frozenset({ToolCall, ToolResult, Fork, Pin, HumanReview, SystemP
 _UNRULED: Final = (
     frozenset(EVENT_CLASSES[kind] for kind in _ANYWHERE) - _RULED - _MOVING
 )
-_NONE: Final[Mapping[str, OpenCall]] = MappingProxyType({})
-_NUMBERS: Final[Mapping[str, int]] = MappingProxyType({})
-_KEPT: Final[Mapping[str, tuple[str, int]]] = MappingProxyType({})
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class SessionState(NamedTuple):
@@ -111,15 +106,11 @@ class SessionState(NamedTuple):
     closed: bool = False
     forked_from: tuple[str, int] | None = None
     last_request: int = 0
-    numbers: Mapping[str, int] = _NUMBERS
-    kept: Mapping[str, tuple[str, int]] = _KEPT
+    numbers: Mapping[str, int] = _NONE
+    kept: Mapping[str, tuple[str, int]] = _NONE
 
     def __repr__(self) -> str:
         return f"SessionState({self.stream!r}, {self.head_seq}, closed={self.closed})"
-
-    def with_calls(self, calls: Mapping[str, OpenCall]) -> SessionState:
-        """The same with these open calls."""
-        return self._replace(open_calls=calls)
 
     def dump(self) -> JsonObject:
         """What cannot be read off the head row, as JSON."""
@@ -137,19 +128,12 @@ class SessionState(NamedTuple):
         cls, stream: StreamId, head_seq: int, *, closed: bool, dumped: JsonObject
     ) -> SessionState:
         """The state that ``dump`` wrote, at this head."""
-        calls: dict[str, list[object]] = dumped["open"]  # type: ignore[assignment]  # as `dump` wrote it
-        fork: list[object] | None = dumped["fork"]  # type: ignore[assignment]  # as `dump` wrote it
-        return cls(
-            stream,
-            head_seq,
-            {key: OpenCall(*call) for key, call in calls.items()},  # type: ignore[arg-type]  # as `dump` wrote it
-            dumped["answered"],  # type: ignore[arg-type]  # as `dump` wrote it
-            closed,
-            tuple(fork) if fork else None,  # type: ignore[arg-type]  # as `dump` wrote it
-            dumped["request"],  # type: ignore[arg-type]  # as `dump` wrote it
-            dumped.get("numbers", _NUMBERS),  # type: ignore[arg-type]  # as `dump` wrote it
-            dumped.get("kept", _KEPT),  # type: ignore[arg-type]  # as `dump` wrote it
-        )
+        held: dict[str, Any] = dumped
+        calls = {key: OpenCall(*call) for key, call in held["open"].items()}
+        fork = tuple(held["fork"]) if held["fork"] else None
+        values = held.get("numbers", _NONE), held.get("kept", _NONE)
+        known = held["answered"], closed, fork, held["request"], *values
+        return cls(stream, head_seq, calls, *known)
 
 
 def decide(
@@ -244,6 +228,6 @@ def evolve(state: SessionState, event: Event) -> SessionState:
             request = seq
         case SystemPrompt(closed=True):
             closed = True
-    values = _KEPT if closed else state.kept
+    values = _NONE if closed else state.kept
     kept = state.forked_from, request, state.numbers, values
     return SessionState(state.stream, seq, calls, answered, closed, *kept)

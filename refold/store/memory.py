@@ -542,13 +542,10 @@ def profile_of(
     """Make the profile of a user from the log; what did not change is not read again.
 
     Of a user who has not consented, or opted out of memory, it is empty; what was kept
-    is dropped.  A session that cannot be read is left out.
+    is dropped.  What has expired ``now``, in microseconds since 1970, is left out, and
+    a session that cannot be read.  ``taxonomy`` None is the packaged one.
 
-    now:      in microseconds since 1970; what has expired then is left out.
-    taxonomy: None is the packaged one.
-
-    Raises Erased, and where it cannot be told what the user allows, CorruptEvent and
-    KeyUnavailable.
+    Raises as ``remember``.
     """
     wanted = wishes(log, user_id)
     if not wanted.consent.declarative_memory:

@@ -14,12 +14,13 @@ import pytest
 from sqlalchemy import make_url
 
 from refold.adapters.log import EncryptedLog
-from refold.adapters.rows import Batch, BlobRow, Moved, Used, WriteOutcome, Wrote
+from refold.adapters.rows import Batch, BlobRow, Moved, WriteOutcome, Wrote
 from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.recorder import Recorder
 from refold.domain.errors import StoreUnavailable
 from refold.domain.ids import StreamId
 from refold.domain.ports import Duplicate
+from refold.domain.seals import Use
 from refold.testing import append_to, memory_log, said, texts
 from tests.support.statements import Wire
 
@@ -208,7 +209,7 @@ def test_ctrl_c_in_mid_write_ends_it_and_spoils_no_later_one(
 
 def keyed(batch: Batch, key: bytes) -> Batch:
     first, last = batch.events[0].seq, batch.events[-1].seq
-    return replace(batch, receipt=key, uses=(Used(key, first, last),))
+    return replace(batch, receipt=key, uses=(Use(key, first, last),))
 
 
 def test_of_a_group_each_has_its_own_outcome(written: Written) -> None:

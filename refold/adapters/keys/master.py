@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import logging
 import os
 import re
 import shlex
 import sys
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
@@ -21,6 +20,7 @@ from refold.domain.errors import InvalidConfiguration, KeyUnavailable
 
 _NONCE = 12
 SIZE = 32
+_HEX: Final = 2 * SIZE  # digits
 
 
 class MasterKey(Protocol):
@@ -50,8 +50,9 @@ class MasterKey(Protocol):
 class LocalMasterKey:
     """Master keys of 32 bytes that this process holds, the newest first.
 
-    ``reload`` reads them again where they came from: another process may have
-    replaced them since, and what it wrapped is under the new one.
+    ``origin`` says where they came from, for people; ``reload`` reads them again there:
+    another process may have replaced them since, and what it wrapped is under the new
+    one.
     """
 
     def __init__(
@@ -61,21 +62,16 @@ class LocalMasterKey:
         origin: str,
         reload: Callable[[], Sequence[bytes]] | None = None,
     ) -> None:
-        self._origin, self._reload = origin, reload
+        self.origin, self._reload = origin, reload
         self._ciphers = [self._cipher(one) for one in (key, *older)]
 
     def _cipher(self, key: bytes) -> AESGCM:
         if len(key) != SIZE:
             raise KeyUnavailable(
-                f"the master key from {self._origin} has {len(key)} bytes",
+                f"the master key from {self.origin} has {len(key)} bytes",
                 remedy="give 32 bytes, in base64 or hex",
             )
         return AESGCM(key)
-
-    @property
-    def origin(self) -> str:
-        """Where it came from, for people."""
-        return self._origin
 
     def wrap(self, key: bytes, context: bytes) -> bytes:
         nonce = os.urandom(_NONCE)
@@ -95,7 +91,7 @@ class LocalMasterKey:
             found = self._tried(wrapped, context)
         if found is None:
             raise KeyUnavailable(
-                f"the master key from {self._origin} does not open this key store",
+                f"the master key from {self.origin} does not open this key store",
                 remedy="set REFOLD_MASTER_KEY or REFOLD_HOME to those it was made with",
             )
         return found
@@ -188,21 +184,19 @@ class MasterKeyFile:
 
 def decoded(text: str) -> list[bytes]:
     """The keys of 32 bytes in a text, in base64 or hex; none if one of them is not."""
-    keys = [_decoded(part) for part in re.split(r"[\s,]+", text.strip())]
+    parts = re.split(r"[\s,]+", text.strip())
+    try:
+        keys = [
+            bytes.fromhex(part) if len(part) == _HEX else b64decode(part, validate=True)
+            for part in parts
+        ]
+    except ValueError:
+        return []
     return keys if all(len(key) == SIZE for key in keys) else []
 
 
-def _decoded(text: str) -> bytes:
-    try:
-        if len(text) == 2 * SIZE:
-            return bytes.fromhex(text)
-        return base64.b64decode(text, validate=True)
-    except (ValueError, binascii.Error):
-        return b""
-
-
 def _written(keys: Sequence[bytes]) -> bytes:
-    return b"".join(base64.b64encode(key) + b"\n" for key in keys)
+    return b"".join(b64encode(key) + b"\n" for key in keys)
 
 
 _remarked: Final[set[Path]] = set()

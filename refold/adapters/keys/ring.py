@@ -245,18 +245,22 @@ class KeyRing:
 
     def user(self, user_id: str, *, now: int | None) -> UserKey:
         """The user's key, with the same rules as ``session``."""
-        known = self._users.get(user_id)
-        return known or self._users.put(user_id, self._open_user(user_id, now))
+        if (known := self._users.get(user_id)) is not None:
+            return known
+        ref = self.user_ref(user_id)
+        entry = self.store.get_user(ref)
+        if entry is None:
+            if now is None:
+                raise _missing("the user's key")
+            entry = self._add_user(ref, now)
+        return self._users.put(user_id, self._unwrapped(ref, entry))
 
     def refs(self, user: UserKey, stream: StreamId) -> Refs:
         """What a new session is known by that is sealed under this key."""
         return Refs(user.ref, self.session_ref(*stream[:2]), user.epoch)
 
     def refuse_erased(self, user_id: str, session_id: str) -> None:
-        """Ask the key store itself: what this process remembers may be gone there.
-
-        Raises Erased.
-        """
+        """Ask the key store itself, not what is remembered here.  Raises Erased."""
         self.forget(user_id, session_id)
         entry, _ = self.store.standing(*self._refs(user_id, session_id))
         if entry is not None and entry.wrapped is None:
@@ -269,15 +273,6 @@ class KeyRing:
             self._sessions.forget((user_id, session_id))
         else:
             self._sessions.forget_all(lambda known: known[0] == user_id)
-
-    def _open_user(self, user_id: str, now: int | None) -> UserKey:
-        ref = self.user_ref(user_id)
-        entry = self.store.get_user(ref)
-        if entry is None:
-            if now is None:
-                raise _missing("the user's key")
-            entry = self._add_user(ref, now)
-        return self._unwrapped(ref, entry)
 
     def user_of(self, ref: str) -> UserKey | None:
         """The key of the user whom ``ref`` stands for; None if there is none."""

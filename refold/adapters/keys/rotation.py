@@ -23,7 +23,7 @@ from refold.adapters.keys.ring import (
     unseal,
     user_context,
 )
-from refold.adapters.keys.signatures import CONTEXT, SETTING, key_id
+from refold.adapters.keys.signatures import CONTEXT, SETTING
 from refold.adapters.keys.store import PEPPER, UserEntry
 from refold.adapters.sql.keystore import SqlKeyStore
 from refold.domain.errors import KeyUnavailable
@@ -120,14 +120,12 @@ def rotate_user(ring: KeyRing, user_id: str) -> int:
 
 def status(ring: KeyRing) -> dict[str, Any]:
     """How many keys there are, of which kind, and how many should be replaced."""
-    counts = ring.store.counts()
     origin = ring.master.origin if isinstance(ring.master, LocalMasterKey) else "KMS"
-    signer = ring.signer()
     return {
         "master": origin,
-        **counts,
+        **ring.store.counts(),
         "stale": stale(ring),
         "retired": ring.surplus(),
         "generation": ring.store.generation(),
-        "signing_key": key_id(signer.public_key),
+        "signing_key": ring.signer().key_id,
     }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 
 from cryptography.exceptions import InvalidSignature
@@ -13,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
     Ed25519PublicKey,
 )
 
+from refold.adapters.keys.master import decoded
 from refold.domain.errors import InvalidConfiguration
 
 SETTING, CONTEXT = "signing key", b"refold signing key"
@@ -61,12 +60,10 @@ def read_public_key(text: str) -> bytes:
         if "BEGIN PUBLIC KEY" in text:
             key = serialization.load_pem_public_key(text.strip().encode())
             raw = key.public_bytes_raw() if isinstance(key, Ed25519PublicKey) else b""
-        elif len(text.strip()) == 64:
-            raw = bytes.fromhex(text.strip())
         else:
-            raw = base64.b64decode(text.strip(), validate=True)
+            (raw,) = decoded(text)
         Ed25519PublicKey.from_public_bytes(raw)
-    except (ValueError, binascii.Error):
+    except ValueError:
         raise InvalidConfiguration(
             "this is not an Ed25519 public key: give PEM, or 32 bytes in base64 or hex"
         ) from None

@@ -45,7 +45,6 @@ from refold.adapters.rows import (
     QueueFull,
     Rewrite,
     StandingRows,
-    Used,
     ViewRow,
     WriteOutcome,
     Wrote,
@@ -68,6 +67,7 @@ from refold.domain.errors import CorruptEvent, StoreUnavailable
 from refold.domain.events import JsonObject, Span
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import BESIDE, JUNK, RATES, Lagging, Place, Scope, SessionInfo
+from refold.domain.seals import Use
 
 _KEYS: Final = 500  # in one statement
 _RANGES: Final = 100  # in one statement: SQLite takes at most 500
@@ -370,15 +370,15 @@ class Recorder(ApplicationRecorder):
         found = self.database.read(stream.user_id, query)
         return ports.Duplicate(*found[0]) if found else None
 
-    def uses(self, stream: StreamId, keys: Sequence[bytes]) -> list[Used]:
+    def uses(self, stream: StreamId, keys: Sequence[bytes]) -> list[Use]:
         """The receipts of these keys that are there."""
-        found = list[Used]()
+        found = list[Use]()
         for at in range(0, len(keys), _KEYS):
             some = keys[at : at + _KEYS]
             marks = ", ".join("?" * len(some))
             query = _SQL["uses"].format(marks, receipts="{receipts}")
             rows = self.database.fetch(stream.user_id, query, (*stream, *some))
-            found += [Used(bytes(row[0]), *row[1:]) for row in rows]
+            found += [Use(bytes(row[0]), *row[1:]) for row in rows]
         return found
 
     def knows(self, user_id: str) -> bool:

@@ -220,11 +220,6 @@ def lower_bound(successes: float, sessions: float) -> float:
     return max(0.0, (middle - spread) / (1 + square / sessions))
 
 
-def upper_bound(successes: float, sessions: float) -> float:
-    """The upper end of the same interval; of 0 of 0 nothing is sure: 1."""
-    return 1.0 - lower_bound(sessions - successes, sessions) if sessions > 0 else 1.0
-
-
 _Key: TypeAlias = tuple[Procedural, bytes]
 # What sessions count, and how much of that is good.
 _Rates: TypeAlias = Mapping[str, tuple[float, float]]
@@ -534,8 +529,10 @@ def _interval(
 
 
 def _rate(some: Sequence[Shown]) -> tuple[float, float, float]:
-    good = sum(one.success or 0.0 for one in some)
-    return good / len(some), lower_bound(good, len(some)), upper_bound(good, len(some))
+    """The mean of how these ended, and the two ends of its interval."""
+    good, count = sum(one.success or 0.0 for one in some), len(some)
+    below, beyond = lower_bound(good, count), lower_bound(count - good, count)
+    return good / count, below, 1.0 - beyond
 
 
 def _mean(values: Sequence[float]) -> float | None:

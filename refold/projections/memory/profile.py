@@ -169,15 +169,17 @@ def profile(
     items = [o for o in found if o.expires_at > now and o.memory_id not in gone]
     items.sort(key=_rank)
     sure = [one for one in items if one.established]
+    weak = of_kind(sure, "topic", standing="weak")
+    strong = of_kind(sure, "topic", standing="strong")
     return Profile(
         user_id,
         common_error_types=tuple(_by(of_kind(sure, "error"), "error", "count")),
         error_frequency=_by(of_kind(items, "error"), "error", "count"),
-        weak_topics=tuple(_by(standing(sure, "weak"), "topic", "standing")),
-        strong_topics=tuple(_by(standing(sure, "strong"), "topic", "standing")),
+        weak_topics=tuple(_by(weak, "topic", "standing")),
+        strong_topics=tuple(_by(strong, "topic", "standing")),
         learning_progress=_by(of_kind(sure, "progress"), "subject", "level"),
         recent_mistakes=tuple(of_kind(items, "mistake")),
-        improvement_areas=tuple(areas(items, sessions, taxonomy)),
+        improvement_areas=tuple(areas(sure, sessions, taxonomy)),
         preferences=_by(of_kind(items, "preference"), "key", "value"),
         levels=levels(items, sessions, now),
         sessions=len(sessions),
@@ -208,24 +210,18 @@ def of_kind(items: Iterable[Item], kind: Declarative, **content: Any) -> Iterato
             yield one
 
 
-def standing(items: Items, which: str) -> list[Item]:
-    """Topics that are weak, or strong, by enough sessions."""
-    some = of_kind(items, "topic", standing=which)
-    return [one for one in some if one.established]
-
-
-def areas(items: Items, sessions: Judgeds, taxonomy: Taxonomy) -> Iterator[Area]:
+def areas(sure: Items, sessions: Judgeds, taxonomy: Taxonomy) -> Iterator[Area]:
     """What to improve: each weak topic, by what helps against the surest error in it.
 
     Then the common errors that are not in any of them.
     """
-    common = [one for one in of_kind(items, "error") if one.established]
+    common = list(of_kind(sure, "error"))
     made: dict[tuple[str, str], set[str]] = defaultdict(set)  # which errors, in what
     for judged in clean(sessions):
         for tally in judged.tallies:
             made[tally.subject, tally.topic].update(e for e, _, _ in tally.errors)
     done = set[str]()
-    for weak in standing(items, "weak"):
+    for weak in of_kind(sure, "topic", standing="weak"):
         here = made[str(weak.content["subject"]), str(weak.content["topic"])]
         found = [one for one in common if one.content["error"] in here]
         done |= {one.memory_id for one in found}
@@ -442,17 +438,17 @@ def errors(user_id: str, judgeds: Judgeds, taxonomy: Taxonomy) -> Iterator[Item]
 
 
 def _errors_of(judged: Judged) -> Iterator[tuple[str, Witness]]:
-    counts: Counter[str] = Counter()
-    seqs: dict[str, list[int]] = defaultdict(list)
-    times: dict[str, list[int]] = defaultdict(list)
+    made: dict[str, list[tuple[Tally, int, tuple[int, ...]]]] = defaultdict(list)
     for tally in judged.tallies:
-        for error, count, found in tally.errors:
-            counts[error] += count
-            seqs[error] += found
-            times[error] += (tally.first_at, tally.last_at)
-    for error, count in counts.items():
-        first, last = min(times[error]), max(times[error])
-        yield error, Witness(judged, tuple(seqs[error]), first, last, count)
+        for error, count, seqs in tally.errors:
+            made[error].append((tally, count, seqs))
+    for error, some in made.items():
+        first, last = (
+            min(o.first_at for o, *_ in some),
+            max(o.last_at for o, *_ in some),
+        )
+        seqs = tuple(seq for _, _, found in some for seq in found)
+        yield error, Witness(judged, seqs, first, last, sum(n for _, n, _ in some))
 
 
 def mistakes(user_id: str, judgeds: Judgeds) -> Iterator[Item]:
@@ -593,11 +589,11 @@ def lines(profile: Profile, now: int) -> list[Line]:
     mistakes = _as_examples(sure, of_kind(items, "mistake"))
     sections: list[Iterable[Line]] = [
         _said("Preference", of_kind(items, "preference")),
-        _said("Weak topic", standing(sure, "weak")),
+        _said("Weak topic", of_kind(sure, "topic", standing="weak")),
         _said("Common error type", of_kind(sure, "error")),
         (_line(said, of, max(one.confidence for one in of)) for said, of in areas),
         _said("Learning progress", of_kind(sure, "progress")),
-        _said("Strong topic", standing(sure, "strong")),
+        _said("Strong topic", of_kind(sure, "topic", standing="strong")),
         (_line(f"Recent mistake: {told(one)}", [one], sure) for one, sure in mistakes),
     ]
     return [line for section in sections for line in islice(section, MOST)]
@@ -665,7 +661,8 @@ def _as_examples(items: Items, mistakes: Iterable[Item]) -> list[tuple[Item, flo
     """Mistakes of an error type or in a weak topic that may be said, and how surely."""
     sure = [one for one in items if one.established]
     known = {one.content["error"]: one.confidence for one in of_kind(sure, "error")}
-    weak: dict[Any, float] = {_where(o): o.confidence for o in standing(sure, "weak")}
+    topics = of_kind(sure, "topic", standing="weak")
+    weak: dict[Any, float] = {_where(one): one.confidence for one in topics}
     of = ((o, known.get(o.content["error"]), weak.get(_where(o))) for o in mistakes)
     some = ((one, [n for n in ways if n is not None]) for one, *ways in of)
     return [(one, max(ways)) for one, ways in some if ways]

@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from itertools import accumulate
+from itertools import accumulate, groupby
 from math import isfinite
-from typing import Any, Final, NamedTuple, TypeAlias
+from operator import itemgetter
+from typing import Final, NamedTuple, TypeAlias
 
 import orjson
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue
 
 from refold.domain import events
 from refold.domain.canonical import shipped
 from refold.domain.envelope import Envelope, Meta
 from refold.domain.ids import MEMORY_ID
+from refold.domain.model import Kept
 from refold.domain.session import labels_in
 
 # Told an event, it names the scenario that the event shows, or None.  It must be
@@ -72,16 +73,13 @@ def steps(calls: Sequence[tuple[int, str, int]]) -> list[tuple[int, int, Step]]:
     calls: seq, tool and group of each; those of one group were made at once.
     """
     found: list[tuple[int, int, Step]] = []
-    groups: dict[int, list[tuple[int, str]]] = {}
-    for seq, tool, group in calls:
-        groups.setdefault(group, []).append((seq, tool))
-    for members in groups.values():
-        first, last = members[0][0], members[-1][0]
-        step = tuple(sorted({tool for _, tool in members}))
+    for _, members in groupby(calls, key=itemgetter(2)):
+        seqs, tools, _ = zip(*members, strict=True)
+        step = tuple(sorted({*tools}))
         if found and found[-1][2] == step:
-            found[-1] = (found[-1][0], last, step)
+            found[-1] = (found[-1][0], seqs[-1], step)
         else:
-            found.append((first, last, step))
+            found.append((seqs[0], seqs[-1], step))
     return found
 
 
@@ -103,17 +101,11 @@ def subpaths(
 
 
 _LOOKED_AT: Final = 400
-# What a result begins with that is a failure, whatever its status says.
-_FAILED: Final = re.compile(
-    r"\s*(?:\{?\s*[\"']?(?:is_)?error[\"']?\s*[:=]"
-    r"(?!\s*(?:null|none|false|0|\"\"|''|\[\s*\]|\{\s*\})\s*(?:[,}\s]|$))"
-    r"|error\b(?!\s*[\"']?\s*[:=])|fatal\b|traceback \("
-    r"|exception\b|[a-z.]{0,40}(?:error|exception)\s*:)",
-    re.IGNORECASE,
-)
+_TOLD: Final = shipped("refold.projections", "data", "reasons.toml")
+_FAILED: Final = re.compile(rf"\s*(?:{'|'.join(_TOLD['failed'])})", re.IGNORECASE)
 _REASONS: Final = tuple(
     (name, re.compile(pattern, re.IGNORECASE))
-    for name, pattern in shipped("refold.projections", "data", "reasons.toml").items()
+    for name, pattern in _TOLD["reasons"].items()
 )
 REASONS: Final = (*(name for name, _ in _REASONS), CUT_OFF, OTHER)
 
@@ -187,7 +179,7 @@ class Failure(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Kept):
     """What a session shows by itself.
 
     success:    0 to 1, as it ended; None if nothing says how.  ``decided_seq`` is of
@@ -230,21 +222,6 @@ class Shown:
     began_at: int = 0
     ended_at: int = 0
     gone: tuple[str, ...] = ()
-
-    def dump(self) -> events.JsonObject:
-        """All of it as JSON."""
-        dumped: events.JsonObject = _stored().dump_python(self, mode="json")
-        return dumped
-
-    @classmethod
-    def load(cls, dumped: Mapping[str, Any]) -> Shown:
-        """What ``dump`` wrote."""
-        return _stored().validate_python(dumped)
-
-
-@cache
-def _stored() -> TypeAdapter[Shown]:
-    return TypeAdapter(Shown)
 
 
 class Watch:

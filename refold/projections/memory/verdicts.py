@@ -6,14 +6,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import chain
-from typing import Any, Final, NamedTuple
-
-from pydantic import TypeAdapter
+from typing import Final, NamedTuple, TypeVar
 
 from refold.domain.envelope import Envelope
-from refold.domain.events import Aggregate, JsonObject, Verdict
+from refold.domain.events import Aggregate, Verdict
+from refold.domain.model import Kept
 from refold.projections.memory.items import EVIDENCE
 from refold.projections.memory.labels import Taxonomy, merged, name_of
 
@@ -73,7 +71,7 @@ class Tally(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Kept):
     """What the verdicts of a session show by themselves.
 
     models: that answered in it.
@@ -86,21 +84,6 @@ class Judged:
     mistakes: tuple[Mistake, ...] = ()
     models: tuple[str, ...] = ()
     taints: tuple[str, ...] = ()
-
-    def dump(self) -> JsonObject:
-        """All of it as JSON."""
-        dumped: JsonObject = _stored().dump_python(self, mode="json")
-        return dumped
-
-    @classmethod
-    def load(cls, dumped: Mapping[str, Any]) -> Judged:
-        """What ``dump`` wrote, also after it was JSON."""
-        return _stored().validate_python(dumped)
-
-
-@cache
-def _stored() -> TypeAdapter[Judged]:
-    return TypeAdapter(Judged)
 
 
 class Judge:
@@ -142,10 +125,7 @@ class Judge:
         return name or ""
 
     def judged(self, taints: Iterable[str] = ()) -> Judged:
-        """What the verdicts up to here show.
-
-        taints: other reasons why the session must not speak, by code.
-        """
+        """What the verdicts up to here show; ``taints`` are other reasons, by code."""
         last = self._last.values()
         wrong = [where for where, one in last if one.verdict == "incorrect"]
         odd = ("odd_label",) if self._odd else ()
@@ -201,21 +181,22 @@ def _sum(place: tuple[str, str], some: Sequence[Tally]) -> Tally:
     )
 
 
+Placed = TypeVar("Placed", Mistake, Tally)
+
+
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What each label goes by; of topics, by (subject, topic).
-
-    One that is not here goes by itself.
-    """
+    """What each label goes by, if not by itself; of topics, by (subject, topic)."""
 
     subjects: Mapping[str, str]
     topics: Mapping[tuple[str, str], str]
     errors: Mapping[str, str]
 
-    def place(self, subject: str, topic: str) -> tuple[str, str]:
-        """The subject and topic that these labels go by."""
-        subject = self.subjects.get(subject, subject)
-        return subject, self.topics.get((subject, topic), topic)
+    def placed(self, one: Placed) -> Placed:
+        """The same, under the subject and topic that its labels go by."""
+        subject = self.subjects.get(one.subject, one.subject)
+        topic = self.topics.get((subject, one.topic), one.topic)
+        return one._replace(subject=subject, topic=topic)
 
 
 def names(judgeds: Iterable[Judged], taxonomy: Taxonomy) -> Names:
@@ -261,15 +242,12 @@ def named(judged: Judged, names: Names, *, without: frozenset[str]) -> Judged:
         error = names.errors.get(label, label)
         return "" if error in without else error
 
-    mistakes, tallies = list[Mistake](), list[Tally]()
-    for one in judged.mistakes:
-        subject, topic = names.place(one.subject, one.topic)
-        error = error_of(one.error)
-        mistakes.append(one._replace(error=error, subject=subject, topic=topic))
-    for tally in judged.tallies:
-        subject, topic = names.place(tally.subject, tally.topic)
+    mistakes = (one._replace(error=error_of(one.error)) for one in judged.mistakes)
+    tallies = []
+    for tally in map(names.placed, judged.tallies):
         told = ((error_of(label), count, seqs) for label, count, seqs in tally.errors)
         errors = tuple(one for one in told if one[0])
-        tallies.append(tally._replace(subject=subject, topic=topic, errors=errors))
+        tallies.append(tally._replace(errors=errors))
 
-    return replace(judged, tallies=_summed(tallies), mistakes=tuple(mistakes))
+    placed = tuple(map(names.placed, mistakes))
+    return replace(judged, tallies=_summed(tallies), mistakes=placed)

@@ -7,7 +7,7 @@ rule fires again on its events.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import orjson
@@ -154,43 +154,25 @@ def _size(value: Any) -> int:
     return len(canonical(value))
 
 
-class Pairs(NamedTuple):
-    """Which result answers which call, by their seqs; a call may still be open."""
-
-    results: dict[int, int]
-    calls: dict[int, int | None]
-
-    @classmethod
-    def of(cls, events: Iterable[Envelope]) -> Pairs:
-        """Those of these events, which are in order."""
-        waiting: dict[str, int] = {}
-        results: dict[int, int] = {}
-        calls: dict[int, int | None] = {}
-        for envelope in events:
-            match envelope.payload:
-                case log.ToolCall(call_id=call_id):
-                    waiting[call_id] = envelope.seq
-                    calls[envelope.seq] = None
-                case log.ToolResult(call_id=call_id) if call_id in waiting:
-                    call = waiting.pop(call_id)
-                    results[envelope.seq], calls[call] = call, envelope.seq
-        return cls(results, calls)
-
-    def name(self, envelope: Envelope) -> str:
-        """What a call is called in a bundle: ids of providers may look like keys."""
-        return f"call-{self.results.get(envelope.seq, envelope.seq)}"
-
-
-def units(events: Sequence[Envelope], pairs: Pairs) -> list[tuple[int, ...]]:
-    """The seqs that belong together, in the order of their newest."""
-    found: list[tuple[int, ...]] = []
+def answered(events: Iterable[Envelope]) -> dict[int, int]:
+    """By the seq of each result that of its call, in these events, in order."""
+    waiting: dict[str, int] = {}
+    calls: dict[int, int] = {}
     for envelope in events:
-        seq = envelope.seq
-        if seq in pairs.results:
-            found.append((pairs.results[seq], seq))
-        elif pairs.calls.get(seq) is None:
-            found.append((seq,))
-    return found
+        match envelope.payload:
+            case log.ToolCall(call_id=call_id):
+                waiting[call_id] = envelope.seq
+            case log.ToolResult(call_id=call_id) if call_id in waiting:
+                calls[envelope.seq] = waiting.pop(call_id)
+    return calls
+
+
+def units(
+    events: Iterable[Envelope], calls: Mapping[int, int]
+) -> list[tuple[int, ...]]:
+    """The seqs that belong together, in the order of their newest."""
+    done, seqs = {*calls.values()}, (envelope.seq for envelope in events)
+    return [(calls[s], s) if s in calls else (s,) for s in seqs if s not in done]
 
 
 class Fit(NamedTuple):
@@ -385,14 +367,14 @@ def _chosen(
     source: Source, shown: Sequence[Envelope], fit: Fit, most: int
 ) -> list[Entry] | None:
     """The entries for these events; None if those that must be there do not fit."""
-    pairs, due, taken = Pairs.of(shown), source.due, set[int]()
-    made = {one.seq: _entry(one, pairs, fit, due) for one in shown}
+    calls, due, taken = answered(shown), source.due, set[int]()
+    made = {one.seq: _entry(one, calls, fit, due) for one in shown}
     sizes = {seq: _size(entry.model_dump(mode="json")) for seq, entry in made.items()}
     wanted = {*due.seqs, due.turn_seq}
     head = _head(source, ()).model_copy(update={"left_out": 0})
     room = most - _size(head.to_json()) - 200
     for must in (True, False):
-        for unit in reversed(units(shown, pairs)):
+        for unit in reversed(units(shown, calls)):
             if must is not bool(wanted.intersection(unit)):
                 continue
             size = sum(sizes[seq] + 1 for seq in unit)
@@ -405,14 +387,15 @@ def _chosen(
     return [made[envelope.seq] for envelope in shown if envelope.seq in taken]
 
 
-def _entry(envelope: Envelope, pairs: Pairs, fit: Fit, due: Due) -> Entry:
+def _entry(envelope: Envelope, calls: Mapping[int, int], fit: Fit, due: Due) -> Entry:
     risky = due.figures.get("issues")
+    call = f"call-{calls.get(envelope.seq, envelope.seq)}"  # an id may look like a key
     named, few = risky if isinstance(risky, list) else [], envelope.meta.warnings[:10]
     return Entry(
         seq=envelope.seq,
         ts=timestamp(envelope.at),
         type=envelope.type,
-        payload=slim(envelope, fit, call=pairs.name(envelope), keep=named),
+        payload=slim(envelope, fit, call=call, keep=named),
         hash=envelope.hash,
         agent=envelope.agent and cut(envelope.agent, 200),
         warnings=tuple(o for o in few if len(o.code + (o.detail or "")) <= 300),

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
-
-from pydantic import TypeAdapter
 
 from refold.domain import events as log
 from refold.domain.envelope import Envelope, Warn
 from refold.domain.erasure import timestamp
-from refold.domain.model import quiet
+from refold.domain.model import adapter, quiet
 from refold.projections.review.rules import (
     SEVERITIES,
     Counts,
@@ -186,18 +183,14 @@ class Incident:
 
     def dump(self) -> dict[str, Any]:
         """All of it as JSON."""
-        kept = _incident().dump_python(self, mode="json", exclude={"rule"})
+        kept = adapter(Incident).dump_python(self, mode="json", exclude={"rule"})
         return {**kept, "rule": self.rule.name, "seqs": sorted(self.seqs)}
 
     @classmethod
     def load(cls, rule: Rule, kept: Mapping[str, Any]) -> Incident:
         """What ``dump`` wrote."""
-        return _incident().validate_python({**kept, "rule": rule})
-
-
-@cache
-def _incident() -> TypeAdapter[Incident]:
-    return TypeAdapter(Incident)
+        loaded: Incident = adapter(cls).validate_python({**kept, "rule": rule})
+        return loaded
 
 
 @dataclass(slots=True)
@@ -240,8 +233,7 @@ class Watch:
 
     def recoveries(self) -> list[Recovery]:
         """What an agent is to do now, by itself."""
-        every = (incident.recovery() for incident in self.live.values())
-        return [recovery for recovery in every if recovery is not None]
+        return [one for incident in self.live.values() if (one := incident.recovery())]
 
     def unasked(self) -> list[Due]:
         """What is to be asked and was not yet."""
@@ -287,7 +279,7 @@ class Watch:
         """What there is to know of later events; what was asked is left out."""
         names = {one.name for one in self.live.values()}
         kept: dict[str, Any] = {
-            **_counted().dump_python(self.counts, mode="json", exclude={"tool"}),
+            **adapter(Counts).dump_python(self.counts, mode="json", exclude={"tool"}),
             "live": [one.dump() for one in self.live.values()],
             "due": [[o.rule.name, *o[1:5], list(o.seqs)] for o in self.unasked()],
             "asked": [[*n, seq] for n, seq in self.asked.items() if n in names],
@@ -300,7 +292,7 @@ class Watch:
         """What ``dump`` wrote under these rules."""
         named = {rule.name: rule for rule in rules.rules}
         live = [Incident.load(named[one["rule"]], one) for one in kept["live"]]
-        counts = _counted().validate_python(kept)
+        counts = adapter(Counts).validate_python(kept)
         by_subject = {(one.rule.name, one.found.subject): one for one in live}
         due = [
             Due(named[name], first, at, turn, figures, tuple(seqs))
@@ -308,11 +300,6 @@ class Watch:
         ]
         asked = {(name, first): seq for name, first, seq in kept["asked"]}
         return cls(rules, counts, by_subject, due, asked, kept["turn"])
-
-
-@cache
-def _counted() -> TypeAdapter[Counts]:
-    return TypeAdapter(Counts)
 
 
 class Decided(NamedTuple):

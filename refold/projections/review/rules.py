@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib.resources import files
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 import orjson
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError, field_validator
 
 from refold.domain import events
-from refold.domain.canonical import digest
+from refold.domain.canonical import digest, parsed, shipped
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.events import JsonObject, SessionEvent
 from refold.domain.model import Model
@@ -109,8 +107,7 @@ class ReviewRules:
     @cache
     def default(cls) -> ReviewRules:
         """The rules that are shipped."""
-        shipped = files("refold.projections") / "data" / "review.toml"
-        return cls.read(shipped.read_bytes())
+        return cls.of(shipped("refold.projections", "data", "review.toml"))
 
     @classmethod
     def read(cls, text: str | bytes) -> Self:
@@ -118,13 +115,8 @@ class ReviewRules:
 
         Raises InvalidConfiguration for what is not TOML, and for a wrong rule.
         """
-        try:
-            found = tomllib.loads(text if isinstance(text, str) else text.decode())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError):
-            raise InvalidConfiguration(
-                "review rules are TOML with a table for each, such as [tool_failing]"
-            ) from None
-        return cls.of(found)
+        how = "review rules are TOML with a table for each, such as [tool_failing]"
+        return cls.of(parsed(text, otherwise=how))
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Self:

@@ -414,8 +414,8 @@ def unnamed(state: SessionState) -> SessionState:
 
     A parent's may have been redacted since.
     """
-    state, calls = state._replace(numbers={}, kept={}), state.open_calls.items()
-    return state.with_calls({key: call._replace(tool_name="") for key, call in calls})
+    calls = {k: call._replace(tool_name="") for k, call in state.open_calls.items()}
+    return state._replace(numbers={}, kept={}, open_calls=calls)
 
 
 @dataclass(slots=True)
@@ -768,7 +768,7 @@ class Rechecker:
                 clean: Any = self._writer.redactor.value(told)[0]
                 names[call_id] = str(clean["tool_name"])
             calls[call_id] = call._replace(tool_name=names[call_id])
-        return state.with_calls(calls)
+        return state._replace(open_calls=calls)
 
     def record(self, event: RedactionApplied) -> chokepoint.RedactedEvent:
         """The event that binds what was replaced, with what the rules say of it."""
