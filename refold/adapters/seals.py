@@ -26,7 +26,7 @@ from refold.adapters.keys.master import create_private
 from refold.adapters.keys.signatures import Signer, key_id, signed_by
 from refold.adapters.rows import EncryptedEvent
 from refold.adapters.sql.recorder import Recorder
-from refold.adapters.sql.tree import Ending, Ends, Grown, Tree
+from refold.adapters.sql.tree import STREAMS, Ends, Grown, Tree
 from refold.adapters.verification import Standing, Stated
 from refold.domain.chain import Frontier, consistency_proof, inclusion_proof, root_of
 from refold.domain.erasure import Signed, Whose, timestamp
@@ -34,7 +34,7 @@ from refold.domain.errors import RefoldError, SealBroken, StoreUnavailable
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
 from refold.domain.ports import JUNK, WRONG_TYPE, Problem
-from refold.domain.seals import TREE, Anchor, Seal, SealsVerified, TreeHead
+from refold.domain.seals import TREE, Anchor, Ending, Seal, SealsVerified, TreeHead
 
 _TRIES: Final = 100
 _NOTHING: Final = Frontier()
@@ -62,7 +62,12 @@ class TreeSeals:
     _position: int = field(default=0, init=False)
 
     def seal(
-        self, *, now: int, sweep: bool = False, accept_loss: bool = False
+        self,
+        *,
+        now: int,
+        sweep: bool = False,
+        accept_loss: bool = False,
+        endings: Callable[[list[StreamId]], list[Ending]] | None = None,
     ) -> TreeHead | None:
         with self.anchor.held():
             self._anchor(accept_loss=accept_loss)
@@ -71,37 +76,45 @@ class TreeSeals:
         ordered = self.recorder.database.ordered
         # Positions fall where another server's backup was put in place.
         if sweep or not ordered or ends.settled < known:
-            self._sweep(now, ends)
+            pages = self._behind(min(known, ends.settled), ends)
         else:
-            self._follow(now, max(known, self._position), ends)
+            pages = self._moved(max(known, self._position), ends)
+        for streams, position in pages:
+            self._seal(streams, position, now, endings or self.endings)
+        self._position = ends.settled
         newest = self.tree.newest()
         return newest.head if newest else None
 
-    def _follow(self, now: int, position: int, ends: Ends) -> None:
-        """Seal the streams that have events behind this position.
+    def _moved(self, position: int, ends: Ends) -> Iterator[tuple[list[StreamId], int]]:
+        """Streams that have events behind this position, up to which one.
 
         What is not settled is sealed too, and read again the next time.
         """
         while position < ends.newest:
-            moved = self.tree.moved(after=position, upto=ends.newest)
-            position = moved.position
-            self._seal(moved.streams, min(position, ends.settled), now)
-        self._position = ends.settled
+            streams, position = self.tree.moved(after=position, upto=ends.newest)
+            yield streams, min(position, ends.settled)
 
-    def _sweep(self, now: int, ends: Ends) -> None:
-        """Seal all streams that are not sealed to their heads."""
+    def _behind(self, known: int, ends: Ends) -> Iterator[tuple[list[StreamId], int]]:
+        """All streams not sealed to their heads; with the last of them, the log is."""
         after: StreamId | None = None
         while streams := self.tree.behind(after=after):
-            self._seal(streams, ends.settled, now)
+            yield streams, ends.settled if len(streams) < STREAMS else known
             after = streams[-1]
-        self._position = ends.settled
 
-    def _seal(self, streams: list[StreamId], position: int, now: int) -> None:
+    def endings(self, streams: Sequence[StreamId]) -> list[Ending]:
+        return [end for stream in streams if (end := self.tree.ending(stream))]
+
+    def _seal(
+        self,
+        streams: list[StreamId],
+        position: int,
+        now: int,
+        find: Callable[[list[StreamId]], list[Ending]],
+    ) -> None:
         """Put the ends of these streams under a tree head, those that have moved."""
         for _ in range(_TRIES):
-            base = self.tree.newest()
-            endings = [end for stream in streams if (end := self.tree.ending(stream))]
-            if not endings:
+            base = self.tree.newest()  # first: whoever sealed since has moved it
+            if not (endings := find(streams)):
                 return
             grown = self._grown(base, endings, position, now)
             with self.anchor.held():

@@ -8,7 +8,7 @@ the reasons.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, Protocol, Self
 
@@ -50,6 +50,14 @@ class Leaf(NamedTuple):
     def hashed(self) -> bytes:
         """The leaf's hash in the tree."""
         return leaf_hash(_LEAF + self.hash + self.positions + self.receipts)
+
+
+class Ending(NamedTuple):
+    """The end of a stream that is not sealed yet."""
+
+    stream: StreamId
+    seq: int
+    leaf: Leaf
 
 
 def positions_digest(positions: Iterable[int]) -> bytes:
@@ -172,7 +180,12 @@ class Seals(Protocol):
     """The tree over the heads of all streams, and its proofs."""
 
     def seal(
-        self, *, now: int, sweep: bool = False, accept_loss: bool = False
+        self,
+        *,
+        now: int,
+        sweep: bool = False,
+        accept_loss: bool = False,
+        endings: Callable[[list[StreamId]], list[Ending]] | None = None,
     ) -> TreeHead | None:
         """Seal what has moved; returns the newest tree head, None if there is none.
 
@@ -181,11 +194,15 @@ class Seals(Protocol):
         events that are new in the log.
 
         ``accept_loss`` forgets what the key store remembers of the database, such as
-        one that a backup was restored to, and remembers what is there.
+        one that a backup was restored to, and remembers what is there.  ``endings``
+        looks for the ends of streams in place of this.
 
         Raises SealBroken if the tree in the database is not the one that the anchor
         names and the key store remembers.
         """
+
+    def endings(self, streams: Sequence[StreamId]) -> list[Ending]:
+        """The ends of these streams, of those that are whole and not sealed."""
 
     def heads(self) -> list[TreeHead]:
         """All tree heads, the smallest first."""

@@ -11,9 +11,9 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import UTC, timedelta
 from functools import partial
-from itertools import count, groupby, islice
+from itertools import chain, count, groupby, islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn, Self
+from typing import Any, Final, Literal, NamedTuple, NoReturn, Self
 
 from refold.domain import ids, ports
 from refold.domain.access_log import AccessTrail
@@ -25,7 +25,7 @@ from refold.domain.errors import (
     SessionNotFound,
 )
 from refold.domain.model import quiet
-from refold.domain.seals import Seals, SealsVerified, TreeHead
+from refold.domain.seals import Ending, Seals, SealsVerified, TreeHead
 from refold.domain.session import labelling
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Summarizer
@@ -56,6 +56,8 @@ from refold.store.sessions import Session, take_in
 from refold.store.vault import Vault
 from refold.store.work.jobs import spread
 from refold.store.work.rebuilds import Rebuilt, rebuilt
+
+_RANGE: Final = 50  # streams, of which an executor looks for the ends at once
 
 
 def now() -> int:
@@ -387,7 +389,11 @@ class SessionStore:
         return self._seals
 
     def seal(
-        self, *, sweep: bool = False, accept_loss: bool = False
+        self,
+        *,
+        sweep: bool = False,
+        accept_loss: bool = False,
+        executor: Executor | None = None,
     ) -> TreeHead | None:
         """Seal what is new: sign the ends of all streams, and anchor what was signed.
 
@@ -395,11 +401,19 @@ class SessionStore:
         interrupted, the next call completes it. ``sweep`` looks at every stream, not
         only at those that the log says are new. ``accept_loss`` takes the database as
         it is after a backup was restored: the key store forgets what is lost.
+        ``executor`` is as in ``rebuild``: ranges of streams are looked through by it,
+        and what was found is signed here.
 
         Raises SealBroken if the database is not the one that was sealed before.
         """
-        now = self.clock()
-        return self.seals.seal(now=now, sweep=sweep, accept_loss=accept_loss)
+
+        def endings(streams: list[ids.StreamId]) -> list[Ending]:
+            starts = range(0, len(streams), _RANGE)
+            parts = [streams[start : start + _RANGE] for start in starts]
+            return list(chain.from_iterable(spread(self, _endings, parts, executor)))
+
+        how: Any = {"sweep": sweep, "accept_loss": accept_loss, "endings": endings}
+        return self.seals.seal(now=self.clock(), **how)
 
     def repair(
         self,
@@ -555,6 +569,10 @@ class SessionStore:
 
 
 # What is done with one of many, in this process or in another.
+def _endings(store: SessionStore, streams: list[ids.StreamId], _: object) -> Any:
+    return store.seals.endings(streams)
+
+
 def _verified(
     store: SessionStore, info: ports.SessionInfo, _: object, *, chain_only: bool
 ) -> tuple[ports.SessionInfo, Verified]:

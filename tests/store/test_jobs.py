@@ -118,6 +118,29 @@ def test_the_same_comes_of_it_as_in_one_process(
     )
 
 
+@pytest.mark.each_engine
+@pytest.mark.parametrize("kind", ["threads", "processes", "dask"])
+def test_ranges_of_streams_are_sealed_by_processes(
+    store: SessionStore, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("refold.store.store._RANGE", 2)  # sessions of each range
+    given = list[Any]()
+
+    with made(kind) as executor:
+        submit = executor.submit
+        executor.submit = lambda *args: given.append(args) or submit(*args)  # type: ignore[method-assign, assignment]
+        head = store.seal(executor=executor)
+        again = store.seal(sweep=True, executor=executor)
+
+    assert head is not None
+    assert (head.size, again) == (len(NAMES), head)
+    assert [len(args[-1]) for args in given] == [2, 2, 1]
+    assert not any(True for _ in store.seals.unsealed())
+    proved = store.verify_seals()
+    assert proved is not None
+    assert not proved.problems
+
+
 def test_what_was_missed_is_found_and_replaced_by_processes(
     store_url: str, tmp_path: Path, processes: Executor
 ) -> None:

@@ -27,7 +27,7 @@ from refold.domain.chain import Frontier
 from refold.domain.errors import SealBroken
 from refold.domain.ids import StreamId
 from refold.domain.ports import Scope
-from refold.domain.seals import Leaf, Seal, TreeHead, Use
+from refold.domain.seals import Ending, Leaf, Seal, TreeHead, Use
 
 _log = logging.getLogger("refold")
 _SQL: Final = statements("recorder")
@@ -50,14 +50,6 @@ class Grown(NamedTuple):
         """Whether the one is of the other."""
         made = self.frontier
         return made.sound and (made.size, made.root) == (self.head.size, self.head.root)
-
-
-class Ending(NamedTuple):
-    """The end of a stream that is not sealed yet."""
-
-    stream: StreamId
-    seq: int
-    leaf: Leaf
 
 
 class TreeMoved(NamedTuple):

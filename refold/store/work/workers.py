@@ -27,6 +27,8 @@ from refold.store.proofs.verification import Verified
 from refold.store.work.rebuilds import rebuilt
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from refold.store.store import SessionStore
 
 # What a worker may do, the more urgent first, and how often that is usual.
@@ -62,6 +64,7 @@ class Worker:
               due for none until its time has passed.
     strategy: what decides of compactions; None is, for each session, that of its last
               request, else the settings'.  ``rebuilds`` is for the duty ``rebuild``.
+    executor: finds the ends of streams for ``seal``, as in ``SessionStore.seal``.
     lease:    seconds; it is renewed meanwhile.
     most_per_second: so many pieces of work are begun in a second, at most.
     done:     told what the store's method gives; of compactions each new summary.
@@ -82,6 +85,7 @@ class Worker:
     retains: RetentionPolicy | None = None
     user_id: str | None = None
     session_id: str | None = None
+    executor: Executor | None = None
     lease: float = 6.0
     most_per_second: float = inf
     done: Callable[[Unit, Any], object] | None = None
@@ -232,7 +236,7 @@ class Worker:
             problems += [problem for _, one in unfinished for problem in one.problems]
             yield Verified(0, 0, 0, problems)
         elif unit.duty == "seal":
-            head = store.seal(sweep=self._sealed is None)
+            head = store.seal(sweep=self._sealed is None, executor=self.executor)
             if head is not None and head.size != self._sealed:
                 yield head
             self._sealed = head.size if head else 0
