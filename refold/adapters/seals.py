@@ -26,7 +26,7 @@ from refold.adapters.keys.master import create_private
 from refold.adapters.keys.signatures import Signer, key_id, signed_by
 from refold.adapters.rows import EncryptedEvent
 from refold.adapters.sql.recorder import Recorder
-from refold.adapters.sql.tree import STREAMS, Ends, Grown, Tree
+from refold.adapters.sql.tree import Ends, Grown, Tree
 from refold.adapters.verification import Standing, Stated
 from refold.domain.chain import Frontier, consistency_proof, inclusion_proof, root_of
 from refold.domain.erasure import Signed, Whose, timestamp
@@ -96,10 +96,11 @@ class TreeSeals:
 
     def _behind(self, known: int, ends: Ends) -> Iterator[tuple[list[StreamId], int]]:
         """All streams not sealed to their heads; with the last of them, the log is."""
-        after: StreamId | None = None
-        while streams := self.tree.behind(after=after):
-            yield streams, ends.settled if len(streams) < STREAMS else known
-            after = streams[-1]
+        streams = self.tree.behind()
+        while streams:
+            more = self.tree.behind(after=streams[-1])
+            yield streams, known if more else ends.settled
+            streams = more
 
     def endings(self, streams: Sequence[StreamId]) -> list[Ending]:
         return [end for stream in streams if (end := self.tree.ending(stream))]

@@ -125,6 +125,30 @@ def test_a_sweep_finds_what_the_positions_hide(store: SessionStore) -> None:
     ]
 
 
+def test_a_sweep_that_was_cut_off_is_gone_on_with(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_tree, "STREAMS", 2)
+    say(store, "a", "b", "c")
+    tree: Any = store.seals
+    seal, done = type(tree)._seal, list[int]()
+
+    def cut_off(*args: Any) -> None:
+        if done:
+            raise KeyboardInterrupt
+        done.append(len(args[1]))
+        seal(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(tree), "_seal", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            store.seal(sweep=True)
+
+    store.seal()
+
+    assert proved(store) == SealsVerified(2, 3, 0, 2, 0, [])
+
+
 @BOTH
 @pytest.mark.parametrize("step", STEPS)
 def test_kill_9_at_any_step_leaves_a_tree_that_is_whole_and_can_go_on(
