@@ -14,17 +14,11 @@ from threading import Lock
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from refold.domain import ports
+from refold.domain import errors, ports
 from refold.domain.access_log import Access, AccessTrail
 from refold.domain.canonical import canonical, encodable
 from refold.domain.envelope import LATER, NO_META, Blob, Draft, Envelope, Meta, Native
-from refold.domain.errors import (
-    IdempotencyConflict,
-    InvalidEvent,
-    RedactionFailed,
-    SessionClosed,
-    StaleSession,
-)
+from refold.domain.errors import InvalidEvent, SessionClosed, StaleSession
 from refold.domain.events import (
     CompactionNote,
     Event,
@@ -44,13 +38,8 @@ from refold.projections.items import (
     whole,
     without_bytes,
 )
-from refold.redaction.chokepoint import (
-    JudgedItem,
-    RedactedEvent,
-    Seen,
-    recorded_id,
-    redact,
-)
+from refold.redaction import chokepoint
+from refold.redaction.chokepoint import JudgedItem, RedactedEvent, Seen
 from refold.redaction.guard import Limits, TooLarge, guard, restored
 from refold.redaction.plan import Tagger, late, tagger
 from refold.redaction.redactor import RedactionError, Redactor
@@ -196,7 +185,9 @@ class Writer:
         stubs, limits = unscanned == "stub", limits or self.limits
         redactor = self.redactor.stubbing if stubs else self.redactor
         tag = tag or self.tagger(user_id, now=now)
-        return redact(draft, now=now, redactor=redactor, limits=limits, tag=tag)
+        return chokepoint.redact(
+            draft, now=now, redactor=redactor, limits=limits, tag=tag
+        )
 
     def tagger(self, user_id: str, *, now: int | None = None) -> Tagger:
         """What makes the user's pseudonyms, and names for ids that must go.
@@ -226,9 +217,9 @@ class Writer:
     def recorded_id(self, user_id: str, given: str) -> str:
         """An id that a caller chose, as it is recorded of this user."""
         try:
-            return recorded_id(self.redactor, given, self.tagger(user_id))
+            return chokepoint.recorded_id(self.redactor, given, self.tagger(user_id))
         except RedactionError as error:
-            raise RedactionFailed("id", reason=str(error)) from None
+            raise errors.RedactionFailed("id", reason=str(error)) from None
 
     def decided(
         self, state: SessionState, events: Sequence[Event], *, user_id: str
@@ -569,7 +560,7 @@ class Writer:
             for envelope, one in zip(stored, redacted, strict=True)
         ):
             session_id = order.stream.session_id
-            raise IdempotencyConflict(session_id, first_seq=first, last_seq=last)
+            raise errors.IdempotencyConflict(session_id, first_seq=first, last_seq=last)
         return Receipt(first, last, stored[-1].hash, duplicate=True)
 
 

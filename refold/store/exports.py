@@ -43,9 +43,6 @@ class File(NamedTuple):
     bytes: int
     sha256: str
 
-    def to_json(self) -> JsonObject:
-        return dict(self._asdict())
-
 
 class Files:
     """Writes the files of an export; each is on disk when it is closed.
@@ -73,7 +70,7 @@ class Files:
             "made_at": timestamp(at),
             "refold": version("refold"),
             **said,
-            "files": [file.to_json() for file in self.written.values()],
+            "files": [file._asdict() for file in self.written.values()],
         }
         manifest["digest"] = digest(manifest)
         self.write_json(MANIFEST, manifest)
@@ -365,9 +362,6 @@ class ExportProblem(NamedTuple):
     path: str
     detail: str
 
-    def to_json(self) -> JsonObject:
-        return dict(self._asdict())
-
 
 class ExportChecked(NamedTuple):
     """What the manifest says is there, and what does not fit."""
@@ -435,7 +429,7 @@ def _wrong(folder: Path, path: str, file: JsonObject) -> str:
             size = opened.tell()
     except OSError:
         return "it is missing, or cannot be read"
-    if File(path, size, found).to_json() != file:
+    if File(path, size, found)._asdict() != file:
         return "it is not what was written"
     if path.startswith("blobs/") and pure.name != found:
         return "it is not the text of that digest"

@@ -21,7 +21,6 @@ from functools import partial, wraps
 from itertools import islice
 from math import ceil
 from traceback import walk_tb
-from types import TracebackType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -141,12 +140,8 @@ class Attempt:
         self._after, self._open = state.head_seq, frozenset(state.open_calls)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
+        _, error, trace = raised
         if not isinstance(error, Exception):
             return  # it went well, or somebody ended it
         where = self.what

@@ -15,15 +15,10 @@ from itertools import chain, count, groupby, islice
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, NoReturn, Self
 
-from refold.domain import ids, ports
+from refold.domain import errors, ids, ports
 from refold.domain.access_log import AccessTrail
 from refold.domain.canonical import encodable
-from refold.domain.errors import (
-    Erased,
-    InvalidConfiguration,
-    InvalidEvent,
-    SessionNotFound,
-)
+from refold.domain.errors import InvalidConfiguration
 from refold.domain.model import quiet
 from refold.domain.seals import Ending, Seals, SealsVerified, TreeHead
 from refold.domain.session import labelling
@@ -41,15 +36,9 @@ from refold.store.erasure import Erasure, Erasures, Keys
 from refold.store.exports import Exported, export_user
 from refold.store.history import read_on
 from refold.store.memory import Memories, User
+from refold.store.proofs import verification
 from refold.store.proofs.access_log import AccessLog, Reads, RecordedWriter, record
-from refold.store.proofs.verification import (
-    Rechecked,
-    Verified,
-    Verifier,
-    recheck,
-    repair,
-    reredact,
-)
+from refold.store.proofs.verification import Rechecked, Verified, Verifier
 from refold.store.reviews import Reviews
 from refold.store.search import Found, search
 from refold.store.sessions import Session, take_in
@@ -145,7 +134,7 @@ class SessionStore:
         """
         ids.check_id("user_id", user_id)
         if not encodable(name):
-            raise InvalidEvent("a name must be a text without half of a pair")
+            raise errors.InvalidEvent("a name must be a text without half of a pair")
         labelling({**labels, "name": name})
         key = self.log.pseudonym_key(user_id, now=self.clock())
         said = hmac.digest(key, b"session name\0" + name.encode(), "sha256").hex()[:32]
@@ -154,7 +143,7 @@ class SessionStore:
             session = self.session(user_id=user_id, session_id=session_id)
             try:
                 self.log.head(session.stream)
-            except Erased:
+            except errors.Erased:
                 self.log.erasures.refuse_erased(user_id)
                 continue
             return replace(session, begins={**labels, "name": name})
@@ -266,7 +255,7 @@ class SessionStore:
         every = self.sessions(user_id)
         infos = [info for info in every if session_id in (None, info.session_id)]
         if session_id is not None and not infos:
-            raise SessionNotFound(user_id, session_id)
+            raise errors.SessionNotFound(user_id, session_id)
         return [*islice(search(self.log, infos, text), ids.bounded("limit", limit))]
 
     def user(self, user_id: str) -> User:
@@ -430,7 +419,8 @@ class SessionStore:
 
         Raises InvalidConfiguration for a store in memory.
         """
-        return repair(self.log, ports.scope(user_id, session_id), apply=apply)
+        scope = ports.scope(user_id, session_id)
+        return verification.repair(self.log, scope, apply=apply)
 
     def recheck(
         self,
@@ -445,7 +435,7 @@ class SessionStore:
         type, never the value.  Nothing is changed.  ``executor`` is as in ``rebuild``.
         """
         found = self._readable(user_id, session_id)
-        return spread(self, recheck, found, executor)
+        return spread(self, verification.recheck, found, executor)
 
     def reredact(
         self,
@@ -462,7 +452,7 @@ class SessionStore:
         interrupted, run it again.
         """
         found = self._writable(user_id, session_id)
-        return spread(self, reredact, found, executor)
+        return spread(self, verification.reredact, found, executor)
 
     def _readable(
         self, user_id: str | None, session_id: str | None

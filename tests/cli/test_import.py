@@ -393,16 +393,16 @@ def batches(
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def ended_by(signal_: int, after: int) -> None:
-        told = output.Stretch.__call__
+        told = output.Progress.reach
         left = [after]
 
-        def counted(self: output.Stretch, done: int) -> None:
-            told(self, done)
+        def counted(self: output.Progress, *place: Any) -> None:
+            told(self, *place)
             left[0] -= 1
             if not left[0]:
                 os.kill(os.getpid(), signal_)
 
-        monkeypatch.setattr(output.Stretch, "__call__", counted)
+        monkeypatch.setattr(output.Progress, "reach", counted)
 
     yield ended_by
     signal.signal(signal.SIGINT, before)
@@ -442,13 +442,13 @@ def test_one_that_was_killed_is_completed_once(refold: Refold, tmp_path: Path) -
     script = f"""
 import os, signal
 from refold.adapters.cli import main, output
-told, left = output.Stretch.__call__, [5]
-def counted(self, done):
-    told(self, done)
+told, left = output.Progress.reach, [5]
+def counted(self, *place):
+    told(self, *place)
     left[0] -= 1
     if not left[0]:
         os.kill(os.getpid(), signal.SIGKILL)
-output.Stretch.__call__ = counted
+output.Progress.reach = counted
 main(["import", *{files!r}, "--user", "ada"])
 """
 

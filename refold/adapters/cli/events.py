@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, assert_never
 
 from refold.adapters.cli.output import STUB
 from refold.domain import events
+from refold.domain.canonical import shipped
 from refold.domain.errors import RefoldError, counted
 from refold.projections.context.text import leaves
 from refold.projections.context.units import Thread, key_of, place
@@ -16,21 +17,9 @@ from refold.projections.context.units import Thread, key_of, place
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
 
-STYLES: Final[Mapping[str, str]] = {
-    "user_input": "bold cyan",
-    "agent_response": "bold",
-    "planner": "magenta",
-    "tool_call": "yellow",
-    "tool_result": "green",
-    "reflection": "magenta",
-    "aggregate": "magenta",
-    "final": "bold green",
-    "summary": "bold blue",
-    "compaction": "blue",
-    "hitl": "bold yellow",
-    "error": "bold red",
-}
-OTHER_STYLE: Final = "dim"
+STYLES: Final[Mapping[str, Mapping[str, str]]] = shipped(
+    "refold.adapters.cli", "styles.toml"
+)
 DIGEST: Final = 12
 _LONG: Final = 100
 

@@ -9,7 +9,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -39,16 +40,18 @@ class Result(NamedTuple):
     code: int = 0
 
     def print(self, *, as_json: bool) -> None:
-        """Print it whole."""
+        """Print it whole; JSON in UTF-8, whatever the terminal speaks."""
         if not as_json:
             paint(self.show)
             return
+        import orjson
+
         value = self.value() if callable(self.value) else self.value
         if isinstance(value, Array):
             value.print()
             return
         for one in value if isinstance(value, Iterator) else (value,):
-            print_json(one)
+            write_line(orjson.dumps(one))
 
 
 def paint(show: str | Callable[[Screen], object]) -> None:
@@ -126,13 +129,6 @@ class Array(NamedTuple):
             write(before + orjson.dumps(value))
             before = b","
         write(b"]\n" if before == b"," else b"[]\n")
-
-
-def print_json(value: Any) -> None:
-    """Write ``value`` as one line of JSON, in UTF-8 whatever the terminal speaks."""
-    import orjson
-
-    write_line(orjson.dumps(value))
 
 
 def write_line(line: bytes) -> None:
@@ -499,6 +495,7 @@ class Progress:
         self._bar = _bar(of, total) if has_bar else None
         self._has_lines = bool(shows) and not is_terminal and total > 0
         self._done, self._next = 0, 0.0
+        self._parts = Counter[Hashable]()
 
     def __enter__(self) -> Self:
         if self._bar is not None:
@@ -520,16 +517,10 @@ class Progress:
             done = f"{self._done:,} of {counted(self._total, self._of[:-1])}"
             complain(f"{done}: {name}")
 
-
-class Stretch:
-    """Is told how many of a part are done so far."""
-
-    def __init__(self, progress: Progress, name: str) -> None:
-        self._progress, self._name, self._done = progress, name, 0
-
-    def __call__(self, done: int) -> None:
-        self._progress.advance(self._name, done - self._done)
-        self._done = done
+    def reach(self, part: Hashable, name: str, done: int) -> None:
+        """Say that so many of a part, which is called ``name``, are done by now."""
+        self.advance(name, done - self._parts[part])
+        self._parts[part] = done
 
 
 def _bar(of: str, total: int) -> Bar:

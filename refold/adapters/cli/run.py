@@ -18,12 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from refold.adapters.cli import commands, output
 from refold.adapters.cli.commands import COMMANDS, GROUPS
 from refold.adapters.cli.options import Call, described, texts
-from refold.domain.errors import (
-    InvalidConfiguration,
-    RefoldError,
-    UnknownModel,
-    UnknownStrategy,
-)
+from refold.domain import errors
 
 if TYPE_CHECKING:
     from typer._click.formatting import HelpFormatter
@@ -33,7 +28,9 @@ FAILED: Final = 1
 WRONG: Final = 2
 INTERRUPTED: Final = 130
 READER_GONE: Final = 141
-_WRONG: Final = (InvalidConfiguration, UnknownModel, UnknownStrategy)
+_WRONG: Final = (
+    *(errors.InvalidConfiguration, errors.UnknownModel, errors.UnknownStrategy),
+)
 
 
 class Command(TyperCommand):
@@ -206,7 +203,7 @@ def _failed(error: Exception, args: Sequence[str]) -> int:
         said = output.one_line(_unsaid(error.format_message(), args)).rstrip(".")
         output.complain(f"{said}: see `{path} --help`")
         return WRONG
-    if isinstance(error, RefoldError):
+    if isinstance(error, errors.RefoldError):
         output.complain(_unsaid(str(error), args))
         return WRONG if isinstance(error, _WRONG) else FAILED
     if isinstance(error, typer.Abort):

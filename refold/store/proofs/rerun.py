@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import takewhile, zip_longest
+from operator import methodcaller
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import orjson
@@ -147,14 +148,9 @@ class Rerun(NamedTuple):
 
     def to_json(self) -> JsonObject:
         """As ``refold rerun --json`` prints it."""
-        told: JsonObject = orjson.loads(orjson.dumps(_plain(self)))
+        dumped = orjson.dumps(self, default=methodcaller("_asdict"))
+        told: JsonObject = orjson.loads(dumped)
         return told
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return {name: _plain(one) for name, one in value._asdict().items()}
-    return [*map(_plain, value)] if isinstance(value, tuple) else value
 
 
 def with_requests(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from typing import Any, Final, Literal, NamedTuple
 
-from refold.domain import errors
+from refold.domain import errors, ports
 from refold.domain.envelope import Blob, Draft, Envelope, Meta, microseconds
 from refold.domain.events import (
     Fork,
@@ -23,20 +23,7 @@ from refold.domain.events import (
     event_of,
 )
 from refold.domain.ids import MAIN, USER_SESSION, StreamId
-from refold.domain.ports import (
-    EXPIRED,
-    JUNK,
-    WRONG_TYPE,
-    Damage,
-    EventLog,
-    Head,
-    Problem,
-    Rewritten,
-    Scope,
-    SessionInfo,
-    StoredView,
-    listed,
-)
+from refold.domain.ports import Damage, EventLog, Head, Problem, SessionInfo, listed
 from refold.domain.session import (
     SessionState,
     accepted_next,
@@ -85,7 +72,7 @@ def wrong_views(log: EventLog, stream: StreamId) -> Iterator[Problem]:
             yield Problem(*place, stored.through_seq, "view", detail)
 
 
-def _wrong(viewer: Viewer, name: str, stored: StoredView) -> str | None:
+def _wrong(viewer: Viewer, name: str, stored: ports.StoredView) -> str | None:
     if not stored.body:
         return "the stored view does not open: it is folded anew when it is needed"
     try:
@@ -195,6 +182,7 @@ class Verified(NamedTuple):
         return {**self._asdict(), "problems": [one.to_json() for one in self.problems]}
 
 
+@dataclass(slots=True)
 class Verifier:
     """Proves one session, stream by stream.
 
@@ -202,31 +190,26 @@ class Verifier:
     the rows hold; none is decrypted.
     """
 
-    def __init__(
-        self, log: EventLog, stream: StreamId, *, chain_only: bool = False
-    ) -> None:
-        self._log, self._stream, self._chain_only = log, stream, chain_only
-        self._begin()
-
-    def _begin(self) -> None:
-        self._problems: list[Problem] = []
-        self._events = 0
-        # Their seqs, not what they hold: a long session has many.
-        self._summaries: dict[StreamId, list[int]] = {}
-        self._labels: dict[str, str | None] = {}
-        self._requests: list[int] = []
-        self._superseded: dict[str, set[int]] = {}
-        self._underived = 0
+    log: EventLog
+    stream: StreamId
+    chain_only: bool = False
+    _problems: list[Problem] = field(default_factory=list, init=False)
+    _events: int = field(default=0, init=False)
+    # Their seqs, not what they hold: a long session has many.
+    _summaries: dict[StreamId, list[int]] = field(default_factory=dict, init=False)
+    _labels: dict[str, str | None] = field(default_factory=dict, init=False)
+    _requests: list[int] = field(default_factory=list, init=False)
+    _superseded: dict[str, set[int]] = field(default_factory=dict, init=False)
+    _underived: int = field(default=0, init=False)
 
     def run(self) -> Verified:
         """Prove the session, again if it was changed by others meanwhile."""
-        user_id, session_id, _ = self._stream
-        listed = partial(self._log.sessions, user_id, session_id=session_id)
+        user_id, session_id, _ = self.stream
+        listed = partial(self.log.sessions, user_id, session_id=session_id)
         for _ in range(_TRIES):
-            before, verified = listed(), self._run()
+            before, verified = listed(), replace(self)._run()
             if not verified.problems or listed() == before:
                 break
-            self._begin()
         return verified
 
     def run_since_seal(self, streams: Iterable[StreamId]) -> Verified:
@@ -238,17 +221,17 @@ class Verifier:
 
     def _run(self) -> Verified:
         """Read everything once, then derive again what was derived from it."""
-        names = self._log.streams(self._stream.user_id, self._stream.session_id)
+        names = self.log.streams(self.stream.user_id, self.stream.session_id)
         for name in [MAIN, *(name for name in names if name != MAIN)]:
-            stream = self._stream._replace(stream=name)
-            prove = self._prove_chain if self._chain_only else self._prove
+            stream = self.stream._replace(stream=name)
+            prove = self._prove_chain if self.chain_only else self._prove
             self._guarded(prove, stream)
         if not self._problems:
-            self._guarded(self._derive_again, self._stream)
-        if not self._problems and not self._chain_only:
-            views = partial(wrong_views, self._log)
-            self._guarded(lambda main: self._problems.extend(views(main)), self._stream)
-            self._guarded(self._prove_labels, self._stream)
+            self._guarded(self._derive_again, self.stream)
+        if not self._problems and not self.chain_only:
+            views = partial(wrong_views, self.log)
+            self._guarded(lambda main: self._problems.extend(views(main)), self.stream)
+            self._guarded(self._prove_labels, self.stream)
         return Verified(
             self._events,
             sum(len(seqs) for seqs in self._summaries.values()),
@@ -267,15 +250,17 @@ class Verifier:
             self._problems.append(Problem(*stream, seq, "unreadable", str(error)))
         except errors.RefoldError:
             raise
-        except JUNK:
-            self._problems.append(Problem(*stream, None, "unreadable", WRONG_TYPE))
+        except ports.JUNK:
+            self._problems.append(
+                Problem(*stream, None, "unreadable", ports.WRONG_TYPE)
+            )
 
     def _prove(self, stream: StreamId) -> None:
         state, plain = SessionState(stream), 0  # `plain` events follow on it
         unheard = unruled(state) - _NOTED
-        for item in self._log.audit(stream):
+        for item in self.log.audit(stream):
             if isinstance(item, Problem):
-                if item.code == EXPIRED:
+                if item.code == ports.EXPIRED:
                     self._superseded.setdefault(item.stream, set()).add(item.seq or 0)
                 else:
                     self._problems.append(item)
@@ -290,7 +275,7 @@ class Verifier:
             if type(event) in _NOTED:
                 self._note(stream, item)
             if isinstance(event, Fork) and item.seq == 1:
-                state = born(self._log, stream, event)
+                state = born(self.log, stream, event)
             try:  # each result answers one open call, and so on
                 accepted_next(state, event)
             except errors.RefoldError as error:
@@ -301,7 +286,7 @@ class Verifier:
             self._compare(stream, state._replace(head_seq=state.head_seq + plain))
 
     def _prove_chain(self, stream: StreamId, *, since_seal: bool = False) -> None:
-        for item in self._log.audit_chain(stream, since_seal=since_seal):
+        for item in self.log.audit_chain(stream, since_seal=since_seal):
             if isinstance(item, Problem):
                 self._problems.append(item)
             else:
@@ -321,13 +306,13 @@ class Verifier:
 
     def _compare(self, stream: StreamId, state: SessionState) -> None:
         try:
-            head = self._log.head(stream)
+            head = self.log.head(stream)
         except errors.RefoldError as error:
             self._problems.append(Problem(*stream, None, "head", str(error)))
             return
         # What was appended since the events were read has moved the head.
         if head.seq > state.head_seq:
-            for envelope in self._log.read(stream, after=state.head_seq, upto=head.seq):
+            for envelope in self.log.read(stream, after=state.head_seq, upto=head.seq):
                 state = evolve(state, envelope.payload)
         if unnamed(head.state) != unnamed(state):
             detail = "the head does not hold what follows from the events"
@@ -336,14 +321,14 @@ class Verifier:
     def _prove_labels(self, main: StreamId) -> None:
         labels = self._labels.items()
         known = {name: value for name, value in labels if value is not None}
-        if not self._log.labelled(main, known):
+        if not self.log.labelled(main, known):
             detail = "it is found by other labels than the log tells: label it again"
             self._problems.append(Problem(*main, None, "label", detail))
 
     def _derive_again(self, main: StreamId) -> None:
         if not self._summaries and not self._requests:
             return
-        viewer = Viewer(self._log, History.of(self._log, self._log.head(main).state))
+        viewer = Viewer(self.log, History.of(self.log, self.log.head(main).state))
         made_of = Superseded(viewer.history, self._superseded)
         for stream, seqs in self._summaries.items():
             for envelope in self._read(stream, seqs):
@@ -361,7 +346,7 @@ class Verifier:
     def _read(self, stream: StreamId, seqs: list[int]) -> Iterator[Envelope]:
         for start in range(0, len(seqs), _READ):
             spans = spans_of(seqs[start : start + _READ])
-            yield from self._log.read(stream, spans=spans)
+            yield from self.log.read(stream, spans=spans)
 
     def _check_request(
         self, views: RequestedViews, made_of: Superseded, envelope: Envelope
@@ -386,14 +371,13 @@ class Verifier:
         """Whether something was redacted later in sessions that its layers show."""
         request, stream = envelope.payload, envelope.stream_id
         shown = (
-            isinstance(request, Request)
-            and handed_in(self._log, stream, request).layers
+            isinstance(request, Request) and handed_in(self.log, stream, request).layers
         )
         if not shown:
             return False
         others = [stream._replace(session_id=name) for name in shown.sessions]
         kinds = ("redaction_applied",)
-        return any(self._log.read(one, types=kinds, limit=1) for one in others)
+        return any(self.log.read(one, types=kinds, limit=1) for one in others)
 
     def _report(self, envelope: Envelope, code: str, detail: str) -> None:
         self._problems.append(Problem(*envelope.stream_id, envelope.seq, code, detail))
@@ -416,33 +400,6 @@ def unnamed(state: SessionState) -> SessionState:
     """
     calls = {k: call._replace(tool_name="") for k, call in state.open_calls.items()}
     return state._replace(numbers={}, kept={}, open_calls=calls)
-
-
-@dataclass(slots=True)
-class _Fold:
-    """What follows from the events of a stream, as far as its head says it."""
-
-    state: SessionState
-    hash: bytes = b""
-    tokens: int = 0
-    first: int = 0
-    last: int = 0
-    problems: list[Problem] = field(default_factory=list)
-
-    def head(self, known: Head | None) -> Head:
-        """The head that these events have; times are kept where they are known."""
-        state = self.state
-        if known:
-            numbers = {**state.numbers, **known.state.numbers}
-            state = state._replace(numbers=numbers, kept=known.state.kept)
-        return Head(
-            state,
-            self.hash,
-            "closed" if self.state.closed else "open",
-            self.tokens,
-            known.created_at if known else self.first,
-            known.updated_at if known else self.last,
-        )
 
 
 class Repairer:
@@ -468,62 +425,71 @@ class Repairer:
             return
 
     def _events_and_head(self, stream: StreamId) -> Iterator[Damage]:
-        fold = self._folded(stream)
-        if fold.problems:
-            first, more = fold.problems[0], len(fold.problems) - 1
+        right, problems = self._folded(stream)
+        if problems:
+            first, more = problems[0], len(problems) - 1
             where = "" if first.seq is None else f"seq {first.seq}: "
             rest = f", and {more} more: `refold verify` names them" if more else ""
             detail = f"{where}{first.detail}{rest}; restore it from a backup"
             yield Damage(stream, "events", detail, False)
             return
-        known: Head | None = None
+        known = Head(SessionState(stream))
         with suppress(errors.CorruptEvent, errors.KeyUnavailable):
             known = self._log.head(stream)
-        seq = known.seq if known else 0
-        known = known if seq else None
         # Written since the events were read, if it is there.
-        if seq > (end := fold.state.head_seq):
-            for envelope in self._log.read(stream, after=end, upto=seq):
-                self._add(fold, envelope)
-        if seq > fold.state.head_seq:
-            gone = f"seq {fold.state.head_seq + 1} to {seq}"
+        if known.seq > right.seq:
+            for envelope in self._log.read(stream, after=right.seq, upto=known.seq):
+                right = self._with(right, envelope)
+        if known.seq > right.seq:
+            gone = f"seq {right.seq + 1} to {known.seq}"
             detail = f"{gone} are gone; restore them from a backup"
             yield Damage(stream, "events", detail, False)
             return
-        if fold.state.head_seq == 0:
+        if right.seq == 0:
             return
-        right = fold.head(known)
-        if known is None or _unnamed(known) != _unnamed(right):
-            what = "differs from its events" if known else "is gone or changed"
+        if known.seq:  # what no event says
+            numbers = {**right.state.numbers, **known.state.numbers}
+            state = right.state._replace(numbers=numbers, kept=known.state.kept)
+            times = {"created_at": known.created_at, "updated_at": known.updated_at}
+            right = right._replace(state=state, **times)
+        if known.seq == 0 or _unnamed(known) != _unnamed(right):
+            what = "differs from its events" if known.seq else "is gone or changed"
             detail = f"the head {what}; the events end at seq {right.seq}"
             mended = self._apply and self._repairs.put_head(stream, right)
             yield Damage(stream, "head", detail, True, mended)
 
-    def _folded(self, stream: StreamId) -> _Fold:
-        fold = _Fold(SessionState(stream))
+    def _folded(self, stream: StreamId) -> tuple[Head, list[Problem]]:
+        """The head that follows from a stream's events, and what is wrong with them."""
+        head, problems = Head(SessionState(stream), b""), list[Problem]()
         try:
             for item in self._log.audit(stream):
                 if isinstance(item, Envelope):
-                    self._add(fold, item)
-                elif item.code not in ("head", EXPIRED):
-                    fold.problems.append(item)
+                    head = self._with(head, item)
+                elif item.code not in ("head", ports.EXPIRED):
+                    problems.append(item)
         except (errors.CorruptEvent, errors.KeyUnavailable) as error:
-            fold.problems.append(Problem(*stream, None, "unreadable", str(error)))
-        return fold
+            problems.append(Problem(*stream, None, "unreadable", str(error)))
+        return head, problems
 
-    def _add(self, fold: _Fold, envelope: Envelope) -> None:
-        if isinstance(envelope.payload, Fork) and envelope.seq == 1:
-            fold.state = born(self._log, fold.state.stream, envelope.payload)
-        fold.state = evolve(fold.state, envelope.payload)
+    def _with(self, head: Head, envelope: Envelope) -> Head:
+        """The head after one more event."""
+        event, state = envelope.payload, head.state
+        if isinstance(event, Fork) and envelope.seq == 1:
+            state = born(self._log, state.stream, event)
+        state = evolve(state, event)
         # Which values they stand for is lost with a head; none is given again.
-        numbers = told_numbers(fold.state.numbers, str(envelope.payload.payload()))
-        fold.state = fold.state._replace(numbers=numbers)
-        fold.hash = bytes.fromhex(envelope.hash)
-        fold.tokens += envelope.token_estimate
+        numbers = told_numbers(state.numbers, str(event.payload()))
         # When it was written: its id says so, if it is of the time (RFC 9562).
         timed, number = envelope.event_id.version == 7, envelope.event_id.int
-        fold.last = (number >> 80) * 1000 if timed else microseconds(envelope.ts)
-        fold.first = fold.first or fold.last
+        at = (number >> 80) * 1000 if timed else microseconds(envelope.ts)
+        return Head(
+            state._replace(numbers=numbers),
+            bytes.fromhex(envelope.hash),
+            "closed" if state.closed else "open",
+            head.tokens + envelope.token_estimate,
+            head.created_at or at,
+            at,
+        )
 
     def _views(self) -> Iterator[Damage]:
         user_id, session_id, _ = self._stream
@@ -567,7 +533,7 @@ def _unnamed(head: Head) -> Head:
 
 
 def repair(
-    log: EventLog, scope: Scope, *, apply: bool
+    log: EventLog, scope: ports.Scope, *, apply: bool
 ) -> Iterator[tuple[StreamId, list[Damage]]]:
     """Look at session after session, those too that are not listed any more."""
     lost: dict[tuple[str, str], list[str]] = {}
@@ -618,7 +584,7 @@ class Rechecked(NamedTuple):
     session: SessionInfo
     events: int
     exposures: list[Exposure]
-    applied: Rewritten | None = None
+    applied: ports.Rewritten | None = None
     unfinished: bool = False
     problem: str | None = None
 

@@ -19,17 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from refold.adapters.cli import output
 from refold.adapters.cli.options import Call, Summarizer, duration, sessions
-from refold.adapters.cli.output import (
-    Progress,
-    Result,
-    Screen,
-    Stretch,
-    complain,
-    mark,
-    shown,
-    whose,
-)
+from refold.adapters.cli.output import Progress, Result, Screen, mark, shown, whose
 from refold.domain.erasure import RetentionPolicy
 from refold.domain.errors import InvalidConfiguration, UnknownModel, counted
 from refold.domain.events import Summary
@@ -234,7 +226,7 @@ def _health(worker: Worker, port: int) -> Iterator[int]:
 
     with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        complain(f"health: http://127.0.0.1:{server.server_port}/health")
+        output.complain(f"health: http://127.0.0.1:{server.server_port}/health")
         yield server.server_port
         server.shutdown()
 
@@ -328,11 +320,10 @@ def _run(
 ) -> list[Rebuilt]:
     """Rebuild, with a progress bar."""
     progress = Progress(sum(info.head_seq for info in found), of="events")
-    parts: dict[tuple[str, str], Stretch] = {}
 
     def walked(info: SessionInfo, events: int) -> None:
-        part = Stretch(progress, info.session_id)
-        parts.setdefault((info.user_id, info.session_id), part)(events)
+        place = info.user_id, info.session_id
+        progress.reach(place, info.session_id, events)
 
     with progress:
         rebuilt = store.rebuild(strategy, progress=walked, **how)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from refold.adapters.cli.events import DIGEST, before, content, marks, readable, seqs
+from refold.adapters.cli import events
+from refold.adapters.cli.events import DIGEST, STYLES, content, marks, readable, seqs
 from refold.adapters.cli.options import As, Call
 from refold.adapters.cli.output import Result, Screen, types
 from refold.domain.errors import counted
@@ -38,16 +39,15 @@ def context(
     chosen = call.store().session(user_id=user, session_id=session)
     chosen.head()
     if before_call is not None:
-        at = before(chosen.pages(), "tool call", before_call)
+        at = events.before(chosen.pages(), "tool call", before_call)
     if before_response is not None:
-        at = before(chosen.pages(), "response", before_response)
+        at = events.before(chosen.pages(), "response", before_response)
     view = chosen.context(strategy, at=at, as_=as_)
     behind = chosen.pages(upto=view.at)
     return Result(view.to_json, lambda out: _show(out, view, behind))
 
 
 _TALL: Final = 8
-_ROLES: Final = {"user": "bold cyan", "assistant": "bold", "system": "magenta"}
 _FEW: Final = 12
 
 
@@ -85,7 +85,7 @@ def _figures(screen: Screen, told: Mapping[str, Any]) -> None:
 def _message(screen: Screen, role: str, content: Any) -> None:
     """Print a message; its content is a text, or blocks."""
     screen.line("")
-    screen.line((role, _ROLES.get(role, "bold")))
+    screen.line((role, STYLES["roles"].get(role, "bold")))
     whole = [{"type": "text", "text": content}]
     for block in whole if isinstance(content, str) else content:
         head, body, style = _said(block)

@@ -134,9 +134,8 @@ class _Import:
         total = sum(item.events for item in wanted)
         files = [tuple(some) for _, some in groupby(wanted, key=lambda one: one.path)]
         with output.Progress(total, of="events", shows=self.shows) as progress:
-            parts = {file: output.Stretch(progress, file[0].session) for file in files}
             take = partial(_taken, self.user, self.form)
-            told = lambda file, done: parts[file](done)  # noqa: E731  # short
+            told = lambda f, done: progress.reach(f, f[0].session, done)  # noqa: E731  # short
             done = spread(store, take, files, executor, told)
             for where, whole, error, written in done:
                 self.took(whole, written)

@@ -10,7 +10,6 @@ import typer
 
 from refold.adapters.cli import options, output
 from refold.adapters.cli.events import (
-    OTHER_STYLE,
     STYLES,
     Numbered,
     Numbering,
@@ -223,7 +222,7 @@ class Timeline:
     def _head(self, item: Numbered, said: Preview, text: str = "") -> None:
         """The line that an event begins with: marks and tokens stand at its end."""
         envelope = item.envelope
-        style = STYLES.get(envelope.type, OTHER_STYLE)
+        style = STYLES["events"].get(envelope.type, "dim")
         derived = envelope.stream != "main"
         nth = item.response if item.call is None else item.call
         seq = f"·{envelope.seq}" if derived else str(envelope.seq)

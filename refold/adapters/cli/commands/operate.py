@@ -19,17 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import orjson
 import typer
 
+from refold.adapters.cli import output
 from refold.adapters.cli.options import Call, operator, sessions
-from refold.adapters.cli.output import (
-    Result,
-    Screen,
-    complain,
-    moment,
-    number,
-    size,
-    visible,
-    write_line,
-)
+from refold.adapters.cli.output import Result, Screen, number, size, visible
 from refold.domain.canonical import repaired
 from refold.domain.errors import InvalidConfiguration, RefoldError, counted
 
@@ -166,7 +158,7 @@ def audit(
             whose = "" if user is None else f" of user {user!r}"
             how = ": turn them on with REFOLD_ACCESS_LOG=table"
             hint = "" if store.access_log.is_on else how
-            complain(f"there are no records{whose}{hint}")
+            output.complain(f"there are no records{whose}{hint}")
 
     return Result((record.to_json() for record in records), show)
 
@@ -181,7 +173,7 @@ def _record(screen: Screen, record: AccessRecord) -> None:
         about.append(record.event_type)
     said = record.status if record.error_code is None else record.error_code
     screen.line(
-        f"{moment(record.ts)}  {whose}  {record.event:<22}  ",
+        f"{output.moment(record.ts)}  {whose}  {record.event:<22}  ",
         (f"{said:<16}", _STYLES[record.status]),
         f"  {', '.join(about)}".rstrip(),
         end=(f"{record.duration_us / 1000:,.1f} ms",),
@@ -228,7 +220,7 @@ def export(
     lines = map(orjson.dumps, _values(store, names, form, content=content))
     if out is None:
         for line in lines:
-            write_line(line)
+            output.write_line(line)
         return None
     wrote = _write(out, lines)
     unit, units = _UNITS[form]

@@ -10,7 +10,7 @@ import orjson
 import typer
 
 from refold.adapters.cli import options
-from refold.adapters.cli.events import DIGEST, OTHER_STYLE, STYLES, preview, readable
+from refold.adapters.cli.events import DIGEST, STYLES, preview, readable
 from refold.adapters.cli.output import Result, Screen, complain, shown_in_line, whose
 from refold.domain.errors import InvalidEvent, RefoldError, counted
 from refold.projections.review.bundle import FORMAT, fires_again, read_bundle
@@ -111,9 +111,6 @@ def _row(one: Review) -> list[str]:
     return [*place, str(one.seq), *map(shown_in_line, about)]
 
 
-_STYLES: Final = {"critical": "bold red", "high": "red", "medium": "yellow"}
-
-
 def _question(store: SessionStore, user: str, session: str, seq: int) -> Result:
     store.session(user_id=user, session_id=session).head()  # says if it is not there
     found = store.reviews.list(user, session_id=session, open_only=False)
@@ -127,7 +124,7 @@ def _question(store: SessionStore, user: str, session: str, seq: int) -> Result:
         )
 
     def show(screen: Screen) -> None:
-        severity = (asked.severity, _STYLES.get(asked.severity, ""))
+        severity = (asked.severity, STYLES["severities"].get(asked.severity, ""))
         screen.line(severity, "  ", shown_in_line(asked.question))
         screen.line("decided   ", shown_in_line(_state(asked) or "not yet"))
         if asked.decided is not None and asked.decided.note:
@@ -270,7 +267,7 @@ def _facts(screen: Screen, bundle: Bundle) -> None:
 
 def _entry(screen: Screen, entry: Entry, *, marked: bool) -> None:
     said = preview(entry.event())
-    style = "bold red" if said.failed else STYLES.get(entry.type, OTHER_STYLE)
+    style = "bold red" if said.failed else STYLES["events"].get(entry.type, "dim")
     sign = "*" if marked else " "
     agent = f"  agent {entry.agent}" if entry.agent else ""
     warned = "".join(f"  [{warning.code}]" for warning in entry.warnings)

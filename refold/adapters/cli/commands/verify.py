@@ -171,7 +171,7 @@ def _exported(folder: Path) -> Result:
             screen.line(mark(True), shown(said))
 
     told = {"ok": ok, "user_id": checked.user_id, "counts": checked.counts}
-    told["problems"] = [problem.to_json() for problem in checked.problems]
+    told["problems"] = [problem._asdict() for problem in checked.problems]
     return Result(told, show, int(not ok))
 
 

@@ -275,7 +275,7 @@ def _event(
     room = _width(screen) - len(head) - len(envelope.type) - 2 - len(end)
     screen.line(
         head,
-        (envelope.type, STYLES.get(envelope.type, "")),
+        (envelope.type, STYLES["events"].get(envelope.type, "")),
         "  ",
         cut(visible(text), max(room, 1)),
         (end, "dim"),
