@@ -14,21 +14,12 @@ from threading import Lock
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from refold.domain import errors, ports
-from refold.domain.access_log import Access, AccessTrail
+from refold.domain import errors, events, ports
+from refold.domain.access_log import AccessTrail
 from refold.domain.canonical import canonical, encodable
 from refold.domain.envelope import LATER, NO_META, Blob, Draft, Envelope, Meta, Native
 from refold.domain.errors import InvalidEvent, SessionClosed, StaleSession
-from refold.domain.events import (
-    CompactionNote,
-    Event,
-    Item,
-    JsonObject,
-    RedactionApplied,
-    Summary,
-    ToolCall,
-    ToolResult,
-)
+from refold.domain.events import Event, Item, JsonObject, ToolCall, ToolResult
 from refold.domain.ids import MAIN, RESERVED, StreamId
 from refold.domain.session import SessionState, accepted_next, decide, evolve
 from refold.projections.items import (
@@ -46,10 +37,6 @@ from refold.redaction.redactor import RedactionError, Redactor
 from refold.redaction.types import UNSCANNED
 from refold.store.vault import Numbering, Vault, kept_values, unnumbered
 
-APPEND: Final = "session_append_event"
-COMPACTION: Final = "compaction"
-_SIZES: Final = ("tokens_before", "tokens_after")
-MEMORY: Final = "memory_write"
 _OPTIMISTIC: Final = 4
 _EXCLUSIVE: Final = 16
 _CACHED: Final = 10_000
@@ -96,49 +83,6 @@ class Order(NamedTuple):
     unscanned: Unscanned = "refuse"
     numbers: Mapping[str, int] | None = None
     plain: bool = True
-
-    def access(self, receipt: Receipt | None = None, spent: int = 0) -> Access:
-        """What the access log says of it, ``spent`` nanoseconds after it began.
-
-        Without a receipt it failed, and the log says how.
-        """
-        events = [draft.event for draft in self.drafts]
-        access = Access(
-            self._called(events[-1]) if events else APPEND,
-            *self.stream[:2],
-            self.drafts[0].request_id if events else None,
-            receipt.last_seq if receipt else None,
-            tuple(dict.fromkeys([event.type for event in events])),
-            spent // 1000,
-            counts={"events": len(events)},
-        )
-        if receipt is None:
-            return access
-        if receipt.duplicate:
-            access = access._replace(counts={**access.counts, "duplicate": 1})
-        return access if self.stream.stream == MAIN else _derived(access, events[-1])
-
-    def _called(self, event: Event) -> str:
-        """A derived stream holds summaries: of the session, or what is remembered."""
-        if self.stream.stream != MAIN:
-            kind = getattr(event, "kind", "session")
-            return COMPACTION if kind == "session" else MEMORY
-        return MEMORY if self.stream.session_id in RESERVED else APPEND
-
-
-def _derived(access: Access, event: Event) -> Access:
-    """A compaction as its event tells it, with the seq at which it was decided."""
-    if isinstance(event, Summary):
-        took = access.duration_us + int((event.duration_ms or 0) * 1000)
-        counts = {"events": event.source_event_count}
-        counts |= {name: getattr(event, name) for name in _SIZES}
-        access = access._replace(seq=event.decided_at_seq)
-        return access._replace(duration_us=took, counts=counts)
-    if isinstance(event, CompactionNote):
-        access = access._replace(seq=event.decided_at_seq)
-        if event.phase == "failed":
-            return access._replace(status="error", error="SummarizerFailed")
-    return access
 
 
 def uncounted(stream: StreamId) -> None:
@@ -659,7 +603,7 @@ def _checked(order: Order) -> Order:
     if not order.drafts:
         raise InvalidEvent("no events were given to append")
     for draft in order.drafts:
-        if isinstance(draft.event, RedactionApplied):
+        if isinstance(draft.event, events.RedactionApplied):
             raise InvalidEvent("redaction_applied is recorded by store.reredact alone")
         if draft.native or draft.key or draft.event is LATER:
             order = order._replace(plain=False)

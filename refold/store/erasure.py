@@ -15,25 +15,10 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
-from refold.domain import errors, ids
+from refold.domain import erasure, errors, ids
 from refold.domain.canonical import repaired
 from refold.domain.envelope import Draft, Envelope, Recordable, microseconds
-from refold.domain.erasure import (
-    FORMAT,
-    FREEZE,
-    LONGEST,
-    SALT,
-    ErasureSteps,
-    Job,
-    LegalHold,
-    RetentionPolicy,
-    Signed,
-    Stage,
-    Unused,
-    Whose,
-    subject,
-    timestamp,
-)
+from refold.domain.erasure import FREEZE, SALT, Job, LegalHold, Signed, Whose, timestamp
 from refold.domain.events import JsonObject, RedactionApplied
 from refold.domain.model import quiet
 from refold.domain.ports import Problem, Rewritten, SessionInfo, listed, scope
@@ -120,7 +105,7 @@ class Ask:
     def __post_init__(self) -> None:
         for name in ("grace", "key_backups"):
             span = getattr(self, name)
-            if span is not None and not timedelta(0) <= span <= LONGEST:
+            if span is not None and not timedelta(0) <= span <= erasure.LONGEST:
                 why = f"{name} must be from 0 to 999999 days"
                 raise errors.InvalidConfiguration(why)
 
@@ -292,7 +277,7 @@ class Erasures:
 
     def retain(
         self,
-        policy: RetentionPolicy,
+        policy: erasure.RetentionPolicy,
         *,
         dry_run: bool = False,
         operator: str = "",
@@ -373,7 +358,7 @@ class Eraser:
     retaining: bool = False
 
     @property
-    def erasures(self) -> ErasureSteps:
+    def erasures(self) -> erasure.ErasureSteps:
         return self.writer.log.erasures
 
     def plan(self, whose: Whose) -> ErasurePlan:
@@ -533,8 +518,8 @@ class Eraser:
         names = list(job.facts.get("names", ()))
         self._deleted(job)
         self._forgotten(job)
-        erasure = self._certified(self._to(job, "deleted"))
-        return self._searched(job.whose, erasure, names, vacuum)
+        done = self._certified(self._to(job, "deleted"))
+        return self._searched(job.whose, done, names, vacuum)
 
     def shredded(self, job: Job, *, marked: bool = False) -> Job:
         """Unreadable for good: the keys of what is marked are destroyed."""
@@ -568,7 +553,7 @@ class Eraser:
         if job.whose.sessions is not None:
             self.writer.log.drop_views(job.whose.user_id, ids.USER_SESSION)
 
-    def _to(self, job: Job, stage: Stage, **facts: Any) -> Job:
+    def _to(self, job: Job, stage: erasure.Stage, **facts: Any) -> Job:
         """Keep how far it is, unless others took it further."""
         kept = self.erasures.advance(job.at(stage, **facts), job.stage)
         return job.at(stage, **facts) if kept is None else kept
@@ -628,11 +613,11 @@ class Eraser:
         user_id, sessions = whose
         now = self.writer.clock()
         statement = {
-            "format": FORMAT,
+            "format": erasure.FORMAT,
             "certificate_id": job.job_id if job else str(uuid4()),
             "act": act,
             "scope": "user" if sessions is None else "session",
-            "subject": subject(salt, user_id, sessions),
+            "subject": erasure.subject(salt, user_id, sessions),
             "store": self.erasures.facts(),
             "refold": import_module("refold").__version__,
             "completed_at": timestamp(now),
@@ -641,11 +626,11 @@ class Eraser:
         return self.erasures.certify(job, user_id, statement, now=now, said=said)
 
     def _searched(
-        self, whose: Whose, erasure: Erasure, names: list[str], vacuum: bool
+        self, whose: Whose, done: Erasure, names: list[str], vacuum: bool
     ) -> Erasure:
         """Overwrite what was deleted, and look for it in every table and file."""
         if self.retaining:
-            return erasure._replace(left=self.erasures.left(whose))
+            return done._replace(left=self.erasures.left(whose))
         names = [whose.user_id, *sorted({*names, *(whose.sessions or ())})]
         cleaned = self.erasures.clean(vacuum=vacuum)
         files = self.erasures.found_in_files(names)
@@ -654,8 +639,8 @@ class Eraser:
             cleaned = self.erasures.clean(vacuum=True)
             files = self.erasures.found_in_files(names)
         left = self.erasures.left(whose)
-        erasure = erasure._replace(left=left, database=self.erasures.database)
-        return erasure._replace(cleaned=cleaned, files=files)
+        done = done._replace(left=left, database=self.erasures.database)
+        return done._replace(cleaned=cleaned, files=files)
 
     def restored(self, job: Job) -> Signed | None:
         """Undo an erasure that is held back, and say so."""
@@ -691,7 +676,7 @@ class Retainer:
     """
 
     writer: Writer
-    policy: RetentionPolicy
+    policy: erasure.RetentionPolicy
     asked: Ask
     dry_run: bool
     progress: Callable[[str, str], None] | None
@@ -870,7 +855,7 @@ class Retainer:
         job = eraser.asked(replace(self.asked, whose=whose))
         known = frozenset(info.session_id for info in infos)
         at = self._since if since is None else since
-        unused = Unused(at, self.policy.since == "access", known)
+        unused = erasure.Unused(at, self.policy.since == "access", known)
         begun = None
         with suppress(errors.OnHold, errors.Erased):
             begun = self.writer.log.retention.begin_unused(job, unused)

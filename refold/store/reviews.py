@@ -13,19 +13,9 @@ from refold.domain.events import HumanReview, JsonObject
 from refold.domain.ids import StreamId, bounded, check_id, check_session_id
 from refold.domain.ports import EventLog, Head, Scope, StoredView, listed
 from refold.projections.context.units import joined
+from refold.projections.review import incidents
 from refold.projections.review.bundle import MOST_BYTES, Source, bare, bundle_of
-from refold.projections.review.incidents import (
-    DECISIONS,
-    NOTE,
-    Decision,
-    Due,
-    Recovery,
-    Review,
-    Watch,
-    name_of,
-    reviews_of,
-    urgency,
-)
+from refold.projections.review.incidents import Decision, Due, Recovery, Review, Watch
 from refold.projections.review.rules import ReviewRules, told
 from refold.store.appends import Order, Receipt, Writer
 from refold.store.history import read_on
@@ -90,13 +80,13 @@ class Reviews:
             stream = StreamId(info.user_id, info.session_id)
             try:
                 asked = read_on(log, stream, types=(_TYPE,))
-                found += reviews_of(asked, closed=closed)
+                found += incidents.reviews_of(asked, closed=closed)
             except errors.Erased:
                 continue  # meanwhile
             except (errors.CorruptEvent, errors.KeyUnavailable) as error:
                 unreadable.append(Unreadable(*stream[:2], error))
         wanted = [one for one in found if one.is_open] if open_only else found
-        return ReviewList(sorted(wanted, key=urgency), unreadable)
+        return ReviewList(sorted(wanted, key=incidents.urgency), unreadable)
 
 
 def decide(
@@ -109,8 +99,10 @@ def decide(
     note: str,
 ) -> Receipt:
     """Record what a human decided, once; ``Session.decide`` says how."""
-    if decision not in DECISIONS:
-        raise errors.InvalidEvent(f"a decision is one of {', '.join(DECISIONS)}")
+    if decision not in incidents.DECISIONS:
+        raise errors.InvalidEvent(
+            f"a decision is one of {', '.join(incidents.DECISIONS)}"
+        )
     if not isinstance(by, str) or not by.strip():
         raise errors.InvalidEvent("by says who decided: a name or a role")
     if not isinstance(note, str):
@@ -125,7 +117,7 @@ def decide(
         decided_by=by,
         refers_to=asked.seq,
     )
-    meta = Meta.of({NOTE: note} if note else None)
+    meta = Meta.of({incidents.NOTE: note} if note else None)
     order = Order(stream, (Draft(event, meta=meta),), f"refold.decision/{asked.seq}")
     try:
         receipt = writer.append(order)
@@ -140,7 +132,9 @@ def _question(log: EventLog, stream: StreamId, seq: int) -> Review:
     if type(seq) is not int:
         raise errors.InvalidEvent("seq says which question: a whole number")
     seq = bounded("seq", seq)
-    found = reviews_of(read_on(log, stream, after=max(seq - 1, 0), types=(_TYPE,)))
+    found = incidents.reviews_of(
+        read_on(log, stream, after=max(seq - 1, 0), types=(_TYPE,))
+    )
     if not found or found[0].seq != seq:
         raise errors.InvalidEvent(
             f"seq {seq} of the session is not a question to a human: "
@@ -191,7 +185,7 @@ def ask(writer: Writer, head: Head, rules: ReviewRules | None) -> Reviewed:
 
 def _watched(log: EventLog, head: Head, rules: ReviewRules) -> Watch:
     """What the rules know of a session; kept where much is new and it is not frozen."""
-    stream, name = head.state.stream, name_of(rules)
+    stream, name = head.state.stream, incidents.name_of(rules)
     stored = log.load_view(stream, name) or StoredView(0, 0, {})
     watch = Watch.load(rules, stored.body) if stored.body else Watch(rules)
     begun = after = stored.through_seq if stored.body else 0

@@ -83,17 +83,9 @@ from refold.projections.tokens import tokens_of
 from refold.redaction.chokepoint import RedactedEvent
 from refold.redaction.guard import restored
 from refold.redaction.plan import Tagger
-from refold.store import appends, contexts, vault
+from refold.store import appends, contexts, history, vault
 from refold.store.compactions import Compactor, Upkeep
-from refold.store.history import (
-    History,
-    born,
-    fold_state,
-    merged,
-    read_on,
-    uncut,
-    with_blobs,
-)
+from refold.store.history import History, born, read_on
 from refold.store.proofs import explanations
 from refold.store.proofs.rerun import Model, Rerun, Rerunner, with_requests
 from refold.store.proofs.verification import Verified, Verifier
@@ -114,7 +106,7 @@ _NAMED_CALLS: Final = 20
 _ENDS: Final = ("final", "agent_response", "tool_call")
 _BATCH: Final = 200
 _LEAST_READ: Final = 64
-Progress = Callable[[int], None]
+Progress = Callable[[int], object]
 _Prepared = tuple[Draft, RedactedEvent]
 
 
@@ -620,7 +612,7 @@ class Session:
 
     def _pass_labels(self, child: Session) -> Session:
         """Give a session that goes on from this one its labels."""
-        if labels := _labels(self._folded()):
+        if labels := self._labels():
             child.append(labelling(labels))
             self.writer.log.label_like(child.stream, self.stream)
         return child
@@ -776,14 +768,14 @@ class Session:
         """
         log, state = self.writer.log, self.head().state
         waiting, found = dict(state.open_calls), list[ToolCall]()
-        history: History | None = History.of(log, state)
-        while waiting and history is not None:
+        place: History | None = History.of(log, state)
+        while waiting and place is not None:
             seqs = spans_of(sorted(call.seq for call in waiting.values()))
-            page = log.read(history.stream, spans=seqs)
+            page = log.read(place.stream, spans=seqs)
             made = [one for one in page if one.type == "tool_call"]
-            calls = [uncut(log, one, ToolCall) for one in made]
+            calls = [history.uncut(log, one, ToolCall) for one in made]
             here = [one for one in calls if waiting.pop(one.call_id, None)]
-            found, history = here + found, history.parent
+            found, place = here + found, place.parent
         return found
 
     def timeline(self, after: int = 0, limit: int | None = None) -> Iterator[Envelope]:
@@ -796,7 +788,7 @@ class Session:
         limit = None if limit is None else bounded("limit", limit)
         names = [name for name in self.streams() if name != MAIN]
         derived = [entry for name in names for entry in self.derived(name)]
-        return islice(merged(self.pages(after=after), derived, after), limit)
+        return islice(history.merged(self.pages(after=after), derived, after), limit)
 
     def state(self, at: int | None = None) -> JsonObject:
         """The session's working memory: what ``state`` events set and left set."""
@@ -809,7 +801,8 @@ class Session:
         state: JsonObject = {}
         log, at = self.writer.log, None if at is None else bounded("at", at)
         for envelope in log.read(self.stream, upto=at, types=("state",)):
-            state = fold_state(state, with_blobs(log, envelope))
+            whole = history.with_blobs(log, envelope)
+            state = history.fold_state(state, whole)
         return state
 
     def label(self, /, **labels: str | None) -> appends.Receipt:
@@ -828,7 +821,12 @@ class Session:
         """The session's labels, as they are recorded, by name."""
         self.writer.used(self.stream)
         self.head()
-        return _labels(self._folded())
+        return self._labels()
+
+    def _labels(self) -> dict[str, str]:
+        found = sorted(self._folded().items())
+        named = ((name, str(value)) for name, value in found if name.startswith(LABEL))
+        return {name.removeprefix(LABEL): value for name, value in named}
 
     def at(self, seq: int) -> SessionAt:
         """The session as it was when ``seq`` was its newest event, to read.
@@ -1207,14 +1205,6 @@ class Session:
         return self.settings.strategy(None, last, prepares=prepares)
 
 
-def _labels(state: JsonObject) -> dict[str, str]:
-    return {
-        name.removeprefix(LABEL): str(value)
-        for name, value in sorted(state.items())
-        if name.startswith(LABEL)
-    }
-
-
 def _key_of(native: Native) -> str | None:
     if native.id is None:
         return None
@@ -1236,7 +1226,7 @@ def take_in(
     transcript: ports.Transcript,
     *,
     where: str,
-    progress: Progress | None = None,
+    progress: Progress = bool,
     names: Mapping[str, str] = ports.NO_LABELS,
 ) -> Extended:
     """Append a transcript as ``extend`` does, with what Refold itself exported of it.
@@ -1321,7 +1311,7 @@ def extend(
     drafts: Sequence[Draft],
     *,
     where: str,
-    progress: Progress | None = None,
+    progress: Progress = bool,
 ) -> Extended:
     """Append what ``drafts`` hold beyond the events this session was given of them.
 
@@ -1340,7 +1330,8 @@ def extend(
         numbers = tag.known if isinstance(tag, vault.Numbering) else None
         with suppress(errors.StaleSession):
             known = len(drafts) - len(new)
-            return _append(session, head.seq, new, known, progress, numbers)
+            order = appends.Order(session.stream, (), None, head.seq, numbers=numbers)
+            return _append(session, order, new, known, progress)
     why = "other writers keep changing this session: try again"
     raise errors.ImportFailed(where, why)
 
@@ -1410,28 +1401,25 @@ def _redact(session: Session, draft: Draft, tag: Tagger) -> RedactedEvent:
 
 def _append(
     session: Session,
-    expected: int,
+    order: appends.Order,
     new: Sequence[_Prepared],
-    duplicates: int,
-    progress: Progress | None,
-    numbers: Mapping[str, int] | None,
+    known: int,
+    progress: Progress,
 ) -> Extended:
-    found: Counter[str] = Counter()
-    if progress:
-        progress(duplicates)
+    found = Counter[str]()
+    progress(known)
     for start in range(0, len(new), _BATCH):
-        batch = new[start : start + _BATCH]
-        drafts, redacted = zip(*batch, strict=True)
-        place = session.stream, drafts, None, expected, redacted
-        order = appends.Order(*place, numbers=numbers)
-        expected = session.writer.append(order).last_seq
+        drafts, redacted = zip(*new[start : start + _BATCH], strict=True)
+        receipt = session.writer.append(
+            order._replace(drafts=drafts, prepared=redacted)
+        )
+        order = order._replace(expected_seq=receipt.last_seq)
         for event in redacted:
             found.update(event.found)
-        if progress:
-            progress(duplicates + start + len(batch))
+        progress(known + start + len(drafts))
     labels: dict[str, str | None] = {}
     for draft, _ in new:
         labels |= labels_in(draft.event)
     if labels:
         session.writer.log.label(session.stream, labels)
-    return Extended(len(new), duplicates, found)
+    return Extended(len(new), known, found)

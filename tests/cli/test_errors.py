@@ -230,7 +230,7 @@ def test_an_unexpected_error_is_a_sentence_without_its_message(
     def fail(*_: object) -> None:
         raise KeyError("sk-secret")
 
-    monkeypatch.setattr(output, "print_json", fail)
+    monkeypatch.setattr(output, "write_line", fail)
 
     ran = refold(*LOG, "--json")
 
@@ -246,7 +246,7 @@ def test_an_unexpected_error_can_be_traced(
     def fail(*_: object) -> None:
         raise KeyError("lost")
 
-    monkeypatch.setattr(output, "print_json", fail)
+    monkeypatch.setattr(output, "write_line", fail)
     monkeypatch.setenv("REFOLD_DEBUG", "1")
 
     with pytest.raises(KeyError, match="lost"):

@@ -37,8 +37,10 @@ def preview(event: events.SessionEvent) -> Preview:
     match event:
         case events.UserInput(text=text, attachments=attachments):
             return Preview(body=_lines(text, *map(_attachment, attachments)))
-        case events.AgentResponse():
-            return _response(event)
+        case events.AgentResponse(text=text, thinking=blocks, stop_reason=stopped):
+            thoughts = (f"(thinking) {one.thinking or '(encrypted)'}" for one in blocks)
+            note = "cut off" if stopped == "max_tokens" else ""
+            return Preview(note, _lines(*thoughts, text))
         case events.ToolCall(tool_name=name, arguments=arguments):
             return Preview(name, readable(arguments))
         case events.ToolResult():
@@ -51,12 +53,20 @@ def preview(event: events.SessionEvent) -> Preview:
         case events.Aggregate(results=results):
             verdicts = (f"{item.item_id}: {item.verdict}" for item in results)
             return Preview(counted(len(results), "item"), _lines(*verdicts))
-        case events.Final():
-            return _final(event)
-        case events.HumanReview():
-            return _review(event)
-        case events.AgentError():
-            return _error(event)
+        case events.Final(text=text, result=result, outcome=outcome, reward=reward):
+            note = _note(outcome, "" if reward is None else f"reward {reward:g}")
+            body = _lines(text, "" if result is None else readable(result))
+            return Preview(note, body, failed=outcome == "failure")
+        case events.HumanReview(decision=None, trigger=trigger, severity=severity):
+            return Preview(f"{trigger} · {severity}", event.question)
+        case events.HumanReview(decision=decision, decided_by=by, refers_to=about):
+            decided = "decided" + (f" by {by}" if by else "")
+            decided += f", on seq {about}" if about else ""
+            return Preview(f"{event.trigger} · {decided}", decision or "")
+        case events.AgentError(code=code, where=where, context=context):
+            note = _note(code, where, "retryable" if event.retryable else "")
+            body = _lines(event.message, readable(context) if context else "")
+            return Preview(note, body, failed=True)
         case events.SystemPrompt(text=text, closed=closed):
             return Preview("the session was closed" if closed else "prompt", text or "")
         case events.StateUpdate(set=changed, unset=gone):
@@ -162,16 +172,13 @@ def _lines(*parts: str) -> str:
     return "\n".join(part for part in parts if part)
 
 
+def _note(*parts: str | None) -> str:
+    return " · ".join(filter(None, parts))
+
+
 def _attachment(item: events.Attachment) -> str:
     about = " ".join(filter(None, (item.name, item.media_type, item.url)))
     return f"[{item.kind}{': ' if about else ''}{about}]"
-
-
-def _response(event: events.AgentResponse) -> Preview:
-    thoughts = [block.thinking or "(encrypted)" for block in event.thinking]
-    thinking = _lines(*(f"(thinking) {thought}" for thought in thoughts))
-    cut_off = event.stop_reason == "max_tokens"
-    return Preview("cut off" if cut_off else "", _lines(thinking, event.text))
 
 
 def _result(event: events.ToolResult) -> Preview:
@@ -179,7 +186,7 @@ def _result(event: events.ToolResult) -> Preview:
     if (ms := event.duration_ms) is not None:
         took = f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:.1f} s"
     trust = "untrusted" if event.untrusted else ""
-    note = " · ".join(filter(None, (event.tool_name, event.status, took, trust)))
+    note = _note(event.tool_name, event.status, took, trust)
     return Preview(note, content(event.content), failed=event.status != "ok")
 
 
@@ -188,32 +195,10 @@ def _reflection(event: events.Reflection) -> Preview:
     sure = "" if event.confidence is None else f"confidence {event.confidence:g}"
     issues = (f"- {_text(issue)}" for issue in event.issues)
     return Preview(
-        " · ".join(filter(None, (verdict, sure))),
+        _note(verdict, sure),
         _lines(*issues, event.suggestion or ""),
         failed=event.pass_ is False,
     )
-
-
-def _final(event: events.Final) -> Preview:
-    reward = "" if event.reward is None else f"reward {event.reward:g}"
-    result = "" if event.result is None else readable(event.result)
-    note = " · ".join(filter(None, (event.outcome, reward)))
-    return Preview(note, _lines(event.text, result), failed=event.outcome == "failure")
-
-
-def _review(event: events.HumanReview) -> Preview:
-    if event.decision is None:
-        return Preview(f"{event.trigger} · {event.severity}", event.question)
-    by = f" by {event.decided_by}" if event.decided_by else ""
-    about = f", on seq {event.refers_to}" if event.refers_to else ""
-    return Preview(f"{event.trigger} · decided{by}{about}", event.decision)
-
-
-def _error(event: events.AgentError) -> Preview:
-    again = "retryable" if event.retryable else ""
-    note = " · ".join(filter(None, (event.code, event.where, again)))
-    context = readable(event.context) if event.context else ""
-    return Preview(note, _lines(event.message, context), failed=True)
 
 
 def _summary(event: events.Summary) -> Preview:

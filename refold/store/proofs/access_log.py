@@ -24,13 +24,17 @@ from refold.domain.access_log import NOTHING, Access, AccessRecord, AccessTrail,
 from refold.domain.canonical import shipped
 from refold.domain.envelope import Envelope, microseconds
 from refold.domain.erasure import Accesses, Retention
-from refold.domain.ids import StreamId, check_id, check_session_id
+from refold.domain.events import CompactionNote, Event, Summary
+from refold.domain.ids import MAIN, RESERVED, StreamId, check_id, check_session_id
 from refold.domain.ports import Head, scope
 from refold.store.appends import Order, Receipt, Writer
 
 log = logging.getLogger("refold")
 
 APPEND: Final = "session_append_event"
+COMPACTION: Final = "compaction"
+MEMORY: Final = "memory_write"
+_SIZES: Final = ("tokens_before", "tokens_after")
 EVERY: Final = 30.0  # seconds: what a killed process loses at most
 MOST: Final = 10_000  # sessions; of more, the others are counted from the next time on
 
@@ -262,11 +266,56 @@ def _told(audit: AccessTrail, order: Order) -> Iterator[list[Receipt]]:
     try:
         yield receipts
     except BaseException as error:
-        audit.note(_failed(order.access(), error, perf_counter_ns() - begun))
+        audit.note(_failed(_access(order, None, 0), error, perf_counter_ns() - begun))
         raise
     finally:
         _inside.reset(token)
-    audit.note(order.access(receipts[0], perf_counter_ns() - begun))
+    audit.note(_access(order, receipts[0], perf_counter_ns() - begun))
+
+
+def _access(order: Order, receipt: Receipt | None, spent: int) -> Access:
+    """What is said of an append, ``spent`` nanoseconds after it began.
+
+    Without a receipt it failed, and the log says how.
+    """
+    events = [draft.event for draft in order.drafts]
+    access = Access(
+        _called_by(order.stream, events[-1]) if events else APPEND,
+        *order.stream[:2],
+        order.drafts[0].request_id if events else None,
+        receipt.last_seq if receipt else None,
+        tuple(dict.fromkeys([event.type for event in events])),
+        spent // 1000,
+        counts={"events": len(events)},
+    )
+    if receipt is None:
+        return access
+    if receipt.duplicate:
+        access = access._replace(counts={**access.counts, "duplicate": 1})
+    return access if order.stream.stream == MAIN else _derived(access, events[-1])
+
+
+def _called_by(stream: StreamId, event: Event) -> str:
+    """A derived stream holds summaries: of the session, or what is remembered."""
+    if stream.stream != MAIN:
+        kind = getattr(event, "kind", "session")
+        return COMPACTION if kind == "session" else MEMORY
+    return MEMORY if stream.session_id in RESERVED else APPEND
+
+
+def _derived(access: Access, event: Event) -> Access:
+    """A compaction as its event tells it, with the seq at which it was decided."""
+    if isinstance(event, Summary):
+        took = access.duration_us + int((event.duration_ms or 0) * 1000)
+        counts = {"events": event.source_event_count}
+        counts |= {name: getattr(event, name) for name in _SIZES}
+        access = access._replace(seq=event.decided_at_seq)
+        return access._replace(duration_us=took, counts=counts)
+    if isinstance(event, CompactionNote):
+        access = access._replace(seq=event.decided_at_seq)
+        if event.phase == "failed":
+            return access._replace(status="error", error="SummarizerFailed")
+    return access
 
 
 def _failed(access: Access, error: BaseException, spent: int) -> Access:

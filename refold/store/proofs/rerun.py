@@ -35,12 +35,7 @@ from refold.domain.tokens import estimate
 from refold.projections import compare
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.budget import NO_EXTRAS, Extras
-from refold.projections.context.outline import (
-    Outline,
-    begins_anew,
-    fold_derived,
-    standing,
-)
+from refold.projections.context.outline import Outline, begins_anew, standing
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategy import Strategy
@@ -49,7 +44,7 @@ from refold.redaction.chokepoint import RedactedEvent, answering, redact_payload
 from refold.redaction.guard import filled
 from refold.redaction.redactor import RedactionError
 from refold.store.appends import Writer
-from refold.store.contexts import Viewer
+from refold.store.contexts import Viewer, with_derived
 from refold.store.history import handed_in, with_blobs
 from refold.store.proofs.verification import Superseded, differs
 
@@ -247,9 +242,8 @@ class _Run:
         after = outline.through_seq if outline.events else None
         new = (one for one in self.events if after is None or one.seq > after)
         outline = strategy.read(outline, takewhile(lambda e: e.seq <= through, new))
-        for entry in standing(made):
-            if outline.derived_seq < entry.seq:
-                outline = fold_derived(outline, entry)
+        later = [one for one in standing(made) if outline.derived_seq < one.seq]
+        outline = with_derived(outline, later)
         self._outlines[strategy.fingerprint] = outline
         return outline
 

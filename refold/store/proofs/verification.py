@@ -8,20 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from refold.domain import errors, ports
+from refold.domain import errors, events, ports
 from refold.domain.envelope import Blob, Draft, Envelope, Meta, microseconds
-from refold.domain.events import (
-    Fork,
-    JsonObject,
-    RedactionApplied,
-    Request,
-    StateUpdate,
-    Summary,
-    ToolCall,
-    event_of,
-)
+from refold.domain.events import JsonObject, RedactionApplied, Request, Summary
 from refold.domain.ids import MAIN, USER_SESSION, StreamId
 from refold.domain.ports import Damage, EventLog, Head, Problem, SessionInfo, listed
 from refold.domain.session import (
@@ -47,7 +38,7 @@ from refold.store.vault import Renumbering, told_numbers
 _TRIES: Final = 3
 _AGAIN: Final = 20
 _READ: Final = 100
-_NOTED: Final = frozenset({Summary, Request, RedactionApplied, StateUpdate})
+_NOTED: Final = frozenset({Summary, Request, RedactionApplied, events.StateUpdate})
 _UNREADABLE = (
     *(errors.CorruptEvent, errors.KeyUnavailable),
     *(errors.RedactionFailed, errors.EventTooLarge),
@@ -274,7 +265,7 @@ class Verifier:
                 state, plain = state._replace(head_seq=state.head_seq + plain), 0
             if type(event) in _NOTED:
                 self._note(stream, item)
-            if isinstance(event, Fork) and item.seq == 1:
+            if isinstance(event, events.Fork) and item.seq == 1:
                 state = born(self.log, stream, event)
             try:  # each result answers one open call, and so on
                 accepted_next(state, event)
@@ -474,7 +465,7 @@ class Repairer:
     def _with(self, head: Head, envelope: Envelope) -> Head:
         """The head after one more event."""
         event, state = envelope.payload, head.state
-        if isinstance(event, Fork) and envelope.seq == 1:
+        if isinstance(event, events.Fork) and envelope.seq == 1:
             state = born(self._log, state.stream, event)
         state = evolve(state, event)
         # Which values they stand for is lost with a head; none is given again.
@@ -553,6 +544,9 @@ def repair(
         yield main, list(Repairer(log, main, apply=apply).run(names))
 
 
+_Where: TypeAlias = Literal["event", "view", "state"]
+
+
 class Exposure(NamedTuple):
     """What the present rules find in one place of a session; never the value.
 
@@ -564,7 +558,7 @@ class Exposure(NamedTuple):
     session_id: str
     stream: str
     seq: int | None
-    where: Literal["event", "view", "state"]
+    where: _Where
     types: dict[str, int]
     blobs: int = 0
 
@@ -639,11 +633,7 @@ class Rechecker:
             yield self._exposure(name, "state", in_names)
 
     def _exposure(
-        self,
-        name: str,
-        where: Literal["event", "view", "state"],
-        types: Counter[str],
-        again: _Again | None = None,
+        self, name: str, where: _Where, types: Counter[str], again: _Again | None = None
     ) -> Exposure:
         found = dict(sorted(types.items()))
         seq, blobs = (again.source.seq, again.blobs) if again else (None, 0)
@@ -677,7 +667,7 @@ class Rechecker:
         # The bytes of an item, which no rule reads.
         held = [(one, self._writer.log.blob(self._stream, one)) for one in digests]
         opaque = tuple(Blob(one, data) for one, data in held if data is not None)
-        event, told = event_of(envelope.type, payload), Meta.of(meta)
+        event, told = events.event_of(envelope.type, payload), Meta.of(meta)
         draft = chokepoint.Seen(
             event, envelope.ts, request_id, agent, told, opaque=opaque
         )
@@ -725,7 +715,7 @@ class Rechecker:
                 raise Overtaken
             state = state._replace(numbers=self._tag.known)
         made = [again.redacted.event for again in self._again.values()]
-        names = {e.call_id: e.tool_name for e in made if isinstance(e, ToolCall)}
+        names = {e.call_id: e.tool_name for e in made if isinstance(e, events.ToolCall)}
         calls, user_id = {}, self._stream.user_id
         for given, call in state.open_calls.items():
             call_id = self._writer.recorded_id(user_id, given)

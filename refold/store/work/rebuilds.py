@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from refold.domain import errors
+from refold.domain import errors, events
 from refold.domain.envelope import (
     ACTIVATED,
     Draft,
@@ -23,14 +23,7 @@ from refold.domain.envelope import (
     from_microseconds,
     microseconds,
 )
-from refold.domain.events import (
-    AgentResponse,
-    CompactionNote,
-    Final as Ending,
-    JsonObject,
-    Request,
-    Summary,
-)
+from refold.domain.events import CompactionNote, JsonObject, Summary
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import SessionInfo
 from refold.domain.tokens import estimate_text
@@ -229,8 +222,10 @@ class _Walk:
         self._read_derived()
         if envelope.seq > 0 and envelope.seq % _TOLD_EVERY == 0:
             self._progress(envelope.seq)
-        answered = isinstance(envelope.payload, AgentResponse) and self._builder.idle
-        return answered or isinstance(envelope.payload, Ending)
+        answered = (
+            isinstance(envelope.payload, events.AgentResponse) and self._builder.idle
+        )
+        return answered or isinstance(envelope.payload, events.Final)
 
     def _read_derived(self) -> None:
         """Fold what earlier runs made, once the log is read as far as they read it."""
@@ -241,7 +236,7 @@ class _Walk:
 
     def _is_called(self, envelope: Envelope, placed: Place | None) -> bool:
         """Whether a model was called before this; a recorded request is the call."""
-        if isinstance(envelope.payload, Request):
+        if isinstance(envelope.payload, events.Request):
             asked = envelope.meta.status != ACTIVATED
             self._asked = self._asked or asked
             return asked

@@ -16,13 +16,8 @@ import typer
 
 from refold.adapters.cli import options, output
 from refold.adapters.importers import Outline, named, outlines, read
-from refold.domain.errors import (
-    Frozen,
-    ImportFailed,
-    RefoldError,
-    StoreUnavailable,
-    counted,
-)
+from refold.domain import errors
+from refold.domain.errors import ImportFailed, RefoldError, counted
 from refold.store.sessions import take_in
 from refold.store.work.jobs import spread
 
@@ -140,7 +135,7 @@ class _Import:
             for where, whole, error, written in done:
                 self.took(whole, written)
                 # What is wrong with the store or the user is wrong for every file.
-                if isinstance(error, (StoreUnavailable, Frozen)):
+                if isinstance(error, (errors.StoreUnavailable, errors.Frozen)):
                     raise ImportFailed(where, self.reason(str(error))) from error
                 if error is not None:
                     why = str(error).removeprefix(f"{where}: ")

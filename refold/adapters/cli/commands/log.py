@@ -9,20 +9,13 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from refold.adapters.cli import options, output
-from refold.adapters.cli.events import (
-    STYLES,
-    Numbered,
-    Numbering,
-    Preview,
-    Rails,
-    marks,
-    preview,
-)
+from refold.adapters.cli.events import STYLES, Numbering, Rails, marks, preview
 from refold.domain import events
 from refold.domain.errors import Erased, SessionNotFound, counted
 from refold.domain.events import AgentResponse, ToolCall, ToolResult, UserInput
 
 if TYPE_CHECKING:
+    from refold.adapters.cli.events import Numbered, Preview
     from refold.domain.envelope import Envelope
     from refold.domain.ports import SessionInfo
     from refold.store import SessionStore

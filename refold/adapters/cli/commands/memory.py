@@ -13,14 +13,8 @@ import typer
 from refold.adapters.cli.events import preview
 from refold.adapters.cli.options import Call, given, pages, sessions
 from refold.adapters.cli.output import Result, Screen, complain, shown
-from refold.domain.errors import (
-    CorruptEvent,
-    Erased,
-    Frozen,
-    KeyUnavailable,
-    RefoldError,
-    counted,
-)
+from refold.domain import errors
+from refold.domain.errors import RefoldError, counted
 from refold.projections.memory.advice import Choice, said, why_not as unadvised
 from refold.projections.memory.profile import place, told, why_not
 from refold.projections.memory.sessions import GENERAL
@@ -138,10 +132,10 @@ def profiled(profile: Profile, now: int) -> Result:
             because = f"  because of {', '.join(area.because)}"
             screen.line("improve: ", shown(area.name), (because, "dim"))
         for subject, topics in sorted(profile.levels.items()):
-            for topic, errors in sorted(topics.items()):
+            for topic, mistakes in sorted(topics.items()):
                 where = place({"topic": topic, "subject": subject}) or "unnamed"
-                made = (f"{error} {n:,}×" for error, n in sorted(errors.items()))
-                if errors:
+                made = (f"{error} {n:,}×" for error, n in sorted(mistakes.items()))
+                if mistakes:
                     screen.line(shown(f"{where}: {', '.join(made)}"))
         items = counted(len(profile.items), "item")
         whole = f"{items} of {counted(profile.sessions, 'session')} with verdicts"
@@ -308,7 +302,7 @@ def _refreshed(store: SessionStore, user: str | None) -> Result:
     for name, _ in groupby(every, lambda info: info.user_id):
         try:
             done += _made(store, name)
-        except (CorruptEvent, KeyUnavailable) as error:
+        except (errors.CorruptEvent, errors.KeyUnavailable) as error:
             done["failed"] += 1
             complain(f"user {name!r}: {error}")
 
@@ -330,9 +324,9 @@ def _made(store: SessionStore, user: str) -> Counter[str]:
         if found.opted_out:
             return Counter(opted_out=1)
         store.memory.advice(user, fresh=timedelta(0))
-    except Erased:  # meanwhile: it is nowhere any more, as those before it
+    except errors.Erased:  # meanwhile: it is nowhere any more, as those before it
         return Counter()
-    except Frozen:
+    except errors.Frozen:
         return Counter(frozen=1)
     items = sum(one.established for one in found.items)
     return Counter(users=1, sessions=found.sessions, items=items)
