@@ -168,10 +168,7 @@ class Writer:
     def decided(
         self, state: SessionState, events: Sequence[Event], *, user_id: str
     ) -> tuple[list[Event], SessionState]:
-        """What ``decide`` returns, also for results of calls whose ids were redacted.
-
-        Raises as ``decide``.
-        """
+        """What ``decide`` gives and raises, also for results of redacted call ids."""
         try:
             return decide(state, events)
         except InvalidEvent:
@@ -227,10 +224,7 @@ class Writer:
             return await asyncio.to_thread(self.append, order)
 
     def request(self, head: ports.Head, order: Order) -> ports.Append:
-        """The order as the log takes it, on this head.
-
-        Raises what ``append`` raises for an order that the head does not allow.
-        """
+        """The order as the log takes it, on this head; raises as ``append`` does."""
         return self._decided(head, _checked(order), {})
 
     def acknowledged(self, request: ports.Append, outcome: ports.Appended) -> Receipt:
@@ -368,10 +362,7 @@ class Writer:
     def item(
         self, native: Native, tag: Tagger, unscanned: Unscanned = "refuse"
     ) -> tuple[JudgedItem, tuple[Blob, ...]]:
-        """An item as it may be written, and its bytes.
-
-        Raises InvalidEvent for what is not JSON, RedactionFailed.
-        """
+        """An item to write, and its bytes; raises InvalidEvent, RedactionFailed."""
         redactor = self.redactor.stubbing if unscanned == "stub" else self.redactor
         if native.judged is not None and not redactor.numbered:
             known, opaque = native.judged
@@ -396,10 +387,7 @@ class Writer:
     def judged(
         self, stream: StreamId, natives: Iterable[Native]
     ) -> Iterator[tuple[Native, Any]]:
-        """Each with what redaction makes of it, and what would be read of it.
-
-        A stub is in it for what is too much work to redact.
-        """
+        """Each as it would be redacted and read; a stub for what is too much work."""
         tag = self.tagger(stream.user_id)
         if self.redactor.numbered:
             tag = self.numbering(stream, self.log.head(stream).state.numbers)

@@ -163,12 +163,10 @@ class Compactor:
         """
         if not self._costs:
             outline, _ = self._adopt(outline)
-            decision = self.strategy.decide(outline, self._now())
-            while decision is not None:
-                if self._carry_out(outline, decision) is None:
+            while (due := self.strategy.decide(outline, self._now())) is not None:
+                if self._carry_out(outline, due) is None:
                     break
                 outline = self._and_new(outline)
-                decision = self.strategy.decide(outline, self._now())
             return outline
         if (lease := self._lease()) is None:
             return outline
@@ -244,12 +242,10 @@ class Compactor:
         """All that is due, by the seq that it would get, and the outline after it."""
         found: dict[int, compaction.Compaction] = {}
         now, seq = self._now(), outline.derived_seq
-        decision = self.strategy.decide(outline, now)
-        while decision is not None and decision.kind == "session":
+        while (due := self.strategy.decide(outline, now)) and due.kind == "session":
             seq += 1
-            found[seq] = decision
-            outline = compaction.supposed(outline, seq, decision)
-            decision = self.strategy.decide(outline, now)
+            found[seq] = due
+            outline = compaction.supposed(outline, seq, due)
         return found, outline
 
     def _and_new(self, outline: Outline) -> Outline:
@@ -545,10 +541,7 @@ class Upkeep:
     def appended(
         self, last: events.Event, name: Hashable, compact: Callable[[], Any]
     ) -> None:
-        """Compact as configured if ``last`` may have ended a turn; never raises.
-
-        It is in the log by now: what fails here is logged.
-        """
+        """Compact as configured if ``last`` may end a turn; failures are logged."""
         # The agent has had its say.
         if self.automatic != "off" and isinstance(
             last, events.AgentResponse | events.Final

@@ -40,6 +40,7 @@ from refold.store.vault import foreign
 WORTH_STORING: Final = 64
 # What an agent loop is given if nobody names a strategy: docs/decisions/0034 says why.
 PREPARED: Final[Strategy] = HistorySummary()
+_Stored: TypeAlias = ports.StoredView | None
 As: TypeAlias = Literal["sent", "rebuilt"]
 
 
@@ -97,10 +98,7 @@ class Viewer:
     def current(
         self, strategy: Strategy, standing: ports.Standing | None = None
     ) -> Outline:
-        """The outline at the head: the stored one and what came after it.
-
-        ``standing`` is what was read for it already.
-        """
+        """The outline at the head; ``standing`` is what was read for it already."""
         standing = standing or self.log.standing(self.stream, strategy.fingerprint)
         outline, stored = strategy.begin(), standing.view
         if stored is not None:
@@ -149,10 +147,7 @@ class Viewer:
             standing = self.log.standing(self.stream, strategy.fingerprint, shown=True)
         outline, stored = outline or self.current(strategy, standing), standing.view
         handed = self._with_layers(strategy, handed, outline)
-        known = (stored.through_seq, stored.derived_seq) if stored else (0, 0)
-        new = outline.through_seq - known[0]
-        if new >= WORTH_STORING or outline.derived_seq > known[1]:
-            self._store(strategy, outline, stored)
+        self._store(strategy, outline, stored, by=WORTH_STORING)
         return self.render(strategy, outline, handed, standing=standing)
 
     def _with_layers(
@@ -189,11 +184,13 @@ class Viewer:
         return self._store(strategy, outline, stored)
 
     def _store(
-        self, strategy: Strategy, outline: Outline, stored: ports.StoredView | None
+        self, strategy: Strategy, outline: Outline, stored: _Stored, *, by: int = 0
     ) -> bool:
+        """Store it, with new summaries or ``by`` new events; whether it moved."""
         known = (stored.through_seq, stored.derived_seq) if stored else (0, 0)
         place = outline.through_seq, outline.derived_seq
-        if known == place:
+        more = place[0] - known[0] >= by or place[1] > known[1]
+        if known == place or not more:
             return False
         ref = strategy.ref.model_dump(mode="json")
         body: JsonObject = {"outline": outline.dump(), "strategy": ref}
@@ -306,10 +303,7 @@ class Viewer:
         return False
 
     def source(self, derived: StreamId, compaction: Compaction) -> Source:
-        """What a compaction summarises: what it absorbs, and the events that are new.
-
-        Raises ValueError if a summary that it absorbs is missing.
-        """
+        """What a compaction summarises; ValueError if a summary in it is missing."""
         absorbed = in_spans(self.log, derived, spans_of(compaction.absorbs))
         events = self.history.spans(new_in(compaction, absorbed))
         return source_of(compaction, events=events, summaries=absorbed)
@@ -427,10 +421,7 @@ class Settings:
         *,
         prepares: bool = False,
     ) -> Strategy:
-        """``strategy`` as one of several agents in a session is shown it.
-
-        Left out, it is the settings', else as ``strategy`` says.
-        """
+        """``strategy``, else the settings', as one of several agents is shown it."""
         return composite.for_one(agent, self.strategy(strategy, prepares=prepares))
 
     def _configured(self, given: str) -> Strategy:

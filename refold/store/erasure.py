@@ -784,10 +784,7 @@ class Retainer:
     def _due(
         self, user_id: str, infos: list[SessionInfo], origins: dict[str, str | None]
     ) -> tuple[list[str], list[str]]:
-        """Which are unused, and which of those a living fork needs, so that they stay.
-
-        ``origins`` remembers what was forked from what.
-        """
+        """Which are unused, and which of those a fork needs; it fills ``origins``."""
         mine = [info.session_id for info in infos if not info.is_apart]
         used, since = self._used(user_id, infos), self._since
         old = {name for name in mine if used[name] <= since}

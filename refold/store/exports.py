@@ -338,10 +338,7 @@ def check_dataset(writer: Writer, users: Iterable[str]) -> None:
 
 
 def datasets(log: EventLog, whose: Whose) -> list[JsonObject]:
-    """The datasets that may hold rows of these: by export, the ids of such rows.
-
-    Raises what reading raises.
-    """
+    """By export, the ids of rows of these a dataset may hold; raises as reading."""
     user_id, sessions = whose
     stream = StreamId(user_id, USER_SESSION, MAIN)
     found: list[JsonObject] = []

@@ -170,10 +170,7 @@ def kept_values(
     plan: Plan,
     now: int,
 ) -> dict[str, tuple[str, int]]:
-    """What is kept of a session, encrypted, when these values come at ``now``.
-
-    What is older than the policy lets it be goes, and the oldest if there are too many.
-    """
+    """What is kept of a session when these values come; the old and too many go."""
     kept = {**before}
     for name, value in values.items():
         if name.partition(":")[0] in plan.kept:

@@ -306,10 +306,7 @@ class Numbering:
 
 
 def before(envelopes: Iterable[Envelope], what: Countable, n: int) -> int:
-    """The last seq before the ``n``-th response, or the one that makes that call.
-
-    Raises RefoldError if there are fewer, or if nothing was before it.
-    """
+    """The last seq before the ``n``-th response, or that call's; else RefoldError."""
     calls, numbering = what == "tool call", Numbering()
     for item in numbering.number(envelopes):
         is_call = isinstance(item.envelope.payload, events.ToolCall)

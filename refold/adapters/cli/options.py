@@ -264,10 +264,7 @@ def pages(
 def sessions(
     store: SessionStore, user: str | None, session: str | None
 ) -> Iterator[SessionInfo]:
-    """The sessions of that user and name; without either, all there are.
-
-    Raises SessionNotFound if a session or user was named that is not there.
-    """
+    """The sessions of that user and name, else all; raises SessionNotFound for none."""
     every = chain.from_iterable(pages(store, user))
     found = (info for info in every if session in (None, info.session_id))
     first = next(found, None)

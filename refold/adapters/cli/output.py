@@ -250,10 +250,7 @@ class Screen:
         indent: str | Sequence[Part] = "",
         tall: int | None = None,  # noqa: ARG002  # what is piped is not cut
     ) -> None:
-        """Print a text of the log behind ``indent``.
-
-        On a terminal it is wrapped, and at most ``tall`` lines of it are printed.
-        """
+        """Print a text of the log; a terminal wraps it, to ``tall`` lines at most."""
         for line in body.rstrip("\n").split("\n") if body else ():
             self.line(*indent, shown(line))
 

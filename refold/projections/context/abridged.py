@@ -320,10 +320,7 @@ def made_by(limits: Limits) -> SummarizerRef:
 def told(
     envelopes: Sequence[Envelope], tools: Tools, *, goes_on: bool = False
 ) -> list[Told]:
-    """What is told of the turns in these events, with nothing cut.
-
-    ``goes_on`` is whether the last turn goes on behind the events.
-    """
+    """What is told of these turns, uncut; ``goes_on``: the last goes on behind them."""
     failed, asked = _failed(envelopes), markup.questions(envelopes)
     by_id = {call.call_id: call for call, _, _ in failed.values()}
     turns: list[Told] = []
@@ -367,10 +364,7 @@ def _tell(turn: Told, call: ToolCall, tools: Tools, opened: str | None) -> str |
 
 
 def files_in(envelopes: Sequence[Envelope]) -> Iterator[tuple[int, str]]:
-    """The files that calls read, wrote and deleted, each with the call's seq.
-
-    What a failed call was to do was not done.
-    """
+    """The files that calls read, wrote and deleted, if not failed, with their seqs."""
     failed, open_file = _failed(envelopes), None
     for envelope in envelopes:
         if isinstance(envelope.payload, ToolCall) and envelope.seq not in failed:
@@ -437,10 +431,7 @@ def _note(
 
 
 def _failed(envelopes: Iterable[Envelope]) -> dict[int, tuple[ToolCall, int, Any]]:
-    """The calls whose result is an error, with its seq and what it says.
-
-    What they were to do was not done.
-    """
+    """The calls whose result is an error, so not done; its seq and what it says."""
     made, failed = dict[str, tuple[int, ToolCall]](), {}
     for envelope in envelopes:
         match envelope.payload:

@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import wraps
 from inspect import signature
+from itertools import groupby
 from threading import Lock, Thread
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
@@ -82,11 +83,9 @@ class Reads:
         with self._writing:
             with self._lock:
                 counted, self._counted = self._counted, {}
-            users: dict[str, list[Accesses]] = {}
-            for (user_id, session_id), (reads, last) in counted.items():
-                found = Accesses(user_id, session_id, reads, last)
-                users.setdefault(user_id, []).append(found)
-            for user_id, accesses in users.items():
+            used = sorted(Accesses(*place, *uses) for place, uses in counted.items())
+            for user_id, mine in groupby(used, lambda one: one.user_id):
+                accesses = [*mine]
                 try:
                     self._retention.add_accesses(user_id, accesses)
                 except errors.RefoldError as error:
@@ -274,10 +273,7 @@ def _told(audit: AccessTrail, order: Order) -> Iterator[list[Receipt]]:
 
 
 def _access(order: Order, receipt: Receipt | None, spent: int) -> Access:
-    """What is said of an append, ``spent`` nanoseconds after it began.
-
-    Without a receipt it failed, and the log says how.
-    """
+    """What is said of an append, after ``spent`` ns; without a receipt it failed."""
     events = [draft.event for draft in order.drafts]
     access = Access(
         _called_by(order.stream, events[-1]) if events else APPEND,

@@ -342,7 +342,7 @@ class Verifier:
     def _check_request(
         self, views: RequestedViews, made_of: Superseded, envelope: Envelope
     ) -> None:
-        request = envelope.payload
+        stream, request = envelope.stream_id, envelope.payload
         if not isinstance(request, Request):
             return
         try:
@@ -353,20 +353,18 @@ class Verifier:
         except errors.RefoldError as error:
             self._report(envelope, "request", str(error))
             return
-        if changed and (made_of.touches_request(envelope) or self._touched(envelope)):
+        if not changed:
+            return
+        if made_of.touches_request(envelope) or self._touched(stream, request):
             self._underived += 1
-        elif changed:
+        else:
             self._report(envelope, "request", f"{changed} has another digest now")
 
-    def _touched(self, envelope: Envelope) -> bool:
+    def _touched(self, stream: StreamId, request: Request) -> bool:
         """Whether something was redacted later in sessions that its layers show."""
-        request, stream = envelope.payload, envelope.stream_id
-        shown = (
-            isinstance(request, Request) and handed_in(self.log, stream, request).layers
-        )
-        if not shown:
-            return False
-        others = [stream._replace(session_id=name) for name in shown.sessions]
+        layers = handed_in(self.log, stream, request).layers
+        names = layers.sessions if layers else ()
+        others = [stream._replace(session_id=name) for name in names]
         kinds = ("redaction_applied",)
         return any(self.log.read(one, types=kinds, limit=1) for one in others)
 
@@ -441,8 +439,8 @@ class Repairer:
         if known.seq:  # what no event says
             numbers = {**right.state.numbers, **known.state.numbers}
             state = right.state._replace(numbers=numbers, kept=known.state.kept)
-            times = {"created_at": known.created_at, "updated_at": known.updated_at}
-            right = right._replace(state=state, **times)
+            begun, written = known.created_at, known.updated_at
+            right = right._replace(state=state, created_at=begun, updated_at=written)
         if known.seq == 0 or _unnamed(known) != _unnamed(right):
             what = "differs from its events" if known.seq else "is gone or changed"
             detail = f"the head {what}; the events end at seq {right.seq}"

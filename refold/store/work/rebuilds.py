@@ -143,27 +143,26 @@ class _Overtaken(Exception):
     """The lease is another's by now: whatever is asked of a model may be in vain."""
 
 
+@dataclass(eq=False)
 class _Walk:
     """One walk from a session's first event to its newest."""
 
-    def __init__(
-        self,
-        by: Rebuilder,
-        viewer: Viewer,
-        told: Rebuilt,
-        progress: Progress,
-        lease: Hold | None,
-    ) -> None:
-        self._by, self._strategy, self._viewer = by, by.strategy, viewer
-        self._stream = viewer.stream._replace(stream=by.strategy.fingerprint)
-        self._progress, self._lease = progress, lease
+    _by: Rebuilder
+    _viewer: Viewer
+    told: Rebuilt
+    _progress: Progress
+    _lease: Hold | None
+
+    def __post_init__(self) -> None:
+        by, told = self._by, self.told
+        self._strategy = by.strategy
+        self._stream = self._viewer.stream._replace(stream=by.strategy.fingerprint)
         self._builder = OutlineBuilder(by.strategy.begin())
         self._now: Outline | None = None
+        self._asked = False
         self._timed = type(by.strategy).due_at is not Strategy.due_at
         self._recent: deque[Envelope] = deque(maxlen=_RECENT)
         self._begin(standing(by.writer.log.read(self._stream)))
-        self._asked = False
-        self.told = told
         if not told.compactions:
             made = sum(isinstance(entry.payload, Summary) for entry in self._derived)
             self.told = told._replace(there_before=made)
@@ -174,10 +173,7 @@ class _Walk:
         self._judged, self._unfinished = _left_off(derived)
 
     def go(self) -> Outline:
-        """Walk all events there are; returns the outline at the last of them.
-
-        Raises StaleSession if others appended to the derived stream meanwhile.
-        """
+        """Walk all events; the outline at the last; StaleSession if others appended."""
         if any(getattr(one.payload, "adopted", None) for one in self._derived):
             # Leave behind what was adopted, and all that followed from it.
             end, writer = self._derived[-1].seq, self._by.writer
@@ -352,10 +348,7 @@ def _left_off(derived: list[Envelope]) -> tuple[tuple[int, int], bool]:
 
 
 def rebuilt(store: Any, info: SessionInfo, told: Progress, **how: Any) -> Rebuilt:
-    """Rebuild one session of a store, as a ``Rebuilder`` does it.
-
-    One that cannot be read is a problem of its own.
-    """
+    """Rebuild a session of a store; one that cannot be read is a problem of its own."""
     try:
         stream = StreamId(info.user_id, info.session_id, MAIN)
         return Rebuilder(store.writer, **how).run(stream, told)

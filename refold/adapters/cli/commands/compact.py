@@ -98,10 +98,7 @@ def _wrong(why: str) -> InvalidConfiguration:
 
 
 def _writer(name: Summarizer, model: str | None) -> Writes | None:
-    """What ``--summarizer`` names; None for the store's own.
-
-    Raises InvalidConfiguration if it cannot be had.
-    """
+    """What ``--summarizer`` names; None: the store's.  Raises InvalidConfiguration."""
     if name == "abridged":
         if model is not None:
             raise InvalidConfiguration("use --model with --summarizer anthropic only")

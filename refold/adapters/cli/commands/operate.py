@@ -329,10 +329,7 @@ _UNITS: Final = {
 
 
 def _write(path: Path, lines: Iterable[bytes]) -> int:
-    """Write a file that takes its name once it is whole and on disk, or not at all.
-
-    Returns how many lines it has.
-    """
+    """Write a file, whole and on disk or not at all; returns how many lines it has."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "Is a directory", str(path))
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
