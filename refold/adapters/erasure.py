@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -24,7 +24,7 @@ from refold.adapters.sql.access_log import AccessTable, to_forget
 from refold.adapters.sql.database import NOBODY
 from refold.adapters.sql.keystore import SqlKeyStore
 from refold.adapters.sql.recorder import Recorder
-from refold.adapters.sql.subjects import Subject, Subjects
+from refold.adapters.sql.subjects import Subject, Subjects, SubjectStatus
 from refold.adapters.sql.tables import of_stream, stream_of, within
 from refold.adapters.sql.tree import Tree
 from refold.adapters.streams import Blobs, EncryptedStreams, encrypted_head, user_key
@@ -616,28 +616,23 @@ class StoredRetention:
     def freeze(self, user_id: str, freeze: LegalHold) -> bool:
         row = {"user_ref": self._keys.user_ref(user_id), **freeze._asdict()}
         kept = sa.insert(self._t.holds).values(row)
-        done = self._change(user_id, "frozen", FROZEN, kept)
+        done = self._change(user_id, "frozen", kept)
         self._recorder.flush()
         return done
 
     def unfreeze(self, user_id: str) -> bool:
         holds, ref = self._t.holds, self._keys.user_ref(user_id)
         gone = sa.delete(holds).where(holds.c.user_ref == ref, holds.c.name == FREEZE)
-        return self._change(user_id, "live", THAWED, gone)
+        return self._change(user_id, "live", gone)
 
-    def _change(
-        self,
-        user_id: str,
-        status: Literal["live", "frozen"],
-        into: Mapping[str, str],
-        hold: Any,
-    ) -> bool:
+    def _change(self, user_id: str, status: SubjectStatus, hold: Any) -> bool:
         """Give the user, and all heads, the other status; False if they have it.
 
         Heads that are marked as erased too: by what they were before.
         """
         heads, ref = self._t.heads, self._keys.user_ref(user_id)
         mine, turned = [heads.c.user_id == user_id], []
+        into = FROZEN if status == "frozen" else THAWED
         for column in (heads.c.status, heads.c.before):
             turns = ((column == old, new) for old, new in into.items())
             other = sa.case(*turns, else_=column)

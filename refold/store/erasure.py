@@ -606,10 +606,7 @@ class Eraser:
         said: dict[str, Any] | None = None,
         **facts: Any,
     ) -> Signed | None:
-        """Sign and keep what was done, and end the job; None if others ended it.
-
-        said: what is encrypted in the certificate.
-        """
+        """Sign and keep what was done, ``said`` encrypted; None if others ended it."""
         user_id, sessions = whose
         now = self.writer.clock()
         statement = {

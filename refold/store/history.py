@@ -218,10 +218,7 @@ def _has_stub(payload: BaseModel) -> bool:
 
 
 def handed_in(log: EventLog, stream: StreamId, request: events.Request) -> Extras:
-    """What a caller handed in with a request that is recorded in ``stream``.
-
-    Raises CorruptEvent where a blob of it is missing or not what was written.
-    """
+    """What was handed in with a recorded request; CorruptEvent if a blob is wrong."""
     whole = restored({**request.handed}, partial(log.blob, stream.main))
     texts = {name: str(text) for name, text in whole.items()}
     try:

@@ -5,15 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter, deque
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Coroutine,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -92,6 +84,8 @@ from refold.store.proofs.verification import Verified, Verifier
 from refold.store.reviews import Reviewed, ask, decide as decide_review
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
     from refold.projections.context.budget import Advice
     from refold.projections.memory.advice import ChoiceArgs
 

@@ -85,20 +85,9 @@ As = Literal["sent", "rebuilt"]
 Summarizer = Literal["abridged", "anthropic"]
 """What writes the text of a summary."""
 
-Transcripts = Literal[
-    "auto",
-    "claude-code",
-    "codex",
-    "openai",
-    "anthropic",
-    "tau-bench",
-    "swe-agent",
-    "letta",
-    "inspect",
-    "atif",
-    "otlp",
-    "refold",
-]
+_Clients = Literal["auto", "claude-code", "codex", "openai", "anthropic"]
+_Runs = Literal["tau-bench", "swe-agent", "letta", "inspect", "atif", "otlp", "refold"]
+Transcripts = Literal[_Clients, _Runs]
 """The formats of transcripts; ``auto`` tells them by what is in a file."""
 
 Engines = Literal["auto", "vectorscan", "stdlib"]

@@ -227,12 +227,9 @@ _GAP: Final = 3  # columns between those of a table
 
 
 class Screen:
-    """Prints plain lines to stdout: nothing is wrapped, cut or coloured.
+    """Prints plain lines to stdout: nothing is wrapped, cut or coloured."""
 
-    ``width`` is what a command fits its lines into.
-    """
-
-    width: int = 100
+    width: int = 100  # what a command fits its lines into
 
     def line(self, *parts: Part, cut: Part = "", end: Sequence[Part] = ()) -> None:
         """Print one line; ``end`` stands at its right.

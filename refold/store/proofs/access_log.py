@@ -198,10 +198,9 @@ class AccessLog:
 
     def close(self) -> None:
         """Write what was counted and recorded, and take no more."""
-        if self._reads is not None:
-            self._reads.close()
-        if self.trail is not None:
-            self.trail.close()
+        for one in (self._reads, self.trail):
+            if one is not None:
+                one.close()
 
     @property
     def _kept(self) -> AccessTrail:

@@ -140,10 +140,7 @@ class Explanation:
         return html_table(title, names, rows)
 
     def opened(self, summary: int) -> tuple[Record, ...]:
-        """That summary and all that it absorbed, each before its own.
-
-        Raises InvalidEvent if it is not behind this context.
-        """
+        """That summary and what it absorbed, in order; raises InvalidEvent for none."""
         known = {record.node.seq: record for record in self.records}
         if summary not in known:
             there = ", ".join(map(str, sorted(known))) or "none"

@@ -96,7 +96,8 @@ class Superseded:
 
     def __init__(self, history: History, own: Mapping[str, Iterable[int]]) -> None:
         self._derived = {name: set(seqs) for name, seqs in own.items() if name != MAIN}
-        self._main = {*own.get(MAIN, ()), *_inherited(history)}
+        # The seqs of the main stream that hold less than they did.
+        self.main = frozenset({*own.get(MAIN, ()), *_inherited(history)})
 
     @classmethod
     def of(cls, history: History, events: Iterable[Envelope]) -> Superseded:
@@ -106,11 +107,6 @@ class Superseded:
             if isinstance(event := envelope.payload, RedactionApplied):
                 own.setdefault(event.stream, set()).update(event.seqs)
         return cls(history, own)
-
-    @property
-    def main(self) -> frozenset[int]:
-        """The seqs of the main stream that hold less than they did."""
-        return frozenset(self._main)
 
     def touches_summary(self, envelope: Envelope) -> bool:
         """Whether what this summary was made of is not there any more."""
@@ -125,17 +121,17 @@ class Superseded:
         # Of what it absorbs, its source is the summaries; of the rest, the events.  How
         # far those reach it does not say, so the whole span counts.
         first, last = summary.first_seq, summary.last_seq
-        return bool(absorbed) or any(first <= seq <= last for seq in self._main)
+        return bool(absorbed) or any(first <= seq <= last for seq in self.main)
 
     def touches_request(self, envelope: Envelope) -> bool:
         """Whether what this view was made of is not there any more."""
         request = envelope.payload
         if not isinstance(request, Request):
             return False
-        if envelope.seq in self._main:  # what was handed in with it
+        if envelope.seq in self.main:  # what was handed in with it
             return True
         summaries = self._derived.get(request.strategy.fingerprint, set())
-        first, made = min(self._main, default=inf), min(summaries, default=inf)
+        first, made = min(self.main, default=inf), min(summaries, default=inf)
         return first <= request.through_seq or made <= request.derived_seq
 
 

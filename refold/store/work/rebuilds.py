@@ -48,7 +48,7 @@ _HELD = (
     "another process compacts it under this strategy, or was killed less than a minute "
     "ago: run it again later"
 )
-Progress: TypeAlias = Callable[[int], None]
+Progress: TypeAlias = Callable[[int], object]
 
 
 class Rebuilt(NamedTuple):
@@ -100,14 +100,13 @@ class Rebuilder:
         """Whether a summary costs money or time: yes, if nobody says otherwise."""
         return not self.dry_run and getattr(self.summarizer, "costs", True)
 
-    def run(self, stream: StreamId, progress: Progress | None = None) -> Rebuilt:
+    def run(self, stream: StreamId, progress: Progress = bool) -> Rebuilt:
         """Rebuild one session; ``progress`` is told how many of its events are walked.
 
         Where summaries cost, it is done under the lease of the derived stream.
 
         Raises SummarizerFailed if strict, Erased, CorruptEvent, KeyUnavailable.
         """
-        progress = progress or (lambda _: None)
         if not self.costs:
             return self._run(stream, progress)
         log, clock = self.writer.log, self.writer.clock

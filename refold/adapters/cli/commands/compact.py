@@ -84,7 +84,11 @@ def compact(
 
     def show(screen: Screen) -> None:
         if made:
-            _show(screen, [record for _, record in made])
+            ref = made[0][1].strategy
+            params = (f"{key}={json.dumps(v)}" for key, v in ref.params.items())
+            screen.line((ref.name, "bold"), "  ", shown(", ".join(params)))
+            for _, record in made:
+                _record(screen, record)
         elif not failed:
             waits = one.compactor(decides).waits_for()
             screen.line("nothing is due: ", shown(waits))
@@ -111,14 +115,6 @@ def _writer(name: Summarizer, model: str | None) -> Writes | None:
             "`pip install anthropic` installs what is missing"
         ) from None
     return AnthropicSummarizer(model=model or DEFAULT_MODEL)
-
-
-def _show(screen: Screen, records: Sequence[Summary]) -> None:
-    ref = records[0].strategy
-    params = ", ".join(f"{key}={json.dumps(v)}" for key, v in ref.params.items())
-    screen.line((ref.name, "bold"), "  ", shown(params))
-    for record in records:
-        _record(screen, record)
 
 
 _DONE: Final = {

@@ -272,7 +272,7 @@ def _event(
     head = f"{indent}{envelope.seq:>4}  {envelope.ts:%H:%M:%S}  "
     less = "  redacted since" if envelope.seq in explained.superseded else ""
     end = f"  {envelope.hash[:DIGEST]}{less}"
-    room = _width(screen) - len(head) - len(envelope.type) - 2 - len(end)
+    room = min(_WIDTH, screen.width) - len(head) - len(envelope.type) - 2 - len(end)
     screen.line(
         head,
         (envelope.type, STYLES["events"].get(envelope.type, "")),
@@ -283,12 +283,8 @@ def _event(
 
 
 def _said(screen: Screen, text: str, indent: str) -> None:
-    for line in wrap(text, _width(screen) - len(indent)):
+    for line in wrap(text, min(_WIDTH, screen.width) - len(indent)):
         screen.line((indent + line, "dim"))
-
-
-def _width(screen: Screen) -> int:
-    return min(_WIDTH, screen.width)
 
 
 def _types(events: Iterable[Envelope]) -> str:
