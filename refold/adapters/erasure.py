@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 from uuid import uuid4
 
 import orjson
@@ -42,9 +42,6 @@ _PAUSE: Final = 0.5  # of the time that a transaction took: others have the disk
 _SESSIONS: Final = 200  # whose hashes are read at once
 _BLOBS: Final = 500
 _SAID: Final = b"refold certificate"
-_Read: TypeAlias = Callable[
-    [Any], Iterable[Any]
-]  # rows, in a transaction or on its own
 
 
 class StoredErasures:
@@ -81,10 +78,10 @@ class StoredErasures:
         connection.execute(locked.values(epoch=table.c.epoch))
         for subject in subjects:
             self._subjects.put(connection, subject)
-        held = self._holds(connection.execute, job.user_ref)
+        held = self._holds(connection, job.user_ref)
         if held:
             raise OnHold(held[0].name, held[0].reason)
-        for other in self._jobs(connection.execute, job.user_ref):
+        for other in self._jobs(connection, job.user_ref):
             if other.whose == job.whose:
                 return other
         row: dict[str, Any] = {"job_id": job.job_id, "user_ref": job.user_ref}
@@ -107,15 +104,20 @@ class StoredErasures:
 
     def jobs(self, user_id: str | None = None) -> list[Job]:
         ref = None if user_id is None else self._keys.user_ref(user_id)
-        return self._jobs(partial(self._database.read, ref), ref)
+        found = self._database.read(ref, self._under_way(ref))
+        return [Job.load(*row) for row in found]
 
-    def _jobs(self, read: _Read, user_ref: str | None) -> list[Job]:
+    def _jobs(self, connection: sa.Connection, user_ref: str) -> list[Job]:
+        rows = connection.execute(self._under_way(user_ref))
+        return [Job.load(*row) for row in rows]
+
+    def _under_way(self, user_ref: str | None) -> Any:
         table = self._t.erasures
         columns = table.c.job_id, table.c.user_ref, table.c.stage
         query = sa.select(*columns, table.c.due_at, table.c.body)
         if user_ref is not None:
             query = query.where(table.c.user_ref == user_ref)
-        return [Job.load(*row) for row in read(query.order_by(table.c.job_id))]
+        return query.order_by(table.c.job_id)
 
     def advance(self, job: Job, before: erasure.Stage) -> Job | None:
         table = self._t.erasures
@@ -126,7 +128,7 @@ class StoredErasures:
         def attempt(connection: sa.Connection) -> Job | None:
             if connection.execute(changed).rowcount:
                 return job
-            known = self._jobs(connection.execute, job.user_ref)
+            known = self._jobs(connection, job.user_ref)
             return next((one for one in known if one.job_id == job.job_id), None)
 
         return self._database.change(NOBODY, attempt)
@@ -424,13 +426,15 @@ class StoredErasures:
     def holds(self, user_id: str) -> list[LegalHold]:
         """The legal holds on a user."""
         ref = self._keys.user_ref(user_id)
-        return self._holds(partial(self._database.read, ref), ref)
+        return [LegalHold(*row) for row in self._database.read(ref, self._held(ref))]
 
-    def _holds(self, read: _Read, user_ref: str) -> list[LegalHold]:
+    def _holds(self, connection: sa.Connection, user_ref: str) -> list[LegalHold]:
+        return [LegalHold(*row) for row in connection.execute(self._held(user_ref))]
+
+    def _held(self, user_ref: str) -> Any:
         table = self._t.holds
         query = sa.select(table.c.name, table.c.reason, table.c.created_at)
-        query = query.where(table.c.user_ref == user_ref).order_by(table.c.name)
-        return [LegalHold(*row) for row in read(query)]
+        return query.where(table.c.user_ref == user_ref).order_by(table.c.name)
 
     def hold(self, user_id: str, hold: LegalHold) -> bool:
         ref = self._keys.user_ref(user_id)
@@ -438,9 +442,7 @@ class StoredErasures:
         def attempt(connection: sa.Connection) -> bool:
             # The subject is locked, so that an erasure begins before or after.
             self._subjects.locked(connection, ref)
-            if any(
-                one.name == hold.name for one in self._holds(connection.execute, ref)
-            ):
+            if any(one.name == hold.name for one in self._holds(connection, ref)):
                 return False
             row = {"user_ref": ref, **hold._asdict()}
             connection.execute(sa.insert(self._t.holds).values(row))

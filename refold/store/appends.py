@@ -134,10 +134,7 @@ class Writer:
         )
 
     def tagger(self, user_id: str, *, now: int | None = None) -> Tagger:
-        """What makes the user's pseudonyms, and names for ids that must go.
-
-        The user's key is asked for at once only if the policy wants pseudonyms.
-        """
+        """What makes pseudonyms and names for ids; the user's key is got if needed."""
         now = self.clock() if now is None else now
         key = partial(self.log.pseudonym_key, user_id, now=now)
         return tagger(key()) if self.redactor.plan.pseudonyms else partial(late, key)

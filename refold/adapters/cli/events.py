@@ -17,9 +17,7 @@ from refold.projections.context.units import Thread, key_of, place
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
 
-STYLES: Final[Mapping[str, Mapping[str, str]]] = shipped(
-    "refold.adapters.cli", "styles.toml"
-)
+STYLES: Final = shipped("refold.adapters.cli", "styles.toml")
 DIGEST: Final = 12
 _LONG: Final = 100
 
@@ -204,9 +202,8 @@ def _reflection(event: events.Reflection) -> Preview:
 def _summary(event: events.Summary) -> Preview:
     span = f"seq {event.first_seq} to {event.last_seq}"
     size = f"{event.tokens_before:,} → {counted(event.tokens_after, 'token')}"
-    absorbed = ", ".join(map(str, event.absorbs))
-    absorbs = f" · absorbs {absorbed}" if absorbed else ""
-    note = f"{event.strategy.name} · {span} · {size}{absorbs}"
+    absorbs = f"absorbs {', '.join(map(str, event.absorbs))}" if event.absorbs else ""
+    note = _note(event.strategy.name, span, size, absorbs)
     return Preview(note, _lines(event.abridged, event.text))
 
 

@@ -28,9 +28,7 @@ FAILED: Final = 1
 WRONG: Final = 2
 INTERRUPTED: Final = 130
 READER_GONE: Final = 141
-_WRONG: Final = (
-    *(errors.InvalidConfiguration, errors.UnknownModel, errors.UnknownStrategy),
-)
+_WRONG: Final = errors.InvalidConfiguration, errors.UnknownModel, errors.UnknownStrategy
 
 
 class Command(TyperCommand):

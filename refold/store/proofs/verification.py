@@ -238,9 +238,8 @@ class Verifier:
         except errors.RefoldError:
             raise
         except ports.JUNK:
-            self._problems.append(
-                Problem(*stream, None, "unreadable", ports.WRONG_TYPE)
-            )
+            wrong = Problem(*stream, None, "unreadable", ports.WRONG_TYPE)
+            self._problems.append(wrong)
 
     def _prove(self, stream: StreamId) -> None:
         state, plain = SessionState(stream), 0  # `plain` events follow on it

@@ -347,10 +347,7 @@ def _told(
     plans: bool = False,
     model: str | None = None,
 ) -> Result:
-    """What was done in each session, or ``plans`` to be, and what was switched then.
-
-    ``model`` is the one whose price is said, in US dollars, if it is known.
-    """
+    """What was done, or ``plans`` to be, what was switched, and ``model``'s price."""
     totals = {what: sum(getattr(one, what) for one in done) for what in _COUNTED}
     cost = None
     if model:

@@ -63,9 +63,7 @@ def import_(
         "skipped": [{"where": item.where, "why": item.why} for item in work.skipped],
         "failed": [{"where": one.where, "why": one.why} for one in work.failed],
     }
-    return output.Result(
-        told, lambda screen: _show(screen, work), int(bool(work.failed))
-    )
+    return output.Result(told, partial(_show, done=work), int(bool(work.failed)))
 
 
 @dataclass(slots=True)

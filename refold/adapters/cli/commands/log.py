@@ -249,10 +249,8 @@ class Timeline:
 def _end(envelope: Envelope) -> list[output.Part]:
     hidden, end = marks(envelope), list[output.Part]()
     if hidden.redacted:
-        end += [
-            (f" redacted {output.types(hidden.redacted)} ", "bold white on red"),
-            "  ",
-        ]
+        redacted = f" redacted {output.types(hidden.redacted)} "
+        end += [(redacted, "bold white on red"), "  "]
     if hidden.guarded:
         times = f" × {hidden.guarded}" if hidden.guarded > 1 else ""
         end += [(f" guarded{times} ", "black on yellow"), "  "]

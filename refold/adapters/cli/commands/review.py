@@ -222,10 +222,7 @@ _TALL: Final = 12
 
 
 def _bundle(screen: Screen, bundle: Bundle) -> None:
-    """Print it, and whether its rule fires again on its events.
-
-    Raises InvalidEvent, before anything is printed, if an event in it is none.
-    """
+    """Print it, and whether its rule fires again; before that, raises InvalidEvent."""
     verdict = "fires again" if fires_again(bundle) else "does not fire again"
     _facts(screen, bundle)
     last = 0
