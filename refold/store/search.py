@@ -53,7 +53,10 @@ def wanted(text: str) -> set[str]:
 def search(
     log: ports.EventLog, infos: Sequence[ports.SessionInfo], text: str
 ) -> Iterator[Found]:
-    """The events with all words of ``text``, newest first, newest session first."""
+    """The events of these sessions that have all words of ``text``, newest first.
+
+    Those of the session that was written last come first.
+    """
     asked = wanted(text)
     for info in sorted(infos, key=lambda one: one.updated_at, reverse=True):
         stream = StreamId(info.user_id, info.session_id)
