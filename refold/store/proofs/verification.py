@@ -386,19 +386,20 @@ def unnamed(state: SessionState) -> SessionState:
     return state._replace(numbers={}, kept={}, open_calls=calls)
 
 
+@dataclass(frozen=True, slots=True)
 class Repairer:
     """Looks at one session, and with ``apply`` mends what can be mended."""
 
-    def __init__(self, log: EventLog, stream: StreamId, *, apply: bool) -> None:
-        self._log, self._repairs, self._stream = log, log.repairs, stream.main
-        self._apply = apply
+    log: EventLog
+    main: StreamId
+    apply: bool
 
     def run(self, names: list[str]) -> Iterator[Damage]:
         """What is damaged in these streams of the session, and what was done."""
         try:
             broken = False
             for name in [MAIN, *(name for name in names if name != MAIN)]:
-                for damage in self._events_and_head(self._stream._replace(stream=name)):
+                for damage in self._events_and_head(self.main._replace(stream=name)):
                     broken = broken or not damage.mended
                     yield damage
             if not broken:
@@ -419,10 +420,10 @@ class Repairer:
             return
         known = Head(SessionState(stream))
         with suppress(errors.CorruptEvent, errors.KeyUnavailable):
-            known = self._log.head(stream)
+            known = self.log.head(stream)
         # Written since the events were read, if it is there.
         if known.seq > right.seq:
-            for envelope in self._log.read(stream, after=right.seq, upto=known.seq):
+            for envelope in self.log.read(stream, after=right.seq, upto=known.seq):
                 right = self._with(right, envelope)
         if known.seq > right.seq:
             gone = f"seq {right.seq + 1} to {known.seq}"
@@ -439,14 +440,14 @@ class Repairer:
         if known.seq == 0 or _unnamed(known) != _unnamed(right):
             what = "differs from its events" if known.seq else "is gone or changed"
             detail = f"the head {what}; the events end at seq {right.seq}"
-            mended = self._apply and self._repairs.put_head(stream, right)
+            mended = self.apply and self.log.repairs.put_head(stream, right)
             yield Damage(stream, "head", detail, True, mended)
 
     def _folded(self, stream: StreamId) -> tuple[Head, list[Problem]]:
         """The head that follows from a stream's events, and what is wrong with them."""
         head, problems = Head(SessionState(stream), b""), list[Problem]()
         try:
-            for item in self._log.audit(stream):
+            for item in self.log.audit(stream):
                 if isinstance(item, Envelope):
                     head = self._with(head, item)
                 elif item.code not in ("head", ports.EXPIRED):
@@ -459,7 +460,7 @@ class Repairer:
         """The head after one more event."""
         event, state = envelope.payload, head.state
         if isinstance(event, events.Fork) and envelope.seq == 1:
-            state = born(self._log, state.stream, event)
+            state = born(self.log, state.stream, event)
         state = evolve(state, event)
         # Which values they stand for is lost with a head; none is given again.
         numbers = told_numbers(state.numbers, str(event.payload()))
@@ -476,40 +477,40 @@ class Repairer:
         )
 
     def _views(self) -> Iterator[Damage]:
-        user_id, session_id, _ = self._stream
-        end = self._log.head(self._stream).seq
+        user_id, session_id, _ = self.main
+        end = self.log.head(self.main).seq
         bad = [
             name
-            for name in self._log.view_names(user_id, session_id)
-            if (view := self._log.load_view(self._stream, name))
+            for name in self.log.view_names(user_id, session_id)
+            if (view := self.log.load_view(self.main, name))
             and (not view.body or view.through_seq > end)
         ]
-        if bad and self._apply:
-            self._log.drop_views(user_id, session_id)
+        if bad and self.apply:
+            self.log.drop_views(user_id, session_id)
         for name in bad:
             detail = f"the stored view {name[:12]} was changed; it can be made again"
-            yield Damage(self._stream, "view", detail, True, self._apply)
+            yield Damage(self.main, "view", detail, True, self.apply)
 
     def _blobs(self) -> Iterator[Damage]:
-        found = self._repairs.unnamed_blobs(self._stream)
+        found = self.log.repairs.unnamed_blobs(self.main)
         if found.addresses:
-            mended = self._may_destroy and self._repairs.drop_blobs(self._stream, found)
+            mended = self._may_destroy and self.log.repairs.drop_blobs(self.main, found)
             blobs = errors.counted(len(found.addresses), "blob")
             detail = f"{blobs} without an event"
-            yield Damage(self._stream, "blob", detail, True, mended)
+            yield Damage(self.main, "blob", detail, True, mended)
 
     @property
     def _may_destroy(self) -> bool:
         """Of who is held or frozen nothing is destroyed, be it of no use."""
-        return self._apply and not self._log.erasures.holds(self._stream.user_id)
+        return self.apply and not self.log.erasures.holds(self.main.user_id)
 
     def _keys(self) -> Iterator[Damage]:
-        left = self._log.retired_keys(self._stream)
+        left = self.log.retired_keys(self.main)
         if left:
-            mended = self._may_destroy and self._log.retire_keys(self._stream) > 0
+            mended = self._may_destroy and self.log.retire_keys(self.main) > 0
             keys = errors.counted(left, "key")
             detail = f"{keys} left by a redaction that was cut off"
-            yield Damage(self._stream, "key", detail, True, mended)
+            yield Damage(self.main, "key", detail, True, mended)
 
 
 def _unnamed(head: Head) -> Head:
