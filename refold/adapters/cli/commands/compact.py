@@ -167,6 +167,7 @@ def worker(
     lease: float = 6.0,
     most_per_second: float = 1_000.0,
     health: int | None = None,
+    jobs: int = 1,
 ) -> None:
     """Do what is due in a store, beside other workers."""
     store, duties = call.store(), dict[str, float]()
@@ -181,6 +182,7 @@ def worker(
         summarizer=_writer(summarizer, model),
         rebuilds=None if rebuild is None else store.settings.strategy(rebuild),
         retains=RetentionPolicy.read(retain.read_bytes()) if retain else None,
+        executor=call.executor(jobs),
         lease=lease,
         most_per_second=most_per_second,
         done=partial(_tell_done, call),

@@ -24,6 +24,7 @@ def seal(
     listed: bool = False,
     watch: bool = False,
     every: float | None = None,
+    jobs: int = 1,
 ) -> Result | None:
     """Sign the end of every stream that has new events."""
     hint = "see `refold seal --help`"
@@ -36,8 +37,10 @@ def seal(
         heads = store.seals.heads()
         lines = "\n".join(map(_line, heads)) or _line(None)
         return Result([head.to_json() for head in heads], lines)
+    executor = call.executor(jobs)
     if not watch:
-        return _sealed(store.seal(sweep=sweep, accept_loss=accept_loss))
+        how = {"sweep": sweep, "accept_loss": accept_loss}
+        return _sealed(store.seal(executor=executor, **how))
     if accept_loss:
         raise InvalidConfiguration("use --accept-loss once, without --watch")
 
@@ -46,7 +49,7 @@ def seal(
         sys.stdout.flush()
 
     duties = {"seal": EVERY_SEC["seal"] if every is None else every}
-    worker = Worker(store, duties=duties, done=done)
+    worker = Worker(store, duties=duties, executor=executor, done=done)
     with stopped_by_signals(worker.stop):
         worker.run()
     return None
