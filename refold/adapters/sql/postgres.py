@@ -430,6 +430,11 @@ class PostgresDatabase(Database):
         super().close()
 
 
+def _numbers(found: PGresult) -> set[int]:
+    values = (found.get_value(row, 0) or b"" for row in range(found.ntuples))
+    return {int.from_bytes(value, "big") for value in values}
+
+
 class Writer:
     """Writes batches over a connection of its own, which it opens when it needs one.
 
@@ -491,11 +496,7 @@ class Writer:
             for batch, base in zip(others, before, strict=False)
         ]
         results = line.pipeline([commands for commands in (many, each) if commands])
-        moved: set[int] = set()
-        if plain:
-            found = results.pop(0)
-            rows = range(found.ntuples)
-            moved = {int.from_bytes(found.get_value(n, 0) or b"", "big") for n in rows}
+        moved = _numbers(results.pop(0)) if plain else set[int]()
         went = (number in moved for number in range(1, len(plain) + 1))
         began = (
             result.command_tuples == len(batch.events)
@@ -542,14 +543,11 @@ def write(driver: Driver, batch: Batch, run: Run) -> WriteOutcome:
 
 def what_is_there(driver: Driver, batch: Batch) -> WriteOutcome:
     """Why nothing was written: it was before, the key was used, or the head moved."""
-    stream = batch.stream
-    if batch.receipt is not None:
-        found = receipt(driver, stream, batch.receipt)
-        if found and not is_ours(driver, batch):
-            return found
+    stream, key = batch.stream, batch.receipt
     if is_ours(driver, batch):
         return Wrote(batch.head)
-    return Moved(head_row(driver, stream))
+    used = None if key is None else receipt(driver, stream, key)
+    return used or Moved(head_row(driver, stream))
 
 
 def is_ours(driver: Driver, batch: Batch) -> bool:
