@@ -8,7 +8,7 @@ in one transaction, and the old key is destroyed when that is durable.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn, cast
 
 from eventsourcing.persistence import (
@@ -44,18 +44,14 @@ _BOUND: Final = 10_000
 _NAMED: Final = 1_000
 
 
+@dataclass(frozen=True, slots=True)
 class Rewriter:
     """Seals one session anew."""
 
-    def __init__(
-        self,
-        log: streams.EncryptedStreams,
-        stream: StreamId,
-        rewriting: Rewriting,
-        now: int,
-    ) -> None:
-        self._log, self._stream = log, stream
-        self._rewriting, self._now = rewriting, now
+    _log: streams.EncryptedStreams
+    _stream: StreamId
+    _rewriting: Rewriting
+    _now: int
 
     def run(self) -> Rewritten:
         """Do it, again if another rewriting of the session was first.

@@ -26,6 +26,7 @@ DOES: Final[dict[str, Callable[[Session], Any]]] = {
     "a page of events": lambda session: session.events(after=5, limit=10),
     "a context": lambda session: session.context(WINDOW),
     "names of streams": lambda session: session.streams(),
+    "a list of sessions": lambda session: session.writer.log.sessions("ada"),
 }
 # Statements and round trips: appends are those of the owner.  What is read at once has
 # its user in the same round trip; other reads are a transaction of four.
@@ -34,7 +35,8 @@ COSTS: Final = {
     "a hundred events": (1, 1),
     "a page of events": (4, 2),
     "a context": (2, 1),
-    "names of streams": (4, 4),
+    "names of streams": (2, 1),
+    "a list of sessions": (4, 4),
 }
 
 # Parameters, and in PostgreSQL before 17 also what is looked up once.

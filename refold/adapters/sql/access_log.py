@@ -403,8 +403,7 @@ class AccessTable:
         columns = self._t.c.keys()
         marks = ", ".join([database.mark] * len(columns))
         names = f"{self._t.fullname} ({', '.join(columns)})"
-        insert = f"INSERT INTO {names} VALUES ({marks}) ON CONFLICT DO NOTHING"
-        self._insert = insert
+        self._insert = f"INSERT INTO {names} VALUES ({marks}) ON CONFLICT DO NOTHING"
 
     def write(self, records: Sequence[AccessRecord]) -> None:
         """Take all of them; a power cut may take the newest back.
@@ -437,12 +436,10 @@ class AccessTable:
         query = select(*table.c).where(table.c.record_id > after)
         if since is not None:
             query = query.where(table.c.record_id >= record_id(since))
-        for column, name in (
-            (table.c.user_hash, user),
-            (table.c.session_hash, session),
-        ):
-            if name is not None:
-                query = query.where(column == name)
+        if user is not None:
+            query = query.where(table.c.user_hash == user)
+        if session is not None:
+            query = query.where(table.c.session_hash == session)
         query = query.order_by(table.c.record_id).limit(limit)
         return [_read(row) for row in self._database.read(NOBODY, query)]
 

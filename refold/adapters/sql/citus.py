@@ -65,9 +65,14 @@ class CitusDatabase(postgres.PostgresDatabase):
 
     def _make_pool(self) -> Engine:
         pool = super()._make_pool()
-        event.listen(pool, "connect", _on_connect)
         event.listen(pool, "before_cursor_execute", _typed, retval=True)
         return pool
+
+    def _on_connect(self, connection: Any, record: object) -> None:
+        """What is set for a transaction is set on all machines that it is on."""
+        super()._on_connect(connection, record)
+        connection.execute("SET citus.propagate_set_commands = 'local'")
+        connection.commit()
 
     def lock_schema(self, connection: Connection) -> None:
         """With a connection that may make triggers of tables that are spread."""
@@ -146,7 +151,7 @@ class CitusDatabase(postgres.PostgresDatabase):
         bind: Command = (Statement(b"", _bound(user_id).encode(), (), (), []), ())
         return line.pipeline([[_BEGIN, bind, (statement, values), _COMMIT]])[2]
 
-    def settled(self) -> Any:
+    def settled(self) -> str:
         """Nothing says so."""
         what, remedy = f"{self.what} has no order of all events", "begin at the first"
         raise StoreUnavailable(what, remedy=remedy)
@@ -200,27 +205,18 @@ class Lanes(GroupCommit):
 class Lane(postgres.Writer):
     """Writes batches of users of one machine over a connection of its own."""
 
-    def together(self, batches: Sequence[Batch]) -> list[WriteOutcome]:
-        """Write all in one commit, in two round trips: heads move, then rows follow."""
-        # In one order, so that no two groups deadlock.
-        order = sorted(range(len(batches)), key=lambda index: batches[index].stream)
-        with self._lock:
-            line = self._opened()
-            try:
-                done = self._try(line, [batches[index] for index in order])
-            except BaseException as error:
-                self._undo(line)
-                used = isinstance(error, psycopg.errors.UniqueViolation)
-                if len(batches) > 1 or not used:
-                    raise
-                done = [False]
-            wrote = dict(zip(order, done, strict=True))
-            return [
-                Wrote(batch.head) if wrote[index] else what_is_there(line.driver, batch)
-                for index, batch in enumerate(batches)
-            ]
-
     def _try(self, line: Line, batches: Sequence[Batch]) -> list[bool]:
+        """In one commit and two round trips: heads move, then rows follow."""
+        try:
+            return self._moved(line, batches)
+        except BaseException as error:
+            self._undo(line)
+            used = isinstance(error, psycopg.errors.UniqueViolation)
+            if len(batches) > 1 or not used:
+                raise
+            return [False]
+
+    def _moved(self, line: Line, batches: Sequence[Batch]) -> list[bool]:
         asked = [_asked(batch) for batch in batches]
         answers = iter(line.pipeline([[_BEGIN, *chain.from_iterable(asked)]]))
         next(answers)
@@ -298,13 +294,6 @@ def _command(name: str, values: tuple[Any, ...]) -> Command:
 def _bound(user_id: str) -> str:
     """A function would set it on the coordinator alone."""
     return f"SET LOCAL {roles.SETTING} = {Literal(user_id).as_string(None)}"
-
-
-def _on_connect(connection: Any, _record: object) -> None:
-    """What is set for a transaction is set on all machines that it is on."""
-    connection.autocommit = True
-    connection.execute("SET citus.propagate_set_commands = 'local'")
-    connection.autocommit = False
 
 
 def _typed(_1: Any, _2: Any, statement: str, values: Any, *_: object) -> Any:

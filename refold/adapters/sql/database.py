@@ -8,14 +8,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import cache
 from threading import Condition, Event, Lock
 from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, make_url
+from sqlalchemy import URL, Connection, Engine, TextClause, make_url, text
 from sqlalchemy.exc import ArgumentError
 
 from refold.adapters.rows import Batch, HeadRow, Heads, Rewrite, WriteOutcome
 from refold.adapters.sql.tables import Tables
+from refold.domain.canonical import shipped
 from refold.domain.errors import RefoldError, StoreUnavailable
 from refold.domain.ids import StreamId
 
@@ -35,8 +37,9 @@ class Database(ABC):
 
     name: ClassVar[str]
     mark: ClassVar[str]  # stands for a value in the driver's SQL
-    ends_of_span: ClassVar[tuple[str, str]]
+    each_span: ClassVar[str]  # reads events ``e`` of the spans in a column of ``v``
     shared: ClassVar[str]  # keeps what was selected as it is until the commit
+    kept: ClassVar[str]  # keeps it from being deleted until then
     place: ClassVar[str]  # names a row by where it lies
     searchable: ClassVar[bool]  # this process can read its files
     in_memory: ClassVar[bool] = False  # nobody else can open it
@@ -94,12 +97,14 @@ class Database(ABC):
         """Do ``work``, and again if a connection broke that may come back."""
         return work()
 
-    def read(self, user_id: str | None, query: Any) -> Sequence[Any]:
+    def read(
+        self, user_id: str | None, query: Any, values: Any = None
+    ) -> Sequence[Any]:
         """All rows of a query, of that user: see ``reading``."""
 
         def work() -> Sequence[Any]:
             with self.reading(user_id) as connection:
-                return connection.execute(query).all()
+                return connection.execute(query, values).all()
 
         return self.attempt(work)
 
@@ -123,10 +128,14 @@ class Database(ABC):
         """``run`` a statement about rows ``among`` places: it looks there at once."""
         return self.run(user_id, statement)
 
+    def statement(self, query: str, **holes: str) -> TextClause:
+        """Of a query in which ``:name`` stands for a value, ``{name}`` for a table."""
+        return text(query.format(**self._names, **holes))
+
     def fetch(
-        self, user_id: str, query: str, values: Sequence[Any]
+        self, user_id: str | None, query: str, values: Sequence[Any]
     ) -> list[tuple[Any, ...]]:
-        """The rows of a query on the driver's connection, all of them of that user.
+        """The rows of a query, on the driver's connection; whose: see ``reading``.
 
         Each value stands where a ``?`` is, a table where its name is in braces.
         """
@@ -139,7 +148,7 @@ class Database(ABC):
 
     @abstractmethod
     def _fetch(
-        self, user_id: str, query: str, values: Sequence[Any]
+        self, user_id: str | None, query: str, values: Sequence[Any]
     ) -> list[tuple[Any, ...]]: ...
 
     @abstractmethod
@@ -229,15 +238,11 @@ class Database(ABC):
         """Return when all that was committed survives a power cut."""
 
     @abstractmethod
-    def for_each_span(self, spans: str, columns: str, where: str) -> str:
-        """A query of events ``e``, for each span ``s`` in a column of ``v``.
+    def settled(self) -> str:
+        """An SQL condition on ``position``: no transaction can still write below.
 
-        ``where`` tells which by the ``ends_of_span``, first and last.
+        Raises StoreUnavailable if there is no order of all events.
         """
-
-    @abstractmethod
-    def settled(self) -> Any:
-        """An SQL condition on ``position``: no transaction can still write below."""
 
     @abstractmethod
     def among(self, places: Any, found: Any) -> Any:
@@ -269,6 +274,14 @@ class ErrorsTranslated(AbstractContextManager[None]):
         ours = self._translate(error) if isinstance(error, Exception) else None
         if ours is not None:
             raise ours from None
+
+
+@cache
+def refusals(engine: str) -> dict[str, tuple[str, str]]:
+    """What there is to say of refusals, and the remedy, by the signs of each."""
+    found: dict[str, tuple[str, str]]
+    found = shipped("refold.adapters.sql", "data", "refusals.toml")[engine]
+    return found
 
 
 def moved(said: str) -> StoreUnavailable | None:

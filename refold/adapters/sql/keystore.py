@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -14,9 +14,9 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
 
 from refold.adapters.keys.master import create_private, remark_on_mode
-from refold.adapters.keys.store import PEPPER, KeyPlace, UserEntry
+from refold.adapters.keys.store import KeyPlace, UserEntry
 from refold.adapters.sql import memory
-from refold.adapters.sql.tables import described
+from refold.adapters.sql.tables import described, statements
 from refold.domain.errors import Erased, InvalidConfiguration, KeyUnavailable
 from refold.domain.ports import JUNK
 
@@ -24,6 +24,7 @@ SCHEMA = "refold_keys"
 T = TypeVar("T")
 _Row: TypeAlias = dict[str, object]
 _OF_USER, _ERASED = -1, 0  # where a session's key has its version
+_SQL: Final = statements("keystore")
 
 
 _SESSION: Final = "user_ref session_ref"
@@ -56,32 +57,15 @@ class KeyTables:
             self.held,
             self.erased,
         ) = (described(self.metadata, name, *of) for name, of in _TABLES.items())
-        # What a new session waits for: to build a query anew costs more than to run it.
-        changed = self.settings, self.users, self.sessions, self.rotated
-        self.insert = {table.name: sa.insert(table) for table in changed}
-        self.pepper = _locked(self.settings, "name", "value")
-        self.wrapped = _locked(self.users, "user_ref", "wrapped")
-        self.standing = sa.union_all(*self._standing())
+        self._names = {one.name: str(one) for one in self.metadata.tables.values()}
+        # Keep what was read as it is; SQLite has one writer anyway.
+        self._names["shared"] = "FOR SHARE" if schema else ""
+        self._names["locked"] = "FOR UPDATE" if schema else ""
+        self.said = cache(self._said)
 
-    def _standing(self) -> Iterator[Any]:
-        """A version, an epoch and a wrapped key for all that is known of a session."""
-        fixed, user = sa.literal_column, self.users.c
-        of_user = user.user_ref == sa.bindparam("user")
-        yield sa.select(fixed(str(_OF_USER)), user.epoch, user.wrapped).where(of_user)
-        for table, version, key in (
-            (self.sessions, fixed("1"), self.sessions.c.wrapped),
-            (self.rotated, self.rotated.c.version, self.rotated.c.wrapped),
-            (self.erased, fixed(str(_ERASED)), fixed("NULL")),
-        ):
-            of_user = table.c.user_ref == sa.bindparam("user")
-            mine = table.c.session_ref == sa.bindparam("session")
-            yield sa.select(version, fixed("1"), key).where(of_user, mine)
-
-
-def _locked(table: sa.Table, name: str, value: str) -> Any:
-    """The value of a row, which nobody changes before the transaction ends."""
-    query = sa.select(table.c[value]).where(table.c[name] == sa.bindparam(name))
-    return query.with_for_update(read=True)
+    def _said(self, name: str, of: str = "") -> sa.TextClause:
+        """The statement of that name."""
+        return sa.text(_SQL[name].format(**self._names, of=of))
 
 
 GENERATION: Final = "generation"
@@ -134,9 +118,8 @@ class SqlKeyStore:
 
     def get_setting(self, name: str) -> bytes | None:
         """The value of that name."""
-        settings = self._t.settings.c
-        query = sa.select(settings.value).where(settings.name == name)
-        found = self._read(query, lambda row: _octets(row[0]))
+        query = self._t.said("setting")
+        found = self._read(query, lambda row: _octets(row[0]), {"name": name})
         return found[0] if found else None
 
     def remember(self, name: str, value: bytes) -> None:
@@ -145,10 +128,8 @@ class SqlKeyStore:
             self._put(connection, name, value)
 
     def _put(self, connection: sa.Connection, name: str, value: bytes) -> None:
-        settings = self._t.settings
-        here = sa.update(settings).where(settings.c.name == name)
-        if not connection.execute(here.values(value=value)).rowcount:
-            connection.execute(sa.insert(settings).values(name=name, value=value))
+        row = {"name": name, "value": value}
+        connection.execute(self._t.said("put_setting"), row)
 
     def remembered(self, prefix: str) -> dict[str, bytes]:
         """What is kept under names that begin so, by what follows in them."""
@@ -167,7 +148,7 @@ class SqlKeyStore:
 
     def add_setting(self, name: str, value: bytes) -> bytes:
         """Keep the value unless there is one of that name; gives the one kept."""
-        self._add([(self._t.settings, {"name": name, "value": value})])
+        self._add([("add_setting", {"name": name, "value": value})])
         kept = self.get_setting(name)
         if kept is None:
             raise KeyUnavailable("a new key was not kept", remedy="check the key store")
@@ -212,10 +193,10 @@ class SqlKeyStore:
         """
         row: _Row = {"user_ref": user_ref, "epoch": 1, "wrapped": wrapped}
         row["created_at"] = now
-        rows: list[tuple[sa.Table, _Row]] = [(self._t.users, row)]
+        rows = [("add_user", row)]
         if session is not None:
-            rows.append((self._t.sessions, _of_session(user_ref, *session, now)))
-        added = self._add(rows, self._t.pepper, {"name": PEPPER}, pepper)
+            rows.append(("add_session", _of_session(user_ref, *session, now)))
+        added = self._add(rows, "pepper", pepper)
         if added is None:
             return None
         return UserEntry(1, wrapped) if added else self.get_user(user_ref)
@@ -228,7 +209,7 @@ class SqlKeyStore:
         Raises Erased if the session was erased.
         """
         refs = {"user": user_ref, "session": session_ref}
-        found = dict(self._read(self._t.standing, _versioned, refs))
+        found = dict(self._read(self._t.said("standing"), _versioned, refs))
         if _ERASED in found:
             raise Erased("the session")
         user = found.pop(_OF_USER, None)
@@ -249,30 +230,26 @@ class SqlKeyStore:
         version: int = 1,
     ) -> bytes | None:
         """Keep a session's key; None if the user's wrapped key is not ``under``."""
-        row = _of_session(user_ref, session_ref, wrapped, now)
-        table = self._t.sessions if version == 1 else self._t.rotated
-        row |= {} if version == 1 else {"version": version}
-        known = self._t.wrapped, {"user_ref": user_ref}
-        if self._add([(table, row)], *known, under) is None:
+        row = _of_session(user_ref, session_ref, wrapped, now) | {"version": version}
+        if self._add([(_adding(version), row)], "wrapped", under) is None:
             return None
         # None if the user was erased since: who asks then is told so by the user's key.
         return self.session_keys(user_ref, session_ref).get(version)
 
     def _add(
         self,
-        rows: Iterable[tuple[sa.Table, _Row]],
-        known: Any = None,
-        named: Mapping[str, str] | None = None,
+        rows: Sequence[tuple[str, _Row]],
+        known: str | None = None,
         expected: bytes = b"",
     ) -> bool | None:
         """Add the rows; False if the first is there, None if ``known`` is another."""
         with self._guarded(), suppress(IntegrityError), self._begun() as connection:
             if known is not None:
-                found = connection.execute(known, named).scalar()
+                found = connection.execute(self._t.said(known), rows[0][1]).scalar()
                 if found is None or _octets(found) != expected:
                     return None
-            for table, row in rows:
-                connection.execute(self._t.insert[table.name], row)
+            for name, row in rows:
+                connection.execute(self._t.said(name), row)
             return True
         return False
 
@@ -280,34 +257,18 @@ class SqlKeyStore:
         self, user_ref: str | None = None, session_ref: str | None = None
     ) -> int:
         """How many keys there are beyond one for each session of these."""
-        wanted = {"user_ref": user_ref, "session_ref": session_ref}
-        keys = sa.union_all(
-            *(
-                sa.select(table.c.user_ref, table.c.session_ref).where(
-                    *(table.c[k] == ref for k, ref in wanted.items() if ref is not None)
-                )
-                for table in (self._t.sessions, self._t.rotated)
-            )
-        ).subquery()
-        each = sa.select(keys.c.user_ref, keys.c.session_ref).distinct().subquery()
-        every, sessions = (
-            sa.select(sa.func.count()).select_from(some).scalar_subquery()
-            for some in (keys, each)
-        )
-        return self._read(sa.select(every - sessions), lambda row: int(row[0]))[0]
+        given = {"user_ref": user_ref, "session_ref": session_ref}
+        refs = {name: ref for name, ref in given.items() if ref is not None}
+        of = " AND ".join(f"{name}=:{name}" for name in refs) or "true"
+        query = self._t.said("surplus", of)
+        return self._read(query, lambda row: int(row[0]), refs)[0]
 
     def destroy_sessions(self, user_ref: str, session_ref: str, *, before: int) -> int:
         """Destroy the session's keys of lower versions for good; returns how many."""
-        rotated = self._t.rotated
+        values = {"user": user_ref, "session": session_ref, "before": before}
+        gone = [self._t.said(name) for name in ("drop_first", "drop_rotated")]
         with self._writing() as connection:
-            mine = _of(rotated, user_ref, [session_ref])
-            gone = sa.delete(rotated).where(*mine, rotated.c.version < before)
-            found = connection.execute(gone).rowcount
-            if before > 1:
-                first = self._t.sessions
-                gone = sa.delete(first).where(*_of(first, user_ref, [session_ref]))
-                found += connection.execute(gone).rowcount
-            return found
+            return sum(connection.execute(one, values).rowcount for one in gone)
 
     def hold(self, user_ref: str, sessions: Sequence[str] | None, now: int) -> int:
         """Put keys aside, of a user or of sessions; returns how many.
@@ -336,16 +297,9 @@ class SqlKeyStore:
         with self._writing() as connection:
             rows = connection.execute(sa.select(held).where(*mine)).mappings().all()
             for row in rows:
-                key = dict(row)
-                version = key.pop("version")
-                if (row["session_ref"], version) == _USER:
-                    back: Any = sa.update(t.users).where(t.users.c.user_ref == user_ref)
-                    back = back.values(wrapped=row["wrapped"])
-                elif version == 1:
-                    back = sa.insert(t.sessions).values(key)
-                else:
-                    back = sa.insert(t.rotated).values(dict(row))
-                connection.execute(back)
+                of_user = (row["session_ref"], row["version"]) == _USER
+                back = "restore_user" if of_user else _adding(row["version"])
+                connection.execute(t.said(back), dict(row))
             if sessions is not None:
                 gone = sa.delete(t.erased).where(*_of(t.erased, user_ref, sessions))
                 connection.execute(gone)
@@ -373,16 +327,18 @@ class SqlKeyStore:
     def _found(
         self, connection: sa.Connection, user_ref: str, sessions: Sequence[str] | None
     ) -> Iterator[tuple[tuple[str, int], bytes]]:
-        users = self._t.users.c
         if sessions is None:
-            query = sa.select(users.wrapped).where(users.user_ref == user_ref)
-            wrapped = connection.execute(query.with_for_update()).scalar()
+            wrapped = self._locked_key(connection, user_ref)
             if wrapped is not None:
                 yield _USER, _octets(wrapped)
         wanted = None if sessions is None else set(sessions)
         for place, key in self._keys_of(connection, user_ref).items():
             if wanted is None or place.session_ref in wanted:
                 yield place, key
+
+    def _locked_key(self, connection: sa.Connection, user_ref: str) -> Any:
+        user = {"user_ref": user_ref}
+        return connection.execute(self._t.said("locked_key"), user).scalar()
 
     def _take(
         self,
@@ -396,32 +352,26 @@ class SqlKeyStore:
         for table in (t.sessions, t.rotated):
             connection.execute(sa.delete(table).where(*_of(table, user_ref, sessions)))
         if sessions is None:
-            gone = sa.update(t.users).where(t.users.c.user_ref == user_ref)
-            if not connection.execute(gone.values(wrapped=None)).rowcount:
-                row = {"user_ref": user_ref, "epoch": 1, "created_at": now}
-                connection.execute(sa.insert(t.users).values(row))
+            connection.execute(t.said("erase_user"), {"user": user_ref, "at": now})
             return
-        query = sa.select(t.erased.c.session_ref).where(t.erased.c.user_ref == user_ref)
-        known = set(connection.execute(query).scalars())
-        for ref in sorted(set(sessions) - known):
-            row = {"user_ref": user_ref, "session_ref": ref, "erased_at": now}
-            connection.execute(sa.insert(t.erased).values(row))
+        gone = [
+            {"user": user_ref, "session": ref, "at": now} for ref in sorted(sessions)
+        ]
+        if gone:
+            connection.execute(t.said("erase_session"), gone)
 
     def readmit(self, user_ref: str, wrapped: bytes, now: int, *, epoch: int) -> bool:
         """Give an erased user a new key; False unless ``epoch`` is the next one."""
-        users = self._t.users
-        erased = users.c.epoch == epoch - 1, users.c.wrapped.is_(None)
-        new = sa.update(users).where(users.c.user_ref == user_ref, *erased)
-        new = new.values(wrapped=wrapped, epoch=epoch, created_at=now)
+        values = {"user": user_ref, "wrapped": wrapped, "now": now}
+        values |= {"epoch": epoch, "before": epoch - 1}
         with self._writing() as connection:
-            return self._counted(connection, connection.execute(new).rowcount) == 1
+            new = connection.execute(self._t.said("readmit"), values)
+            return self._counted(connection, new.rowcount) == 1
 
     def users(self, after: str = "", limit: int = 500) -> list[tuple[str, UserEntry]]:
         """Users by their keyed hashes, from behind ``after`` on."""
-        users = self._t.users.c
-        query = sa.select(users.user_ref, users.epoch, users.wrapped)
-        query = query.where(users.user_ref > after).order_by(users.user_ref)
-        return self._read(query.limit(limit), _named)
+        values = {"after": after, "limit": limit}
+        return self._read(self._t.said("users"), _named, values)
 
     def keys_of(self, user_ref: str) -> dict[KeyPlace, bytes]:
         """The wrapped keys of all sessions of the user."""
@@ -431,23 +381,12 @@ class SqlKeyStore:
     def _keys_of(
         self, connection: sa.Connection, user_ref: str
     ) -> dict[KeyPlace, bytes]:
-        first, rotated = self._t.sessions, self._t.rotated
-        found: dict[KeyPlace, bytes] = {}
-        for table, version in ((first, sa.literal(1)), (rotated, rotated.c.version)):
-            query = sa.select(table.c.session_ref, version, table.c.wrapped)
-            rows = connection.execute(query.where(table.c.user_ref == user_ref))
-            found |= {
-                KeyPlace(_text(row[0]), int(row[1])): _octets(row[2]) for row in rows
-            }
-        return found
+        rows = connection.execute(self._t.said("keys_of"), {"user": user_ref})
+        return {KeyPlace(_text(row[0]), int(row[1])): _octets(row[2]) for row in rows}
 
     def held_users(self) -> list[tuple[str, UserEntry]]:
         """Users whose keys are put aside, with these keys."""
-        users, held = self._t.users.c, self._t.held.c
-        query = sa.select(users.user_ref, users.epoch, held.wrapped).where(
-            held.user_ref == users.user_ref, held.session_ref == ""
-        )
-        return self._read(query, _named)
+        return self._read(self._t.said("held_users"), _named)
 
     def swap_held(self, user_ref: str, old: bytes, new: bytes) -> bool:
         """Replace a user's key that is put aside, if it is ``old``."""
@@ -466,50 +405,29 @@ class SqlKeyStore:
 
         False if the user's is not ``old``, or there are other keys than these.
         """
-        users = self._t.users
-        of_user = users.c.user_ref == user_ref
         with self._writing() as connection:
-            query = sa.select(users.c.wrapped).where(of_user).with_for_update()
-            known = connection.execute(query).scalar()
+            known = self._locked_key(connection, user_ref)
             if known is None or _octets(known) != old:
                 return False
             there = self._keys_of(connection, user_ref).keys()
             if keys is not None and there != keys.keys():
                 return False
-            connection.execute(sa.update(users).where(of_user).values(wrapped=new))
-            for table, later in ((self._t.sessions, False), (self._t.rotated, True)):
+            user = {"user_ref": user_ref, "wrapped": new}
+            connection.execute(self._t.said("restore_user"), user)
+            for name, later in (("wrap_first", False), ("wrap_rotated", True)):
                 rows = [
-                    {"ref": place.session_ref, "number": place.version, "key": key}
-                    for place, key in (keys or {}).items()
+                    {"user": user_ref, "wrapped": wrapped, **place._asdict()}
+                    for place, wrapped in (keys or {}).items()
                     if (place.version > 1) == later
                 ]
-                mine = [table.c.user_ref == user_ref]
-                mine.append(table.c.session_ref == sa.bindparam("ref"))
-                if later:
-                    mine.append(table.c.version == sa.bindparam("number"))
-                new_key = (
-                    sa.update(table).where(*mine).values(wrapped=sa.bindparam("key"))
-                )
                 if rows:
-                    connection.execute(new_key, rows)
+                    connection.execute(self._t.said(name), rows)
             self._counted(connection, 1)
             return True
 
     def counts(self) -> dict[str, int]:
         """How many users, sessions, erased users and sessions, and held keys."""
-        t = self._t
-        live = t.users.c.wrapped.is_not(None)
-        queries = {
-            "users": sa.select(sa.func.count()).where(live),
-            "erased_users": sa.select(sa.func.count()).where(~live),
-            "sessions": sa.select(sa.func.count()).select_from(t.sessions),
-            "rotated": sa.select(sa.func.count()).select_from(t.rotated),
-            "erased_sessions": sa.select(sa.func.count()).select_from(t.erased),
-            "held": sa.select(sa.func.count()).select_from(t.held),
-        }
-        one = sa.select(*(query.scalar_subquery() for query in queries.values()))
-        (found,) = self._read(one, partial(map, int))
-        return dict(zip(queries, found, strict=True))
+        return self._read(self._t.said("counts"), lambda row: dict(row._mapping))[0]
 
     def _swap(self, table: sa.Table, new: bytes, *where: Any, old: bytes) -> bool:
         """Replace the value or the key of a row, if it is ``old``."""
@@ -525,9 +443,7 @@ class SqlKeyStore:
         return changed
 
     def _raise(self, connection: sa.Connection, raised: Callable[[int], int]) -> None:
-        settings = self._t.settings.c
-        query = sa.select(settings.value).where(settings.name == GENERATION)
-        known = connection.execute(query.with_for_update()).scalar()
+        known = connection.execute(self._t.said("locked_generation")).scalar()
         self._put(connection, GENERATION, b"%d" % raised(int(known or b"0")))
 
     def _read(
@@ -577,6 +493,11 @@ def _of(table: sa.Table, user_ref: str, sessions: Sequence[str] | None) -> list[
     if sessions is not None:
         mine.append(table.c.session_ref.in_(list(sessions)))
     return mine
+
+
+def _adding(version: int) -> str:
+    """What adds a session's key of that version."""
+    return "add_session" if version == 1 else "add_rotated"
 
 
 def _text(value: object) -> str:

@@ -15,7 +15,13 @@ import sqlalchemy as sa
 
 from refold.adapters.sql.database import Database
 from refold.adapters.sql.postgres import PostgresDatabase
-from refold.adapters.sql.schema import MOVED_TO, MOVING, migrate, settings_of
+from refold.adapters.sql.schema import (
+    MOVED_TO,
+    MOVING,
+    migrate,
+    put_settings,
+    settings_of,
+)
 from refold.adapters.sql.tables import of_stream
 from refold.domain.errors import InvalidConfiguration, RefoldError, StoreUnavailable
 
@@ -60,10 +66,9 @@ class Move:
             self._pass_positions()
             migrate(self._target, moving=True)
             marks = {"store_id": ours["store_id"], MOVING: self._source.what}
-            rows = [{"name": name, "value": value} for name, value in marks.items()]
-            keys = [(name,) for name in marks]
-            put = partial(_replace, self._to.settings, keys, rows)
-            self._target.change(None, put)
+            self._target.change(
+                None, lambda connection: put_settings(connection, self._target, marks)
+            )
         return True
 
     def copy(self) -> None:
@@ -87,8 +92,7 @@ class Move:
             return counts
 
         def closed(connection: sa.Connection) -> dict[str, int]:
-            mark = {"name": MOVED_TO, "value": self._target.what}
-            connection.execute(sa.insert(self._from.settings).values(mark))
+            put_settings(connection, self._source, {MOVED_TO: self._target.what})
             self._source.refuse_writes(connection, self._target.what)
             return finished()  # undone as a whole if that raises, or is killed
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, cached_property, partial
-from itertools import islice
+from itertools import accumulate, islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -21,7 +21,6 @@ from sqlalchemy import (
     event,
     func,
     literal_column,
-    text,
 )
 from sqlalchemy.exc import DBAPIError
 
@@ -36,10 +35,18 @@ from refold.adapters.rows import (
     Wrote,
 )
 from refold.adapters.sql import roles, tables
-from refold.adapters.sql.database import MOVED, NOBODY, Database, Write, moved
+from refold.adapters.sql.database import (
+    MOVED,
+    NOBODY,
+    Database,
+    Write,
+    moved,
+    refusals,
+)
 from refold.adapters.sql.libpq import Command, Driver, Line, Statement, run_once
 from refold.adapters.sql.tables import SCHEMA
 from refold.domain import errors
+from refold.domain.canonical import shipped
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate
 
@@ -47,6 +54,7 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
 T = TypeVar("T")
+_SQL: Final = tables.statements("postgres")
 _SCHEMA_LOCK: Final = 0x5265666F6C64
 _FILL_LOCK: Final = _SCHEMA_LOCK + 1
 _AT_A_TIME, _USED_UP = 10_000, 100_000_000  # transactions
@@ -57,9 +65,9 @@ _FIRST_PAUSE: Final = 0.1
 class PostgresDatabase(Database):
     """A PostgreSQL database; everything of ours is in the schema ``refold``."""
 
-    name, mark, shared = "postgresql", "%s", "FOR SHARE"
+    name, mark, shared, kept = "postgresql", "%s", "FOR SHARE", "FOR KEY SHARE"
     place, searchable = "ctid", False
-    ends_of_span = ("(s.value->>0)::int8", "(s.value->>1)::int8")
+    each_span = _SQL["each_span"]
 
     def __init__(self, url: URL) -> None:
         self._url = url.set(drivername="postgresql+psycopg")
@@ -73,13 +81,19 @@ class PostgresDatabase(Database):
             pool = create_engine(
                 self._url, pool_size=8, max_overflow=24, pool_recycle=1800
             )
-            event.listen(pool, "connect", _on_connect)
+            event.listen(pool, "connect", self._on_connect)
         except Exception as error:
             raise errors.InvalidConfiguration(
                 f"{self.what} is not a PostgreSQL URL ({type(error).__name__}): "
                 "postgresql://user:password@host/database"
             ) from None
         return pool
+
+    def _on_connect(self, connection: Any, _record: object) -> None:
+        """One isolation level whatever the server's default: heads are row locks."""
+        connection.autocommit = True
+        connection.execute(_SQL["connected"])
+        connection.autocommit = False
 
     def reading(self, user_id: str | None = None) -> AbstractContextManager[Connection]:
         """A connection without transactions: psycopg forgets what it has prepared at a
@@ -99,14 +113,20 @@ class PostgresDatabase(Database):
     @contextmanager
     def writing(self, user_id: str | None = None) -> Iterator[Connection]:
         """A transaction, for that user where one is seen at a time."""
-        bound = self._sight == "one"
-        if bound and user_id is None:
-            raise roles.refuse(self.what)
+        whose = self._whose(user_id)
         with self.engine().begin() as connection:
-            if bound and user_id is not None:
+            if whose is not None:
                 driver = cast("Driver", connection.connection.driver_connection)
-                self._bind(driver, user_id)
+                self._bind(driver, whose)
             yield connection
+
+    def _whose(self, user_id: str | None) -> str | None:
+        """The user to name first; None where all are seen."""
+        if self._sight != "one":
+            return None
+        if user_id is None:
+            raise roles.refuse(self.what)
+        return user_id
 
     def _bind(self, driver: Driver, user_id: str) -> None:
         """Name the user whose rows are seen in this transaction."""
@@ -135,25 +155,19 @@ class PostgresDatabase(Database):
 
     def prepare(self, connection: Connection) -> None:
         """Make our schema, unless it is there and another's."""
-        if connection.execute(text("SHOW server_encoding")).scalar_one() != "UTF8":
+        encoding, foreign = connection.exec_driver_sql(_SQL["what_is_it"]).one()
+        if encoding != "UTF8":
             raise errors.IncompatibleStore(f"{self.what} must have the encoding UTF8")
-        found = connection.execute(
-            text("SELECT count(*) FROM pg_tables WHERE schemaname = :schema"),
-            {"schema": SCHEMA},
-        )
-        ours = text("SELECT to_regclass(:name) IS NOT NULL")
-        known = connection.execute(ours, {"name": f"{SCHEMA}.heads"}).scalar_one()
-        if found.scalar_one() and not known:
+        if foreign:
             raise errors.IncompatibleStore(
                 f"the schema {SCHEMA} of {self.what} belongs to another program: "
                 "use another database"
             )
-        connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+        connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
 
     def lock_schema(self, connection: Connection) -> None:
         """A transaction lock, held by one migration at a time."""
-        query = text("SELECT pg_advisory_xact_lock(:lock)")
-        connection.execute(query, {"lock": _SCHEMA_LOCK})
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
 
     def guard_events(self, connection: Connection) -> None:
         """Triggers that refuse UPDATE, DELETE and TRUNCATE."""
@@ -310,18 +324,18 @@ class PostgresDatabase(Database):
         self.retrying(attempt)
 
     def _fetch(
-        self, user_id: str, query: str, values: Sequence[Any]
+        self, user_id: str | None, query: str, values: Sequence[Any]
     ) -> list[tuple[Any, ...]]:
         """The rows of a query: one round trip, no transaction around it."""
-        bound, statement = self._sight == "one", Statement.like(query, values)
+        whose, statement = self._whose(user_id), Statement.like(query, values)
         pooled = self.engine().raw_connection()
         driver = cast("Driver", pooled.driver_connection)
         line: Line | None = pooled.info.get("line")
         if line is None:
             line = pooled.info["line"] = Line(driver)
         try:
-            if bound:
-                return line.rows(self._fetch_bound(line, user_id, statement, values))
+            if whose is not None:
+                return line.rows(self._fetch_bound(line, whose, statement, values))
             return line.rows(line.run(statement, values))
         except BaseException:
             line.leave()
@@ -339,21 +353,16 @@ class PostgresDatabase(Database):
         bound = (Statement.like(roles.BIND.replace("%s", "?"), whose), whose)
         return line.pipeline([[bound, (statement, values)]])[1]
 
-    def for_each_span(self, spans: str, columns: str, where: str) -> str:
-        """A subquery for each, ordered: else the planner may join the other way."""
-        each = f"jsonb_array_elements(v.{spans}::jsonb) AS s(value)"
-        return f"""
-SELECT r.* FROM v CROSS JOIN LATERAL {each} CROSS JOIN LATERAL
-  (SELECT {columns} FROM {{events}} e WHERE {where} ORDER BY e.seq) r
-"""
-
     @contextmanager
     def _connected(self) -> Iterator[Driver]:
-        with (
-            self.engine().connect() as connection,
-            dropped_if_broken(connection) as driver,
-        ):
-            yield driver
+        """Keeps a broken one out of the pool, which sees no error of the driver."""
+        with self.engine().connect() as connection:
+            driver = cast("Driver", connection.connection.driver_connection)
+            try:
+                yield driver
+            finally:
+                if driver.closed:
+                    connection.invalidate()
 
     def retrying(self, work: Callable[[], T]) -> T:
         """Do ``work`` again, a few times, if the server broke the connection.
@@ -372,11 +381,9 @@ SELECT r.* FROM v CROSS JOIN LATERAL {each} CROSS JOIN LATERAL
                 time.sleep(_FIRST_PAUSE * 2**tries)
         return work()
 
-    def settled(self) -> Any:
+    def settled(self) -> str:
         """Below the oldest transaction that still runs."""
-        return literal_column(
-            "position < (pg_snapshot_xmin(pg_current_snapshot())::text::bigint << 20)"
-        )
+        return _SQL["settled"]
 
     def among(self, places: Any, found: Any) -> Any:
         """In parts of a table rows of others lie at the same places."""
@@ -410,10 +417,7 @@ SELECT r.* FROM v CROSS JOIN LATERAL {each} CROSS JOIN LATERAL
 
     def size(self, connection: Connection) -> int:
         """Bytes of our tables with their indexes."""
-        query = "SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class"
-        where = "WHERE relkind = 'r' AND relnamespace = to_regnamespace(:schema)"
-        found = connection.execute(text(f"{query} {where}"), {"schema": SCHEMA})
-        return int(found.scalar_one())
+        return int(connection.exec_driver_sql(_SQL["size"]).scalar_one())
 
     def _forget(self) -> None:
         self._writer.forget()
@@ -426,24 +430,9 @@ SELECT r.* FROM v CROSS JOIN LATERAL {each} CROSS JOIN LATERAL
         super().close()
 
 
-@contextmanager
-def dropped_if_broken(connection: Connection) -> Iterator[Driver]:
-    """Keep a broken connection out of the pool, which sees no error of the driver."""
-    driver = cast("Driver", connection.connection.driver_connection)
-    try:
-        yield driver
-    finally:
-        if driver.closed:
-            connection.invalidate()
-
-
-def _on_connect(connection: Any, _record: object) -> None:
-    """One isolation level whatever the server's default: heads are row locks."""
-    connection.autocommit = True
-    connection.execute(
-        "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED"
-    )
-    connection.autocommit = False
+def _numbers(found: PGresult) -> set[int]:
+    values = (found.get_value(row, 0) or b"" for row in range(found.ntuples))
+    return {int.from_bytes(value, "big") for value in values}
 
 
 class Writer:
@@ -467,27 +456,53 @@ class Writer:
                 raise
 
     def together(self, batches: Sequence[Batch]) -> list[WriteOutcome]:
-        """Write all in one round trip: those that go on in one statement and commit.
-
-        Then, in a commit of their own, those that begin a stream or have blobs.
-        """
-        plain, others = _apart(batches)
+        """Write several, each of them or nothing of it."""
+        # In one order, in which heads are locked: no two groups deadlock.
+        order = sorted(range(len(batches)), key=lambda index: batches[index].stream)
         with self._lock:
             line = self._opened()
             try:
-                done = _write_many(line, [b for _, b in plain], [b for _, b in others])
-                outcomes = {
-                    index: Wrote(batch.head)
-                    if written
-                    else what_is_there(line.driver, batch)
-                    for (index, batch), written in zip(
-                        plain + others, done, strict=True
-                    )
-                }
+                done = self._try(line, [batches[index] for index in order])
+                wrote = dict(zip(order, done, strict=True))
+                return [
+                    Wrote(one.head) if wrote[index] else what_is_there(line.driver, one)
+                    for index, one in enumerate(batches)
+                ]
             except BaseException:
                 line.leave()
                 raise
-        return [outcomes[index] for index in range(len(batches))]
+
+    def _try(self, line: Line, batches: Sequence[Batch]) -> list[bool]:
+        """Whether each was written, all in one round trip.
+
+        Those that go on are in one statement and commit; behind it, in another commit,
+        are those that begin a stream or have blobs.
+        """
+        counts = Counter(batch.stream for batch in batches)
+        # Those of one stream are in one transaction: none overtakes another.
+        alike = [
+            bool(one.expected_seq) and not one.blobs and counts[one.stream] == 1
+            for one in batches
+        ]
+        plain = [batch for batch, one in zip(batches, alike, strict=True) if one]
+        others = [batch for batch, one in zip(batches, alike, strict=True) if not one]
+        many: list[Command] = []
+        if plain:
+            used = any(batch.uses for batch in plain)
+            many.append((_many(receipts=used), _many_values(plain)))
+        before = accumulate((len(batch.events) for batch in others), initial=0)
+        each = [
+            (_statement(_Shape.of(batch)), _values(batch, base))
+            for batch, base in zip(others, before, strict=False)
+        ]
+        results = line.pipeline([commands for commands in (many, each) if commands])
+        moved = _numbers(results.pop(0)) if plain else set[int]()
+        went = (number in moved for number in range(1, len(plain) + 1))
+        began = (
+            result.command_tuples == len(batch.events)
+            for batch, result in zip(others, results, strict=True)
+        )
+        return [next(went if one else began) for one in alike]
 
     def forget(self) -> None:
         """Let go, in a forked child, of a connection that is its parent's."""
@@ -508,58 +523,8 @@ class Writer:
         return line
 
 
-_SQL: Final = tables.statements("postgres")
-_MANY_PLACES: Final = (
-    "seqs_after:big[] head_hashes:bytes[] statuses:text[] states:bytes[] "
-    "checks:bytes[] token_sums:big[] begins:big[] ends:big[] users:text[] "
-    "sessions:text[] streams:text[] expecteds:big[] expected_hashes:bytes[] "
-    "batch_of:big[]"
-)
-
-
-Numbered: TypeAlias = list[tuple[int, Batch]]
-
-
-def _apart(batches: Sequence[Batch]) -> tuple[Numbered, Numbered]:
-    """Which of them one statement can write, and which need one each.
-
-    Sorted by their streams, in which order heads are locked: no two groups deadlock.
-    """
-    counts = Counter(batch.stream for batch in batches)
-    plain: Numbered = []
-    others: Numbered = []
-    for index, batch in sorted(enumerate(batches), key=lambda pair: pair[1].stream):
-        # Those of one stream are in one transaction: none overtakes another.
-        simple = batch.expected_seq and not batch.blobs and counts[batch.stream] == 1
-        (plain if simple else others).append((index, batch))
-    return plain, others
-
-
-def _write_many(
-    line: Line, plain: Sequence[Batch], others: Sequence[Batch]
-) -> list[bool]:
-    """Whether each was written: first of those that one statement can write."""
-    many: list[Command] = []
-    if plain:
-        used = any(batch.uses for batch in plain)
-        many.append((_many(receipts=used), _many_values(plain)))
-    each: list[Command] = []
-    base = 0
-    for batch in others:
-        each.append((_statement(_Shape.of(batch)), _values(batch, base)))
-        base += len(batch.events)
-    results = line.pipeline([commands for commands in (many, each) if commands])
-    moved: set[int] = set()
-    if plain:
-        found = results.pop(0)
-        rows = range(found.ntuples)
-        moved = {int.from_bytes(found.get_value(row, 0) or b"", "big") for row in rows}
-    return [number in moved for number in range(1, len(plain) + 1)] + [
-        result.command_tuples == len(batch.events)
-        for batch, result in zip(others, results, strict=True)
-    ]
-
-
+# The values of each statement in order, with the kinds of their types.
+_PLACES: Final = shipped("refold.adapters.sql", "data", "places.toml")
 Run: TypeAlias = "Callable[[Statement, Sequence[Any]], PGresult]"
 
 
@@ -578,14 +543,11 @@ def write(driver: Driver, batch: Batch, run: Run) -> WriteOutcome:
 
 def what_is_there(driver: Driver, batch: Batch) -> WriteOutcome:
     """Why nothing was written: it was before, the key was used, or the head moved."""
-    stream = batch.stream
-    if batch.receipt is not None:
-        found = receipt(driver, stream, batch.receipt)
-        if found and not is_ours(driver, batch):
-            return found
+    stream, key = batch.stream, batch.receipt
     if is_ours(driver, batch):
         return Wrote(batch.head)
-    return Moved(head_row(driver, stream))
+    used = None if key is None else receipt(driver, stream, key)
+    return used or Moved(head_row(driver, stream))
 
 
 def is_ours(driver: Driver, batch: Batch) -> bool:
@@ -593,24 +555,6 @@ def is_ours(driver: Driver, batch: Batch) -> bool:
     last = batch.events[-1]
     found = driver.execute(_SQL["last_hash"], (*batch.stream, last.seq)).fetchone()
     return found is not None and bytes(found[0]) == last.hash
-
-
-# The values of each statement in order, with the kinds of their types.
-_HEAD_PLACES: Final = (
-    "seq:big hash:bytes status:text state:bytes key_check:bytes tokens:big "
-    "created_at:big updated_at:big user:text session:text stream:text expected:big "
-    "expected_hash:bytes base:big"
-)
-_ROW_PLACES: Final = (
-    "type:text ts:big event_id:bytes estimate:int version:small body:bytes"
-)
-_ROWS_PLACES: Final = (
-    "seqs:big[] types:text[] times:big[] ids:bytes[] estimates:int[] versions:small[] "
-    "hashes:bytes[] bodies:bytes[]"
-)
-_NEW_PLACES: Final = "user_ref:text session_ref:text epoch:int origin:text"
-_BLOB_PLACES: Final = "addresses:bytes[] blobs:bytes[] sizes:big[]"
-_RECEIPT_PLACES: Final = "receipts:bytes[] firsts:big[] lasts:big[]"
 
 
 class _Shape(NamedTuple):
@@ -638,19 +582,19 @@ class _Shape(NamedTuple):
 @cache
 def _statement(shape: _Shape) -> Statement:
     head, parts = _SQL["move_head"], []
-    places = [_HEAD_PLACES, _ROW_PLACES if shape.one else _ROWS_PLACES]
+    places = [_PLACES["head"], _PLACES["row" if shape.one else "rows"]]
     if shape.new:
         live = _SQL["where_live"].format(origin=_SQL["origin"] if shape.fork else "")
         head = _SQL["new_head"].format(where=live if shape.main else _SQL["where_main"])
         parts += [_SQL["subject"]] if shape.main else []
-        places.append(_NEW_PLACES)
+        places.append(_PLACES["new"])
     parts.append(f"head AS ({head})")
     if shape.blobs:
         parts.append(_SQL["blobs"])
-        places.append(_BLOB_PLACES)
+        places.append(_PLACES["blobs"])
     if shape.uses:
         parts.append(_SQL["receipt"])
-        places.append(_RECEIPT_PLACES)
+        places.append(_PLACES["receipts"])
     query = f"WITH {', '.join(parts)} {_SQL['event' if shape.one else 'events']}"
     return Statement.of(query, " ".join(places))
 
@@ -675,9 +619,9 @@ def _values(batch: Batch, base: int = 0) -> list[Any]:
 
 @cache
 def _many(*, receipts: bool) -> Statement:
-    places = f"{_MANY_PLACES} {_ROWS_PLACES}"
+    places = f"{_PLACES['many']} {_PLACES['rows']}"
     if receipts:
-        places += f" receipt_of:big[] {_RECEIPT_PLACES}"
+        places += f" receipt_of:big[] {_PLACES['receipts']}"
     names = ["held", "many_receipts", "many"] if receipts else ["held", "many"]
     query = "WITH " + " ".join(_SQL[name] for name in names)
     return Statement.of(query, places)
@@ -728,15 +672,9 @@ TRIGGERS: Final = {
 }
 
 
-REFUSE_TRUNCATE: Final = _SQL["refuse_truncate"]
-REFUSAL: Final = _SQL["refuse"].split("$$")[1]
-GUARDS: Final = tuple(
-    _SQL[name]
-    for name in (
-        *("refuse", "refuse_change", "refuse_truncate"),
-        *("events_external", "blobs_external"),
-    )
-)
+REFUSE_TRUNCATE: Final = _SQL["guard_truncate"]
+REFUSAL: Final = _SQL["guard_function"].split("$$")[1]
+GUARDS: Final = tables.guards("postgres")
 
 
 def heads(driver: Driver, stream: StreamId) -> dict[str, HeadRow]:
@@ -774,18 +712,6 @@ def _replace(driver: Driver, what: Rewrite) -> None:
     driver.execute(_SQL["reopen"], (check, user_id, session_id, MAIN))
 
 
-_KNOWN: Final = {
-    "53": ("is out of room or connections", "free some and try again"),
-    "25": ("is read-only", "connect to the primary"),
-    "42501": (
-        "refuses: insufficient privilege",
-        "connect as a role that may (`refold schema --roles` has them)",
-    ),
-    "28": ("refuses the login", "check user and password"),
-    "3D": ("does not exist", "create the database first"),
-}
-
-
 def translated(shown: str, error: Exception) -> errors.RefoldError | None:
     """The error to raise for what the driver raised at ``shown``; None: none of it."""
     cause = _cause(error)
@@ -794,7 +720,7 @@ def translated(shown: str, error: Exception) -> errors.RefoldError | None:
     if gone := moved(str(cause)):
         return gone
     state = cause.sqlstate or ""
-    for prefix, (what, remedy) in _KNOWN.items():
+    for prefix, (what, remedy) in refusals("postgres").items():
         if state.startswith(prefix):
             return errors.StoreUnavailable(f"{shown} {what}", remedy=remedy)
     if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import count, islice
 from threading import Event
 from typing import Any, Final
@@ -22,19 +22,7 @@ from eventsourcing.persistence import (
     StoredEvent,
     Subscription,
 )
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Select,
-    Table,
-    delete,
-    func,
-    insert,
-    select,
-    text,
-    tuple_,
-    update,
-)
+from sqlalchemy import Connection, Select, delete, insert, select, tuple_
 
 from refold.adapters.rows import (
     Batch,
@@ -53,8 +41,9 @@ from refold.adapters.rows import (
 from refold.adapters.sql.database import Database, Write
 from refold.adapters.sql.subjects import Subjects
 from refold.adapters.sql.tables import (
-    STREAM,
-    Tables,
+    FIRST,
+    LAST,
+    filled,
     of_stream,
     statements,
     stream_of,
@@ -64,15 +53,14 @@ from refold.domain import ports
 from refold.domain.chain import GENESIS, encoded
 from refold.domain.envelope import from_microseconds
 from refold.domain.errors import CorruptEvent, StoreUnavailable
-from refold.domain.events import JsonObject, Span
+from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
-from refold.domain.ports import BESIDE, JUNK, RATES, Lagging, Place, Scope, SessionInfo
+from refold.domain.ports import JUNK, RATES, Lagging, Place, Scope, SessionInfo
 from refold.domain.seals import Use
 
 _KEYS: Final = 500  # in one statement
 _RANGES: Final = 100  # in one statement: SQLite takes at most 500
 _ROWS: Final = 10_000  # at once, without what is encrypted in them
-_LAST: Final = 2**63 - 1
 _ENDS: Final = 1_000  # streams of one page
 COLUMNS: Final = (
     *("seq", "type", "ts", "event_id", "token_estimate", "schema_version"),
@@ -214,7 +202,7 @@ class Recorder(ApplicationRecorder):
             stream = StreamId.parse(str(stream))
         if spans:
             return self._spans(stream, spans)
-        if after >= _LAST:
+        if after >= LAST:
             return []
         scattered = bool(types) or desc
         query = _SQL["scattered" if scattered else "page"]
@@ -271,7 +259,7 @@ class Recorder(ApplicationRecorder):
         if shown:
             values += [user, *stream, user, *derived]
         parts: list[list[Sequence[Any]]] = [[] for _ in range(6)]
-        query = _query(self.database, shown=shown)
+        query = _standing(self.database.each_span, shown=shown)
         for part, *row in self.database.fetch(stream.user_id, query, values):
             parts[part].append(row)
         return StandingRows(
@@ -310,30 +298,19 @@ class Recorder(ApplicationRecorder):
     def _positioned(
         self, after: int, upto: int | None, limit: int
     ) -> list[tuple[int, EncryptedEvent]]:
-        events, before, heads = self._t.events, self._t.events.alias(), self._t.heads
-        same = of_stream(before, stream_of(events))
-        last = select(before.c.hash).where(same, before.c.seq == events.c.seq - 1)
-        columns = [events.c[name] for name in COLUMNS]
-        main = (events.c.user_id, events.c.session_id, MAIN)
-        of_main = of_stream(heads, main)
-        erased = select(heads.c.seq).where(of_main, heads.c.status == "erased")
-        place = events.c.position, *stream_of(events)
-        query = select(*place, *columns, last.scalar_subquery())
-        query = query.where(events.c.position > after, self.database.settled())
-        query = query.where(~erased.exists())
-        if upto is not None:
-            query = query.where(events.c.position <= upto)
-        query = query.order_by(events.c.position).limit(limit)
+        query = self._settled("positioned")
+        values = (after, LAST if upto is None else upto, limit)
         return [
             (row[0], row_of(StreamId(*row[1:4]), row[4:], bytes(row[-1] or GENESIS)))
-            for row in self.database.read(None, query)
+            for row in self.database.fetch(None, query, values)
         ]
+
+    def _settled(self, name: str) -> str:
+        return filled(_SQL[name], settled=self.database.settled())
 
     def max_notification_id(self) -> int | None:
         """The highest position that no transaction in flight can still precede."""
-        events = self._t.events.c
-        query = select(func.max(events.position)).where(self.database.settled())
-        ((last,),) = self.database.read(None, query)
+        ((last,),) = self.database.fetch(None, self._settled("settled_position"), ())
         return None if last is None else int(last)
 
     def subscribe(
@@ -349,13 +326,8 @@ class Recorder(ApplicationRecorder):
 
     def ends(self, *, after: StreamId | None) -> list[tuple[StreamId, int]]:
         """Streams and the seqs of their heads, in order, a bounded number of them."""
-        heads = self._t.heads
-        query = select(*stream_of(heads), heads.c.seq)
-        query = query.where(heads.c.status != "erased")
-        if after is not None:
-            query = query.where(tuple_(*stream_of(heads)) > tuple_(*after))
-        query = query.order_by(*stream_of(heads)).limit(_ENDS)
-        return [(StreamId(*row[:3]), row[3]) for row in self.database.read(None, query)]
+        found = self.database.fetch(None, _SQL["ends"], (*(after or FIRST), _ENDS))
+        return [(StreamId(*row[:3]), row[3]) for row in found]
 
     def head_row(self, stream: StreamId) -> HeadRow | None:
         """The row of the stream's head."""
@@ -364,19 +336,15 @@ class Recorder(ApplicationRecorder):
 
     def receipt(self, stream: StreamId, key: bytes) -> ports.Duplicate | None:
         """The seqs that were written under this key, if it was used."""
-        receipts = self._t.receipts
-        query = select(receipts.c.first_seq, receipts.c.last_seq)
-        query = query.where(of_stream(receipts, stream), receipts.c.address == key)
-        found = self.database.read(stream.user_id, query)
-        return ports.Duplicate(*found[0]) if found else None
+        found = self.uses(stream, [key])
+        return ports.Duplicate(*found[0][1:]) if found else None
 
     def uses(self, stream: StreamId, keys: Sequence[bytes]) -> list[Use]:
         """The receipts of these keys that are there."""
         found = list[Use]()
         for at in range(0, len(keys), _KEYS):
             some = keys[at : at + _KEYS]
-            marks = ", ".join("?" * len(some))
-            query = _SQL["uses"].format(marks, receipts="{receipts}")
+            query = filled(_SQL["uses"], keys=", ".join("?" * len(some)))
             rows = self.database.fetch(stream.user_id, query, (*stream, *some))
             found += [Use(bytes(row[0]), *row[1:]) for row in rows]
         return found
@@ -423,9 +391,8 @@ class Recorder(ApplicationRecorder):
 
     def streams(self, user_id: str, session_id: str) -> list[str]:
         """The names of the session's streams, the main one first."""
-        query = select(self._t.heads.c.stream)
-        query = query.where(*within(self._t.heads, Scope(user_id, session_id)))
-        names = [row.stream for row in self.database.read(user_id, query)]
+        values = user_id, session_id
+        names = [row[0] for row in self.database.fetch(user_id, _SQL["names"], values)]
         return sorted(names, key=lambda name: (name != MAIN, name))
 
     def orphans(self, scope: Scope) -> list[StreamId]:
@@ -439,23 +406,15 @@ class Recorder(ApplicationRecorder):
 
     def blob_row(self, stream: StreamId, address: bytes) -> bytes | None:
         """A blob of the user's, unless the session that asks was erased."""
-        blobs, heads = self._t.blobs.c, self._t.heads
-        mine = blobs.user_id == stream.user_id, blobs.address == address
-        erased = select(heads.c.seq).where(
-            of_stream(heads, stream.main), heads.c.status == "erased"
-        )
-        query = select(blobs.body).where(*mine, ~erased.exists())
-        found = self.database.read(stream.user_id, query)
-        return bytes(found[0].body) if found else None
+        values = (stream.user_id, address, *stream[:2])
+        found = self.database.fetch(stream.user_id, _SQL["blob"], values)
+        return bytes(found[0][0]) if found else None
 
-    def blob_facts(self, stream: StreamId, address: bytes) -> tuple[Any, Any] | None:
+    def blob_facts(self, stream: StreamId, address: bytes) -> tuple[Any, ...] | None:
         """Whose a blob's row says it is, and of how many bytes, whatever it says."""
-        blobs = self._t.blobs.c
-        query = select(blobs.session_id, blobs.size).where(
-            blobs.user_id == stream.user_id, blobs.address == address
-        )
-        found = self.database.read(stream.user_id, query)
-        return (found[0].session_id, found[0].size) if found else None
+        values = stream.user_id, address
+        found = self.database.fetch(stream.user_id, _SQL["blob_facts"], values)
+        return found[0] if found else None
 
     def view_row(self, stream: StreamId, name: str) -> ViewRow | None:
         """The row of a stored view of the session."""
@@ -485,20 +444,18 @@ class Recorder(ApplicationRecorder):
 
     def view_names(self, user_id: str, session_id: str) -> list[str]:
         """The names of the session's stored views, in order."""
-        query = select(self._t.views.c.name)
-        query = query.where(*within(self._t.views, Scope(user_id, session_id)))
-        found = self.database.read(user_id, query.order_by(self._t.views.c.name))
-        return [row.name for row in found]
+        values = user_id, session_id
+        found = self.database.fetch(user_id, _SQL["view_names"], values)
+        return [name for (name,) in found]
 
     def drop_views(
         self, user_id: str, session_id: str, *, name: str | None = None
     ) -> None:
         """Forget the session's stored views, or the one of that name."""
-        views = self._t.views
-        gone = delete(views).where(*within(views, Scope(user_id, session_id)))
+        query, values = _SQL["drop_views"], [user_id, session_id]
         if name is not None:
-            gone = gone.where(views.c.name == name)
-        self.database.run(user_id, gone)
+            query, values = f"{query} AND name=?", [*values, name]
+        self.database.fetch(user_id, f"{query} RETURNING 1", values)
 
     def label(self, stream: StreamId, labels: Mapping[bytes, bytes | None]) -> None:
         """Put labels of these names at these places; None takes one away.
@@ -522,10 +479,7 @@ class Recorder(ApplicationRecorder):
 
     def labels_of(self, stream: StreamId) -> dict[bytes, bytes | None]:
         """The places of the session's labels, by those of their names."""
-        table = self._t.labels
-        query = select(table.c.name, table.c.address)
-        query = query.where(*within(table, Scope(*stream[:2])))
-        rows = self.database.read(stream.user_id, query)
+        rows = self.database.fetch(stream.user_id, _SQL["labels_of"], stream[:2])
         return {bytes(name): bytes(address) for name, address in rows}
 
     def _live(self, stream: StreamId) -> Select[Any]:
@@ -537,7 +491,7 @@ class Recorder(ApplicationRecorder):
     def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
         """Hold the lease if it is free at ``now``, else mark it as asked for."""
         live = self._live(stream)
-        taking = text(_SQL["take"].format(table=self._t.leases.fullname))
+        taking = self.database.statement(_SQL["take"])
         values = {**stream._asdict(), "owner": owner, "now": now, "until": until}
 
         def taken(connection: Connection) -> bool:
@@ -550,39 +504,35 @@ class Recorder(ApplicationRecorder):
 
     def renew_lease(self, stream: StreamId, owner: str, *, until: int) -> bool:
         """Hold it longer, if it is still the owner's."""
-        leases = self._t.leases
-        held = update(leases).where(of_stream(leases, stream), leases.c.owner == owner)
-        held = held.values(expires_at=until)
-        return self.database.run(stream.user_id, held) == 1
+        values = (until, *stream, owner)
+        return bool(self.database.fetch(stream.user_id, _SQL["renew"], values))
 
     def lease_end(self, stream: StreamId) -> int:
         """Until when the lease is held; 0 if it is not."""
-        leases = self._t.leases
-        query = select(leases.c.expires_at).where(of_stream(leases, stream))
-        return sum(row.expires_at for row in self.database.read(stream.user_id, query))
+        found = self.database.fetch(stream.user_id, _SQL["lease_end"], stream)
+        return sum(end for (end,) in found)
 
     def release_lease(self, stream: StreamId, owner: str) -> bool:
         """Give it back; True if it was marked as asked for."""
-        leases = self._t.leases
-        mine = of_stream(leases, stream), leases.c.owner == owner
-        held = delete(leases).where(*mine).returning(leases.c.pending)
-        return self.database.change(
-            stream.user_id, lambda connection: bool(connection.execute(held).scalar())
-        )
+        values = (*stream, owner)
+        found = self.database.fetch(stream.user_id, _SQL["release"], values)
+        return any(pending for (pending,) in found)
 
     def lagging(
         self, scope: Scope, *, by: int, limit: int, after: Place | None = None
     ) -> list[Lagging]:
         """Stored views that are behind by so many events, in order of their places."""
-        query = Sizes(self._t, scope).lagging(by=by, limit=limit, after=after)
-        found = self.database.read(scope.user_id, query)
+        places = zip(("user", "session", "name"), after or FIRST, strict=True)
+        values = {"by": by, "limit": limit, **_named_in(scope), **dict(places)}
+        query = self.database.statement(_SQL["lagging"], scope=_condition(scope))
+        found = self.database.read(scope.user_id, query, values)
         return [Lagging(Place(*row[:3]), row[3]) for row in found]
 
     def stats(self, scope: Scope, *, now: int) -> dict[str, Any]:
         """Sizes and rates of what is in the scope; ``now`` is where the rates end."""
         with self.database.errors, self.database.reading(scope.user_id) as connection:
-            sizes = Sizes(self._t, scope).read(connection, now=now)
-            found = {"engine": self.database.name, **sizes}
+            found: dict[str, Any] = {"engine": self.database.name}
+            found |= _sizes(self.database, connection, scope, now=now)
             if scope.user_id is None:
                 found["database_bytes"] = self.database.size(connection)
             return found
@@ -633,36 +583,17 @@ def row_of(stream: StreamId, row: Sequence[Any], prev_hash: bytes) -> EncryptedE
         ) from None
 
 
-def _query(database: Database, *, shown: bool) -> str:
-    parts = [
-        _SQL["first"],
-        _behind(_NEW, after="through_seq"),
-        _behind(_DERIVED, after="derived_seq"),
-    ]
+@cache
+def _standing(each_span: str, *, shown: bool) -> str:
+    """Reads head, view and what is behind it; with ``shown`` what the view names."""
+    parts = [_SQL["first"]]
+    for part, known in ((_NEW, "through_seq"), (_DERIVED, "derived_seq")):
+        parts.append(filled(_SQL["behind_view"], part=f"{part}", known=known))
     if shown:
-        parts += [
-            _named(database, _SHOWN, spans="main_spans"),
-            _named(database, _SUMMARIES, spans="derived_spans"),
-        ]
+        of = filled(each_span, **{name: _SQL[name] for name in ("event_row", "before")})
+        for part, spans in ((_SHOWN, "main_spans"), (_SUMMARIES, "derived_spans")):
+            parts.append(filled(of, part=f"{part}", spans=spans))
     return " UNION ALL ".join(parts)
-
-
-def _behind(part: int, *, after: str) -> str:
-    # Inside: a COALESCE around it would keep row-level security from the index.
-    known = f"(SELECT coalesce(max({after}), 0) FROM v)"
-    return f"""
-SELECT * FROM (SELECT {part}, {_SQL["event_row"]},
-  CASE WHEN e.seq={known}+1 THEN {_SQL["before"]} END
-  FROM {{events}} e WHERE {STREAM} AND e.seq>{known} ORDER BY e.seq LIMIT ?) {after}
-"""
-
-
-def _named(database: Database, part: int, *, spans: str) -> str:
-    first, last = database.ends_of_span
-    case = f"CASE WHEN e.seq={first} THEN {_SQL['before']} END"
-    columns = f"{part}, {_SQL['event_row']}, {case}"
-    where = f"{STREAM} AND e.seq BETWEEN {first} AND {last}"
-    return database.for_each_span(spans, columns, where)
 
 
 def _head(found: Sequence[Sequence[Any]]) -> HeadRow | None:
@@ -769,106 +700,32 @@ class FollowingStreams(Following):
                             yield _notification(row, next(self._ids))
 
 
-_LAG: Final = ("fingerprint", "views", "behind", "events", "most")
+def _sizes(
+    database: Database, connection: Connection, scope: Scope, *, now: int
+) -> dict[str, Any]:
+    """Figures of what is in the scope; ``now`` is where the rates end."""
+    since = {name: now - span for name, span in RATES.items()}
+
+    def figures(name: str) -> list[dict[str, Any]]:
+        query = database.statement(_SQL[name], scope=_condition(scope))
+        rows = connection.execute(query, since | _named_in(scope)).mappings()
+        return [{name: _plain(value) for name, value in row.items()} for row in rows]
+
+    names = ["size_of_heads", "size_of_events", "size_of_views"]
+    if scope.session_id is None:  # whose session a blob is of only its key can tell
+        names.append("size_of_blobs")
+    found: dict[str, Any] = {}
+    for name in names:
+        found |= figures(name)[0]
+    return {**found, "lag": figures("lag")}
 
 
-class Sizes:
-    """Figures of a store, of a user in it, or of one session."""
-
-    def __init__(self, tables: Tables, scope: Scope) -> None:
-        self._t, self._scope = tables, scope
-
-    def read(self, connection: Connection, *, now: int) -> dict[str, Any]:
-        """The figures; ``now`` in microseconds since 1970 is where the rates end."""
-        lag = [
-            dict(zip(_LAG, map(_plain, row), strict=True))
-            for row in connection.execute(self._lag())
-        ]
-        views, blobs = self._t.views, self._t.blobs
-        beside = self._counted(connection, "view", views, func.length(views.c.body))
-        # Whose session a blob is of only its key can tell.
-        if self._scope.session_id is None:
-            beside |= self._counted(connection, "blob", blobs, blobs.c.size)
-        return {
-            **_one(connection, self._sessions(now)),
-            **_one(connection, self._events(now)),
-            **beside,
-            "lag": lag,
-        }
-
-    def lagging(self, *, by: int, limit: int, after: Place | None) -> Select[Any]:
-        """Stored views that are behind their heads by so many events, in order."""
-        views = self._t.views.c
-        place = (views.user_id, views.session_id, views.name)
-        query, behind = self._behind(*place)
-        query = query.add_columns(behind).where(behind >= by)
-        if after is not None:
-            query = query.where(tuple_(*place) > tuple_(*after))
-        return query.order_by(*place).limit(limit)
-
-    def _sessions(self, now: int) -> Select[Any]:
-        heads = self._t.heads.c
-        main = heads.stream == MAIN
-        columns = [
-            func.count(heads.user_id.distinct()).label("users"),
-            func.count().filter(main).label("sessions"),
-            func.count().filter(~main).label("derived_streams"),
-            func.coalesce(func.sum(heads.tokens).filter(main), 0).label("tokens"),
-        ]
-        for name, span in RATES.items():
-            recent = func.count().filter(main, heads.updated_at > now - span)
-            columns.append(recent.label(f"sessions_{name}"))
-        return select(*columns).where(*within(self._t.heads, self._scope))
-
-    def _events(self, now: int) -> Select[Any]:
-        events = self._t.events.c
-        size = func.sum(func.length(events.body))
-        columns = [
-            func.count().label("events"),
-            func.coalesce(size, 0).label("event_bytes"),
-        ]
-        for name, span in RATES.items():
-            recent = events.ts > now - span
-            columns.append(func.count().filter(recent).label(f"events_{name}"))
-            recent_size = func.coalesce(size.filter(recent), 0)
-            columns.append(recent_size.label(f"event_bytes_{name}"))
-        return select(*columns).where(*within(self._t.events, self._scope))
-
-    def _counted(
-        self, connection: Connection, what: str, table: Table, size: Any
-    ) -> dict[str, Any]:
-        total = func.coalesce(func.sum(size), 0).label(f"{what}_bytes")
-        query = select(func.count().label(f"{what}s"), total).select_from(table)
-        return _one(connection, query.where(*within(table, self._scope)))
-
-    def _lag(self) -> Select[Any]:
-        name = self._t.views.c.name
-        query, behind = self._behind(name)
-        figures = (
-            func.count(),
-            func.count().filter(behind > 0),
-            func.sum(behind),
-            func.max(behind),
-        )
-        return query.add_columns(*figures).group_by(name).order_by(name)
-
-    def _behind(self, *columns: Any) -> tuple[Select[Any], ColumnElement[int]]:
-        views, main = self._t.views, self._t.heads.alias("m")
-        derived = self._t.heads.alias("d")
-        named = views.c.user_id, views.c.session_id
-        behind = main.c.seq - views.c.through_seq
-        behind += func.coalesce(derived.c.seq, 0) - views.c.derived_seq
-        joined = views.join(main, of_stream(main, (*named, MAIN))).outerjoin(
-            derived, of_stream(derived, (*named, views.c.name))
-        )
-        query = select(*columns).select_from(joined)
-        query = query.where(*within(views, self._scope), main.c.status != "erased")
-        return query.where(~views.c.name.contains(BESIDE)), behind
+def _named_in(scope: Scope) -> dict[str, str]:
+    return {name: one for name, one in scope._asdict().items() if one is not None}
 
 
-def _one(connection: Connection, query: Any) -> JsonObject:
-    row = connection.execute(query).mappings().one()
-    return {name: _plain(value) for name, value in row.items()}
+def _condition(scope: Scope) -> str:
+    return " AND ".join(f"{name}=:{name}" for name in _named_in(scope)) or "true"
 
 
 def _plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import psycopg
 from sqlalchemy import MetaData, Table
@@ -18,9 +18,6 @@ from refold.adapters.sql import tables
 from refold.adapters.sql.tables import SCHEMA
 from refold.domain.canonical import shipped
 from refold.domain.errors import StoreUnavailable
-
-if TYPE_CHECKING:
-    pass
 
 APP: Final = "refold_app"
 WRITER: Final = "refold_writer"

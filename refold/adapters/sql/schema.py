@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 from uuid import uuid4
 
-from sqlalchemy import Connection, MetaData, insert, inspect, select, update
+from sqlalchemy import Connection, MetaData, inspect, select
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
@@ -16,6 +16,7 @@ from refold.adapters.sql.sqlite import APPLICATION_ID
 from refold.adapters.sql.tables import SCHEMA
 from refold.domain.errors import IncompatibleStore, StoreUnavailable
 
+_SQL: Final = tables.statements("recorder")
 # In ``settings``: where the store is now; from where it is being moved here.
 MOVED_TO: Final = "moved_to"
 MOVING: Final = "moving_from"
@@ -116,7 +117,10 @@ def migrate(
             for step in steps[version:]:
                 step(connection, dialect)
             dialect.spread(connection, new=not version)
-            return _record(connection, dialect, len(steps), store_id)
+            store_id = store_id or str(uuid4())
+            marks = {"schema_version": str(len(steps)), "store_id": store_id}
+            put_settings(connection, dialect, marks)
+            return store_id
 
 
 def _known(dialect: Database, *, moving: bool) -> tuple[int, str] | None:
@@ -173,19 +177,9 @@ def _check(version: int, newest: int) -> None:
         )
 
 
-def _record(
-    connection: Connection, dialect: Database, version: int, store_id: str
-) -> str:
-    settings = dialect.tables.settings
-    if store_id:
-        connection.execute(
-            update(settings)
-            .where(settings.c.name == "schema_version")
-            .values(value=str(version))
-        )
-        return store_id
-    fresh = str(uuid4())
-    values = {"schema_version": str(version), "store_id": fresh}
-    rows = [{"name": name, "value": value} for name, value in values.items()]
-    connection.execute(insert(settings), rows)
-    return fresh
+def put_settings(
+    connection: Connection, dialect: Database, marks: dict[str, str]
+) -> None:
+    """Have the database say this of itself."""
+    rows = [{"name": name, "value": value} for name, value in marks.items()]
+    connection.execute(dialect.statement(_SQL["put_setting"]), rows)

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any, Final, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from sqlalchemy import URL, Connection, Engine, literal_column, text, true
+from sqlalchemy import URL, Connection, Engine, literal_column, text
 from sqlalchemy.exc import DBAPIError
 
 from refold.adapters.rows import (
@@ -26,7 +26,7 @@ from refold.adapters.rows import (
     Wrote,
 )
 from refold.adapters.sql import memory, tables
-from refold.adapters.sql.database import MOVED, Database, Write, moved
+from refold.adapters.sql.database import MOVED, Database, Write, moved, refusals
 from refold.domain import errors
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate
@@ -34,19 +34,8 @@ from refold.domain.ports import Duplicate
 
 def translated(path: str, said: str) -> errors.RefoldError:
     """The error for what SQLite said of the file at ``path``."""
-    known = {
-        "locked": ("is busy with another writer", "try again when it is done"),
-        "readonly": (
-            "can only be read where it lies",
-            "copy it to a folder that can be written, or check the rights on the file "
-            "and its folder",
-        ),
-        "full": ("cannot grow: the disk is full", "free space and try again"),
-        "unable to open": ("cannot be opened", "check that its folder exists"),
-        "disk i/o": ("cannot be written: disk I/O error", "check the disk"),
-    }
     lowered = said.lower()
-    for sign, (what, remedy) in known.items():
+    for sign, (what, remedy) in refusals("sqlite").items():
         if sign in lowered:
             return errors.StoreUnavailable(f"{path} {what}", remedy=remedy)
     if "not a database" in lowered or "malformed" in lowered:
@@ -110,12 +99,7 @@ _files_lock: Final = Lock()
 _OPEN: Final = "INSERT INTO settings (name, value) VALUES ('rewriting', 'on')"
 _CLOSE: Final = "DELETE FROM settings WHERE name='rewriting'"
 _SQL: Final = tables.statements("sqlite")
-GUARDS: Final = (
-    "DROP TRIGGER IF EXISTS events_refuse_update",
-    "DROP TRIGGER IF EXISTS events_refuse_delete",
-    "DROP TRIGGER IF EXISTS events_raise_floor",
-    *(_SQL[name] for name in ("refuse_update", "refuse_delete", "raise_floor")),
-)
+GUARDS: Final = tables.guards("sqlite")
 # Changes nothing, and has to be written all the same.
 TOUCH: Final = "UPDATE settings SET value=value WHERE name='schema_version'"
 
@@ -152,9 +136,9 @@ class SqliteDatabase(Database):
     (it survives a crash of the process; a power cut may take the last commits).
     """
 
-    name, mark, shared = "sqlite", "?", ""
+    name, mark, shared, kept = "sqlite", "?", "", ""
     place, searchable = "rowid", True
-    ends_of_span = ("json_extract(s.value, '$[0]')", "json_extract(s.value, '$[1]')")
+    each_span = _SQL["each_span"]
 
     def __init__(self, url: URL) -> None:
         if not url.database or url.database == ":memory:":
@@ -359,7 +343,7 @@ class SqliteDatabase(Database):
 
     def _fetch(
         self,
-        user_id: str,  # noqa: ARG002  # the same
+        user_id: str | None,  # noqa: ARG002  # the same
         query: str,
         values: Sequence[Any],
     ) -> list[tuple[Any, ...]]:
@@ -370,14 +354,9 @@ class SqliteDatabase(Database):
         finally:
             pooled.close()
 
-    def for_each_span(self, spans: str, columns: str, where: str) -> str:
-        """A CROSS JOIN, which SQLite does in the order in which it is written."""
-        each = f"v CROSS JOIN json_each(v.{spans}) s"
-        return f"\nSELECT {columns} FROM {each} CROSS JOIN {{events}} e WHERE {where}\n"
-
-    def settled(self) -> Any:
+    def settled(self) -> str:
         """Every committed row: there is one writer, so positions commit in order."""
-        return true()
+        return "true"
 
     def among(self, places: Any, found: Any) -> Any:  # noqa: ARG002  # it is unique
         """The row number is one of these."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-from sqlalchemy import Connection, select, text, update
+from sqlalchemy import Connection, select, update
 
 from refold.adapters.sql.database import NOBODY, Database
+from refold.adapters.sql.tables import statements
 from refold.domain.errors import KeyUnavailable
 
 SubjectStatus: TypeAlias = Literal["live", "frozen", "erasing", "erased"]
 _GENERATION: Final = "key_generation"
-_FIRST: Final = """
-INSERT INTO {subjects} (ref, user_ref, status, epoch)
-VALUES (:ref, :ref, 'live', 1) ON CONFLICT DO NOTHING
-"""
+_SQL: Final = statements("recorder")
 
 
 class Subject(NamedTuple):
@@ -34,16 +32,13 @@ class Subjects:
 
     def of(self, ref: str) -> Subject | None:
         """The subject, if anything is known of it."""
-        query = select(*self._columns()).where(self._t.subjects.c.ref == ref)
-        found = [Subject(*row) for row in self._database.read(ref, query)]
-        return found[0] if found else None
+        found = self._database.fetch(ref, _SQL["subject_of"], (ref,))
+        return Subject(*found[0]) if found else None
 
     def changed(self) -> list[Subject]:
         """All that are not live, or are not in their first epoch."""
-        subjects = self._t.subjects.c
-        query = select(*self._columns()).order_by(subjects.ref)
-        query = query.where((subjects.status != "live") | (subjects.epoch > 1))
-        return [Subject(*row) for row in self._database.read(None, query)]
+        found = self._database.fetch(None, _SQL["changed_subjects"], ())
+        return [Subject(*row) for row in found]
 
     def set(self, subject: Subject) -> None:
         """Keep it."""
@@ -51,16 +46,11 @@ class Subjects:
 
     def put(self, connection: Connection, subject: Subject) -> None:
         """Lock and keep it: who is beginning a session of it is waited for."""
-        table, row = self._t.subjects, subject._asdict()
-        changed = update(table).where(table.c.ref == subject.ref).values(row)
-        if connection.execute(changed).rowcount:
-            return
-        # Two that put it at once: the second waits here, and finds it.
-        marks = ", ".join(f":{name}" for name in row)
-        query = f"INSERT INTO {table.fullname} ({', '.join(row)}) VALUES ({marks})"
-        added = connection.execute(text(f"{query} ON CONFLICT DO NOTHING"), row)
-        if not added.rowcount:
-            connection.execute(changed)
+        # Two that put it at once: the second waits where it is added, and finds it.
+        for name in ("change_subject", "add_subject", "change_subject"):
+            done = self._database.statement(_SQL[name])
+            if connection.execute(done, subject._asdict()).rowcount:
+                return
 
     def locked(self, connection: Connection, ref: str) -> Subject:
         """The user's subject: who begins a session waits, or was waited for.
@@ -68,20 +58,15 @@ class Subjects:
         Where there is none it is put first: there is nothing to lock before, and who
         puts another at once would be overwritten.
         """
-        table = self._t.subjects
-        first = text(_FIRST.format(subjects=table.fullname))
-        connection.execute(first, {"ref": ref})
-        query = select(*self._columns()).where(table.c.ref == ref).with_for_update()
+        subjects = self._t.subjects
+        first = Subject(ref, ref, "live", 1)._asdict()
+        connection.execute(self._database.statement(_SQL["add_subject"]), first)
+        query = select(subjects).where(subjects.c.ref == ref).with_for_update()
         return Subject(*connection.execute(query).one())
-
-    def _columns(self) -> tuple[Any, ...]:
-        return tuple(self._t.subjects.c[name] for name in Subject._fields)
 
     def key_generation(self) -> int:
         """The key store's generation when it was written down last; 0 if never."""
-        settings = self._t.settings.c
-        query = select(settings.value).where(settings.name == _GENERATION)
-        found = self._database.read(NOBODY, query)
+        found = self._database.fetch(NOBODY, _SQL["setting"], (_GENERATION,))
         try:
             return int(found[0][0]) if found else 0
         except ValueError:
@@ -94,10 +79,8 @@ class Subjects:
         """Write down the key store's generation, if it is higher than before."""
         settings = self._t.settings
         here = settings.c.name == _GENERATION
-
         # Two that write it first: the second waits here, and finds the row.
-        first = f"INSERT INTO {settings.fullname} (name, value) VALUES (:name, '0')"
-        added = text(f"{first} ON CONFLICT DO NOTHING")
+        added = self._database.statement(_SQL["add_setting"])
 
         def attempt(connection: Connection) -> None:
             connection.execute(added, {"name": _GENERATION})

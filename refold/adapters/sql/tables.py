@@ -18,7 +18,8 @@ from refold.domain.ports import Scope
 SCHEMA: Final = "refold"  # where the tables are on PostgreSQL
 # What is left in ``settings``; ``rewriting`` is there within a transaction alone.
 SETTINGS: Final = frozenset({"schema_version", "store_id", "key_generation", "floor"})
-STREAM: Final = "user_id=? AND session_id=? AND stream=?"
+FIRST: Final = ("", "", "")  # comes before all streams, and all stored views
+LAST: Final = 2**63 - 1  # no seq or number of a leaf is higher
 _HOLE: Final = re.compile(r"\{(\w+)\}")
 
 
@@ -36,8 +37,19 @@ def statements(file: str) -> dict[str, str]:
         name, _, body = part.partition("\n")
         lines = [line for line in body.splitlines() if not line.startswith("--")]
         whole = "\n".join(lines).strip()
-        found[name] = _HOLE.sub(lambda hole: found.get(hole[1], hole[0]), whole)
+        found[name] = filled(whole, **found)
     return found
+
+
+def filled(query: str, **holes: str) -> str:
+    """The query with what is given in its holes; others stay."""
+    return _HOLE.sub(lambda hole: holes.get(hole[1], hole[0]), query)
+
+
+def guards(file: str) -> tuple[str, ...]:
+    """The statements of ``file.sql`` that keep events as they are, in order."""
+    found = statements(file).items()
+    return tuple(said for name, said in found if name.startswith("guard_"))
 
 
 @dataclass(frozen=True, slots=True)

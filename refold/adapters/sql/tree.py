@@ -10,19 +10,23 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     Connection,
-    bindparam,
     delete,
     func,
     insert,
     literal,
     select,
-    tuple_,
     update,
 )
 from sqlalchemy.exc import IntegrityError
 
 from refold.adapters.sql.database import NOBODY, Database
-from refold.adapters.sql.tables import of_stream, statements, stream_of, within
+from refold.adapters.sql.tables import (
+    FIRST,
+    LAST,
+    filled,
+    statements,
+    within,
+)
 from refold.domain.chain import Frontier
 from refold.domain.errors import SealBroken
 from refold.domain.ids import StreamId
@@ -36,7 +40,6 @@ _PAGE: Final = 10_000
 _NAMED: Final = 100
 _HASH: Final = 32
 _THREE: Final = ("user_id", "session_id", "stream")
-_SEALED: Final = ("seq", "leaf", "positions", "receipts")
 
 
 class Grown(NamedTuple):
@@ -100,73 +103,48 @@ class Tree:
     @cached_property
     def store_id(self) -> str:
         """What the database calls its store."""
-        settings = self._t.settings.c
-        query = select(settings.value).where(settings.name == "store_id")
-        return str(self._database.read(NOBODY, query)[0].value)
+        found = self._database.fetch(NOBODY, _SQL["setting"], ("store_id",))
+        return str(found[0][0])
 
     def newest(self) -> Grown | None:
         """The newest tree head.  Raises SealBroken if it is not sound."""
-        table = self._t.tree_heads
-        newest = select(table).where(table.c.size > 0)
-        newest = newest.order_by(table.c.size.desc()).limit(1)
-        found = next(iter(self._database.read(NOBODY, newest)), None)
-        if found is None:
-            return None
-        grown = self._grown(found)
-        if not grown.sound:
+        grown = next(self._trees("newest_tree"), None)
+        if grown and not grown.sound:
             raise SealBroken("the newest tree head does not fit what it was made of")
         return grown
 
     def heads(self, *, after: int = -1) -> list[TreeHead]:
         """Tree heads of a size over ``after``, the smallest first."""
-        return [grown.head for grown in self._trees(after)]
+        return [grown.head for grown in self._trees("trees", after)]
 
     def unsound(self) -> list[int]:
         """The sizes of tree heads that do not fit what their trees would grow from."""
-        return [grown.head.size for grown in self._trees(-1) if not grown.sound]
+        return [
+            grown.head.size for grown in self._trees("trees", -1) if not grown.sound
+        ]
 
-    def _trees(self, after: int) -> list[Grown]:
-        table = self._t.tree_heads
-        query = select(table).where(table.c.size > after).order_by(table.c.size)
-        return [self._grown(row) for row in self._database.read(NOBODY, query)]
-
-    def _grown(self, row: Any) -> Grown:
-        head = TreeHead(
-            store_id=self.store_id,
-            size=row.size,
-            root=octets(row.root),
-            sealed_at=number(row.sealed_at),
-            position=number(row.position),
-            key_id=str(row.key_id),
-            signature=octets(row.signature),
-        )
-        peaks = octets(row.peaks)
-        parts = (peaks[at : at + _HASH] for at in range(0, len(peaks), _HASH))
-        return Grown(head, Frontier(row.size, tuple(parts)))
+    def _trees(self, name: str, *values: int) -> Iterator[Grown]:
+        found = self._database.fetch(NOBODY, _SQL[name], values)
+        for size, root, sealed_at, position, key_id, signature, peaks in found:
+            when = number(sealed_at), number(position)
+            signed = str(key_id), octets(signature)
+            head = TreeHead(self.store_id, size, octets(root), *when, *signed)
+            hashes = octets(peaks)
+            parts = (hashes[at : at + _HASH] for at in range(0, len(hashes), _HASH))
+            yield Grown(head, Frontier(size, tuple(parts)))
 
     def ends(self) -> Ends:
         """How far the log goes now; nowhere if there is no order of all events."""
         if not self._database.ordered:
             return Ends(0, 0)
-        position = self._t.events.c.position
-        newest = select(func.max(position)).where(position > 0)
-        settled = newest.where(self._database.settled())
-        found = self._database.read(
-            None, select(newest.scalar_subquery(), settled.scalar_subquery())
-        )
-        return Ends(*(int(position or 0) for position in found[0]))
+        query = filled(_SQL["ends_of_log"], settled=self._database.settled())
+        (found,) = self._database.fetch(None, query, ())
+        return Ends(*(int(position or 0) for position in found))
 
     def moved(self, *, after: int, upto: int) -> TreeMoved:
         """Streams that have events at these positions, a bounded number of them."""
-        events = self._t.events
-        query = (
-            select(events.c.position, *stream_of(events))
-            .where(events.c.position > after, events.c.position <= upto)
-            .order_by(events.c.position)
-            .limit(_PAGE)
-        )
         streams: dict[StreamId, None] = {}
-        found = self._database.read(None, query)
+        found = self._database.fetch(None, _SQL["moved"], (after, upto, _PAGE))
         for position, *stream in found:
             streams[StreamId(*stream)] = None
             if len(streams) == STREAMS:
@@ -175,24 +153,13 @@ class Tree:
 
     def behind(self, *, after: StreamId | None = None) -> list[StreamId]:
         """Streams whose head is not sealed, in order, a bounded number of them."""
-        heads = self._t.heads
-        query = select(*stream_of(heads)).where(*self._behind())
-        if after is not None:
-            query = query.where(tuple_(*stream_of(heads)) > tuple_(*after))
-        query = query.order_by(*stream_of(heads)).limit(STREAMS)
-        return [StreamId(*row) for row in self._database.read(None, query)]
+        values = (*(after or FIRST), STREAMS)
+        found = self._database.fetch(None, _SQL["behind"], values)
+        return [StreamId(*row) for row in found]
 
     def unsealed(self) -> int:
         """How many streams have events that no leaf covers."""
-        heads = self._t.heads
-        query = select(func.count()).select_from(heads).where(*self._behind())
-        return int(self._database.read(None, query)[0][0])
-
-    def _behind(self) -> tuple[Any, ...]:
-        heads, seals = self._t.heads, self._t.seals
-        sealed = select(func.max(seals.c.seq)).where(of_stream(seals, stream_of(heads)))
-        upto = func.coalesce(sealed.scalar_subquery(), 0)
-        return heads.c.status != "erased", heads.c.seq > upto
+        return int(self._database.fetch(None, _SQL["unsealed"], ())[0][0])
 
     def add(self, base: int, grown: Grown, endings: Sequence[Ending]) -> bool:
         """Keep the leaves of ``endings`` from ``base`` on, and the tree head over them.
@@ -223,9 +190,7 @@ class Tree:
         connection.execute(insert(self._t.leaves), leaves)
         seals = [
             {
-                **{
-                    f"of_{name}": part for name, part in ending.stream._asdict().items()
-                },
+                **ending.stream._asdict(),
                 "seq": ending.seq,
                 "leaf": n,
                 "positions": ending.leaf.positions,
@@ -233,7 +198,11 @@ class Tree:
             }
             for n, ending in numbered
         ]
-        if connection.execute(self._own(), seals).rowcount != len(seals):
+        sealing = self._database.statement(_SQL["seal"], kept=self._database.kept)
+        # Heads cannot be deleted until this is committed, though appends go on: an
+        # erasure that deletes them finds every leaf of theirs afterwards.
+        sealing = sealing.execution_options(preserve_rowcount=True)
+        if connection.execute(sealing, seals).rowcount != len(seals):
             return False
         said = grown.head._asdict()
         del said["store_id"]
@@ -241,36 +210,16 @@ class Tree:
         connection.execute(insert(self._t.tree_heads).values(said))
         return True
 
-    def _own(self) -> Any:
-        """Inserts a seal if the head of its stream is live.
-
-        Appends go on, but heads cannot be deleted until this is committed: an erasure
-        that deletes them finds every leaf of theirs afterwards.
-        """
-        heads, seals = self._t.heads, self._t.seals
-        given = [bindparam(name, type_=seals.c[name].type) for name in _SEALED]
-        source = select(*stream_of(heads), *given).where(
-            of_stream(heads, [bindparam(f"of_{name}") for name in _THREE]),
-            heads.c.status != "erased",
-        )
-        kept = source.with_for_update(read=True, key_share=True)
-        statement = insert(seals).from_select([*_THREE, *_SEALED], kept)
-        return statement.execution_options(preserve_rowcount=True)
-
     def leaves(self, *, upto: int | None = None) -> Iterator[tuple[int, bytes]]:
         """Number and hash of each leaf, in order."""
-        table, after = self._t.leaves, -1
-        while True:
-            query = select(table.c.leaf, table.c.hash).where(table.c.leaf > after)
-            if upto is not None:
-                query = query.where(table.c.leaf < upto)
-            found = self._database.read(
-                NOBODY, query.order_by(table.c.leaf).limit(_PAGE)
-            )
-            yield from ((row.leaf, octets(row.hash)) for row in found)
+        after, end = -1, LAST if upto is None else upto
+        while found := self._database.fetch(
+            NOBODY, _SQL["leaf_hashes"], (after, end, _PAGE)
+        ):
+            yield from ((leaf, octets(hash_)) for leaf, hash_ in found)
             if len(found) < _PAGE:
                 return
-            after = found[-1].leaf
+            after = found[-1][0]
 
     def seals(self, stream: StreamId) -> list[Seal]:
         """What was sealed of the stream, with what is there now."""
@@ -320,35 +269,18 @@ class Tree:
 
     def unowned(self) -> list[int]:
         """Leaves that are neither of a stream nor of an erasure, a bounded number."""
-        leaves, seals = self._t.leaves, self._t.seals
-        query = (
-            select(leaves.c.leaf)
-            .join_from(leaves, seals, seals.c.leaf == leaves.c.leaf, isouter=True)
-            .where(leaves.c.erasure.is_(None), seals.c.leaf.is_(None))
-            .order_by(leaves.c.leaf)
-            .limit(_NAMED)
-        )
-        return [row.leaf for row in self._database.read(None, query)]
+        found = self._database.fetch(None, _SQL["unowned"], (_NAMED,))
+        return [leaf for (leaf,) in found]
 
     def lost(self) -> list[tuple[StreamId, int]]:
         """Streams that were sealed and have no head, and up to which seq."""
-        seals, heads = self._t.seals, self._t.heads
-        there = select(heads.c.seq).where(of_stream(heads, stream_of(seals))).exists()
-        query = (
-            select(*stream_of(seals), func.max(seals.c.seq))
-            .where(~there)
-            .group_by(*stream_of(seals))
-            .limit(_NAMED)
-        )
-        return [
-            (StreamId(*row[:3]), row[3]) for row in self._database.read(None, query)
-        ]
+        found = self._database.fetch(None, _SQL["lost"], (_NAMED,))
+        return [(StreamId(*row[:3]), row[3]) for row in found]
 
     def marked(self) -> set[StreamId]:
         """The main streams of sessions that are marked as erased."""
-        heads = self._t.heads
-        query = select(*stream_of(heads)).where(heads.c.status == "erased")
-        return {StreamId(*row).main for row in self._database.read(None, query)}
+        found = self._database.fetch(None, _SQL["marked"], ())
+        return {StreamId(*row).main for row in found}
 
     def strays(self) -> list[tuple[str, StreamId]]:
         """Rows beside the events that are of no session, each with its table."""
@@ -356,13 +288,8 @@ class Tree:
         found: list[tuple[str, StreamId]] = []
         names = ("views", "receipts", "leases", "labels", "blobs")
         for table in (getattr(self._t, name) for name in names):
-            own = [heads.user_id == table.c.user_id]
-            if "session_id" in table.c:
-                own.append(heads.session_id == table.c.session_id)
-            columns = [
-                func.coalesce(table.c.get(name, none), none).label(name)
-                for name in _THREE
-            ]
+            own = [heads[name] == table.c[name] for name in _THREE[:2]]
+            columns = [func.coalesce(table.c.get(name, none), none) for name in _THREE]
             there = [~select(heads.seq).where(*own).exists()]
             if table is self._t.leases:  # duties of the store as a whole are nobody's
                 there.append(table.c.user_id != "")
@@ -374,16 +301,13 @@ class Tree:
 
     def erasures(self) -> list[str]:
         """The erasures that leaves are of."""
-        erasure = self._t.leaves.c.erasure
-        query = select(erasure).where(erasure.is_not(None)).distinct()
-        return sorted(row.erasure for row in self._database.read(NOBODY, query))
+        found = self._database.fetch(NOBODY, _SQL["erasures_of_leaves"], ())
+        return sorted(erasure for (erasure,) in found)
 
     def erased(self, erasure: str) -> list[bytes]:
         """The hashes of the leaves of that erasure, in order."""
-        table = self._t.leaves
-        query = select(table.c.hash).where(table.c.erasure == erasure)
-        found = self._database.read(NOBODY, query.order_by(table.c.leaf))
-        return [octets(row.hash) for row in found]
+        found = self._database.fetch(NOBODY, _SQL["erased_leaves"], (erasure,))
+        return [octets(hash_) for (hash_,) in found]
 
     def forget(self, user_id: str, session_id: str | None, erasure: str) -> None:
         """Say of a user's leaves that they are of this erasure, and whose no more.

@@ -1,4 +1,4 @@
--- The statements of postgres.py.  `{name}` is the statement of that name, or is filled
+-- The statements of postgres.py; those of `guard_` are made in this order.  `{name}` is the statement of that name, or is filled
 -- in where the statement is used; values are never written into a text.
 
 -- name: head
@@ -132,7 +132,7 @@ WHERE current_setting('synchronous_commit') IN ('off', 'local')
 
 -- An event changes in nothing but its body, while its session is rewritten; and goes
 -- only once its head says that it was erased.
--- name: refuse
+-- name: guard_function
 CREATE OR REPLACE FUNCTION refold.refuse_change() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN
   IF TG_OP = 'UPDATE' AND current_setting('refold.rewriting', true) = 'on' THEN
@@ -191,19 +191,19 @@ DELETE FROM refold.blobs WHERE user_id=%s AND address=ANY(%s)
 -- name: drop_views
 DELETE FROM refold.views WHERE user_id=%s AND session_id=%s
 
--- name: refuse_change
+-- name: guard_change
 CREATE OR REPLACE TRIGGER events_refuse_change BEFORE UPDATE OR DELETE
 ON refold.events FOR EACH ROW EXECUTE FUNCTION refold.refuse_change()
 
--- name: refuse_truncate
+-- name: guard_truncate
 CREATE OR REPLACE TRIGGER events_refuse_truncate BEFORE TRUNCATE
 ON refold.events FOR EACH STATEMENT EXECUTE FUNCTION refold.refuse_change()
 
 -- What is encrypted cannot be compressed.
--- name: events_external
+-- name: guard_stored_events
 ALTER TABLE refold.events ALTER COLUMN body SET STORAGE EXTERNAL
 
--- name: blobs_external
+-- name: guard_stored_blobs
 ALTER TABLE refold.blobs ALTER COLUMN body SET STORAGE EXTERNAL
 
 -- name: moved
@@ -221,3 +221,28 @@ SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint
 DO $$ BEGIN FOR n IN 1..{count} LOOP
   PERFORM pg_current_xact_id(); COMMIT;
 END LOOP; END $$
+
+-- The encoding, and whether the schema is there and another program's.
+-- name: what_is_it
+SELECT current_setting('server_encoding'), to_regclass('refold.heads') IS NULL
+  AND EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'refold')
+
+-- name: size
+SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class
+WHERE relkind = 'r' AND relnamespace = to_regnamespace('refold')
+
+-- Positions below the oldest transaction that still runs.
+-- name: settled
+position < (pg_snapshot_xmin(pg_current_snapshot())::text::bigint << 20)
+
+-- name: connected
+SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- The events of each span that a column of a view names: a subquery for each, ordered,
+-- else the planner may join the other way.
+-- name: each_span
+SELECT r.* FROM v CROSS JOIN LATERAL jsonb_array_elements(v.{spans}::jsonb) AS s(value)
+CROSS JOIN LATERAL (SELECT {part}, {event_row},
+    CASE WHEN e.seq=(s.value->>0)::int8 THEN {before} END FROM refold.events e
+  WHERE user_id=? AND session_id=? AND stream=?
+    AND e.seq BETWEEN (s.value->>0)::int8 AND (s.value->>1)::int8 ORDER BY e.seq) r

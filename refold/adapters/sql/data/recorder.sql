@@ -1,4 +1,4 @@
--- The statements of recorder.py and tree.py, with `?` for values.  `{name}` is the
+-- The statements of recorder.py, tree.py and subjects.py, with `?` or `:name` for values.  `{name}` is the
 -- statement of that name, else a table, or is filled in where it is used.
 
 -- name: stream
@@ -26,7 +26,7 @@ FROM {heads} WHERE {stream}
 SELECT seq FROM {heads} WHERE user_id=? LIMIT 1
 
 -- name: uses
-SELECT address, first_seq, last_seq FROM {receipts} WHERE {stream} AND address IN ({})
+SELECT address, first_seq, last_seq FROM {receipts} WHERE {stream} AND address IN ({keys})
 
 -- name: view
 SELECT through_seq, derived_seq, body, main_spans, derived_spans FROM {views}
@@ -83,11 +83,48 @@ SELECT 1, through_seq, '', derived_seq, CAST(NULL AS bytea), 0, 0,
   CAST(NULL AS bytea), body,
   CAST(NULL AS bytea), CAST(NULL AS bytea) FROM v
 
+-- name: ends
+SELECT user_id, session_id, stream, seq FROM {heads}
+WHERE (user_id, session_id, stream)>(?, ?, ?) AND status<>'erased'
+ORDER BY user_id, session_id, stream LIMIT ?
+
+-- name: names
+SELECT stream FROM {heads} WHERE user_id=? AND session_id=?
+
+-- name: blob
+SELECT body FROM {blobs} WHERE user_id=? AND address=? AND {live}
+
+-- name: blob_facts
+SELECT session_id, size FROM {blobs} WHERE user_id=? AND address=?
+
+-- name: view_names
+SELECT name FROM {views} WHERE user_id=? AND session_id=? ORDER BY name
+
+-- name: labels_of
+SELECT name, address FROM {labels} WHERE user_id=? AND session_id=?
+
+-- name: renew
+UPDATE {leases} SET expires_at=? WHERE {stream} AND owner=? RETURNING 1
+
+-- name: lease_end
+SELECT expires_at FROM {leases} WHERE {stream}
+
+-- name: release
+DELETE FROM {leases} WHERE {stream} AND owner=? RETURNING pending
+
+-- What is behind a view: inside, for a COALESCE around it would keep row-level security
+-- from the index.
+-- name: behind_view
+SELECT * FROM (SELECT {part}, {event_row},
+  CASE WHEN e.seq=(SELECT coalesce(max({known}), 0) FROM v)+1 THEN {before} END
+  FROM {events} e WHERE {stream} AND e.seq>(SELECT coalesce(max({known}), 0) FROM v)
+  ORDER BY e.seq LIMIT ?) {known}
+
 -- name: free
 held.expires_at <= :now OR held.owner = excluded.owner
 
 -- name: take
-INSERT INTO {table} AS held
+INSERT INTO {leases} AS held
   (user_id, session_id, stream, owner, expires_at, pending)
 VALUES (:user_id, :session_id, :stream, :owner, :until, 0)
 ON CONFLICT (user_id, session_id, stream) DO UPDATE SET
@@ -116,3 +153,156 @@ WHERE {stream} AND seq>? AND seq<=? ORDER BY seq LIMIT ?
 -- name: first_uses
 SELECT address, first_seq, last_seq FROM {receipts}
 WHERE {stream} AND first_seq>? AND first_seq<=?
+
+-- By position, as far as that is `{settled}`.
+-- name: positioned
+SELECT position, user_id, session_id, stream, {columns}, (SELECT b.hash FROM {events} b
+  WHERE b.user_id=e.user_id AND b.session_id=e.session_id AND b.stream=e.stream
+    AND b.seq=e.seq-1) FROM {events} e
+WHERE position>? AND position<=? AND {settled} AND NOT EXISTS (SELECT 1 FROM {heads} h
+  WHERE h.user_id=e.user_id AND h.session_id=e.session_id AND h.stream='main'
+    AND h.status='erased')
+ORDER BY position LIMIT ?
+
+-- name: settled_position
+SELECT max(position) FROM {events} WHERE {settled}
+
+-- name: ends_of_log
+SELECT (SELECT max(position) FROM {events} WHERE position>0),
+  ({settled_position} AND position>0)
+
+-- name: drop_views
+DELETE FROM {views} WHERE user_id=? AND session_id=?
+
+-- Sizes of what is in a `{scope}`, rates since so long ago.
+-- name: size_of_heads
+SELECT count(DISTINCT user_id) AS users,
+  count(*) FILTER (WHERE stream='main') AS sessions,
+  count(*) FILTER (WHERE stream<>'main') AS derived_streams,
+  coalesce(sum(tokens) FILTER (WHERE stream='main'), 0) AS tokens,
+  count(*) FILTER (WHERE stream='main' AND updated_at>:last_hour)
+    AS sessions_last_hour,
+  count(*) FILTER (WHERE stream='main' AND updated_at>:last_day) AS sessions_last_day
+FROM {heads} WHERE {scope}
+
+-- name: size_of_events
+SELECT count(*) AS events, coalesce(sum(length(body)), 0) AS event_bytes,
+  count(*) FILTER (WHERE ts>:last_hour) AS events_last_hour,
+  coalesce(sum(length(body)) FILTER (WHERE ts>:last_hour), 0)
+    AS event_bytes_last_hour,
+  count(*) FILTER (WHERE ts>:last_day) AS events_last_day,
+  coalesce(sum(length(body)) FILTER (WHERE ts>:last_day), 0) AS event_bytes_last_day
+FROM {events} WHERE {scope}
+
+-- name: size_of_views
+SELECT count(*) AS views, coalesce(sum(length(body)), 0) AS view_bytes
+FROM {views} WHERE {scope}
+
+-- name: size_of_blobs
+SELECT count(*) AS blobs, coalesce(sum(size), 0) AS blob_bytes
+FROM {blobs} WHERE {scope}
+
+-- Stored views of strategies, and how many events each is behind the heads of its
+-- session; in the names of others is a `-`.
+-- name: behind_heads
+SELECT v.user_id, v.session_id, v.name,
+  m.seq - v.through_seq + coalesce(d.seq, 0) - v.derived_seq AS behind
+FROM (SELECT * FROM {views} WHERE {scope}) v
+JOIN {heads} m ON m.user_id=v.user_id AND m.session_id=v.session_id
+  AND m.stream='main'
+LEFT JOIN {heads} d ON d.user_id=v.user_id AND d.session_id=v.session_id
+  AND d.stream=v.name
+WHERE m.status<>'erased' AND v.name NOT LIKE '%-%'
+
+-- name: lag
+SELECT name AS fingerprint, count(*) AS views,
+  count(*) FILTER (WHERE behind > 0) AS behind, sum(behind) AS events,
+  max(behind) AS most
+FROM ({behind_heads}) of GROUP BY name ORDER BY name
+
+-- name: lagging
+SELECT user_id, session_id, name, behind FROM ({behind_heads}) of
+WHERE behind>=:by AND (user_id, session_id, name)>(:user, :session, :name)
+ORDER BY user_id, session_id, name LIMIT :limit
+
+-- Streams whose head is not sealed.
+-- name: of_unsealed
+FROM {heads} h WHERE status<>'erased' AND seq>coalesce((SELECT max(s.seq)
+  FROM {seals} s WHERE s.user_id=h.user_id AND s.session_id=h.session_id
+    AND s.stream=h.stream), 0)
+
+-- name: unsealed
+SELECT count(*) {of_unsealed}
+
+-- name: behind
+SELECT user_id, session_id, stream {of_unsealed}
+  AND (user_id, session_id, stream)>(?, ?, ?)
+ORDER BY user_id, session_id, stream LIMIT ?
+
+-- name: moved
+SELECT position, user_id, session_id, stream FROM {events}
+WHERE position>? AND position<=? ORDER BY position LIMIT ?
+
+-- name: marked
+SELECT user_id, session_id, stream FROM {heads} WHERE status='erased'
+
+-- name: lost
+SELECT user_id, session_id, stream, max(seq) FROM {seals} s
+WHERE NOT EXISTS (SELECT 1 FROM {heads} h WHERE h.user_id=s.user_id
+  AND h.session_id=s.session_id AND h.stream=s.stream)
+GROUP BY user_id, session_id, stream LIMIT ?
+
+-- Where the head of the stream is live.
+-- name: seal
+INSERT INTO {seals} (user_id, session_id, stream, seq, leaf, positions, receipts)
+SELECT user_id, session_id, stream, :seq, :leaf, :positions, :receipts FROM {heads}
+WHERE user_id=:user_id AND session_id=:session_id AND stream=:stream
+  AND status<>'erased' {kept}
+
+-- name: tree_head
+SELECT size, root, sealed_at, position, key_id, signature, peaks FROM {tree_heads}
+
+-- name: trees
+{tree_head} WHERE size>? ORDER BY size
+
+-- name: newest_tree
+{tree_head} WHERE size>0 ORDER BY size DESC LIMIT 1
+
+-- name: leaf_hashes
+SELECT leaf, hash FROM {leaves} WHERE leaf>? AND leaf<? ORDER BY leaf LIMIT ?
+
+-- name: unowned
+SELECT l.leaf FROM {leaves} l LEFT JOIN {seals} s ON s.leaf=l.leaf
+WHERE l.erasure IS NULL AND s.leaf IS NULL ORDER BY l.leaf LIMIT ?
+
+-- name: erasures_of_leaves
+SELECT DISTINCT erasure FROM {leaves} WHERE erasure IS NOT NULL
+
+-- name: erased_leaves
+SELECT hash FROM {leaves} WHERE erasure=? ORDER BY leaf
+
+-- name: subject
+SELECT ref, user_ref, status, epoch FROM {subjects}
+
+-- name: subject_of
+{subject} WHERE ref=?
+
+-- name: changed_subjects
+{subject} WHERE status<>'live' OR epoch>1 ORDER BY ref
+
+-- name: change_subject
+UPDATE {subjects} SET user_ref=:user_ref, status=:status, epoch=:epoch WHERE ref=:ref
+
+-- name: add_subject
+INSERT INTO {subjects} (ref, user_ref, status, epoch)
+VALUES (:ref, :user_ref, :status, :epoch) ON CONFLICT DO NOTHING
+
+-- name: setting
+SELECT value FROM {settings} WHERE name=?
+
+-- name: put_setting
+INSERT INTO {settings} (name, value) VALUES (:name, :value)
+ON CONFLICT (name) DO UPDATE SET value=excluded.value
+
+-- name: add_setting
+INSERT INTO {settings} (name, value) VALUES (:name, '0') ON CONFLICT DO NOTHING

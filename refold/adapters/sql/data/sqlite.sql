@@ -1,4 +1,4 @@
--- The statements of sqlite.py.
+-- The statements of sqlite.py; those of `guard_` are made in this order.
 
 -- The highest position of a row that was deleted: none is given out twice.
 -- name: floor
@@ -73,7 +73,16 @@ WHERE user_id=? AND session_id=? AND stream=? AND address=?
 INSERT INTO receipts (user_id, session_id, stream, address, first_seq, last_seq)
 VALUES (?, ?, ?, ?, ?, ?)
 
--- name: refuse_update
+-- name: guard_again_update
+DROP TRIGGER IF EXISTS events_refuse_update
+
+-- name: guard_again_delete
+DROP TRIGGER IF EXISTS events_refuse_delete
+
+-- name: guard_again_floor
+DROP TRIGGER IF EXISTS events_raise_floor
+
+-- name: guard_update
 CREATE TRIGGER events_refuse_update BEFORE UPDATE ON events WHEN NOT (
   EXISTS (SELECT 1 FROM settings WHERE name='rewriting')
   AND NEW.position IS OLD.position AND NEW.user_id IS OLD.user_id
@@ -85,13 +94,13 @@ CREATE TRIGGER events_refuse_update BEFORE UPDATE ON events WHEN NOT (
   AND NEW.first_digest IS coalesce(OLD.first_digest, NEW.first_digest))
 BEGIN SELECT RAISE(ABORT, 'refold: events are immutable, UPDATE is refused'); END
 
--- name: refuse_delete
+-- name: guard_delete
 CREATE TRIGGER events_refuse_delete BEFORE DELETE ON events WHEN NOT EXISTS (
   SELECT 1 FROM heads h WHERE h.user_id=OLD.user_id AND h.session_id=OLD.session_id
     AND h.stream=OLD.stream AND h.status='erased')
 BEGIN SELECT RAISE(ABORT, 'refold: events are immutable, DELETE is refused'); END
 
--- name: raise_floor
+-- name: guard_floor
 CREATE TRIGGER events_raise_floor AFTER DELETE ON events
   WHEN OLD.position > coalesce({floor}, 0)
 BEGIN INSERT INTO settings (name, value) VALUES ('floor', OLD.position)
@@ -100,3 +109,12 @@ BEGIN INSERT INTO settings (name, value) VALUES ('floor', OLD.position)
 -- name: refuse_write
 CREATE TRIGGER moved_{table}_{act} BEFORE {act} ON {table}
 BEGIN SELECT RAISE(ABORT, '{said}'); END
+
+-- The events of each span that a column of a view names; a CROSS JOIN is done in the
+-- order in which it is written.
+-- name: each_span
+SELECT {part}, {event_row}, CASE WHEN e.seq=json_extract(s.value, '$[0]')
+  THEN {before} END
+FROM v CROSS JOIN json_each(v.{spans}) s CROSS JOIN {events} e
+WHERE user_id=? AND session_id=? AND stream=?
+  AND e.seq BETWEEN json_extract(s.value, '$[0]') AND json_extract(s.value, '$[1]')
