@@ -94,7 +94,7 @@ def open_store(
     from refold.adapters.keys.ring import KeyRing
     from refold.adapters.log import LogFactory
     from refold.adapters.sql.access_log import AccessTable, open_trail
-    from refold.adapters.sql.subjects import Subjects
+    from refold.adapters.sql.recorder import Subjects
     from refold.redaction.guard import Limits
     from refold.store import SessionStore
     from refold.store.compactions import Upkeep
@@ -200,7 +200,7 @@ def reconcile_keys(url: str | None = None, *, keys: str | None = None) -> int:
     Raises what ``open_store`` raises, but not that the key store is older.
     """
     from refold.adapters.erasure import reconcile
-    from refold.adapters.sql.subjects import Subjects
+    from refold.adapters.sql.recorder import Subjects
     from refold.store.store import now
 
     url = url or config.database()

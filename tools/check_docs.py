@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 COMMAND_PAGES = ("README.md", "docs/reference/cli.md")
-MOST_WORDS = 72_000
+MOST_WORDS = 75_000
 """All pages together: whoever adds one looks for what is told twice."""
 
 _FENCE = re.compile(r"^ *(```+|~~~+).*?^ *\1 *$", re.MULTILINE | re.DOTALL)

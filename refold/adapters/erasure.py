@@ -23,8 +23,7 @@ from refold.adapters.rows import FROZEN, THAWED, HeadRow
 from refold.adapters.sql.access_log import AccessTable, to_forget
 from refold.adapters.sql.database import NOBODY
 from refold.adapters.sql.keystore import SqlKeyStore
-from refold.adapters.sql.recorder import Recorder
-from refold.adapters.sql.subjects import Subject, Subjects, SubjectStatus
+from refold.adapters.sql.recorder import Recorder, Subject, Subjects, SubjectStatus
 from refold.adapters.sql.tables import of_stream, stream_of, within
 from refold.adapters.sql.tree import Tree
 from refold.adapters.streams import Blobs, EncryptedStreams, encrypted_head, user_key

@@ -16,8 +16,7 @@ from sqlalchemy import func, literal, select
 from refold.adapters.erasure import StoredErasures
 from refold.adapters.rows import FROZEN, THAWED, EncryptedEvent, HeadRow
 from refold.adapters.sql.database import NOBODY
-from refold.adapters.sql.recorder import Recorder
-from refold.adapters.sql.subjects import Subjects
+from refold.adapters.sql.recorder import Recorder, Subjects
 from refold.adapters.sql.tables import SETTINGS
 from refold.adapters.sql.tree import Mark, Tree
 from refold.adapters.streams import Blobs, EncryptedStreams, check_not_erased

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from distributed import Client, LocalCluster
@@ -124,17 +125,15 @@ def test_ranges_of_streams_are_sealed_by_processes(
     store: SessionStore, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("refold.store.store._RANGE", 2)  # sessions of each range
-    given = list[Any]()
-
     with made(kind) as executor:
-        submit = executor.submit
-        executor.submit = lambda *args: given.append(args) or submit(*args)  # type: ignore[method-assign, assignment]
-        head = store.seal(executor=executor)
-        again = store.seal(sweep=True, executor=executor)
+        given = Mock(wraps=executor)
+        head = store.seal(executor=given)
+        again = store.seal(sweep=True, executor=given)
 
     assert head is not None
     assert (head.size, again) == (len(NAMES), head)
-    assert [len(args[-1]) for args in given] == [2, 2, 1]
+    parts = [len(call.args[-1]) for call in given.submit.mock_calls]
+    assert parts == [2, 2, 1]
     assert not any(True for _ in store.seals.unsealed())
     proved = store.verify_seals()
     assert proved is not None

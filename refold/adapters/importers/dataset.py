@@ -17,8 +17,7 @@ import orjson
 
 from refold.adapters.frameworks import needed
 from refold.adapters.importers.atif import trajectory
-from refold.adapters.sql.recorder import Recorder
-from refold.adapters.sql.subjects import Subjects
+from refold.adapters.sql.recorder import Recorder, Subjects
 from refold.domain.canonical import shipped
 from refold.domain.envelope import Envelope
 from refold.domain.erasure import subject

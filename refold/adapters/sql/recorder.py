@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import count, islice
 from threading import Event
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
 from eventsourcing.persistence import (
@@ -22,7 +22,7 @@ from eventsourcing.persistence import (
     StoredEvent,
     Subscription,
 )
-from sqlalchemy import Connection, Select, delete, insert, select, tuple_
+from sqlalchemy import Connection, Select, delete, insert, select, tuple_, update
 
 from refold.adapters.rows import (
     Batch,
@@ -38,8 +38,7 @@ from refold.adapters.rows import (
     Wrote,
     stored,
 )
-from refold.adapters.sql.database import Database, Write
-from refold.adapters.sql.subjects import Subjects
+from refold.adapters.sql.database import NOBODY, Database, Write
 from refold.adapters.sql.tables import (
     FIRST,
     LAST,
@@ -52,7 +51,7 @@ from refold.adapters.sql.tables import (
 from refold.domain import ports
 from refold.domain.chain import GENESIS, encoded
 from refold.domain.envelope import from_microseconds
-from refold.domain.errors import CorruptEvent, StoreUnavailable
+from refold.domain.errors import CorruptEvent, KeyUnavailable, StoreUnavailable
 from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import JUNK, RATES, Lagging, Place, Scope, SessionInfo
@@ -72,6 +71,8 @@ _SESSION: Final = (
     *("created_at", "updated_at"),
 )
 _SQL: Final = statements("recorder")
+_GENERATION: Final = "key_generation"
+SubjectStatus: TypeAlias = Literal["live", "frozen", "erasing", "erased"]
 _HEAD_ROW, _VIEW_ROW, _NEW, _DERIVED, _SHOWN, _SUMMARIES = range(6)
 
 
@@ -730,3 +731,81 @@ def _condition(scope: Scope) -> str:
 
 def _plain(value: Any) -> Any:
     return value if isinstance(value, str) else int(value)  # a sum may be a Decimal
+
+
+class Subject(NamedTuple):
+    """A user, or a session that was erased."""
+
+    ref: str
+    user_ref: str
+    status: SubjectStatus
+    epoch: int
+
+
+class Subjects:
+    """The subjects of a database, and the newest key store that it has seen."""
+
+    def __init__(self, database: Database) -> None:
+        self._database, self._t = database, database.tables
+
+    def of(self, ref: str) -> Subject | None:
+        """The subject, if anything is known of it."""
+        found = self._database.fetch(ref, _SQL["subject_of"], (ref,))
+        return Subject(*found[0]) if found else None
+
+    def changed(self) -> list[Subject]:
+        """All that are not live, or are not in their first epoch."""
+        found = self._database.fetch(None, _SQL["changed_subjects"], ())
+        return [Subject(*row) for row in found]
+
+    def set(self, subject: Subject) -> None:
+        """Keep it."""
+        self._database.change(NOBODY, lambda connection: self.put(connection, subject))
+
+    def put(self, connection: Connection, subject: Subject) -> None:
+        """Lock and keep it: who is beginning a session of it is waited for."""
+        # Two that put it at once: the second waits where it is added, and finds it.
+        for name in ("change_subject", "add_subject", "change_subject"):
+            done = self._database.statement(_SQL[name])
+            if connection.execute(done, subject._asdict()).rowcount:
+                return
+
+    def locked(self, connection: Connection, ref: str) -> Subject:
+        """The user's subject: who begins a session waits, or was waited for.
+
+        Where there is none it is put first: there is nothing to lock before, and who
+        puts another at once would be overwritten.
+        """
+        subjects = self._t.subjects
+        first = Subject(ref, ref, "live", 1)._asdict()
+        connection.execute(self._database.statement(_SQL["add_subject"]), first)
+        query = select(subjects).where(subjects.c.ref == ref).with_for_update()
+        return Subject(*connection.execute(query).one())
+
+    def key_generation(self) -> int:
+        """The key store's generation when it was written down last; 0 if never."""
+        found = self._database.fetch(NOBODY, _SQL["setting"], (_GENERATION,))
+        try:
+            return int(found[0][0]) if found else 0
+        except ValueError:
+            raise KeyUnavailable(
+                "the database does not say how new its key store is",
+                remedy="restore a backup of the database",
+            ) from None
+
+    def saw_generation(self, generation: int) -> None:
+        """Write down the key store's generation, if it is higher than before."""
+        settings = self._t.settings
+        here = settings.c.name == _GENERATION
+        # Two that write it first: the second waits here, and finds the row.
+        added = self._database.statement(_SQL["add_setting"])
+
+        def attempt(connection: Connection) -> None:
+            connection.execute(added, {"name": _GENERATION})
+            query = select(settings.c.value).where(here).with_for_update()
+            if int(connection.execute(query).scalar_one()) < generation:
+                value = {"value": str(generation)}
+                connection.execute(update(settings).where(here).values(value))
+
+        if generation > self.key_generation():
+            self._database.change(NOBODY, attempt)

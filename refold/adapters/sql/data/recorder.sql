@@ -1,4 +1,4 @@
--- The statements of recorder.py, tree.py and subjects.py, with `?` or `:name` for values.  `{name}` is the
+-- The statements of recorder.py and tree.py, with `?` or `:name` for values.  `{name}` is the
 -- statement of that name, else a table, or is filled in where it is used.
 
 -- name: stream
