@@ -113,7 +113,7 @@ GIVEN: Final[Mapping[str, Given]] = {
         before=ADA,
         without={
             part: SERVER.replace("isolation", "erasure")
-            for part in ("pg_basebackup", "pg_ctl", "REPLICA", "recovery.signal")
+            for part in ("pg_", "REPLICA", "recovery.signal")
         },
     ),
     "docs/how-to/tenants.md": Given(without={"CREATE DATABASE": SERVER}),
