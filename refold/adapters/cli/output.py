@@ -301,9 +301,9 @@ class Terminal(Screen):
 
     def line(self, *parts: Part, cut: Part = "", end: Sequence[Part] = ()) -> None:
         if not end and not cut:
-            self._console.print(_styled(*parts), soft_wrap=True)
+            self._console.print(styled(*parts), soft_wrap=True)
             return
-        text, last, more = _styled(*parts), _styled(*end), _styled(cut)
+        text, last, more = styled(*parts), styled(*end), styled(cut)
         room = self.width - (last.cell_len + 2 if end else 0)
         if cut:
             left = room - text.cell_len
@@ -313,7 +313,7 @@ class Terminal(Screen):
             text.append_text(more)
         *before, text = _wrapped(text, self.width)
         if end and text.cell_len > room:
-            before, text = [*before, text], _styled("")
+            before, text = [*before, text], styled("")
         text.append(" " * (max(0, room - text.cell_len + 2) if end else 0))
         for piece in [*before, text.append_text(last)]:
             self._console.print(piece, soft_wrap=True)
@@ -321,17 +321,17 @@ class Terminal(Screen):
     def body(
         self, body: str, *, indent: str | Sequence[Part] = "", tall: int | None = None
     ) -> None:
-        before = _styled(*indent)
+        before = styled(*indent)
         room = max(_NARROWEST // 2, self.width - len(before))
         lines = body.rstrip("\n").split("\n") if body else []
         drawn = 0
         for index, line in enumerate(lines):
-            pieces = list(_styled(shown(line)).wrap(self._console, room))
-            for at, piece in enumerate(pieces or [_styled("")]):
+            pieces = list(styled(shown(line)).wrap(self._console, room))
+            for at, piece in enumerate(pieces or [styled("")]):
                 if drawn == tall:
                     rest = [part.plain for part in pieces[at:]] + lines[index + 1 :]
                     left = sum(len(part) for part in rest) + len(lines) - index - 1
-                    piece = _styled((f"… {counted(left, 'more character')}", "dim"))
+                    piece = styled((f"… {counted(left, 'more character')}", "dim"))
                 piece.rstrip()
                 self._console.print(before + piece, soft_wrap=True)
                 if drawn == tall:
@@ -344,7 +344,7 @@ class Terminal(Screen):
         Texts are wrapped between words.  Where that is not enough, a table of figures
         goes on below, with its first column again; any other becomes a list.
         """
-        cells = [list(map(_styled, row)) for row in rows]
+        cells = [list(map(styled, row)) for row in rows]
         spans = [_span(name, cells, at) for at, name in enumerate(columns)]
         tables = self._tables(spans, all(name.startswith("#") for name in columns[1:]))
         if not tables:
@@ -403,19 +403,19 @@ class Terminal(Screen):
         for row in rows:
             cells = zip(row, columns, strict=True)
             lines = (_wrapped(cell, width) for cell, (_, width) in cells)
-            table.add_row(*(_styled("\n").join(cell) for cell in lines))
+            table.add_row(*(styled("\n").join(cell) for cell in lines))
         self._console.print(table)
 
     def _list(self, columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
         """Print a line for each cell, and its column's name before it."""
         for nth, row in enumerate(rows):
-            pairs = list(zip(map(_styled, columns), row, strict=True))
+            pairs = list(zip(map(styled, columns), row, strict=True))
             if len(row) == 2:  # a name and its value already
                 pairs = [(row[0], row[1])]
             elif nth:
                 self.line("")
             for name, cell in pairs:
-                line = _styled((f"{name.plain.lstrip('#')}: ", "bold dim")) + cell
+                line = styled((f"{name.plain.lstrip('#')}: ", "bold dim")) + cell
                 for piece in _wrapped(line, self.width):
                     self._console.print(piece, soft_wrap=True)
 
@@ -454,7 +454,8 @@ def _span(name: str, rows: Sequence[Sequence[Text]], at: int) -> _Span:
     return max(*words, min(most, _READABLE), 1), most
 
 
-def _styled(*parts: Part) -> Text:
+def styled(*parts: Part) -> Text:
+    """The pieces of a line as a text in colours, without what drives a terminal."""
     from rich.text import Text
 
     from refold.domain.envelope import STANDS_FOR  # what loads it is heavy

@@ -30,7 +30,6 @@ from refold.store.history import uncut
 from refold.store.sessions import Session
 
 LISTED: Final = 50  # sessions of a page
-MANY: Final = 5_000  # events that are read for one page unasked
 _LANG: Final = "refold_lang"
 _YEAR: Final = 31_536_000
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -232,7 +231,7 @@ def context(
     session, headers = here.session(session_id), here.request.headers
     head, explained = session.head().seq, None
     at = max(1, min(at or head, head))
-    if sure or head <= MANY:
+    if sure or head <= run.MANY:
         chosen = run.chosen(session, strategy)
         explained = session.why(chosen, at=at, chains=False)
     panel = "hx-request" in headers and "hx-history-restore-request" not in headers
@@ -264,7 +263,7 @@ def verify(
 ) -> Response:
     """Whether what is stored is what was written, and what is signed of it."""
     session, signed, key = here.session(session_id), None, ""
-    is_long = session.head().seq > MANY * 10
+    is_long = session.head().seq > run.MANY * 10
     done = None if is_long and not sure else session.verify(chain_only=not whole)
     with suppress(errors.InvalidConfiguration):  # a store in memory is not sealed
         signed = here.store.seals.heads()[-1:]

@@ -43,6 +43,7 @@ from refold.store.sessions import Session
 Lang = Literal["en", "zh"]
 FOLDER: Final = Path(__file__).parent
 LIMIT: Final = 100  # events of a page
+MANY: Final = 5_000  # events that are read for one page unasked
 _OVER: Final = 40  # so many more, if a call's result is among them
 _SCANNED: Final = 5_000  # events that are looked through for those that are wanted
 _WHOLE: Final = 256  # entries of a derived stream that are read to find a page's

@@ -61,7 +61,7 @@ def _show(screen: Screen, view: View, behind: Iterable[Envelope]) -> None:
         _message(screen, "system", system)
     for message in told["messages"]:
         _message(screen, message["role"], message["content"])
-    _hidden(screen, told["spans"], behind)
+    hidden(screen, told["spans"], behind)
 
 
 def _figures(screen: Screen, told: Mapping[str, Any]) -> None:
@@ -83,9 +83,13 @@ def _figures(screen: Screen, told: Mapping[str, Any]) -> None:
 
 
 def _message(screen: Screen, role: str, content: Any) -> None:
-    """Print a message; its content is a text, or blocks."""
     screen.line("")
     screen.line((role, STYLES["roles"].get(role, "bold")))
+    blocks(screen, content)
+
+
+def blocks(screen: Screen, content: Any) -> None:
+    """Print what a message holds: a text, or blocks."""
     whole = [{"type": "text", "text": content}]
     for block in whole if isinstance(content, str) else content:
         head, body, style = _said(block)
@@ -113,7 +117,7 @@ def _said(block: Mapping[str, Any]) -> tuple[str, str, str]:
             return str(kind), readable(rest), "magenta"
 
 
-def _hidden(
+def hidden(
     screen: Screen, spans: Sequence[Mapping[str, Any]], behind: Iterable[Envelope]
 ) -> None:
     """Say what redaction and the size guard replaced in the events behind a view."""
@@ -125,11 +129,11 @@ def _hidden(
     for envelope in behind:
         if not holds(shown, envelope.seq):
             continue
-        hidden = marks(envelope)
-        found.update(hidden.redacted)
-        for kind in hidden.redacted:
+        seen = marks(envelope)
+        found.update(seen.redacted)
+        for kind in seen.redacted:
             places.setdefault(kind, []).append(envelope.seq)
-        if hidden.guarded:
+        if seen.guarded:
             stubs.append(envelope.seq)
     screen.line("")
     screen.line(("replaced before storing", "bold"), " in the events of this context")

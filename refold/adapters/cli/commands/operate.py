@@ -348,14 +348,33 @@ def _write(path: Path, lines: Iterable[bytes]) -> int:
 Lang = Literal["en", "zh"]
 
 
-def view(call: Call, user: str, session: str, html: Path, lang: Lang = "en") -> Result:
-    """Write a run as one HTML file to send."""
+def view(
+    call: Call,
+    user: str,
+    session: str,
+    html: Path | None = None,
+    lang: Lang = "en",
+    seq: int | None = None,
+) -> Result:
+    """Show a run in the terminal, or write it as one HTML file to send."""
     from refold.adapters.frameworks import needed
 
-    needed("jinja2", "server")
+    needed("jinja2", "server" if html else "tui")
+    store = call.store()
+    one = store.session(user_id=user, session_id=session)
+    if html is None:
+        streams = (sys.stdin, sys.stdout, sys.stderr)  # it draws on the last
+        if call.as_json or not all(one.isatty() for one in streams):
+            raise InvalidConfiguration("no terminal here: use --html or `refold log`")
+        needed("textual", "tui")
+        from refold.adapters.cli.terminal import Viewer
+
+        one.at(seq or 1)
+        raise Viewer(store, one, seq).run() or typer.Exit
+    if seq is not None:
+        raise typer.BadParameter("--seq is for the terminal, without --html")
     from refold.adapters.server.run import file
 
-    one = call.store().session(user_id=user, session_id=session)
     _write(html, [file(one, lang).encode()])
     made = html.stat().st_size
     return _wrote(html, size(made), {"bytes": made})

@@ -40,7 +40,7 @@ def why(
     explained = chosen.why(strategy, at=at, message=message)
     code = int(_broken(explained))
     if open_ is None:
-        return Result(explained.to_json, lambda out: _show(out, explained), code)
+        return Result(explained.to_json, lambda out: show(out, explained), code)
     records = explained.opened(open_)
 
     def told() -> dict[str, Any]:
@@ -73,7 +73,8 @@ _PROOFS: Final = {
 }
 
 
-def _show(screen: Screen, explained: Explanation) -> None:
+def show(screen: Screen, explained: Explanation, told: Any = lambda _: None) -> None:
+    """Print it all; ``told`` is given each part, to print below its head."""
     _figures(screen, explained)
     records = {record.node.seq: record for record in explained.records}
     because = ""
@@ -84,6 +85,7 @@ def _show(screen: Screen, explained: Explanation) -> None:
         screen.line((name, "bold"))
         for part in parts:
             _part(screen, explained, part)
+            told(part)
             if BECAUSE[part.cause] != because or explained.message is not None:
                 because = BECAUSE[part.cause]
                 _said(screen, _whole_reason(explained, part), "    ")

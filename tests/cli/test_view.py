@@ -1,0 +1,509 @@
+"""A run on a terminal is what the store holds, as text, read by pages."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from rich.cells import cell_len
+from textual.pilot import Pilot
+from textual.widgets import Input, Static, Tree
+
+import refold
+from refold.adapters.cli import main, output
+from refold.adapters.cli.terminal import Viewer
+from refold.adapters.server import run
+from refold.domain import errors
+from refold.store import Session, SessionStore
+from tests.cli.conftest import ROOT, Refold
+from tests.server.hostile import everywhere
+
+SPEC = "turn_window:full_turns=1,cached_turns=1,session_memory_tokens=400"
+HOSTILE = (
+    "\x1b]0;ran\x07\x1b[2J\x1b[31m",
+    "[bold red]ran[/bold red][@click=app.quit]go[/] [/nothing]",
+    "left\u202etfel\u2066\u2069 \u200f",
+    "a\u200bb\ufeffc\u200dd\u0301",
+    "one\ttab\rback\u2028line\x85next\x9b31m",
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SessionStore]:
+    with refold.open(tmp_path / "refold.db") as opened:
+        yield opened
+
+
+def spoken(store: SessionStore, turns: int = 4) -> Session:
+    """Turns with requests, calls side by side and summaries."""
+    session = store.session(user_id="ada", session_id="run")
+    session.append(refold.SystemPrompt(text="Answer briefly."))
+    for n in range(turns):
+        session.append(refold.UserInput(text=f"Question {n}: what is in file {n}?"))
+        session.record_request(session.prepare(SPEC), model="claude-sonnet-5-5")
+        usage = {"input_tokens": 1000, "output_tokens": 100}
+        session.append(
+            [
+                refold.AgentResponse(text="I look.", usage=usage),
+                refold.ToolCall(call_id=f"a{n}", tool_name="read", arguments={"n": n}),
+                refold.ToolCall(call_id=f"b{n}", tool_name="list", arguments={}),
+            ],
+            meta={"model": "claude-sonnet-5-5"},
+        )
+        session.append(
+            [
+                refold.ToolResult(call_id=f"a{n}", content=f"content of file {n}"),
+                refold.ToolResult(call_id=f"b{n}", content="no", status="error"),
+            ]
+        )
+        session.append(refold.AgentResponse(text=f"Answer {n}: mail a{n}@b.example."))
+    return session
+
+
+class Reader:
+    """Who reads a run, at a terminal of 80 by 24."""
+
+    def __init__(self, pilot: Pilot[Any]) -> None:
+        self.pilot = pilot
+        self.viewer: Viewer = pilot.app  # type: ignore[assignment]
+
+    async def settle(self) -> None:
+        await self.pilot.pause()
+        while any(not one.is_finished for one in self.viewer.workers):
+            await self.pilot.pause()
+        await self.pilot.pause()
+
+    async def press(self, *keys: str) -> None:
+        for key in keys:
+            await self.pilot.press(key)
+            await self.settle()
+
+    async def ask(self, key: str, text: str) -> None:
+        """Open the field by a key, fill it in and send it."""
+        await self.press(key)
+        self.viewer.query_one(Input).insert_text_at_cursor(text)
+        await self.press("enter")
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            await self.pilot.pause()
+
+    @property
+    def rows(self) -> list[str]:
+        """What is on the screen."""
+        strips = self.viewer.screen._compositor.render_strips()
+        return ["".join(part.text for part in strip) for strip in strips]
+
+    @property
+    def screen(self) -> str:
+        return "\n".join(self.rows)
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of the tree that are open, whole."""
+        tree = self.viewer.query_one(Tree)
+        found = (tree.get_node_at_line(n) for n in range(tree.last_line + 1))
+        return [str(node.label) for node in found if node is not None]
+
+    @property
+    def told(self) -> str:
+        """The whole text at the right."""
+        return str(self.viewer.query_one("#text", Static).content)
+
+    @property
+    def place(self) -> str:
+        return str(self.viewer.query_one("#place", Static).content)
+
+    @property
+    def notes(self) -> list[str]:
+        return [one.message for one in self.viewer._notifications]
+
+
+def reading(
+    store: SessionStore,
+    session: Session,
+    script: Callable[[Reader], Awaitable[object]],
+    *,
+    seq: int | None = None,
+) -> BaseException | None:
+    """Have a run read as the script says; returns what ended it, besides its reader."""
+
+    async def read() -> BaseException | None:
+        viewer = Viewer(store, session, seq)
+        async with viewer.run_test(size=(80, 24)) as pilot:
+            reader = Reader(pilot)
+            await reader.settle()
+            await script(reader)
+        return viewer.return_value
+
+    return asyncio.run(read())
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_turns_open_to_events_and_calls_stand_with_their_results(
+    store: SessionStore,
+) -> None:
+    session = spoken(store)
+
+    async def script(reader: Reader) -> None:
+        assert reader.lines[0].startswith("1 before the first input")
+        assert [line for line in reader.lines if "tool_call" in line] == []
+
+        await reader.press("down", "enter")
+        await reader.press("down")
+        assert "Question 0" in reader.told
+        for said in ("8 events", "$0.00", "redacted EMAIL", "1 failed"):
+            assert said in reader.lines[2]
+        assert reader.lines[6].startswith("5 ∥ tool_call read → ok")
+        assert reader.lines[7].startswith("6 ∥ ✗ tool_call list → error")
+        assert not any("tool_result" in line for line in reader.lines)
+
+        await reader.press("down", "down", "down")
+        assert "n: 0" in reader.told
+        assert "content of file 0" in reader.told
+        assert "tool_result · read · ok" in reader.told
+
+    assert reading(store, session, script) is None
+
+
+def test_a_turn_says_what_it_cost_and_what_was_redacted(store: SessionStore) -> None:
+    async def script(reader: Reader) -> None:
+        await reader.press("down")
+        told = words(reader.told)
+        assert told.startswith("Question 0: what is in file 0?")
+        assert "$0.0030 · redacted EMAIL · 1 failed" in told
+        assert "Answers: 1. Tokens: 1,000 in, 0 from cache" in told
+        assert "Answer 0: mail [REDACTED:EMAIL]." in told
+
+    assert reading(store, spoken(store), script) is None
+
+
+def test_keys_move_between_requests_and_show_what_was_sent(store: SessionStore) -> None:
+    session = spoken(store)
+    requests = [one.seq for one in session.events(types=["request"])]
+
+    async def script(reader: Reader) -> None:
+        for seq in requests:
+            await reader.press("right")
+            assert f"seq {seq} / 33" in reader.place
+            view = session.context(at=seq)
+            assert view.digest in reader.told
+            for message in view.messages:
+                for block in message["content"]:
+                    said = block.get("text") or block.get("content")
+                    if isinstance(said, str):
+                        assert words(said) in words(reader.told)
+        told = words(reader.told)
+        assert "Answer briefly." in told
+        assert "covers what was compacted" in told
+        assert "sent word for word: no summary covers it" in told
+        assert "left out covered by a summary" in told
+        assert "replaced before storing in the events of this context" in told
+        assert f"seq {requests[-1]}, digest {view.digest[:12]} ✓" in told
+
+        await reader.press("right")
+        assert f"seq {requests[-1]} / 33" in reader.place
+        await reader.press("left", "left")
+        assert session.context(at=requests[-3]).digest in reader.told
+
+    assert reading(store, session, script) is None
+
+
+def test_where_no_request_was_recorded_responses_are_gone_through(
+    store: SessionStore,
+) -> None:
+    session = store.session(user_id="ada", session_id="plain")
+    session.append(refold.UserInput(text="Look."))
+    session.append(
+        [
+            refold.ToolCall(call_id="a", tool_name="read", arguments={}),
+            refold.ToolCall(call_id="b", tool_name="list", arguments={}),
+            refold.ToolResult(call_id="a", content="one"),
+            refold.ToolResult(call_id="b", content="two"),
+            refold.AgentResponse(text="There."),
+        ]
+    )
+
+    async def script(reader: Reader) -> None:
+        await reader.press("right")
+        assert "seq 5 / 6" in reader.place
+        assert "There." not in reader.told
+        await reader.press("left")
+        assert "seq 1 / 6" in reader.place
+        assert session.context(at=1).digest in reader.told
+        assert "none recorded" in reader.told
+
+    assert reading(store, session, script) is None
+
+
+def test_the_context_is_shown_at_the_selected_event(store: SessionStore) -> None:
+    session = spoken(store)
+
+    async def script(reader: Reader) -> None:
+        assert "content of file 2" in reader.told
+        await reader.press("c")
+        assert session.context(at=21).digest in reader.told
+
+    assert reading(store, session, script, seq=21) is None
+
+
+def test_a_run_opens_at_the_seq_that_was_asked_for(store: SessionStore) -> None:
+    async def script(reader: Reader) -> None:
+        assert "seq 24 · " in reader.told
+        assert "seq 22 / 33" in reader.place
+        opened = [line for line in reader.lines if "request" in line]
+        assert [line.split()[0] for line in opened] == ["19"]
+
+    assert reading(store, spoken(store), script, seq=24) is None
+
+
+def test_types_are_filtered_until_all_are_shown_again(store: SessionStore) -> None:
+    async def script(reader: Reader) -> None:
+        await reader.ask("t", "tool_call")
+        assert len([line for line in reader.lines if "tool_call" in line]) == 8
+        assert not any("agent_response" in line for line in reader.lines)
+        assert "type:tool_call · esc: all" in reader.place
+
+        await reader.ask("t", "agent_response redacted")
+        found = [line for line in reader.lines if "agent_response" in line]
+        assert len(found) == 4
+        assert all("redacted EMAIL" in line for line in found)
+
+        await reader.press("escape")
+        assert any("request" in line for line in reader.lines)
+        assert "type:" not in reader.place
+
+    assert reading(store, spoken(store), script) is None
+
+
+def test_a_search_shows_the_events_that_have_the_words(store: SessionStore) -> None:
+    async def script(reader: Reader) -> None:
+        await reader.ask("slash", "content file")
+        found = [line for line in reader.lines if "tool_result" in line]
+        assert [line.split()[0] for line in found] == ["7", "15", "23", "31"]
+
+        await reader.press("home", "down", "down", "escape")
+        assert reader.lines[0].startswith("1 before")
+        assert "content of file" in reader.told
+
+        await reader.ask("slash", "nowhere")
+        assert "no event here is like that" in reader.notes[-1]
+        await reader.press("escape")
+        await reader.ask("slash", "!?")
+        assert "search for 1 to 50 words" in reader.notes[-1]
+        assert reader.lines[0].startswith("1 before")
+
+    assert reading(store, spoken(store), script) is None
+
+
+def test_a_run_is_followed_while_it_is_written(store: SessionStore) -> None:
+    session = spoken(store)
+
+    async def script(reader: Reader) -> None:
+        await reader.press("f")
+        await reader.until(lambda: "seq 33 / 33" in reader.place)
+        assert "following" in reader.place
+
+        session.append(refold.UserInput(text="And now?"))
+        await reader.until(lambda: "And now?" in reader.screen)
+        assert "seq 34 / 34" in reader.place
+
+        await reader.press("f")
+        assert "following" not in reader.place
+        session.append(refold.AgentResponse(text="Not seen."))
+        reader.viewer._tail()
+        await reader.settle()
+        assert "Not seen." not in reader.screen
+
+    assert reading(store, session, script) is None
+
+
+def test_a_long_run_is_read_by_pages(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = store.session(user_id="ada", session_id="long")
+    for n in range(25):
+        session.append([refold.UserInput(text=f"Say {n}.{k}") for k in range(60)])
+    rows, recorder = list[int](), cast(Any, store.log).recorder
+    select = recorder.select_events
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        found = select(*args, **kwargs)
+        rows.append(len(found))
+        return found
+
+    monkeypatch.setattr(recorder, "select_events", counted)
+    monkeypatch.setattr(run, "MANY", 1_000)
+
+    async def script(reader: Reader) -> None:
+        assert len(reader.lines) == 101
+        assert 0 < sum(rows) < 400
+        assert "Say 15.0" in reader.told
+
+        rows.clear()
+        await reader.press("n")
+        assert "seq 952" in reader.place
+        await reader.press("p", "p")
+        assert "seq 851" in reader.place
+        assert sum(rows) < 1_000
+
+        rows.clear()
+        session.append(refold.AgentResponse(text="Done."))
+        await reader.press("right")
+        assert "For this, 1,500 events are read." in words(reader.told)
+        assert sum(rows) < 1_000
+        await reader.press("c")
+        assert session.context(at=1_500).digest in reader.told
+
+    assert reading(store, session, script, seq=901) is None
+
+
+def test_what_events_say_is_shown_as_text(store: SessionStore) -> None:
+    session = store.session(user_id="ada", session_id="hostile")
+    for text in HOSTILE:
+        session.append(everywhere(f"{text} end"), agent="worker")
+
+    async def script(reader: Reader) -> None:
+        tree = reader.viewer.query_one(Tree)
+        for node in tree.root.children:
+            node.expand_all()
+        await reader.settle()
+        assert tree.last_line > 5 * 10
+        seen = ""
+        for _ in range(tree.last_line + 1):
+            await reader.pilot.press("down")
+            await reader.pilot.pause()
+            rows = reader.rows
+            assert {cell_len(row) for row in rows} == {80}
+            assert len(rows) == 24
+            assert output._CONTROL.search("".join(rows)) is None
+            seen += reader.told
+        assert "␛]0;ran␇␛[2J␛[31m end" in seen
+        assert "[bold red]ran[/bold red][@click=app.quit]go[/] [/nothing]" in seen
+        assert "left<U+202E>tfel<U+2066><U+2069> <U+200F> end" in seen
+        assert "a\u200bb\ufeffc\u200dd\u0301 end" in seen
+        assert "one\ttab␍back\u2028line<U+0085>next<U+009B>31m end" in seen
+
+        await reader.press("c")
+        assert "␛]0;ran␇" in reader.told
+        assert output._CONTROL.search(reader.screen) is None
+
+    assert reading(store, session, script) is None
+
+
+def test_keys_are_named_on_a_screen_of_80_by_24(store: SessionStore) -> None:
+    async def script(reader: Reader) -> None:
+        last = reader.rows[-1]
+        for key in ("← Request", "→ Request", "q Quit", "c Context", "p Earlier"):
+            assert key in last
+        for key in ("n Later", "/ Search", "t Type", "f Follow"):
+            assert key in last
+        assert {cell_len(row) for row in reader.rows} == {80}
+
+    assert reading(store, spoken(store), script) is None
+
+
+def test_an_erased_run_is_shown_no_longer(store: SessionStore) -> None:
+    async def script(reader: Reader) -> None:
+        store.erase("ada", "asked to")
+        reader.viewer.call_later(reader.viewer.action_all)
+        while reader.viewer.return_value is None:
+            await asyncio.sleep(0)
+
+    assert isinstance(reading(store, spoken(store), script), errors.Erased)
+
+
+def test_a_real_terminal_gets_no_sequence_of_an_event(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    session = store.session(user_id="ada", session_id="run")
+    session.append(refold.UserInput(text=HOSTILE[0]))
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+    url = f"sqlite:///{tmp_path / 'refold.db'}"
+    of = ("--db", url, "view", "--user", "ada", "--session", "run")
+
+    with open(follower, "rb") as terminal:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "refold", *of],
+            cwd=ROOT,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            env={**os.environ, "TERM": "xterm-256color"},
+        )
+    written = b""
+    while "␛]0;ran␇".encode() not in written:
+        written += os.read(leader, 65_536)
+    os.write(leader, b"q")
+    assert process.wait() == 0
+    os.close(leader)
+
+    assert b"\x1b]0;ran" not in written
+    assert b"\x1b[2J" not in written
+
+
+def at_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+
+
+OF = ("view", "--user", "lin", "--session", "run")
+
+
+@pytest.mark.parametrize("json", [(), ("--json",)])
+def test_without_a_terminal_it_says_what_to_use(
+    refold: Refold, sample: Path, json: tuple[str, ...]
+) -> None:
+    ran = refold("--db", f"sqlite:///{sample}", *OF, *json)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert "--html" in ran.err
+    assert "refold log" in ran.err
+
+
+@pytest.mark.parametrize("missing", ["textual", "jinja2"])
+def test_without_the_extra_it_says_what_to_install(
+    missing: str,
+    sample: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    at_terminal(monkeypatch)
+    monkeypatch.setitem(sys.modules, missing, None)
+
+    assert main(["--db", f"sqlite:///{sample}", *OF]) == 2
+
+    assert f"{missing} is not installed" in (said := capsys.readouterr().err)
+    assert "pip install 'refold[tui]'" in said
+
+
+def test_a_seq_that_is_not_there_is_refused_before_a_screen_is_opened(
+    sample: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at_terminal(monkeypatch)
+
+    assert main(["--db", f"sqlite:///{sample}", *OF, "--seq", "9999"]) == 1
+
+    out, err = capsys.readouterr()
+    assert (out, "seq 9999 is not in session" in err) == ("", True)
+
+
+def test_a_file_is_opened_at_no_seq(refold: Refold, sample: Path) -> None:
+    ran = refold("--db", f"sqlite:///{sample}", *OF, "--html", "a.html", "--seq", 3)
+
+    assert ran.code == 2
+    assert "--seq is for the terminal" in ran.err
