@@ -231,7 +231,8 @@ def judge(
     for user, lines in told.items():
         session = store.session(user_id=user, session_id="s")
         events = [
-            (e.seq, e.payload.payload()["text"].split()[0]) for e in session.pages()
+            (e.seq, str(e.payload.payload()["text"]).split()[0])
+            for e in session.pages()
         ]
         there, acknowledged = (
             [text for _, text in events],

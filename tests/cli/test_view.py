@@ -426,16 +426,12 @@ def test_an_erased_run_is_shown_no_longer(store: SessionStore) -> None:
     assert isinstance(reading(store, spoken(store), script), errors.Erased)
 
 
-def test_a_real_terminal_gets_no_sequence_of_an_event(
-    store: SessionStore, tmp_path: Path
-) -> None:
-    session = store.session(user_id="ada", session_id="run")
-    session.append(refold.UserInput(text=HOSTILE[0]))
+def on_terminal(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """The command on a terminal of its own, and the other end of that."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
-    url = f"sqlite:///{tmp_path / 'refold.db'}"
+    url = f"sqlite:///{folder / 'refold.db'}"
     of = ("--db", url, "view", "--user", "ada", "--session", "run")
-
     with open(follower, "rb") as terminal:
         process = subprocess.Popen(
             [sys.executable, "-m", "refold", *of],
@@ -445,6 +441,30 @@ def test_a_real_terminal_gets_no_sequence_of_an_event(
             stderr=terminal,
             env={**os.environ, "TERM": "xterm-256color"},
         )
+    return process, leader
+
+
+def test_it_ends_when_its_terminal_is_gone(store: SessionStore, tmp_path: Path) -> None:
+    store.session(user_id="ada", session_id="run").append(refold.UserInput(text="Hi"))
+    process, leader = on_terminal(tmp_path)
+    written = b""
+    while b"Hi" not in written:
+        written += os.read(leader, 65_536)
+
+    os.close(leader)
+
+    try:
+        process.wait(60)
+    finally:
+        process.kill()
+
+
+def test_a_real_terminal_gets_no_sequence_of_an_event(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    session = store.session(user_id="ada", session_id="run")
+    session.append(refold.UserInput(text=HOSTILE[0]))
+    process, leader = on_terminal(tmp_path)
     written = b""
     while "␛]0;ran␇".encode() not in written:
         written += os.read(leader, 65_536)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
@@ -170,6 +171,8 @@ class Viewer(App[BaseException]):
         self.query_one("#place", widgets.Static).update(_said("place", app=self))
 
     def _tail(self) -> None:
+        if not (self.is_headless or sys.stdin.isatty()):
+            self.exit()  # the terminal is gone, and the library would read on from it
         end = self.stored.head(self.session.stream).seq if self.follows else self.end
         if end != self.end:
             self.at = self.end = end
