@@ -136,10 +136,7 @@ def open_store(
         opened.callback(key_store.close)
         fresh = key_store.get_setting("pepper") is None
         if fresh and filled:
-            raise KeyUnavailable(
-                "the key store of this database is empty, the database is not",
-                remedy="point REFOLD_KEYS or REFOLD_HOME at the one it was made with",
-            )
+            raise _no_keys()
         wraps = master or master_key(url, create=fresh, asked=make_key)
         ring = KeyRing(key_store, wraps)
         subjects = Subjects(recorder.database)
@@ -231,12 +228,15 @@ def move(
     Raises InvalidConfiguration for a database that is not empty, StoreUnavailable,
     IncompatibleStore, KeyUnavailable, RefoldError if the copy is not the same.
     """
-    from refold.adapters.sql.keystore import SqlKeyStore
+    from refold.adapters.erasure import check_belongs
     from refold.adapters.sql.move import Move
+    from refold.adapters.sql.recorder import Subjects
     from refold.adapters.sql.schema import settings_of
 
     if not to.startswith("postgres"):
         raise InvalidConfiguration("a store moves to a database postgresql://…")
+    if keys_to and keys_to in (keys, os.environ.get("REFOLD_KEYS"), "memory://"):
+        raise InvalidConfiguration("keys are copied to another key store, or stay")
     url = url or config.database()
     with ExitStack() as opened:
         source, target = _database(url), cast("PostgresDatabase", _database(to))
@@ -244,20 +244,35 @@ def move(
         opened.callback(target.close)
         opened.enter_context(target.filling())
         moving = Move(source, target, told)
-        if not moving.begin():
-            return {}
-        also: Callable[[], object] = dict
+        begun, also = moving.begin(), cast("Callable[[], object]", dict)
         if keys_to:
             store_id = settings_of(source)["store_id"]
             old = _key_store(url, store_id, keys, filled=True)
             opened.callback(old.close)
-            new = SqlKeyStore(keys_to)
+            new = _key_store(to, store_id, keys_to, filled=True)
             opened.callback(new.close)
-            if new.get_setting("pepper") and not new.get_setting(f"store {store_id}"):
-                raise InvalidConfiguration("the key store to copy to has others' keys")
+            if not new.get_setting(f"store {store_id}"):
+                if new.get_setting("pepper"):
+                    what = "the key store to copy to has others' keys"
+                    raise InvalidConfiguration(what)
+                if not begun:
+                    what = "the store was moved there before, without its keys"
+                    raise InvalidConfiguration(f"{what}: they are where they were")
+            if not old.get_setting("pepper"):
+                raise _no_keys()
+            check_belongs(old, Subjects(source), store_id=store_id, filled=True)
             also = partial(_copy_keys, old, new)
+        if not begun:
+            return {}
         moving.copy()
         return moving.end(also)
+
+
+def _no_keys() -> KeyUnavailable:
+    return KeyUnavailable(
+        "the key store of this database is empty, the database is not",
+        remedy="point REFOLD_KEYS or REFOLD_HOME at the one it was made with",
+    )
 
 
 def _copy_keys(old: SqlKeyStore, new: SqlKeyStore) -> None:

@@ -183,6 +183,26 @@ def test_a_moved_store_is_not_moved_elsewhere(
     postgres.drop_database("elsewhere")
 
 
+def test_a_move_that_was_cut_off_does_not_go_on_once_the_store_is_elsewhere(
+    case: Tampered, postgres_url: str, postgres: Postgres
+) -> None:
+    other = postgres.create_database("elsewhere")
+
+    def cut_off(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        move(case.url, to=other, told=cut_off)
+    move(case.url, to=postgres_url)
+
+    with pytest.raises(refold.StoreUnavailable, match="was moved to postgresql://"):
+        move(case.url, to=other)
+
+    with pytest.raises(refold.StoreUnavailable, match="being moved"):
+        Tampered(other, case.folder).store().__enter__()
+    postgres.drop_database("elsewhere")
+
+
 def test_a_database_with_another_store_is_refused_and_left_as_it_is(
     case: Tampered, postgres_url: str
 ) -> None:
@@ -204,6 +224,20 @@ def test_a_store_is_not_moved_onto_itself(case: Tampered, postgres_url: str) -> 
         move(postgres_url, to=postgres_url)
 
     assert rows(postgres_url) == there
+
+
+def test_an_empty_store_is_not_moved_onto_itself(
+    case: Tampered, postgres_url: str
+) -> None:
+    case.url = postgres_url
+    with case.store():
+        pass
+
+    with pytest.raises(refold.InvalidConfiguration, match="into an empty database"):
+        move(postgres_url, to=postgres_url)
+
+    with case.store() as store:
+        store.session(user_id="ada", session_id="s").append(said("still here"))
 
 
 def test_a_store_that_is_not_there_is_not_moved(
@@ -447,3 +481,48 @@ def test_a_server_that_is_too_far_behind_is_refused(
     with psycopg.connect(postgres_url) as connection:
         found = connection.execute("SELECT to_regnamespace('refold')").fetchone()
     assert found == (None,)
+
+
+def test_keys_are_not_copied_onto_themselves_or_into_nothing(
+    case: Tampered, postgres_url: str
+) -> None:
+    with case.store():
+        for place in (os.environ["REFOLD_KEYS"], "memory://"):
+            with pytest.raises(refold.InvalidConfiguration, match="another key store"):
+                move(case.url, to=postgres_url, keys_to=place)
+    with case.store() as store:
+        store.session(user_id="ada", session_id="new").append(said("still here"))
+
+
+def test_keys_that_are_not_there_are_not_moved(
+    case: Tampered, postgres_url: str, tmp_path: Path
+) -> None:
+    none = f"sqlite:///{tmp_path / 'misspelt.db'}"
+    to = f"sqlite:///{tmp_path / 'moved.db'}"
+
+    with pytest.raises(refold.KeyUnavailable, match="is empty"):
+        move(case.url, to=postgres_url, keys=none, keys_to=to)
+
+    with case.store() as store:
+        store.session(user_id="ada", session_id="new").append(said("still here"))
+
+
+def test_keys_that_stayed_are_not_said_to_be_copied(
+    case: Tampered, postgres_url: str, tmp_path: Path
+) -> None:
+    to = f"sqlite:///{tmp_path / 'moved.db'}"
+    with case.store():
+        move(case.url, to=postgres_url)
+
+        with pytest.raises(refold.InvalidConfiguration, match="without its keys"):
+            move(case.url, to=postgres_url, keys_to=to)
+
+
+def test_a_move_that_is_done_is_done_with_its_keys(
+    case: Tampered, postgres_url: str, tmp_path: Path
+) -> None:
+    to = f"sqlite:///{tmp_path / 'moved.db'}"
+    with case.store():
+        move(case.url, to=postgres_url, keys_to=to)
+
+        assert move(case.url, to=postgres_url, keys_to=to) == {}

@@ -54,13 +54,16 @@ class Move:
         if "store_id" not in ours:
             what = f"there is no store at {self._source.what}"
             raise StoreUnavailable(what, remedy="name another with --db")
+        if ours.get(MOVED_TO, self._target.what) != self._target.what:
+            migrate(self._source)  # says where it is
         mine = theirs.get("store_id") == ours["store_id"]
         if mine and MOVED_TO in ours and MOVING not in theirs:
             return False
         if not (mine and MOVING in theirs):
-            migrate(self._source)  # says where it is, if it was moved elsewhere
+            migrate(self._source)
             every = self._to.metadata.sorted_tables if theirs else ()
-            if any(_count((self._target, t)) for t in every if t.name != "settings"):
+            filled = (_count((self._target, t)) for t in every if t.name != "settings")
+            if mine or any(filled):
                 what = f"{self._target.what} holds a store already"
                 raise InvalidConfiguration(f"{what}: move into an empty database")
             self._pass_positions()
