@@ -40,6 +40,21 @@ def test_every_row_is_on_the_cluster_as_it_was(case: Tampered, citus_url: str) -
     assert rows(citus_url) == before
 
 
+def test_a_store_on_a_cluster_is_not_moved_and_nothing_is_begun(
+    citus_url: str, postgres_url: str, tmp_path: Path
+) -> None:
+    case = Tampered(citus_url, tmp_path)
+    with case.store() as store:
+        store.session(user_id="ada", session_id="s").append(said("x"))
+
+    with pytest.raises(refold.InvalidConfiguration, match="a store stays on Citus"):
+        move(citus_url, to=postgres_url)
+
+    case.url = postgres_url
+    with case.store():  # it was not claimed
+        pass
+
+
 def test_what_moved_is_proved_goes_on_and_forgets_on_the_cluster(
     case: Tampered, citus_url: str
 ) -> None:

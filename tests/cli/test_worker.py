@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +84,35 @@ def test_who_does_not_go_on_is_not_well(
     assert found == [(200, 503, 200), (503, 503, 200)]
 
 
+def test_a_port_that_is_taken_is_named(refold: Refold, sample: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+        ran = refold("worker", "--health", str(port))
+
+    assert ran.code == 2
+    assert f"port {port} cannot be had (address already in use)" in ran.err
+
+
+def test_metrics_say_which_format_they_have(
+    refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[str | None] = []
+
+    def once(worker: Worker) -> None:
+        with (
+            compact._health(worker, 0) as port,
+            urlopen(f"http://127.0.0.1:{port}/metrics") as answer,
+        ):
+            found.append(answer.headers["Content-Type"])
+
+    monkeypatch.setattr(Worker, "run", once)
+
+    refold("worker")
+
+    assert found == ["text/plain; version=0.0.4"]
+
+
 def test_it_rebuilds_and_retains_if_it_is_told_how(
     refold: Refold, sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +137,10 @@ def test_it_rebuilds_and_retains_if_it_is_told_how(
         ("--do", "compact=soon"),
         ("--lease", "0"),
         ("--rebuild", "no_such"),
+        ("--strategy", "no_such"),
+        ("--most-per-second", "0"),
+        ("--health", "70000"),
+        ("--health", "-1"),
     ],
 )
 def test_what_it_cannot_do_is_said(

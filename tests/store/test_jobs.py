@@ -268,6 +268,18 @@ def wrote(store: SessionStore) -> set[str]:
     return {str(one.get("text")) for some in records(store) for one in some}
 
 
+def test_two_may_share_the_work_of_one_store(store: SessionStore) -> None:
+    with ThreadPoolExecutor(1) as executor:
+        first, second = (spread(store, count, [1], executor) for _ in "ab")
+        assert [next(first), next(second)] == [1, 1]
+
+        assert [*first, *second] == []
+
+
+def count(_store: SessionStore, item: int, _told: object) -> int:
+    return item
+
+
 def test_other_processes_than_this_write(
     store: SessionStore, processes: Executor
 ) -> None:

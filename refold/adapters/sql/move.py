@@ -56,6 +56,9 @@ class Move:
             raise StoreUnavailable(what, remedy="name another with --db")
         if ours.get(MOVED_TO, self._target.what) != self._target.what:
             migrate(self._source)  # says where it is
+        if not self._source.ordered:
+            what = f"{self._source.what} has no order of all events to move"
+            raise InvalidConfiguration(f"{what}: a store stays on Citus")
         mine = theirs.get("store_id") == ours["store_id"]
         if mine and MOVED_TO in ours and MOVING not in theirs:
             return False

@@ -100,7 +100,8 @@ class Worker:
         if wrong or not times or not self.most_per_second > 0:
             raise InvalidConfiguration(
                 f"a worker does {', '.join(EVERY_SEC)}, each every so many seconds, up "
-                f"to {_LONGEST_SEC:,.0f}; it is told by what to rebuild and to retain"
+                f"to {_LONGEST_SEC:,.0f}; it is told by what to rebuild and to retain, "
+                "and begins more than 0 pieces of work a second"
             )
         self._scope = Scope(self.user_id, self.session_id)
         self._looks = {*self.duties} - _WIDE

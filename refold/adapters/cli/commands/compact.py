@@ -177,7 +177,8 @@ def worker(
         usual = duties.get(name, EVERY_SEC.get(name, 0.0))
         duties[name] = duration(every).total_seconds() if every else usual
     works = Worker(
-        *(store, strategy),
+        store,
+        None if strategy is None else store.settings.strategy(strategy),
         duties=duties,
         summarizer=_writer(summarizer, model),
         rebuilds=None if rebuild is None else store.settings.strategy(rebuild),
@@ -214,12 +215,18 @@ def _health(worker: Worker, port: int) -> Iterator[int]:
                 facts[f'units_total{{duty="{duty}",came="{came}"}}'] = units
             text = "".join(f"refold_worker_{one} {n}\n" for one, n in facts.items())
             self.send_response(503 if sick else 200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.end_headers()
             self.wfile.write(text.encode())
 
         def log_message(self, *_: object) -> None: ...
 
-    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
+    try:
+        listening = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except OSError as error:
+        why = f"port {port} cannot be had ({str(error.strerror).lower()})"
+        raise InvalidConfiguration(f"{why}: choose another") from None
+    with listening as server:
         Thread(target=server.serve_forever, daemon=True).start()
         output.complain(f"health: http://127.0.0.1:{server.server_port}/health")
         yield server.server_port
