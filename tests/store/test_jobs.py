@@ -207,6 +207,18 @@ def test_after_a_process_was_killed_the_next_run_does_the_rest(
     assert records(store) == should
 
 
+def test_who_works_on_and_on_outlives_a_process_that_was_killed(
+    store: SessionStore, processes: Executor
+) -> None:
+    with pytest.raises(refold.StoreUnavailable, match="a process died"):
+        list(store.rebuild(WINDOW, summarizer=DiesOnce(), executor=processes))
+
+    head = store.seal(executor=processes)
+
+    assert head is not None
+    assert not any(True for _ in store.seals.unsealed())
+
+
 @pytest.mark.each_engine
 def test_what_was_cancelled_halfway_goes_on(store: SessionStore) -> None:
     should = expected(store)

@@ -87,9 +87,28 @@ def spread(
             _stores.pop(opens, None)  # two threads may share the work of one store
 
 
+class _Processes(futures.Executor):
+    """A pool of processes, which is made anew once one of them was killed."""
+
+    def __init__(self, jobs: int) -> None:
+        how = (jobs, get_context("spawn"), _begin)
+        self._make = partial(futures.ProcessPoolExecutor, *how)
+        self._pool = self._make()
+
+    def submit(self, *work: Any, **how: Any) -> futures.Future[Any]:
+        try:
+            return self._pool.submit(*work, **how)
+        except futures.BrokenExecutor:  # what was given to that one has failed
+            self._pool = self._make()
+            return self._pool.submit(*work, **how)
+
+    def shutdown(self, *how: Any, **more: Any) -> None:
+        self._pool.shutdown(*how, **more)
+
+
 def beside(jobs: int) -> futures.Executor:
     """So many processes: each reads ``__main__``, and none outlives this one."""
-    return futures.ProcessPoolExecutor(jobs, get_context("spawn"), _begin)
+    return _Processes(jobs)
 
 
 def _begin() -> None:
