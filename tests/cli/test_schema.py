@@ -56,6 +56,16 @@ def test_what_has_no_machines_is_not_spread(refold: Refold, postgres_url: str) -
     assert "has no Citus: CREATE EXTENSION" in ran.err
 
 
+@pytest.mark.parametrize("more", [("--roles",), ("--partitions", "2")])
+def test_tables_are_spread_and_nothing_else_is_done(
+    refold: Refold, postgres_url: str, more: tuple[str, ...]
+) -> None:
+    ran = refold("--db", postgres_url, "schema", "--spread", *more)
+
+    assert ran.code == 2
+    assert "use --spread without" in ran.err
+
+
 @pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
 def test_what_is_printed_can_be_run_as_it_is(
     refold: Refold, store_url: str, postgres: Postgres

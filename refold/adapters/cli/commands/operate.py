@@ -403,6 +403,8 @@ def schema(
 
     known = engine_of(call.url)
     name = engine or (known or [None])[0]
+    if spread and (roles or partitions):
+        raise InvalidConfiguration("use --spread without --roles and --partitions")
     if spread and known and known[0] == "postgresql":
         from refold.adapters.sql.citus import CitusDatabase
 
