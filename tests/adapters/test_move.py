@@ -285,6 +285,23 @@ def test_a_copy_that_differs_is_not_the_store(
     assert rows(postgres_url) == there
 
 
+def test_the_last_step_outlasts_the_time_that_a_server_gives_to_who_is_idle(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    with Tampered(postgres_url, tmp_path).store():
+        pass
+    database = _database(postgres_url)
+    with database.writing() as connection:
+        connection.exec_driver_sql("SET idle_in_transaction_session_timeout = '10s'")
+
+        database.refuse_writes(connection, "elsewhere")
+
+        shown = connection.exec_driver_sql("SHOW idle_in_transaction_session_timeout")
+        assert shown.scalar() == "0"
+        connection.rollback()
+    database.close()
+
+
 def test_two_moves_at_once_are_one(
     case: Tampered, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,6 +176,9 @@ class PostgresDatabase(Database):
 
     def refuse_writes(self, connection: Connection, where: str) -> None:
         """A trigger on each table, whose making waits for who writes it."""
+        # The rest of a move is done meanwhile, on other connections.
+        wait = "SET LOCAL idle_in_transaction_session_timeout = 0"
+        connection.exec_driver_sql(wait)
         said = f"{MOVED}{where}".replace("'", "''")
         connection.exec_driver_sql(_SQL["moved"].format(said=said).replace("%", "%%"))
         for table in self.tables.metadata.tables:
