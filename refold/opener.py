@@ -235,8 +235,9 @@ def move(
 
     if not to.startswith("postgres"):
         raise InvalidConfiguration("a store moves to a database postgresql://…")
-    if keys_to and keys_to in (keys, os.environ.get("REFOLD_KEYS"), "memory://"):
-        raise InvalidConfiguration("keys are copied to another key store, or stay")
+    same = InvalidConfiguration("keys are copied to another key store, or stay")
+    if keys_to == "memory://":
+        raise same
     url = url or config.database()
     with ExitStack() as opened:
         source, target = _database(url), cast("PostgresDatabase", _database(to))
@@ -247,21 +248,24 @@ def move(
         begun, also = moving.begin(), cast("Callable[[], object]", dict)
         if keys_to:
             store_id = settings_of(source)["store_id"]
-            old = _key_store(url, store_id, keys, filled=True)
-            opened.callback(old.close)
             new = _key_store(to, store_id, keys_to, filled=True)
             opened.callback(new.close)
-            if not new.get_setting(f"store {store_id}"):
-                if new.get_setting("pepper"):
-                    what = "the key store to copy to has others' keys"
-                    raise InvalidConfiguration(what)
-                if not begun:
-                    what = "the store was moved there before, without its keys"
-                    raise InvalidConfiguration(f"{what}: they are where they were")
-            if not old.get_setting("pepper"):
-                raise _no_keys()
-            check_belongs(old, Subjects(source), store_id=store_id, filled=True)
-            also = partial(_copy_keys, old, new)
+            mine = new.get_setting(f"store {store_id}")
+            if new.get_setting("pepper") and not mine:
+                raise InvalidConfiguration("the key store to copy to has others' keys")
+            if begun:
+                old = _key_store(url, store_id, keys, filled=True)
+                opened.callback(old.close)
+                if not old.get_setting("pepper"):
+                    raise _no_keys()
+                check_belongs(old, Subjects(source), store_id=store_id, filled=True)
+                new.remember("copying", mark := os.urandom(8))  # the copy ends it
+                if old.get_setting("copying") == mark:
+                    raise same
+                also = partial(_copy_keys, old, new)
+            elif not mine:
+                what = "the store was moved there before, without its keys"
+                raise InvalidConfiguration(f"{what}: they are where they were")
         if not begun:
             return {}
         moving.copy()

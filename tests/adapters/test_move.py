@@ -18,6 +18,7 @@ from sqlalchemy import func, select
 import refold
 from refold.adapters.sql import move as moving
 from refold.adapters.sql.database import Database
+from refold.adapters.sql.keystore import SqlKeyStore
 from refold.opener import _database, move
 from refold.store import SessionStore
 from refold.testing.event_log import said
@@ -504,7 +505,9 @@ def test_keys_are_not_copied_onto_themselves_or_into_nothing(
     case: Tampered, postgres_url: str
 ) -> None:
     with case.store():
-        for place in (os.environ["REFOLD_KEYS"], "memory://"):
+        keys = os.environ["REFOLD_KEYS"]
+        again = keys.replace("/keys.db", "/../home/keys.db")
+        for place in (keys, again, "memory://"):
             with pytest.raises(refold.InvalidConfiguration, match="another key store"):
                 move(case.url, to=postgres_url, keys_to=place)
     with case.store() as store:
@@ -543,3 +546,7 @@ def test_a_move_that_is_done_is_done_with_its_keys(
         move(case.url, to=postgres_url, keys_to=to)
 
         assert move(case.url, to=postgres_url, keys_to=to) == {}
+        assert move(case.url, to=postgres_url, keys=to, keys_to=to) == {}
+    copied = SqlKeyStore(to)
+    assert copied.get_setting("copying") is None
+    copied.close()
