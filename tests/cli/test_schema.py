@@ -42,6 +42,12 @@ def test_the_roles_of_citus_are_asked_of_its_machines(refold: Refold) -> None:
     assert "(SELECT current_setting" not in ran.out
 
 
+def test_the_tables_of_citus_are_still_to_be_spread(refold: Refold) -> None:
+    ran = refold("schema", "--engine", "citus")
+
+    assert ran.out.endswith("-- Then spread them: refold schema --spread\n")
+
+
 def test_the_big_tables_are_divided(refold: Refold) -> None:
     ran = refold("schema", "--engine", "postgresql", "--partitions", "4", "--json")
 

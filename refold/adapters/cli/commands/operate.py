@@ -420,7 +420,9 @@ def schema(
         raise InvalidConfiguration(f"{name} has no {what}: that is of PostgreSQL")
     tables = written.schema(name, partitions=partitions)
     statements = written.roles(name) if roles else tables
-    said = [_HEADS[roles].format(name), *(f"\n{one};" for one in statements)]
+    then = "\n\n-- Then spread them: refold schema --spread"
+    ends = [then] if name == "citus" and not roles else []
+    said = [_HEADS[roles].format(name), *(f"\n{one};" for one in statements), *ends]
     return Result({"engine": name, "statements": statements}, "\n".join(said))
 
 
