@@ -383,6 +383,7 @@ class SessionStore:
         sweep: bool = False,
         accept_loss: bool = False,
         executor: Executor | None = None,
+        progress: Callable[[int], object] = bool,
     ) -> TreeHead | None:
         """Seal what is new: sign the ends of all streams, and anchor what was signed.
 
@@ -391,7 +392,7 @@ class SessionStore:
         only at those that the log says are new. ``accept_loss`` takes the database as
         it is after a backup was restored: the key store forgets what is lost.
         ``executor`` is as in ``rebuild``: ranges of streams are looked through by it,
-        and what was found is signed here.
+        and what was found is signed here. ``progress`` is told how many streams were.
 
         Raises SealBroken if the database is not the one that was sealed before.
         """
@@ -399,7 +400,9 @@ class SessionStore:
         def endings(streams: list[ids.StreamId]) -> list[Ending]:
             starts = range(0, len(streams), _RANGE)
             parts = [streams[start : start + _RANGE] for start in starts]
-            return list(chain.from_iterable(spread(self, _endings, parts, executor)))
+            told = lambda part, _: progress(len(part))  # noqa: E731  # short
+            found = spread(self, _endings, parts, executor, told)
+            return list(chain.from_iterable(found))
 
         how: Any = {"sweep": sweep, "accept_loss": accept_loss, "endings": endings}
         return self.seals.seal(now=self.clock(), **how)
@@ -559,8 +562,10 @@ class SessionStore:
 
 
 # What is done with one of many, in this process or in another.
-def _endings(store: SessionStore, streams: list[ids.StreamId], _: object) -> Any:
-    return store.seals.endings(streams)
+def _endings(store: SessionStore, streams: list[ids.StreamId], told: Any) -> Any:
+    found = store.seals.endings(streams)
+    told(len(streams))
+    return found
 
 
 def _verified(

@@ -125,15 +125,18 @@ def test_ranges_of_streams_are_sealed_by_processes(
     store: SessionStore, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("refold.store.store._RANGE", 2)  # sessions of each range
+    looked = list[int]()
+
     with made(kind) as executor:
         given = Mock(wraps=executor)
-        head = store.seal(executor=given)
+        head = store.seal(executor=given, progress=looked.append)
         again = store.seal(sweep=True, executor=given)
 
     assert head is not None
     assert (head.size, again) == (len(NAMES), head)
     parts = [len(call.args[-1]) for call in given.submit.mock_calls]
     assert parts == [2, 2, 1]
+    assert sorted(looked) == [1, 2, 2]
     assert not any(True for _ in store.seals.unsealed())
     proved = store.verify_seals()
     assert proved is not None

@@ -237,7 +237,8 @@ class Worker:
             problems += [problem for _, one in unfinished for problem in one.problems]
             yield Verified(0, 0, 0, problems)
         elif unit.duty == "seal":
-            head = store.seal(sweep=self._sealed is None, executor=self.executor)
+            meanwhile: Any = {"executor": self.executor, "progress": self._turn}
+            head = store.seal(sweep=self._sealed is None, **meanwhile)
             if head is not None and head.size != self._sealed:
                 yield head
             self._sealed = head.size if head else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from refold.adapters.cli import options
 from refold.adapters.cli.commands.compact import stopped_by_signals
@@ -39,7 +39,7 @@ def seal(
         return Result([head.to_json() for head in heads], lines)
     executor = call.executor(jobs)
     if not watch:
-        how = {"sweep": sweep, "accept_loss": accept_loss}
+        how: Any = {"sweep": sweep, "accept_loss": accept_loss}
         return _sealed(store.seal(executor=executor, **how))
     if accept_loss:
         raise InvalidConfiguration("use --accept-loss once, without --watch")
