@@ -6,9 +6,10 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -192,6 +193,34 @@ def test_a_worker_of_dask_that_is_killed_loses_nothing(store: SessionStore) -> N
     assert [p for _, proved in store.verify() for p in proved.problems] == []
 
 
+class Dies(Abridged):
+    """Kills every process that asks for a summary."""
+
+    def summarise(self, source: Source, *, target_tokens: int) -> Written:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+
+@pytest.mark.each_engine
+def test_what_a_killed_process_was_at_is_done_by_another(
+    store: SessionStore, processes: Executor
+) -> None:
+    should = expected(store)
+
+    done = list(store.rebuild(WINDOW, summarizer=DiesOnce(), executor=processes))
+
+    assert (Path(os.environ["REFOLD_HOME"]) / "died").exists()
+    assert [one.problem for one in done] == [""] * (len(NAMES) + 1)
+    assert records(store) == should
+
+
+def test_over_what_every_process_dies_the_work_ends(
+    store: SessionStore, processes: Executor
+) -> None:
+    with pytest.raises(refold.StoreUnavailable, match="a process died: run it again"):
+        list(store.rebuild(WINDOW, summarizer=Dies(), executor=processes))
+
+
 @pytest.mark.each_engine
 def test_after_a_process_was_killed_the_next_run_does_the_rest(
     store: SessionStore,
@@ -201,7 +230,7 @@ def test_after_a_process_was_killed_the_next_run_does_the_rest(
         refold.StoreUnavailable, match="a process died: run it again"
     )
 
-    with killed, beside(2) as executor:
+    with killed, ProcessPoolExecutor(2, get_context("spawn")) as executor:
         list(store.rebuild(WINDOW, summarizer=DiesOnce(), executor=executor))
     with beside(2) as executor:
         done = list(store.rebuild(WINDOW, executor=executor))
@@ -214,7 +243,7 @@ def test_who_works_on_and_on_outlives_a_process_that_was_killed(
     store: SessionStore, processes: Executor
 ) -> None:
     with pytest.raises(refold.StoreUnavailable, match="a process died"):
-        list(store.rebuild(WINDOW, summarizer=DiesOnce(), executor=processes))
+        list(store.rebuild(WINDOW, summarizer=Dies(), executor=processes))
 
     head = store.seal(executor=processes)
 

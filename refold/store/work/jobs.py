@@ -21,6 +21,7 @@ from typing import Any, Final
 from refold.domain.errors import StoreUnavailable
 
 _AHEAD: Final = 1_000  # items that an executor is given before they are begun
+_DEATHS: Final = 3  # so often is an item begun again that a process died over
 _stores: Final[dict[bytes, Any]] = {}  # of this process, by what opens them
 _opening: Final = Lock()
 
@@ -55,9 +56,10 @@ def spread(
               a store that no other process can open.
     told:     how far an item is; with an executor, that it is done.
 
-    If an item raises, or the caller has enough, no other is begun.
+    If an item raises, or the caller has enough, no other is begun.  What a process
+    that died was at is begun again, if the executor has others.
 
-    Raises StoreUnavailable if a process of the executor died.
+    Raises StoreUnavailable if it has none, or they die over and over.
     """
     told = told or _quiet
     if executor is None or store.opens is None:
@@ -66,15 +68,25 @@ def spread(
         return
     opens, waiting, ended = pickle.dumps(store.opens), iter(items), SimpleQueue[Any]()
     mine, running = _stores.setdefault(opens, store) is store, dict[Any, Any]()
+
+    def begin(item: Any, deaths: int = 0) -> None:
+        running[future := executor.submit(do, opens, work, item)] = item, deaths
+        future.add_done_callback(ended.put)
+
     try:
         while True:
             for item in islice(waiting, _AHEAD - len(running)):
-                running[future := executor.submit(do, opens, work, item)] = item
-                future.add_done_callback(ended.put)
+                begin(item)
             if not running:
                 return
-            item = running.pop(future := ended.get())
-            came = future.result()
+            item, deaths = running.pop(future := ended.get())
+            try:
+                came = future.result()
+            except futures.BrokenExecutor:  # all that it was given fails with it
+                if deaths == _DEATHS:
+                    raise
+                begin(item, deaths + 1)
+                continue
             told(item, getattr(item, "head_seq", 1))
             yield came
     except futures.BrokenExecutor:
