@@ -316,8 +316,12 @@ class EncryptedStreams:
         known = row or self.recorder.head_row(stream.main)
         if known is not None:
             check_not_frozen(known)
-        elif self.recorder.is_frozen(self.keys.user_ref(stream.user_id)):
-            raise errors.Frozen("the user")
+        else:
+            status = self.recorder.status_of(self.keys.user_ref(stream.user_id))
+            if status == "frozen":
+                raise errors.Frozen("the user")
+            if status != "live":  # and the keys may be there for a moment yet
+                raise errors.Erased("the user")
         try:
             return ports.Conflict(self.open_head(stream, row))
         except errors.KeyUnavailable:

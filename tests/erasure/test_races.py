@@ -344,6 +344,20 @@ def test_two_that_erase_one_user_at_once_sign_one_certificate(
         assert set(one.erasures.plan("ada").counts.values()) == {0}
 
 
+@BOTH
+def test_who_begins_a_session_while_the_keys_are_still_there_hears_of_the_erasure(
+    two: tuple[SessionStore, SessionStore],
+) -> None:
+    user, eraser = two
+    erasures: Any = eraser.log.erasures
+
+    erasures.begin(erasures.new_job(Whose("ada"), due_at=None, facts={}))
+
+    for session_id in ("new", "new"):
+        with pytest.raises(refold.Erased):
+            user.session(user_id="ada", session_id=session_id).append(said("x"))
+
+
 def test_a_hold_that_waits_for_an_erasure_to_begin_does_not_undo_that(
     _postgres_store: str,  # noqa: PT019  # its value is used
     tmp_path: Path,

@@ -354,10 +354,10 @@ class Recorder(ApplicationRecorder):
         """Whether the user has any session."""
         return bool(self.database.fetch(user_id, _SQL["knows"], (user_id,)))
 
-    def is_frozen(self, user_ref: str) -> bool:
-        """Whether the user of that keyed hash is frozen."""
+    def status_of(self, user_ref: str) -> SubjectStatus:
+        """Whether the user of that keyed hash is live, frozen or erased."""
         subject = Subjects(self.database).of(user_ref)
-        return subject is not None and subject.status == "frozen"
+        return "live" if subject is None else subject.status
 
     def has_sessions(self) -> bool:
         """Whether there is any session at all."""
