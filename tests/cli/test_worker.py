@@ -1,6 +1,7 @@
 """``worker`` does what is due until a signal ends it, and tells how it goes."""
 
 import json
+import re
 import shutil
 import signal
 import socket
@@ -126,6 +127,16 @@ def test_it_rebuilds_and_retains_if_it_is_told_how(
     assert set(lines) == {"rebuild", "retain"}
     assert lines["rebuild"]["compactions"] == 2
     assert lines["retain"]["sessions"] == []
+
+
+def test_people_see_what_it_sealed_in_words(
+    refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Worker, "run", lambda worker: worker.round())
+
+    ran = refold("worker", "--do", "seal")
+
+    assert re.fullmatch(r"1 leaf  sealed .* root \w+…\n", ran.out)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.text import Text
 
+    from refold.domain.seals import TreeHead
+
 Part = str | tuple[str, str]
 """A piece of a line: a text, or a text and its style."""
 
@@ -204,6 +206,14 @@ def mark(ok: bool | None) -> tuple[str, str]:
     if ok is None:
         return "! ", "bold yellow"
     return ("✓ ", "bold green") if ok else ("✗ ", "bold red")
+
+
+def tree_head(head: TreeHead | None) -> str:
+    """What there is to say of it."""
+    if head is None:
+        return "nothing is sealed yet"
+    leaves, when = counted(head.size, "leaf", "leaves"), moment(head.sealed_at)
+    return f"{leaves}  sealed {when}  root {head.root.hex()[:16]}…"
 
 
 def moment(at: datetime | int) -> str:

@@ -146,10 +146,13 @@ def _tell_done(call: Call, unit: Unit, made: Any) -> None:
     told = {**unit._asdict(), **facts}
 
     def show(screen: Screen) -> None:
-        whose = f"{unit.user_id} {unit.session_id}" if is_summary else ""
-        screen.line((whose, "bold"), shown("" if whose else compact_json(told)))
         if is_summary:
+            screen.line((f"{unit.user_id} {unit.session_id}", "bold"))
             _record(screen, made.payload)
+        elif unit.duty == "seal":
+            screen.line(output.tree_head(made))
+        else:
+            screen.line(shown(compact_json(told)))
 
     if unit.duty != "verify" or facts["problems"]:
         call.tell(Result(told, show))

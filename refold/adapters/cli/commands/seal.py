@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from refold.adapters.cli import options
 from refold.adapters.cli.commands.compact import stopped_by_signals
-from refold.adapters.cli.output import Result, moment
-from refold.domain.errors import InvalidConfiguration, RefoldError, counted
+from refold.adapters.cli.output import Result, tree_head
+from refold.domain.errors import InvalidConfiguration, RefoldError
 from refold.store.work.workers import EVERY_SEC, Worker
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def seal(
     store = call.store()
     if listed:
         heads = store.seals.heads()
-        lines = "\n".join(map(_line, heads)) or _line(None)
+        lines = "\n".join(map(tree_head, heads)) or tree_head(None)
         return Result([head.to_json() for head in heads], lines)
     executor = call.executor(jobs)
     if not watch:
@@ -56,14 +56,7 @@ def seal(
 
 
 def _sealed(head: TreeHead | None) -> Result:
-    return Result(head and head.to_json(), _line(head))
-
-
-def _line(head: TreeHead | None) -> str:
-    if head is None:
-        return "nothing is sealed yet"
-    leaves, when = counted(head.size, "leaf", "leaves"), moment(head.sealed_at)
-    return f"{leaves}  sealed {when}  root {head.root.hex()[:16]}…"
+    return Result(head and head.to_json(), tree_head(head))
 
 
 def prove(
