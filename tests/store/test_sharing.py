@@ -153,6 +153,28 @@ def test_what_is_of_the_store_is_done_by_one(
     assert verified.problems == []
 
 
+def test_a_long_seal_shows_that_it_goes_on(
+    stores: list[SessionStore], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(stores[0], 2)
+    worker = Worker(stores[0], duties={"seal": 60.0}, lease=60.0)
+    seals, seen = stores[0].seals, list[int]()
+    find = seals.endings
+
+    def slow(streams: Any) -> Any:
+        seen.append(worker.turned_at)
+        clock.pass_(5)
+        return find(streams)
+
+    monkeypatch.setattr("refold.store.store._RANGE", 1)
+    monkeypatch.setattr(type(seals), "endings", lambda _, streams: slow(streams))
+
+    worker.round()
+
+    assert seen[1] - seen[0] == 5_000_000
+    assert worker.counts["seal", "done"] == 1
+
+
 def test_a_killed_workers_session_is_taken_up_when_its_lease_ends(
     store_url: str, tmp_path: Path
 ) -> None:
