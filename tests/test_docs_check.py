@@ -91,18 +91,6 @@ def test_a_file_that_is_not_there_is_found(tmp_path: Path, named: str) -> None:
     assert found == [f"page.md:2: no such file: {named}"]
 
 
-def test_words_of_all_pages_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    problems(tmp_path, one="# One\n\n| a | 1 |\n|---|---|\n", two="two words")
-    monkeypatch.setattr(check_docs, "MOST_WORDS", 5)
-    assert list(check_docs.too_long(tmp_path)) == []
-
-    monkeypatch.setattr(check_docs, "MOST_WORDS", 4)
-
-    assert list(check_docs.too_long(tmp_path)) == ["5 words in all pages, at most 4"]
-
-
 def test_hidden_directories_are_not_read(tmp_path: Path) -> None:
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / "readme.md").write_text("[x](gone.md)")

@@ -1,4 +1,4 @@
-"""Check the house: folders, files and their names keep the rules of CONTRIBUTING.
+"""Check the package against CONTRIBUTING: its layout, import circles, docstrings.
 
 ``python -m tools.check_house [DIRECTORY]`` prints one problem a line and exits 1 if
 there are any.
@@ -13,30 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-MOST_LINES = 64_000
-MOST_FILES = 230
-MOST_ENTRIES = 16
-SHARD = 100
-"""A file of fewer lines that only one sibling needs is a piece of that sibling."""
-
-REGISTRIES = (
-    "refold/adapters/cli/commands",
-    "refold/adapters/frameworks",
-    "refold/adapters/importers",
-    "refold/projections/context/strategies",
-    "refold/redaction/rules",
-)
-"""Folders whose files are entries that are found by name: each may be short, and its
-name is that of a command, a framework, a format, a strategy or a pack."""
-
-PROPER_NAMES = frozenset(
-    {"citus", "libpq", "postgres", "sqlite", "stdlib", "vectorscan"}
-)
-"""Files that are named after what they speak to, which no glossary has to explain."""
-
 _ROW = re.compile(r"^\|(?P<places>[^|]*`[^|]*)\|", re.MULTILINE)
 _PLACE = re.compile(r"`(refold/[^`]*)`")
-_TERM = re.compile(r"^(?:### +|\| )([^|`]+?) *(?:\|.*)?$", re.MULTILINE)
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -53,16 +31,6 @@ class Module:
     def tree(self) -> ast.Module:
         """What Python reads in it."""
         return ast.parse(self.text)
-
-    @property
-    def folder(self) -> Path:
-        """Where it is."""
-        return self.path.parent
-
-    @property
-    def lines(self) -> int:
-        """How long it is, as ``wc -l`` counts."""
-        return self.text.count("\n")
 
 
 @dataclass(frozen=True)
@@ -121,11 +89,8 @@ class House:
 def check(house: House) -> Iterator[str]:
     """Yield what is wrong with the house, one sentence each."""
     yield from unlike_layout(house)
-    yield from too_large(house)
-    yield from shards(house)
     yield from circles(house)
     yield from undocumented(house)
-    yield from unnamed(house)
 
 
 def unlike_layout(house: House) -> Iterator[str]:
@@ -144,43 +109,6 @@ def unlike_layout(house: House) -> Iterator[str]:
             yield f"CONTRIBUTING.md: the layout names {place}, which does not exist"
         if times > 1:
             yield f"CONTRIBUTING.md: the layout names {place} {times} times"
-
-
-def too_large(house: House) -> Iterator[str]:
-    """Yield the folders with too many entries, and the house if it is over its size."""
-    for folder, entries in sorted(house.entries.items()):
-        if len(entries) > MOST_ENTRIES:
-            yield f"{folder}/: {len(entries)} entries, at most {MOST_ENTRIES}"
-    files = len(house.modules)
-    lines = sum(module.lines for module in house.modules.values())
-    if files > MOST_FILES:
-        yield f"refold/: {files} Python files, at most {MOST_FILES}"
-    if lines > MOST_LINES:
-        yield f"refold/: {lines} lines of Python, at most {MOST_LINES}"
-
-
-def shards(house: House) -> Iterator[str]:
-    """Yield the short modules that only one sibling imports.
-
-    What lies in ``refold/`` itself is the public API, which others import.
-    """
-    importers: dict[str, set[str]] = {}
-    for name, imported in house.imports.items():
-        for other in imported:
-            importers.setdefault(other, set()).add(name)
-    for module in house.modules.values():
-        public = module.folder == Path("refold")
-        if module.lines >= SHARD or public or _entry(module):
-            continue
-        needed_by = [house.modules[name] for name in importers.get(module.name, ())]
-        if len(needed_by) == 1 and needed_by[0].folder == module.folder:
-            one = needed_by[0].path.name
-            yield f"{module.path}: {module.lines} lines that only {one} imports"
-
-
-def _entry(module: Module) -> bool:
-    folders = {str(folder) for folder in module.path.parents}
-    return module.path.stem.startswith("__") or not folders.isdisjoint(REGISTRIES)
 
 
 def circles(house: House) -> Iterator[str]:
@@ -252,25 +180,6 @@ def _name(expression: ast.expr) -> str:
     if isinstance(expression, ast.Subscript):
         expression = expression.value
     return ast.unparse(expression).rpartition(".")[2]
-
-
-def unnamed(house: House) -> Iterator[str]:
-    """Yield the modules whose name is no word of the glossary.
-
-    The folder may be the second word of a name: ``keys/master.py`` is a master key.
-    """
-    words = {_bare(term) for term in _TERM.findall(house.page("docs/glossary.md"))}
-    for module in house.modules.values():
-        name = module.path.stem.strip("_")
-        names = {_bare(name), _bare(f"{name}_{module.folder.name}")}
-        if not (_entry(module) or name in PROPER_NAMES or names & words):
-            yield f"{module.path}: docs/glossary.md does not have “{name}”"
-
-
-def _bare(name: str) -> str:
-    """A word in the singular, in small letters, without blanks."""
-    letters = re.sub(r"[\W_]", "", name.lower())
-    return re.sub(r"ies$", "y", letters).removesuffix("s")
 
 
 def _cached(place: Path) -> bool:
