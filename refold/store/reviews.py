@@ -5,30 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from refold.domain import errors
-from refold.domain.envelope import Draft, Meta
+from refold.domain.envelope import Draft, Envelope, Meta
 from refold.domain.events import HumanReview, JsonObject
 from refold.domain.ids import StreamId, bounded, check_id, check_session_id
 from refold.domain.ports import EventLog, Head, Scope, StoredView, listed
 from refold.projections.context.units import joined
 from refold.projections.review import incidents
 from refold.projections.review.bundle import MOST_BYTES, Source, bare, bundle_of
-from refold.projections.review.incidents import Decision, Due, Recovery, Review, Watch
-from refold.projections.review.rules import ReviewRules, told
+from refold.projections.review.incidents import (
+    Decision,
+    Question,
+    Recovery,
+    Review,
+    Watch,
+)
+from refold.projections.review.rules import ReviewRules, describe
 from refold.store.appends import Order, Receipt, Writer
 from refold.store.history import read_on
 
 _TYPE: Final = "hitl"
 
-# So many new events are read again rather than kept.
-_WORTH: Final = 200
-# So many of the newest events of a turn are looked at for a bundle.
+# The fold is stored once this many events are new; fewer are read again each time.
+_STORED_AFTER: Final = 200
+# A bundle is chosen from this many of the newest events of the turn.
 _NEWEST: Final = 200
-# What a store can have against a bundle; with less in it, it may take it.
+# Errors with which a store refuses a bundle that a smaller one may avoid.
 _REFUSED: Final = (errors.EventTooLarge, errors.InvalidEvent, errors.RedactionFailed)
-_SMALLER: Final = (MOST_BYTES, MOST_BYTES // 4, MOST_BYTES // 16)
+_SIZES: Final = (MOST_BYTES, MOST_BYTES // 4, MOST_BYTES // 16)
 
 
 class Unreadable(NamedTuple):
@@ -40,18 +46,18 @@ class Unreadable(NamedTuple):
 
 
 class ReviewList(list[Review]):
-    """Questions to a human; ``unreadable`` are the sessions that may have more."""
+    """Questions to a human; ``unreadable`` lists sessions that may have more."""
 
     def __init__(
-        self, found: Iterable[Review] = (), unreadable: Iterable[Unreadable] = ()
+        self, reviews: Iterable[Review] = (), unreadable: Iterable[Unreadable] = ()
     ) -> None:
-        super().__init__(found)
+        super().__init__(reviews)
         self.unreadable = tuple(unreadable)
 
 
 @dataclass(frozen=True, slots=True)
 class Reviews:
-    """What humans were asked, in all sessions; ``session.review`` asks."""
+    """The questions to humans in all sessions; ``session.review`` asks them."""
 
     writer: Writer
 
@@ -62,31 +68,34 @@ class Reviews:
         session_id: str | None = None,
         open_only: bool = True,
     ) -> ReviewList:
-        """The questions to a human, the gravest first, then those that wait longest.
+        """List the questions to a human: the gravest first, then the oldest.
 
-        A session that cannot be read is left out, and stands in ``unreadable``.
+        A session that cannot be read is listed in ``unreadable`` instead.
 
-        open_only: only those that can be decided, and were not.
+        open_only: list only the questions that a decision can still be recorded for.
         """
         if user_id is not None:
             check_id("user_id", user_id)
         if session_id is not None:
             check_session_id(session_id)
-        found, unreadable, log = ReviewList(), [], self.writer.log
+        log = self.writer.log
+        reviews: list[Review] = []
+        unreadable: list[Unreadable] = []
         for info in listed(log.sessions, Scope(user_id, session_id)):
             if info.is_apart:
                 continue
             closed = info.status in ("closed", "frozen-closed")
             stream = StreamId(info.user_id, info.session_id)
             try:
-                asked = read_on(log, stream, types=(_TYPE,))
-                found += incidents.reviews_of(asked, closed=closed)
+                envelopes = read_on(log, stream, types=(_TYPE,))
+                reviews += incidents.reviews_of(envelopes, closed=closed)
             except errors.Erased:
-                continue  # meanwhile
+                continue  # erased during the listing
             except (errors.CorruptEvent, errors.KeyUnavailable) as error:
-                unreadable.append(Unreadable(*stream[:2], error))
-        wanted = [one for one in found if one.is_open] if open_only else found
-        return ReviewList(sorted(wanted, key=incidents.urgency), unreadable)
+                unreadable.append(Unreadable(info.user_id, info.session_id, error))
+        if open_only:
+            reviews = [review for review in reviews if review.is_open]
+        return ReviewList(sorted(reviews, key=incidents.urgency), unreadable)
 
 
 def decide(
@@ -98,7 +107,7 @@ def decide(
     by: str,
     note: str,
 ) -> Receipt:
-    """Record what a human decided, once; ``Session.decide`` says how."""
+    """Record a human's decision once; ``Session.decide`` documents the parameters."""
     if decision not in incidents.DECISIONS:
         raise errors.InvalidEvent(
             f"a decision is one of {', '.join(incidents.DECISIONS)}"
@@ -132,26 +141,26 @@ def _question(log: EventLog, stream: StreamId, seq: int) -> Review:
     if type(seq) is not int:
         raise errors.InvalidEvent("seq says which question: a whole number")
     seq = bounded("seq", seq)
-    found = incidents.reviews_of(
+    reviews = incidents.reviews_of(
         read_on(log, stream, after=max(seq - 1, 0), types=(_TYPE,))
     )
-    if not found or found[0].seq != seq:
+    if not reviews or reviews[0].seq != seq:
         raise errors.InvalidEvent(
             f"seq {seq} of the session is not a question to a human: "
             "`refold review list` lists the questions"
         )
-    decided = found[0].decided
+    decided = reviews[0].decided
     if decided is not None:
         raise errors.AlreadyDecided(seq, decided_at=decided.seq)
-    return found[0]
+    return reviews[0]
 
 
 class Reviewed(NamedTuple):
-    """What rules found in a session that is to be done now.
+    """The result of applying review rules to a session.
 
-    asked:      the seqs of the questions that were asked a human just now.
-    recoveries: what the agent is to do before one is asked; each has the ``meta`` and
-                the ``idempotency_key`` to append it with.
+    asked:      the seqs of the questions that this call asked a human.
+    recoveries: the steps for the agent to do now, before a human is asked; each has
+                the ``meta`` and ``idempotency_key`` to append it with.
     """
 
     asked: list[int]
@@ -159,90 +168,130 @@ class Reviewed(NamedTuple):
 
 
 def ask(writer: Writer, head: Head, rules: ReviewRules | None) -> Reviewed:
-    """Ask what is not asked yet in the session of this head.
+    """Ask each question of the session that was not asked yet.
 
-    A question that cannot be asked is raised when all others were.
+    If the store refuses a question, the others are asked before its error is raised.
 
-    Raises InvalidConfiguration for what are no rules, and what an append raises.
+    rules: None for the rules that Refold ships.
+
+    Raises InvalidConfiguration if ``rules`` are not ReviewRules, and the errors of an
+    append.
     """
-    rules = ReviewRules.default() if rules is None else rules
+    if rules is None:
+        rules = ReviewRules.default()
     if not isinstance(rules, ReviewRules):
-        why = "rules: they are made by ReviewRules.read(text)"
-        raise errors.InvalidConfiguration(why)
-    watch = _watched(writer.log, head, rules)
+        raise errors.InvalidConfiguration(
+            "rules: they are made by ReviewRules.read(text)"
+        )
+    watch = _fold(writer.log, head, rules)
     asked: list[int] = []
     refused: errors.RefoldError | None = None
-    for due in watch.unasked():
-        source = _source(writer.log, head.state.stream, rules, due)
+    for question in watch.unasked():
+        source = _source(writer.log, head.state.stream, rules, question)
         try:
-            asked.append(_ask(writer, head.state.stream, source))
+            seq = _ask(writer, head.state.stream, source)
         except _REFUSED as error:
             refused = refused or error
+        else:
+            if seq is not None:
+                asked.append(seq)
     if refused is not None:
         raise refused
-    return Reviewed([seq for seq in asked if seq], watch.recoveries())
+    return Reviewed(asked, watch.recoveries())
 
 
-def _watched(log: EventLog, head: Head, rules: ReviewRules) -> Watch:
-    """What the rules know of a session; kept where much is new and it is not frozen."""
-    stream, name = head.state.stream, incidents.name_of(rules)
+def _fold(log: EventLog, head: Head, rules: ReviewRules) -> Watch:
+    """Fold the session's events since the stored fold, and store a much longer one.
+
+    A frozen or closed session stores nothing.
+    """
+    stream = head.state.stream
+    name = incidents.name_of(rules)
     stored = log.load_view(stream, name) or StoredView(0, 0, {})
-    watch = Watch.load(rules, stored.body) if stored.body else Watch(rules)
-    begun = after = stored.through_seq if stored.body else 0
-    for envelope in read_on(log, stream, after=begun):
+    if stored.body:
+        watch = Watch.load(rules, stored.body)
+        begin = stored.through_seq
+    else:
+        watch = Watch(rules)
+        begin = 0
+    through_seq = begin
+    for envelope in read_on(log, stream, after=begin):
         watch.take(envelope.seq, envelope.payload, envelope.meta.warnings)
-        after = envelope.seq
-    if after - begun >= _WORTH and head.status == "open" and not head.frozen:
-        view = StoredView(after, 0, watch.dump())
+        through_seq = envelope.seq
+    is_writable = head.status == "open" and not head.frozen
+    if is_writable and through_seq - begin >= _STORED_AFTER:
+        view = StoredView(through_seq, 0, watch.dump())
         log.save_view(stream, name, view, replaces=stored.through_seq)
     return watch
 
 
-def _ask(writer: Writer, stream: StreamId, source: Source) -> int:
-    """The seq of the question, with less beside it if refused; 0 if asked meanwhile."""
+def _ask(writer: Writer, stream: StreamId, source: Source) -> int | None:
+    """Append the question with the largest bundle that the store takes.
+
+    Returns the question's seq, or None if another process has asked it.
+    """
     refused: errors.RefoldError | None = None
-    for most in _SMALLER:
+    for most in _SIZES:
         bundle = bundle_of(source, most)
         if not bundle.events:
             break
         try:
-            return _append(writer, stream, source.due, bundle.to_json())
+            return _append(writer, stream, source.question, bundle.to_json())
         except _REFUSED as error:
             refused = error
-    without = bare(source, str(refused or "what shows it is too large")).to_json()
+    reason = str(refused or "the events that show it are too large")
+    without_events = bare(source, reason).to_json()
     try:
-        return _append(writer, stream, source.due, without)
+        return _append(writer, stream, source.question, without_events)
     except _REFUSED:
-        # Where it is names the question: without that it would be asked again.
-        where: JsonObject = {"where": without["where"]}
-        return _append(writer, stream, source.due, where)
+        # ``where`` identifies the question: without it, it would be asked again.
+        where: JsonObject = {"where": without_events["where"]}
+        return _append(writer, stream, source.question, where)
 
 
-def _append(writer: Writer, stream: StreamId, due: Due, bundle: JsonObject) -> int:
+def _append(
+    writer: Writer, stream: StreamId, question: Question, bundle: JsonObject
+) -> int | None:
     event = HumanReview(
-        trigger=due.rule.name,
-        severity=due.rule.severity,
-        question=f"{told(due.figures)} {due.rule.question}".strip(),
+        trigger=question.rule.name,
+        severity=question.rule.severity,
+        question=f"{describe(question.figures)} {question.rule.question}".strip(),
         bundle=bundle,
     )
-    key = f"refold.review/{due.rule.name}/{due.first_seq}"
+    key = f"refold.review/{question.rule.name}/{question.first_seq}"
     try:
         receipt = writer.append(Order(stream, (Draft(event),), key))
     except errors.IdempotencyConflict:
-        return 0  # by other rules, or another version: it is asked all the same
-    return 0 if receipt.duplicate else receipt.first_seq
+        return None  # other rules or another version of Refold asked this question
+    return None if receipt.duplicate else receipt.first_seq
 
 
-def _source(log: EventLog, stream: StreamId, rules: ReviewRules, due: Due) -> Source:
-    """What the question's bundle is made of, read from the log."""
-    before = due.turn_seq - 1
-    turn = log.read(stream, after=before, upto=due.at_seq, limit=_NEWEST, newest=True)
-    have = {envelope.seq for envelope in turn}
-    spans = joined([(seq, seq) for seq in {*due.seqs, due.turn_seq} - have])
-    events = [*(log.read(stream, spans=spans) if spans else []), *turn]
-    newest: Any = {}
-    for kind in ("system", "request"):
-        found = log.read(stream, upto=due.at_seq, types=(kind,), newest=True, limit=1)
-        newest[kind] = found[0] if found else None
-    version = import_module("refold").__version__
-    return Source(due=due, rules=rules, refold=version, events=events, **newest)
+def _source(
+    log: EventLog, stream: StreamId, rules: ReviewRules, question: Question
+) -> Source:
+    """Read the parts of the question's bundle from the log."""
+    upto = question.at_seq
+    turn = log.read(
+        stream, after=question.turn_seq - 1, upto=upto, limit=_NEWEST, newest=True
+    )
+    seqs_read = {envelope.seq for envelope in turn}
+    seqs_missing = {*question.seqs, question.turn_seq} - seqs_read
+    earlier: list[Envelope] = []
+    if seqs_missing:
+        spans = joined([(seq, seq) for seq in seqs_missing])
+        earlier = log.read(stream, spans=spans)
+    return Source(
+        question=question,
+        rules=rules,
+        refold=import_module("refold").__version__,
+        events=[*earlier, *turn],
+        system=_newest(log, stream, "system", upto=upto),
+        request=_newest(log, stream, "request", upto=upto),
+    )
+
+
+def _newest(
+    log: EventLog, stream: StreamId, type_: str, *, upto: int
+) -> Envelope | None:
+    envelopes = log.read(stream, upto=upto, types=(type_,), newest=True, limit=1)
+    return envelopes[0] if envelopes else None

@@ -18,7 +18,7 @@ from refold.domain.events import (
     ToolResult,
     UserInput,
 )
-from refold.projections.review.incidents import Due, Recovery, Watch
+from refold.projections.review.incidents import Question, Recovery, Watch
 from refold.projections.review.rules import ReviewRules
 from tests.projections.logs import Log
 
@@ -84,9 +84,9 @@ def go_on(watch: Watch, events: Sequence[Envelope]) -> Watch:
     return watch
 
 
-def due(rules: ReviewRules, *events: Event) -> list[Due]:
-    """What is for a human after these events."""
-    return watched(rules, log_of(events)).due
+def questions(rules: ReviewRules, *events: Event) -> list[Question]:
+    """The questions for a human that these events raise."""
+    return watched(rules, log_of(events)).questions
 
 
 def recoveries(rules: ReviewRules, *events: Event) -> list[Recovery]:

@@ -52,7 +52,7 @@ def bundles(events: list[Event], rules: ReviewRules = SHIPPED) -> list[Bundle]:
 
 
 @given(sessions())
-def test_its_rule_fires_again_whatever_happened(events: list[Event]) -> None:
+def test_its_rule_fires_again_on_any_session(events: list[Event]) -> None:
     for bundle in bundles(events, EAGER):
         assert fires_again(bundle)
         assert len(canonical(bundle.to_json())) <= MOST_BYTES
@@ -65,7 +65,7 @@ def calls_and_results_are_whole(bundle: Bundle) -> bool:
     return results <= calls
 
 
-def test_it_says_what_happened_where_and_what_the_model_was_sent() -> None:
+def test_a_bundle_names_the_events_the_session_and_the_request() -> None:
     with refold.open("memory://") as store:
         session = store.session(user_id="ada", session_id="s-1")
         session.append(refold.SystemPrompt(text="Be careful."))
@@ -92,7 +92,7 @@ def test_it_says_what_happened_where_and_what_the_model_was_sent() -> None:
     assert review.question == "A reflection names privacy. May this stand?"
 
 
-def test_what_shows_it_stays_when_there_is_no_room_for_the_rest() -> None:
+def test_required_events_stay_when_room_is_short() -> None:
     long = "word " * 9_000
     rules = one(f'[r]\nwhen = "tool_fails"\nfailures = {MOST}\nsteps = []')
     talk: list[Event] = [refold.AgentResponse(text=long) for _ in range(60)]
@@ -109,7 +109,7 @@ def test_what_shows_it_stays_when_there_is_no_room_for_the_rest() -> None:
     assert fires_again(bundle)
 
 
-def test_of_the_rest_the_newest_is_in_it_without_a_gap() -> None:
+def test_optional_events_are_the_newest_without_a_gap() -> None:
     words = ["word " * 9_000, "short"]
     talk: list[Event] = [refold.AgentResponse(text=words[n % 2]) for n in range(120)]
 
@@ -121,7 +121,7 @@ def test_of_the_rest_the_newest_is_in_it_without_a_gap() -> None:
     assert 10 < len(seqs) < 122
 
 
-def test_what_was_decided_before_does_not_count_again() -> None:
+def test_earlier_decisions_do_not_count_again() -> None:
     rules = one('[r]\nwhen = "tool_fails"\nfailures = 2\nsteps = []')
     with refold.open("memory://") as store:
         session = store.session(user_id="ada", session_id="s-1")
@@ -141,7 +141,7 @@ def test_what_was_decided_before_does_not_count_again() -> None:
     assert fires_again(bundle)
 
 
-def test_a_failure_of_an_earlier_turn_is_in_it_with_its_call() -> None:
+def test_failures_of_earlier_turns_stand_with_their_calls() -> None:
     rules = one('[r]\nwhen = "tool_fails"\nfailures = 2\nsteps = []')
 
     (bundle,) = bundles([ASK, *ran("a"), ASK, *ran("b")], rules)
@@ -150,7 +150,7 @@ def test_a_failure_of_an_earlier_turn_is_in_it_with_its_call() -> None:
     assert bundle.where.seqs == (2, 3, 5, 6)
 
 
-def test_no_id_of_a_provider_is_in_it_and_no_earlier_bundle() -> None:
+def test_a_bundle_holds_no_provider_id_and_no_earlier_bundle() -> None:
     events = [*ran("toolu_1"), Reflection(issues=("safety",))]
     with refold.open("memory://") as store:
         session = store.session(user_id="ada", session_id="s-1")
@@ -168,7 +168,7 @@ def test_no_id_of_a_provider_is_in_it_and_no_earlier_bundle() -> None:
 
 
 @given(st.text(max_size=600), st.integers(2, 300))
-def test_what_is_cut_fits(text: str, most: int) -> None:
+def test_a_shortened_text_fits(text: str, most: int) -> None:
     short = cut(text, most)
 
     assert len(canonical(short)) <= most
@@ -176,7 +176,7 @@ def test_what_is_cut_fits(text: str, most: int) -> None:
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=200), st.integers(2, 900))
-def test_no_word_is_cut_in_two(words: list[str], most: int) -> None:
+def test_a_cut_falls_between_words(words: list[str], most: int) -> None:
     short = cut(" ".join(words), most)
 
     before, *behind = short.split("[…")
@@ -185,18 +185,18 @@ def test_no_word_is_cut_in_two(words: list[str], most: int) -> None:
     assert set(left.split()) <= set(words)
 
 
-def test_no_number_that_is_written_in_groups_is_cut_in_two() -> None:
+def test_a_grouped_number_is_never_split() -> None:
     text = "pay £4£ £5£ £6£ now " * 40
 
     for most in range(60, 400):
         assert cut(text, most).count("£") % 6 == 0
 
 
-def test_what_has_no_place_to_cut_is_left_out_and_that_is_said() -> None:
+def test_a_text_without_a_place_to_cut_becomes_a_notice() -> None:
     assert cut("x" * 9_000, 500) == "[… 9000 characters left out …]"
 
 
-def test_json_that_is_cut_is_json_of_the_same_values() -> None:
+def test_shortened_json_stays_json_with_the_same_values() -> None:
     rows: Any = {"error": None, "rows": [{"id": f"BDG-{n:012d}"} for n in range(900)]}
 
     short = json.loads(cut(json.dumps(rows), 500))
@@ -206,7 +206,7 @@ def test_json_that_is_cut_is_json_of_the_same_values() -> None:
     assert all(row in rows["rows"] for row in short["rows"][:2])
 
 
-def test_no_number_of_json_loses_digits() -> None:
+def test_numbers_in_json_keep_their_digits() -> None:
     text = json.dumps({"n": 41111111111111111111111111, "text": "word " * 400})
 
     assert json.loads(cut(text, 300))["n"] == "41111111111111111111111111"
@@ -219,7 +219,7 @@ def nested(depth: int) -> Any:
     return value
 
 
-def test_what_is_nested_deep_is_flat_in_it() -> None:
+def test_deep_nesting_is_replaced_by_a_notice() -> None:
     result = refold.ToolResult(call_id="c", content=nested(125))
     call = refold.ToolCall(call_id="c", tool_name="web", arguments={})
 
@@ -244,7 +244,7 @@ def test_what_is_nested_deep_is_flat_in_it() -> None:
         json.dumps({"error": "x y " * 3_000}),
     ],
 )
-def test_a_result_that_is_cut_still_says_that_it_failed(content: Any) -> None:
+def test_a_shortened_result_still_reads_as_a_failure(content: Any) -> None:
     rules = one(f'[r]\nwhen = "tool_fails"\nfailures = {MOST}\nsteps = []')
     call = refold.ToolCall(
         call_id="c", tool_name="book", arguments={"note": "word " * 9_000}
@@ -256,7 +256,7 @@ def test_a_result_that_is_cut_still_says_that_it_failed(content: Any) -> None:
     assert fires_again(bundle)
 
 
-def test_an_issue_that_is_cut_is_still_named() -> None:
+def test_a_shortened_issue_keeps_its_name() -> None:
     issue = {"why": "word " * 900, "code": "data_loss", "more": ["x"] * 900}
 
     (bundle,) = bundles([ASK, Reflection(issues=(issue, " " * 900 + "privacy"))])
@@ -264,7 +264,7 @@ def test_an_issue_that_is_cut_is_still_named() -> None:
     assert fires_again(bundle)
 
 
-def test_no_placeholder_is_cut_in_two() -> None:
+def test_a_placeholder_is_never_split() -> None:
     text = "[REDACTED:EMAIL] and " * 40
 
     for most in range(60, 400):
@@ -292,7 +292,7 @@ GOOD: dict[str, Any] = bundles([ASK, Reflection(issues=("safety",))])[0].to_json
         json.dumps({k: v for k, v in GOOD.items() if k != "where"}).encode(),
     ],
 )
-def test_what_is_no_bundle_is_refused(data: bytes) -> None:
+def test_reading_anything_but_a_bundle_fails(data: bytes) -> None:
     with pytest.raises(InvalidEvent):
         read_bundle(data)
 
@@ -306,20 +306,22 @@ def test_what_is_no_bundle_is_refused(data: bytes) -> None:
         {"events": [{**GOOD["events"][0], "payload": {"texts": "x"}}]},
     ],
 )
-def test_a_bundle_of_what_is_no_event_or_rule_is_refused(wrong: dict[str, Any]) -> None:
+def test_a_bundle_with_an_invalid_event_or_rule_is_refused(
+    wrong: dict[str, Any],
+) -> None:
     bundle = read_bundle(json.dumps({**GOOD, **wrong}))
 
     with pytest.raises(InvalidEvent):
         fires_again(bundle)
 
 
-def test_a_bundle_that_was_changed_does_not_show_it() -> None:
+def test_a_changed_bundle_does_not_fire_again() -> None:
     bundle = read_bundle(json.dumps({**GOOD, "events": GOOD["events"][:1]}))
 
     assert not fires_again(bundle)
 
 
-def test_it_is_read_alone_or_in_what_lists_it() -> None:
+def test_a_bundle_is_read_alone_or_from_a_listed_question() -> None:
     listed = {"seq": 3, "bundle": GOOD}
     event = {"type": "hitl", "payload": {"trigger": "x", "bundle": GOOD}}
 

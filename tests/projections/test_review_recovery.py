@@ -23,11 +23,11 @@ from tests.projections.logs import Log
 from tests.projections.reviewing import (
     ASK,
     EAGER,
-    due,
     fails,
     go_on,
     log_of,
     one,
+    questions,
     ran,
     recoveries,
     sessions,
@@ -57,7 +57,7 @@ def test_the_steps_come_in_order(happened: list[Happened], expected: str) -> Non
     assert next_step(LADDER, happened) == expected
 
 
-def test_a_step_that_comes_twice_is_done_twice() -> None:
+def test_a_step_listed_twice_is_done_twice() -> None:
     twice: tuple[Step, ...] = ("retry", "retry")
     once: list[Happened] = ["failed", "retry", "failed"]
 
@@ -66,17 +66,17 @@ def test_a_step_that_comes_twice_is_done_twice() -> None:
     assert next_step(twice, [*once, "retry", "failed"]) == "human"
 
 
-def test_a_rule_without_steps_goes_to_a_human_at_once() -> None:
+def test_a_rule_without_steps_asks_a_human_immediately() -> None:
     assert next_step((), ["failed"]) == "human"
 
 
 @given(st.lists(st.sampled_from(["failed", "degrade", "retry"]), max_size=8))
-def test_when_the_turn_is_over_it_is_for_a_human(happened: list[Happened]) -> None:
+def test_the_end_of_the_turn_escalates_to_a_human(happened: list[Happened]) -> None:
     assert next_step(LADDER, ["failed", *happened], over=True) == "human"
 
 
 @given(st.lists(st.sampled_from(["failed", "degrade", "retry"]), max_size=8))
-def test_once_it_is_for_a_human_it_stays_so(happened: list[Happened]) -> None:
+def test_an_escalated_incident_stays_with_the_human(happened: list[Happened]) -> None:
     steps = [next_step(LADDER, ["failed", *happened[:n]]) for n in range(9)]
 
     humans = [step == "human" for step in steps]
@@ -84,7 +84,7 @@ def test_once_it_is_for_a_human_it_stays_so(happened: list[Happened]) -> None:
     assert humans == sorted(humans)
 
 
-def test_a_step_is_recorded_beside_the_events_that_it_is_made_of() -> None:
+def test_a_step_is_recorded_in_the_meta_of_its_events() -> None:
     log = Log()
     for event in ran("a"):
         log.add(event)
@@ -101,7 +101,7 @@ def test_a_step_is_recorded_beside_the_events_that_it_is_made_of() -> None:
     assert second.idempotency_key != first.idempotency_key
 
 
-def test_what_is_recorded_of_another_question_counts_for_that_one_alone() -> None:
+def test_a_step_counts_only_for_its_own_question() -> None:
     log = Log()
     for event in [*ran("a"), *ran("b", "pay")]:
         log.add(event)
@@ -111,7 +111,7 @@ def test_what_is_recorded_of_another_question_counts_for_that_one_alone() -> Non
     assert watched(TOOLS, log.events).recoveries() == [book]
 
 
-def test_two_steps_of_one_kind_are_done_one_after_the_other() -> None:
+def test_two_steps_of_one_kind_run_in_sequence() -> None:
     rules = one('[r]\nwhen = "tool_fails"\nfailures = 1\nsteps = ["retry", "retry"]')
     log = Log()
     for event in ran("a"):
@@ -128,27 +128,27 @@ def test_two_steps_of_one_kind_are_done_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize("end", [Final(), UserInput(text="something else")])
-def test_what_was_not_settled_in_its_turn_is_for_a_human(end: Event) -> None:
-    (found,) = due(TOOLS, ASK, *fails(1), end)
+def test_an_incident_open_at_the_end_of_its_turn_is_escalated(end: Event) -> None:
+    (question,) = questions(TOOLS, ASK, *fails(1), end)
 
-    assert (found.first_seq, found.at_seq, found.turn_seq) == (3, 4, 1)
+    assert (question.first_seq, question.at_seq, question.turn_seq) == (3, 4, 1)
 
 
-def test_what_was_settled_needs_nothing() -> None:
+def test_a_settled_incident_raises_no_question() -> None:
     events = [ASK, *ran("a"), *ran("b", fails=False), Final()]
 
-    assert due(TOOLS, *events) == []
+    assert questions(TOOLS, *events) == []
     assert recoveries(TOOLS, *events) == []
 
 
 @settings(max_examples=8)  # each opens two stores
 @given(sessions())
-def test_however_often_it_is_looked_at_the_same_is_asked(events: list[Event]) -> None:
+def test_repeated_folds_raise_the_same_questions(events: list[Event]) -> None:
     assert asked(events, every=True) == asked(events, every=False)
 
 
 @given(sessions(), st.integers(0, 25))
-def test_what_was_kept_is_taken_up_as_if_never_put_down(
+def test_a_stored_fold_resumes_without_a_difference(
     events: list[Event], at: int
 ) -> None:
     log, rules = log_of(events), EAGER
@@ -157,12 +157,12 @@ def test_what_was_kept_is_taken_up_as_if_never_put_down(
     stored = orjson.loads(orjson.dumps(watched(rules, log[:at]).dump()))
     resumed = go_on(Watch.load(rules, stored), log[at:])
 
-    assert resumed.due == whole.due
+    assert resumed.questions == whole.questions
     assert resumed.recoveries() == whole.recoveries()
     assert resumed.dump() == whole.dump()
 
 
-def test_nothing_that_counts_is_lost_wherever_it_is_put_down() -> None:
+def test_a_fold_can_be_stored_after_any_event() -> None:
     no = Reflection(pass_=False, confidence=0.1)
     events = [ASK, *fails(2), no, no, ASK, *fails(2, "pay"), no, Final(), no, no]
     log = log_of(events)
@@ -171,12 +171,12 @@ def test_nothing_that_counts_is_lost_wherever_it_is_put_down() -> None:
     for at in range(len(log)):
         stored = orjson.loads(orjson.dumps(watched(EAGER, log[:at]).dump()))
         resumed = go_on(Watch.load(EAGER, stored), log[at:])
-        assert resumed.due == whole.due, at
+        assert resumed.questions == whole.questions, at
 
-    assert len(whole.due) > 4
+    assert len(whole.questions) > 4
 
 
-def test_what_is_kept_stays_small_however_often_a_tool_fails() -> None:
+def test_a_stored_fold_stays_small_however_often_a_tool_fails() -> None:
     sizes = [
         len(orjson.dumps(watched(EAGER, log_of(fails(count))).dump()))
         for count in (100, 1_000)
@@ -185,7 +185,7 @@ def test_what_is_kept_stays_small_however_often_a_tool_fails() -> None:
     assert sizes[1] < sizes[0] + 1_000
 
 
-def test_what_was_asked_is_kept_until_it_is_answered() -> None:
+def test_an_asked_question_is_stored_until_it_is_answered() -> None:
     asked_ = HumanReview(trigger="r", bundle={"where": {"first_seq": 2}})
     answered = HumanReview(trigger="r", decision="accept", refers_to=3)
     rules = one('[r]\nwhen = "tool_fails"\nfailures = 1\nsteps = []')
@@ -193,7 +193,7 @@ def test_what_was_asked_is_kept_until_it_is_answered() -> None:
 
     for at in range(len(log)):
         resumed = go_on(Watch.load(rules, watched(rules, log[:at]).dump()), log[at:])
-        assert [due.first_seq for due in resumed.unasked()] == [6], at
+        assert [question.first_seq for question in resumed.unasked()] == [6], at
 
 
 def asked(events: list[Event], *, every: bool) -> list[tuple[str, int, Any]]:
@@ -211,9 +211,9 @@ def asked(events: list[Event], *, every: bool) -> list[tuple[str, int, Any]]:
         log = session.events()
     reviews = [e.payload for e in log if isinstance(e.payload, HumanReview)]
     plain = [e.seq for e in log if not isinstance(e.payload, HumanReview)]
-    found = []
+    asked = []
     for review in reviews:
         bundle: Any = review.bundle
         place = plain.index(bundle["where"]["first_seq"])
-        found.append((review.trigger, place, bundle["figures"]))
-    return sorted(found, key=repr)
+        asked.append((review.trigger, place, bundle["figures"]))
+    return sorted(asked, key=repr)

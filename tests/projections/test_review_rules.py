@@ -19,7 +19,7 @@ from refold.domain.events import (
     UserInput,
 )
 from refold.projections.review.rules import MOST, ReviewRules
-from tests.projections.reviewing import ASK, SHIPPED, due, fails, one, ran
+from tests.projections.reviewing import ASK, SHIPPED, fails, one, questions, ran
 
 AT_ONCE = "steps = []\n"
 ERRORS = one(f'[r]\nwhen = "error"\ncodes = ["*_parse_failed", "lost"]\n{AT_ONCE}')
@@ -70,12 +70,12 @@ NO, YES = Reflection(pass_=False), Reflection(pass_=True)
         ),
     ],
 )
-def test_it_fires(
+def test_a_rule_fires(
     rules: ReviewRules, events: list[Event], at: int, figures: dict[str, Any]
 ) -> None:
-    (found,) = due(rules, *events)
+    (question,) = questions(rules, *events)
 
-    assert (found.first_seq, found.at_seq, found.figures) == (at, at, figures)
+    assert (question.first_seq, question.at_seq, question.figures) == (at, at, figures)
 
 
 @pytest.mark.parametrize(
@@ -92,50 +92,48 @@ def test_it_fires(
         (TOOLS, [*ran("a"), *ran("b", "pay")]),
     ],
 )
-def test_it_does_not_fire(rules: ReviewRules, events: list[Event]) -> None:
-    assert due(rules, *events) == []
+def test_a_rule_does_not_fire(rules: ReviewRules, events: list[Event]) -> None:
+    assert questions(rules, *events) == []
 
 
-def test_a_failing_tool_is_shown_with_its_calls() -> None:
-    (found,) = due(TOOLS, ASK, *fails(2))
+def test_a_finding_about_a_tool_names_its_calls() -> None:
+    (question,) = questions(TOOLS, ASK, *fails(2))
 
-    assert found.seqs == (2, 3, 4, 5)
-    assert found.turn_seq == 1
+    assert question.seqs == (2, 3, 4, 5)
+    assert question.turn_seq == 1
 
 
-def test_the_same_is_asked_once() -> None:
-    assert len(due(TOOLS, *fails(5))) == 1
-    assert len(due(RISKY, *[Reflection(issues=("privacy",))] * 3)) == 1
+def test_a_repeated_finding_raises_one_question() -> None:
+    assert len(questions(TOOLS, *fails(5))) == 1
+    assert len(questions(RISKY, *[Reflection(issues=("privacy",))] * 3)) == 1
 
 
 def test_another_tool_is_another_question() -> None:
-    found = due(TOOLS, *fails(3), *fails(2, "pay"))
+    raised = questions(TOOLS, *fails(3), *fails(2, "pay"))
 
-    assert [one.figures["tool"] for one in found] == ["book", "pay"]
+    assert [question.figures["tool"] for question in raised] == ["book", "pay"]
 
 
-def test_a_tool_that_works_again_and_fails_again_is_asked_about_again() -> None:
+def test_a_tool_that_recovers_and_fails_again_raises_a_new_question() -> None:
     events = [*fails(2), *ran("ok", fails=False), *ran("x"), *ran("y")]
 
-    assert [one.first_seq for one in due(TOOLS, *events)] == [4, 10]
+    assert [question.first_seq for question in questions(TOOLS, *events)] == [4, 10]
 
 
-def test_a_tool_that_fails_turn_after_turn_is_one_question_until_it_is_answered() -> (
-    None
-):
+def test_a_tool_that_fails_in_many_turns_is_one_question_until_answered() -> None:
     turns = [*fails(2), ASK, *ran("x"), ASK, *ran("y")]
     asked = HumanReview(trigger="r", bundle={"where": {"first_seq": 4}})
     answered = HumanReview(trigger="r", decision="accept", refers_to=5)
 
-    assert [one.first_seq for one in due(TOOLS, *turns)] == [4]
-    later = due(TOOLS, *fails(2), asked, answered, *ran("x"), *ran("y"))
-    assert [one.first_seq for one in later] == [4, 10]
+    assert [question.first_seq for question in questions(TOOLS, *turns)] == [4]
+    later = questions(TOOLS, *fails(2), asked, answered, *ran("x"), *ran("y"))
+    assert [question.first_seq for question in later] == [4, 10]
 
 
-def test_of_another_turn_a_rejected_reflection_is_another_question() -> None:
-    found = due(REJECTED, ASK, NO, NO, ASK, NO, NO)
+def test_rejected_reflections_of_another_turn_are_another_question() -> None:
+    raised = questions(REJECTED, ASK, NO, NO, ASK, NO, NO)
 
-    assert [one.turn_seq for one in found] == [1, 4]
+    assert [question.turn_seq for question in raised] == [1, 4]
 
 
 @pytest.mark.parametrize(
@@ -146,17 +144,17 @@ def test_of_another_turn_a_rejected_reflection_is_another_question() -> None:
         Final(outcome="success"),
     ],
 )
-def test_what_went_well_before_it_was_for_a_human_is_not_asked(settled: Event) -> None:
+def test_a_recovery_before_escalation_raises_no_question(settled: Event) -> None:
     code = "aggregator_parse_failed"
     if isinstance(settled, Reflection):
         code = "reflector_parse_failed"
     rules = one('[r]\nwhen = "error"\ncodes = ["*"]')
 
-    assert due(rules, AgentError(code=code), settled, ASK) == []
-    assert len(due(rules, AgentError(code=code), Final(), ASK)) == 1
+    assert questions(rules, AgentError(code=code), settled, ASK) == []
+    assert len(questions(rules, AgentError(code=code), Final(), ASK)) == 1
 
 
-def test_those_that_are_shipped_are_read_as_any() -> None:
+def test_the_shipped_rules_are_valid() -> None:
     names = [rule.name for rule in SHIPPED.rules]
 
     assert names == [
@@ -166,14 +164,14 @@ def test_those_that_are_shipped_are_read_as_any() -> None:
         "high_risk",
         "tool_failing",
     ]
-    tables = {rule.name: rule.says() for rule in SHIPPED.rules}
+    tables = {rule.name: rule.to_json() for rule in SHIPPED.rules}
     again = ReviewRules.of(
         {n: {k: v for k, v in t.items() if k != "name"} for n, t in tables.items()}
     )
     assert (again, again.digest()) == (SHIPPED, SHIPPED.digest())
 
 
-def test_the_rules_of_the_how_to_can_be_read() -> None:
+def test_the_rules_of_the_how_to_are_valid() -> None:
     page = Path(__file__).parents[2] / "docs" / "how-to" / "human-review.md"
     (text,) = re.findall(r"^```toml\n(.*?)^```$", page.read_text(), re.M | re.S)
 
@@ -217,6 +215,6 @@ def test_the_rules_of_the_how_to_can_be_read() -> None:
         ),
     ],
 )
-def test_what_is_no_rule_is_refused_by_name(text: str | bytes, says: str) -> None:
+def test_an_invalid_rule_is_refused_by_name(text: str | bytes, says: str) -> None:
     with pytest.raises(InvalidConfiguration, match=says):
         ReviewRules.read(text)

@@ -62,7 +62,7 @@ def test_a_question_is_asked_once(store: SessionStore, session: Session) -> None
     assert session.verify().problems == []
 
 
-def test_its_bundle_was_redacted_and_needs_no_store(session: Session) -> None:
+def test_its_bundle_is_redacted_and_needs_no_store(session: Session) -> None:
     session.review()
 
     (question,) = questions(session)
@@ -76,7 +76,7 @@ def test_its_bundle_was_redacted_and_needs_no_store(session: Session) -> None:
     ]
 
 
-def test_a_long_session_is_not_read_from_its_beginning_again(
+def test_a_long_session_is_not_read_again_from_its_start(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = store.session(user_id="ada", session_id="s-1")
@@ -103,7 +103,7 @@ def test_a_long_session_is_not_read_from_its_beginning_again(
     assert after[0] == 222
 
 
-def test_what_is_kept_of_a_session_is_made_anew_when_it_was_dropped(
+def test_a_dropped_fold_is_rebuilt(
     store: SessionStore,
 ) -> None:
     session = store.session(user_id="ada", session_id="s-1")
@@ -118,7 +118,7 @@ def test_what_is_kept_of_a_session_is_made_anew_when_it_was_dropped(
     assert session.verify().problems == []
 
 
-def test_other_figures_do_not_ask_again(session: Session) -> None:
+def test_changed_figures_do_not_ask_again(session: Session) -> None:
     mild = '[high_risk]\nwhen = "issue"\nissues = ["safety"]\nseverity = "low"'
     session.review()
 
@@ -148,7 +148,7 @@ def test_rivals_ask_once(store_url: str, tmp_path: Path) -> None:
         assert len(questions(store.session(user_id="ada", session_id="s-1"))) == 1
 
 
-def test_who_saw_the_log_before_a_rival_asked_asks_nothing(
+def test_a_scan_that_began_before_a_rival_asked_asks_nothing(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from refold.store import reviews as asking
@@ -187,7 +187,7 @@ def test_a_rival_with_other_rules_asks_nothing_either(
     assert len(questions(session)) == 1
 
 
-def test_with_less_then_again_then_a_human(store: SessionStore) -> None:
+def test_recovery_degrades_then_retries_then_asks_a_human(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="s-1")
     session.append(refold.UserInput(text="a flight to Oslo"))
     for number in range(3):
@@ -209,7 +209,7 @@ def test_with_less_then_again_then_a_human(store: SessionStore) -> None:
     assert set(taken) == {"degraded", "retried"}
 
 
-def test_a_step_that_is_done_twice_is_written_once(store: SessionStore) -> None:
+def test_a_step_done_twice_is_stored_once(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="s-1")
     for number in range(3):
         fail(session, f"c-{number}")
@@ -282,7 +282,7 @@ def test_a_second_decision_is_refused(session: Session, second: Any) -> None:
 
 @pytest.mark.parametrize("same", [True, False])
 @pytest.mark.each_engine
-def test_of_two_who_decide_at_once_one_does(
+def test_two_concurrent_decisions_get_one_winner(
     store_url: str, tmp_path: Path, *, same: bool
 ) -> None:
     url, barrier = prepare(store_url, tmp_path), Barrier(4)
@@ -312,7 +312,7 @@ def test_of_two_who_decide_at_once_one_does(
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_who_saw_no_decision_before_a_rival_made_one_makes_none(
+def test_a_decision_after_a_rival_decision_is_refused(
     session: Session, monkeypatch: pytest.MonkeyPatch, *, same: bool
 ) -> None:
     session.review()
@@ -346,7 +346,7 @@ def test_who_saw_no_decision_before_a_rival_made_one_makes_none(
         (3, "accept", " "),
     ],
 )
-def test_what_is_no_decision_is_refused(
+def test_an_invalid_decision_is_refused(
     session: Session, seq: Any, decision: Any, by: str
 ) -> None:
     session.review()
@@ -364,7 +364,7 @@ def test_a_decision_is_no_question(session: Session) -> None:
         session.decide(4, "accept", by="lin")
 
 
-def test_what_a_program_asked_is_listed_and_decided_too(
+def test_a_question_appended_by_a_program_is_listed_and_decided(
     memory: SessionStore, anywhere: Session
 ) -> None:
     anywhere.append(refold.HumanReview(trigger="cost", question="Go on?"))
@@ -376,7 +376,7 @@ def test_what_a_program_asked_is_listed_and_decided_too(
     assert memory.reviews.list() == []
 
 
-def test_what_a_program_decided_stands(anywhere: Session) -> None:
+def test_a_decision_appended_by_a_program_counts(anywhere: Session) -> None:
     anywhere.append(refold.HumanReview(trigger="cost", question="Go on?"))
     anywhere.append(refold.HumanReview(trigger="cost", decision="no", refers_to=1))
 
@@ -384,7 +384,7 @@ def test_what_a_program_decided_stands(anywhere: Session) -> None:
         anywhere.decide(1, "accept", by="lin")
 
 
-def test_of_two_decisions_of_a_program_the_first_counts(
+def test_the_first_of_two_appended_decisions_counts(
     memory: SessionStore, anywhere: Session
 ) -> None:
     anywhere.append(refold.HumanReview(trigger="cost", question="Go on?"))
@@ -405,14 +405,14 @@ def test_of_two_decisions_of_a_program_the_first_counts(
         lambda session: session.decide(1, "accept", by="lin"),
     ],
 )
-def test_there_is_nothing_to_ask_in_a_session_that_is_not_there(
+def test_a_missing_session_has_no_questions(
     anywhere: Session, call: Callable[[Session], Any]
 ) -> None:
     with pytest.raises(refold.SessionNotFound):
         call(anywhere)
 
 
-def test_a_session_that_takes_nothing_takes_no_question(
+def test_a_session_that_accepts_no_events_accepts_no_question(
     store: SessionStore, session: Session
 ) -> None:
     store.erasures.freeze("ada", "disputed")
@@ -440,9 +440,7 @@ counter_examples = ["BDG-4711"]
 """
 
 
-def test_a_rule_of_redaction_that_comes_later_finds_all_that_a_bundle_has(
-    store_url: str, tmp_path: Path
-) -> None:
+def test_a_later_redaction_rule_covers_bundles(store_url: str, tmp_path: Path) -> None:
     url, policy = prepare(store_url, tmp_path), tmp_path / "policy.toml"
     policy.write_text(BADGES, encoding="utf-8")
     badges = [f"BDG-AB{number:012d}" for number in range(400)]
@@ -462,7 +460,7 @@ def test_a_rule_of_redaction_that_comes_later_finds_all_that_a_bundle_has(
     assert "BDG" not in json.dumps(after.bundle)
 
 
-def test_where_a_store_takes_no_events_the_question_is_asked_without(
+def test_a_question_is_asked_without_events_if_the_store_refuses_them(
     store_url: str, tmp_path: Path
 ) -> None:
     limits = refold.redaction.Limits(leaf_bytes=1_024, event_bytes=4_096)
@@ -482,7 +480,9 @@ def test_where_a_store_takes_no_events_the_question_is_asked_without(
         assert "4096" in (bundle.refused or "")
 
 
-def test_with_little_room_a_bundle_is_smaller(store_url: str, tmp_path: Path) -> None:
+def test_a_bundle_shrinks_to_the_limit_of_the_store(
+    store_url: str, tmp_path: Path
+) -> None:
     limits = refold.redaction.Limits(leaf_bytes=1_024, event_bytes=8_192)
     url = prepare(store_url, tmp_path)
     with refold.open(url, limits=limits) as store:
@@ -496,7 +496,7 @@ def test_with_little_room_a_bundle_is_smaller(store_url: str, tmp_path: Path) ->
         assert fires_again(bundle)
 
 
-def test_a_question_that_is_refused_does_not_hold_up_the_others(
+def test_a_refused_question_does_not_block_the_others(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session.append([refold.UserInput(text="next"), RISKY])
@@ -517,12 +517,12 @@ def test_a_question_that_is_refused_does_not_hold_up_the_others(
 
 
 @pytest.mark.parametrize("rules", ["rules.toml", {}, [], 0])
-def test_what_are_no_rules_is_refused(session: Session, rules: Any) -> None:
+def test_rules_of_a_wrong_type_are_refused(session: Session, rules: Any) -> None:
     with pytest.raises(refold.InvalidConfiguration):
         session.review(rules)
 
 
-def test_of_an_erased_session_there_is_no_question(
+def test_an_erased_session_has_no_questions(
     store: SessionStore, session: Session
 ) -> None:
     session.review()

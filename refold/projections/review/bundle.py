@@ -1,7 +1,7 @@
-"""What a human is shown with a question: all that it takes, and no store behind it.
+"""The bundle that a human judges a question by, without access to the store.
 
-It is made of the log, which is redacted, is at most ``MOST_BYTES`` of JSON, and the
-rule fires again on its events.
+A bundle holds events of the log, which are redacted, in at most ``MOST_BYTES`` of JSON.
+The rule that asked the question fires again on these events.
 """
 
 from __future__ import annotations
@@ -13,33 +13,42 @@ from typing import Any, Final, Literal, NamedTuple
 import orjson
 from pydantic import Field, JsonValue, ValidationError
 
-from refold.domain import events as log
+from refold.domain import events
 from refold.domain.canonical import canonical, repaired, text_digest
 from refold.domain.envelope import Envelope, Warn
 from refold.domain.erasure import timestamp
 from refold.domain.errors import InvalidConfiguration, InvalidEvent
-from refold.domain.events import JsonObject
+from refold.domain.events import JsonObject, SessionEvent, event_of
 from refold.domain.model import Model, explain
 from refold.projections.memory.sessions import reason_of, said_failed
-from refold.projections.review.incidents import Due, Watch
-from refold.projections.review.rules import ReviewRules, risks, rule_of, told
+from refold.projections.review.incidents import Question, Watch
+from refold.projections.review.rules import ReviewRules, describe, risks, rule_of
 
-DEEPEST: Final = 20  # that a value in a bundle is nested
-_MARK: Final = " [… {} characters left out …] "
+DEEPEST: Final = 20
+"""How deep a value in a bundle may be nested."""
+_OMISSION: Final = " [… {} characters left out …] "
 _MORE: Final = "[… {} more …]"
-_NESTED: Final = '\\\\\\"'  # JSON in JSON in JSON: it would be tried for too long
 _TOO_DEEP: Final = "[… too deep to show …]"
-_STOPS: Final = "，。；：！？、"  # noqa: RUF001 - they end words where no spaces do
-_NEAR: Final = 80  # characters in which a word next to a cut is looked for
-_Named = list[tuple[str, Any]]
-_LEAST, _SPARE, _LONGEST_KEY = 60, 30, 100
+# JSON in JSON in JSON: cutting each level would take too long.
+_NESTED_JSON: Final = '\\\\\\"'
+# Punctuation that ends words in scripts that use no spaces.
+_STOPS: Final = "，。；：！？、"  # noqa: RUF001
+# Characters around a cut in which the neighboring words are looked for.
+_NEAR: Final = 80
+# Bytes: the least room for an entry, the reserve for the ``_MORE`` entry, and the most
+# for a key.
+_LEAST: Final = 60
+_SPARE: Final = 30
+_LONGEST_KEY: Final = 100
+_Entries = list[tuple[str, Any]]
 
 
 def cut(text: str, most: int) -> str:
-    """Head and tail of ``text`` in at most ``most`` bytes of JSON, or all of it.
+    """Shorten ``text`` to head and tail in at most ``most`` bytes of JSON.
 
-    It is cut between words only, and not between words with digits: a number may be
-    written in groups.  What has no such place is left out.  JSON stays JSON.
+    A cut falls between words, and never between two words with digits, because a
+    number may be written in groups.  A text without such a place becomes the notice of
+    the omission alone.  JSON is shortened as JSON.
     """
     size = _size(text)
     if size <= most:
@@ -47,19 +56,19 @@ def cut(text: str, most: int) -> str:
     as_json = _cut_json(text, most)
     if as_json is not None:
         return as_json
-    keep = len(text) * most // size
-    while keep >= 2:
-        shown = _ends(text, keep)
-        if _size(shown) <= most:
-            return shown
-        keep = keep * 9 // 10
+    characters = len(text) * most // size
+    while characters >= 2:
+        short = _head_and_tail(text, characters)
+        if _size(short) <= most:
+            return short
+        characters = characters * 9 // 10
     return "…" if _size("…") <= most else ""
 
 
 def squeezed(value: Any, most: int, items: int) -> Any:
-    """JSON in at most ``most`` bytes, of the same shape as far as there is room.
+    """Shorten a JSON value to at most ``most`` bytes, keeping its shape if possible.
 
-    items: how many entries are kept of a list or an object.
+    items: the most entries of a list or an object to keep.
     """
     short = _squeezed(value, most, items, DEEPEST)
     if _size(short) <= most:
@@ -67,33 +76,43 @@ def squeezed(value: Any, most: int, items: int) -> Any:
     return _TOO_DEEP if _size(_TOO_DEEP) <= most else ""
 
 
-def _ends(text: str, keep: int) -> str:
-    head, tail = keep - keep // 3, len(text) - keep // 3
-    while head > 0 and not _between(text, head):
+def _head_and_tail(text: str, characters: int) -> str:
+    head = characters - characters // 3
+    tail = len(text) - characters // 3
+    while head > 0 and not _separates_values(text, head):
         head -= 1
-    while tail < len(text) and not _between(text, tail):
+    while tail < len(text) and not _separates_values(text, tail):
         tail += 1
-    return f"{text[:head]}{_MARK.format(tail - head)}{text[tail:]}".strip(" ")
+    omission = _OMISSION.format(tail - head)
+    return f"{text[:head]}{omission}{text[tail:]}".strip(" ")
 
 
-def _between(text: str, at: int) -> bool:
-    """Whether nothing that may be one value is parted at this place."""
-    before, after = text[at - 1], text[at : at + 1]
+def _separates_values(text: str, at: int) -> bool:
+    """Whether a cut at this place cannot split a value, such as a grouped number."""
+    before = text[at - 1]
+    after = text[at : at + 1]
     if before == "\n" or after in ("\n", ""):
         return True
     if not (before.isspace() or after.isspace() or before in _STOPS):
         return False
-    last, first = text[max(at - _NEAR, 0) : at].split(), text[at : at + _NEAR].split()
-    beside = ("".join(last[-1:]), "".join(first[:1]))
-    return not all(any(map(str.isdigit, word)) for word in beside)
+    words_before = text[max(at - _NEAR, 0) : at].split()
+    words_after = text[at : at + _NEAR].split()
+    return not (
+        _has_digit("".join(words_before[-1:])) and _has_digit("".join(words_after[:1]))
+    )
+
+
+def _has_digit(word: str) -> bool:
+    return any(character.isdigit() for character in word)
 
 
 def _cut_json(text: str, most: int) -> str | None:
-    """JSON in a text, cut as JSON; None if there is none in it."""
-    if not text.lstrip().startswith(("{", "[")) or _NESTED in text:
+    """Shorten a text that is JSON; None if it is not JSON or does not fit."""
+    if not text.lstrip().startswith(("{", "[")) or _NESTED_JSON in text:
         return None
     try:
-        # No number loses digits: half of them would be half of a value.
+        # Floats become texts, so that none loses digits: part of a number would be
+        # part of a value.
         value, _ = repaired(json.loads(text, parse_float=str))
     except (ValueError, RecursionError):
         return None
@@ -113,160 +132,206 @@ def _squeezed(value: Any, room: int, items: int, depth: int) -> Any:
         return value
     if _size(value) <= room and not deeper(value, depth):
         return value
-    if not depth:
+    if depth == 0:
         return _TOO_DEEP
     if isinstance(value, list):
-        named = [("", one) for one in value]
-        return [one for _, one in _entries(named, room, items, depth)]
-    return dict(_entries(list(value.items()), room, items, depth))
+        unnamed = [("", item) for item in value]
+        return [item for _, item in _first_entries(unnamed, room, items, depth)]
+    return dict(_first_entries(list(value.items()), room, items, depth))
 
 
-def _entries(pairs: _Named, room: int, items: int, depth: int) -> _Named:
-    """The first entries, each with its share of the room, and how many more."""
-    made: _Named = []
-    names: set[str] = set()
-    left, count = room - _SPARE, min(len(pairs), items)
-    for index, (key, value) in enumerate(pairs[:count]):
-        if left < _LEAST // 2:
+def _first_entries(entries: _Entries, room: int, items: int, depth: int) -> _Entries:
+    """Keep the first entries, each within its share of the room, and count the rest."""
+    kept: _Entries = []
+    keys: set[str] = set()
+    room_left = room - _SPARE
+    count = min(len(entries), items)
+    for index, (key, value) in enumerate(entries[:count]):
+        if room_left < _LEAST // 2:
             break
-        share = max(left // (count - index), min(left, _LEAST))
-        name = cut(key, min(max(share // 2, 40), _LONGEST_KEY))
-        if key and name in names:
-            break  # another long one of that length
-        names.add(name)
-        used = _size(name) + 2
-        made.append((name, _squeezed(value, share - used, items, depth - 1)))
-        left -= used + _size(made[-1][1])
-    if len(made) < len(pairs):
-        made.append(("…", _MORE.format(len(pairs) - len(made))))
-    return made
+        share = max(room_left // (count - index), min(room_left, _LEAST))
+        short_key = cut(key, min(max(share // 2, 40), _LONGEST_KEY))
+        if key and short_key in keys:
+            break  # two long keys became the same short one
+        keys.add(short_key)
+        key_size = _size(short_key) + 2
+        short_value = _squeezed(value, share - key_size, items, depth - 1)
+        kept.append((short_key, short_value))
+        room_left -= key_size + _size(short_value)
+    if len(kept) < len(entries):
+        kept.append(("…", _MORE.format(len(entries) - len(kept))))
+    return kept
 
 
 def deeper(value: Any, most: int) -> bool:
     """Whether lists and objects are nested more than ``most`` deep."""
     if not isinstance(value, dict | list):
         return False
-    inner = value.values() if isinstance(value, dict) else value
-    return not most or any(deeper(one, most - 1) for one in inner)
+    if most == 0:
+        return True
+    children = value.values() if isinstance(value, dict) else value
+    return any(deeper(child, most - 1) for child in children)
 
 
 def _size(value: Any) -> int:
+    """The bytes of a value as JSON."""
     return len(canonical(value))
 
 
-def answered(events: Iterable[Envelope]) -> dict[int, int]:
-    """By the seq of each result that of its call, in these events, in order."""
-    waiting: dict[str, int] = {}
+def answered(envelopes: Iterable[Envelope]) -> dict[int, int]:
+    """Map the seq of each tool result among these events to the seq of its call."""
+    open_calls: dict[str, int] = {}
     calls: dict[int, int] = {}
-    for envelope in events:
+    for envelope in envelopes:
         match envelope.payload:
-            case log.ToolCall(call_id=call_id):
-                waiting[call_id] = envelope.seq
-            case log.ToolResult(call_id=call_id) if call_id in waiting:
-                calls[envelope.seq] = waiting.pop(call_id)
+            case events.ToolCall(call_id=call_id):
+                open_calls[call_id] = envelope.seq
+            case events.ToolResult(call_id=call_id) if call_id in open_calls:
+                calls[envelope.seq] = open_calls.pop(call_id)
     return calls
 
 
 def units(
-    events: Iterable[Envelope], calls: Mapping[int, int]
+    envelopes: Iterable[Envelope], calls: Mapping[int, int]
 ) -> list[tuple[int, ...]]:
-    """The seqs that belong together, in the order of their newest."""
-    done, seqs = {*calls.values()}, (envelope.seq for envelope in events)
-    return [(calls[s], s) if s in calls else (s,) for s in seqs if s not in done]
+    """Group the seqs that a bundle keeps together: a call with its result.
+
+    The groups are in the order of their last event.
+
+    calls: from ``answered``.
+    """
+    answered_calls = set(calls.values())
+    groups: list[tuple[int, ...]] = []
+    for envelope in envelopes:
+        seq = envelope.seq
+        if seq in calls:
+            groups.append((calls[seq], seq))
+        elif seq not in answered_calls:
+            groups.append((seq,))
+    return groups
 
 
 class Fit(NamedTuple):
-    """How much of an event is kept: bytes of JSON of one text, entries of a list."""
+    """The most that a bundle keeps of an event.
+
+    bytes: of JSON, for one text.
+    items: entries of one list.
+    """
 
     bytes: int
     items: int
 
 
 FITS: Final = (Fit(2_000, 20), Fit(500, 10), Fit(160, 3))
-# What may be any JSON.
-_ANY: Final = frozenset({"content", "arguments", "plan", "result"})
-# What is not needed to see what happened: signatures, files, and other bundles.
+# Fields that may hold any JSON.
+_ANY_JSON: Final = frozenset({"content", "arguments", "plan", "result"})
+# Fields that do not help to see what happened: signatures, files, and other bundles.
 _LEFT_OUT: Final = frozenset({"thinking", "usage", "bundle"})
-_CODE: Final = 1_000  # bytes of an error's code: rules look at all of it
+# Parts of an attachment that are kept: what it is, without its content.
+_ATTACHMENT_FIELDS: Final = ("kind", "media_type", "name")
+_CODE: Final = 1_000  # bytes of an error's code: rules read all of it
 
 
 def slim(
     envelope: Envelope, fit: Fit, *, call: str, keep: Sequence[JsonValue] = ()
 ) -> JsonObject:
-    """The payload of an event, cut; what rules look at stays as it is for them.
+    """Shorten the payload of an event; a rule that fired on it still fires.
 
-    call: what the call is called that it is, or answers.
-    keep: the issues that stay, whichever go.
+    call: the id that replaces the call's id in the call and its result.
+    keep: the issues that are kept first.
     """
-    payload: dict[str, Any] = envelope.payload.payload()
-    names = [str(code) for code in keep]
+    issue_names = [str(code) for code in keep]
     slimmed: dict[str, Any] = {}
+    payload: dict[str, Any] = envelope.payload.payload()
     for key, value in payload.items():
         if key in _LEFT_OUT:
             continue
         if key == "issues":
-            value = sorted(value, key=lambda issue: not risks([issue], names))
-            slimmed[key] = [_issue(one, fit, names) for one in value[: fit.items]]
+            slimmed[key] = _slim_issues(value, fit, issue_names)
+        elif key == "call_id":
+            slimmed[key] = call
         else:
-            slimmed[key] = call if key == "call_id" else _cut(key, value, fit)
-    if isinstance(envelope.payload, log.ToolResult):
-        slimmed["content"] = _still_failed(envelope.payload, slimmed["content"], fit)
+            slimmed[key] = _slim_field(key, value, fit)
+    if isinstance(envelope.payload, events.ToolResult):
+        slimmed["content"] = _with_failure(envelope.payload, slimmed["content"], fit)
     return slimmed
 
 
-def _cut(key: str, value: Any, fit: Fit) -> Any:
+def _slim_field(key: str, value: Any, fit: Fit) -> Any:
     if isinstance(value, str):
         return cut(value, max(fit.bytes, _CODE) if key == "code" else fit.bytes)
     if key == "attachments":
-        named = ("kind", "media_type", "name")  # what it is, not what is in it
-        return [
-            {name: cut(one[name], 100) for name in named if one.get(name)}
-            for one in value[: fit.items]
-        ]
+        return [_slim_attachment(attachment) for attachment in value[: fit.items]]
     if key == "results":
-        return [  # objects of texts
-            one
-            if _size(one) <= fit.bytes
-            else {k: cut(v, 40) if isinstance(v, str) else v for k, v in one.items()}
-            for one in value[: fit.items]
-        ]
-    if key in _ANY:
+        return [_slim_verdict(verdict, fit) for verdict in value[: fit.items]]
+    if key in _ANY_JSON:
         return squeezed(value, fit.bytes, fit.items)
     if key == "context":
-        short = squeezed(value, fit.bytes, fit.items)
-        return {"cut": short} if isinstance(short, str) else short
+        context = squeezed(value, fit.bytes, fit.items)
+        # The field holds an object: a shortened one that became a text is wrapped.
+        return {"cut": context} if isinstance(context, str) else context
     return value
 
 
-def _still_failed(result: log.ToolResult, content: Any, fit: Fit) -> Any:
-    """What is left of a result, with the words by which it says that it failed."""
+def _slim_attachment(attachment: Mapping[str, Any]) -> JsonObject:
+    return {
+        name: cut(attachment[name], 100)
+        for name in _ATTACHMENT_FIELDS
+        if attachment.get(name)
+    }
+
+
+def _slim_verdict(verdict: JsonObject, fit: Fit) -> JsonObject:
+    if _size(verdict) <= fit.bytes:
+        return verdict
+    return {
+        name: cut(value, 40) if isinstance(value, str) else value
+        for name, value in verdict.items()
+    }
+
+
+def _with_failure(result: events.ToolResult, content: Any, fit: Fit) -> Any:
+    """Shorten a failed result's content so that it still reads as a failure.
+
+    content: the content shortened without regard to failure.
+    """
     if reason_of(result) is None or _fails(result, content):
         return content
-    words, rest = said_failed(result.content)
-    room = max(fit.bytes - _size(words), 0)
-    for more in (cut(rest, room), ""):
-        if _fails(result, f"{words} {more}"):
-            return f"{words} {more}"
-    return words
+    failure, rest = said_failed(result.content)
+    room = max(fit.bytes - _size(failure), 0)
+    for shortened in (cut(rest, room), ""):
+        if _fails(result, f"{failure} {shortened}"):
+            return f"{failure} {shortened}"
+    return failure
 
 
-def _fails(result: log.ToolResult, content: Any) -> bool:
+def _fails(result: events.ToolResult, content: Any) -> bool:
     return reason_of(result.model_copy(update={"content": content})) is not None
 
 
-def _issue(value: Any, fit: Fit, names: Sequence[str]) -> Any:
-    short = squeezed(value, fit.bytes, fit.items)
-    found = risks([value], names)
-    return short if risks([short], names) == found else found[0]
+def _slim_issues(
+    issues: Sequence[JsonValue], fit: Fit, names: Sequence[str]
+) -> list[Any]:
+    kept_first = sorted(issues, key=lambda issue: not risks([issue], names))
+    return [_slim_issue(issue, fit, names) for issue in kept_first[: fit.items]]
 
 
-_DEEPEST: Final = 128
+def _slim_issue(issue: JsonValue, fit: Fit, names: Sequence[str]) -> Any:
+    short = squeezed(issue, fit.bytes, fit.items)
+    risky = risks([issue], names)
+    return short if risks([short], names) == risky else risky[0]
+
+
+_DEEPEST_FILE: Final = 128
 FORMAT: Final = "refold-review-bundle/1"
 MOST_BYTES: Final = 65_536
 
 
 class Entry(Model):
-    """An event of a bundle: cut to size, its call named by the seq of the call."""
+    """One event of a bundle.
+
+    payload: shortened; the seq of the call stands for the call's id.
+    """
 
     seq: int = Field(ge=1)
     ts: str
@@ -276,13 +341,18 @@ class Entry(Model):
     agent: str | None = None
     warnings: tuple[Warn, ...] = ()
 
-    def event(self) -> log.SessionEvent:
-        """The event.  Raises InvalidEvent if it is none."""
-        return log.event_of(self.type, self.payload)
+    def event(self) -> SessionEvent:
+        """Return the event.  Raises InvalidEvent if the entry is not valid."""
+        return event_of(self.type, self.payload)
 
 
 class Where(Model):
-    """Which session and events: where the rule fired first, and was for a human."""
+    """The session and events of a question.
+
+    first_seq: the event at which the rule fired first.
+    at_seq:    the event at which recovery ended without success.
+    seqs:      the events that show what happened.
+    """
 
     user_id: str
     session_id: str
@@ -292,13 +362,14 @@ class Where(Model):
 
 
 class Bundle(Model):
-    """A question to a human with all that it takes to judge it.
+    """A question to a human with the events to judge it by.
 
-    refold, rules: the version that asked, and the digest of all its rules.
-    system_digest: the SHA-256 of the system prompt in force; ``strategy``, ``model``
-                   and ``request_digest`` are those of the last request.
-    left_out:      how many events of the turn are not in it.
-    refused:       why it has no events, where the store took none.
+    refold:         the version of Refold that asked.
+    rules:          the digest of all its rules.
+    system_digest:  the SHA-256 of the system prompt in force.
+    strategy, model, request_digest: of the last request.
+    left_out:       the number of events of the turn that the bundle leaves out.
+    refused:        the reason for a bundle without events: the store refused them.
     """
 
     format: Literal["refold-review-bundle/1"] = FORMAT
@@ -316,24 +387,25 @@ class Bundle(Model):
     refused: str | None = None
 
     @property
-    def says(self) -> str:
-        """What the rule found, as a sentence."""
-        return told(self.figures)
+    def description(self) -> str:
+        """One sentence about the rule's finding."""
+        return describe(self.figures)
 
     def to_json(self) -> JsonObject:
-        """The bundle as it is stored and handed on."""
+        """Return the bundle as JSON, the form in which it is stored."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
 class Source(NamedTuple):
-    """What a bundle is made of.
+    """The parts that a bundle is built from.
 
-    events: of the turn up to where it was for a human, and those of before that show
-            it, in order.
-    system, request: the newest up to there.
+    events:  in order, the turn up to the question's ``at_seq`` and the earlier events
+             that show what happened.
+    system:  the newest system prompt up to ``at_seq``.
+    request: the newest request up to ``at_seq``.
     """
 
-    due: Due
+    question: Question
     rules: ReviewRules
     refold: str
     events: Sequence[Envelope]
@@ -342,19 +414,22 @@ class Source(NamedTuple):
 
 
 def bundle_of(source: Source, most: int = MOST_BYTES) -> Bundle:
-    """The largest bundle within ``most`` bytes: what shows it first, then what is new.
+    """Build the largest bundle within ``most`` bytes of JSON.
 
-    Texts are cut as far as what shows it needs room.  A call stands with its result.
+    Events that show what happened come first, then the newest of the turn.  Texts are
+    shortened when the former need the room.  A call stays with its result.
     """
-    shown = [e for e in source.events if e.type not in _NOT_SHOWN]
-    tried = (_chosen(source, shown, fit, most) for fit in FITS)
-    # So little room that none fits is asked for only where the store has no more.
-    entries = next((chosen for chosen in tried if chosen is not None), [])
-    return _head(source, entries)
+    visible = [event for event in source.events if event.type not in _NOT_SHOWN]
+    for fit in FITS:
+        entries = _fitting_entries(source, visible, fit, most)
+        if entries is not None:
+            return _head(source, entries)
+    # The caller asks for this little room only if the store refused a larger bundle.
+    return _head(source, [])
 
 
 def bare(source: Source, refused: str) -> Bundle:
-    """The bundle without events, and why it has none."""
+    """Build the bundle without events, with the reason that it has none."""
     return _head(source, (), cut(refused, 300))
 
 
@@ -363,103 +438,135 @@ _NOT_SHOWN: Final = frozenset(
 )
 
 
-def _chosen(
-    source: Source, shown: Sequence[Envelope], fit: Fit, most: int
+def _fitting_entries(
+    source: Source, visible: Sequence[Envelope], fit: Fit, most: int
 ) -> list[Entry] | None:
-    """The entries for these events; None if those that must be there do not fit."""
-    calls, due, taken = answered(shown), source.due, set[int]()
-    made = {one.seq: _entry(one, calls, fit, due) for one in shown}
-    sizes = {seq: _size(entry.model_dump(mode="json")) for seq, entry in made.items()}
-    wanted = {*due.seqs, due.turn_seq}
+    """The entries for these events, or None if the required ones do not fit."""
+    calls = answered(visible)
+    question = source.question
+    entries = {e.seq: _entry(e, calls, fit, question) for e in visible}
+    sizes = {
+        seq: _size(entry.model_dump(mode="json")) for seq, entry in entries.items()
+    }
     head = _head(source, ()).model_copy(update={"left_out": 0})
     room = most - _size(head.to_json()) - 200
-    for must in (True, False):
-        for unit in reversed(units(shown, calls)):
-            if must is not bool(wanted.intersection(unit)):
-                continue
-            size = sum(sizes[seq] + 1 for seq in unit)
-            if size > room:
-                if must:
-                    return None
-                break  # what is older than a gap would be out of its place
-            taken.update(unit)
-            room -= size
-    return [made[envelope.seq] for envelope in shown if envelope.seq in taken]
+    required_seqs = {*question.seqs, question.turn_seq}
+    required: list[tuple[int, ...]] = []
+    optional: list[tuple[int, ...]] = []
+    for group in reversed(units(visible, calls)):
+        if required_seqs.isdisjoint(group):
+            optional.append(group)
+        else:
+            required.append(group)
+    chosen: set[int] = set()
+    for group in required:
+        chosen.update(group)
+        room -= sum(sizes[seq] + 1 for seq in group)
+        if room < 0:
+            return None
+    for group in optional:
+        size = sum(sizes[seq] + 1 for seq in group)
+        if size > room:
+            break  # an older event would follow a gap
+        chosen.update(group)
+        room -= size
+    return [entries[event.seq] for event in visible if event.seq in chosen]
 
 
-def _entry(envelope: Envelope, calls: Mapping[int, int], fit: Fit, due: Due) -> Entry:
-    risky = due.figures.get("issues")
-    call = f"call-{calls.get(envelope.seq, envelope.seq)}"  # an id may look like a key
-    named, few = risky if isinstance(risky, list) else [], envelope.meta.warnings[:10]
+def _entry(
+    envelope: Envelope, calls: Mapping[int, int], fit: Fit, question: Question
+) -> Entry:
+    issues = question.figures.get("issues")
+    # A provider's call id may look like a key, so the seq of the call replaces it.
+    call = f"call-{calls.get(envelope.seq, envelope.seq)}"
+    keep = issues if isinstance(issues, list) else []
+    warnings = [
+        warning
+        for warning in envelope.meta.warnings[:10]
+        if len(warning.code + (warning.detail or "")) <= 300
+    ]
     return Entry(
         seq=envelope.seq,
         ts=timestamp(envelope.at),
         type=envelope.type,
-        payload=slim(envelope, fit, call=call, keep=named),
+        payload=slim(envelope, fit, call=call, keep=keep),
         hash=envelope.hash,
         agent=envelope.agent and cut(envelope.agent, 200),
-        warnings=tuple(o for o in few if len(o.code + (o.detail or "")) <= 300),
+        warnings=tuple(warnings),
     )
 
 
-def _head(source: Source, entries: Sequence[Entry], why: str | None = None) -> Bundle:
-    due, stream = source.due, source.events[0]
-    whose = {"user_id": stream.user_id, "session_id": stream.session_id}
-    kept = sum(entry.seq >= due.turn_seq for entry in entries)
-    # What the model was sent, by digests: what it was is in the log.
-    found: dict[str, Any] = {}
-    match source.system and source.system.payload:
-        case log.SystemPrompt(text=str(text)):
-            found["system_digest"] = text_digest(text)
-    match source.request and source.request.payload:
-        case log.Request() as request:
-            strategy = request.strategy.model_dump(mode="json")
-            if _size(strategy) > 2_000:
-                strategy.pop("params")  # the fingerprint stands for them
-            model = request.model and cut(request.model, 200)
-            found |= {"strategy": strategy, "model": model}
-            found["request_digest"] = request.digest
+def _head(
+    source: Source, entries: Sequence[Entry], refused: str | None = None
+) -> Bundle:
+    question = source.question
+    first_event = source.events[0]
+    in_turn = [entry for entry in entries if entry.seq >= question.turn_seq]
     return Bundle(
         refold=source.refold,
         rules=source.rules.digest(),
-        rule=due.rule.says(),
-        figures=due.figures,
-        where=Where(**whose, first_seq=due.first_seq, at_seq=due.at_seq, seqs=due.seqs),
+        rule=question.rule.to_json(),
+        figures=question.figures,
+        where=Where(
+            user_id=first_event.user_id,
+            session_id=first_event.session_id,
+            first_seq=question.first_seq,
+            at_seq=question.at_seq,
+            seqs=question.seqs,
+        ),
         events=tuple(entries),
-        left_out=due.at_seq - due.turn_seq + 1 - kept,
-        refused=why,
-        **found,
+        left_out=question.at_seq - question.turn_seq + 1 - len(in_turn),
+        refused=refused,
+        **_request_fields(source),
     )
 
 
+def _request_fields(source: Source) -> dict[str, Any]:
+    """The fields about the last request, as digests: the log has the contents."""
+    fields: dict[str, Any] = {}
+    match source.system and source.system.payload:
+        case events.SystemPrompt(text=str(text)):
+            fields["system_digest"] = text_digest(text)
+    match source.request and source.request.payload:
+        case events.Request() as request:
+            strategy = request.strategy.model_dump(mode="json")
+            if _size(strategy) > 2_000:
+                strategy.pop("params")  # the fingerprint identifies them
+            fields["strategy"] = strategy
+            fields["model"] = request.model and cut(request.model, 200)
+            fields["request_digest"] = request.digest
+    return fields
+
+
 def read_bundle(data: str | bytes) -> Bundle:
-    """The bundle in this JSON: alone, in a question as it is listed, or in its event.
+    """Read a bundle from JSON: the bundle itself, a listed question, or its event.
 
     Raises InvalidEvent for anything else.
     """
     try:
-        found = orjson.loads(data)
+        value = orjson.loads(data)
     except (orjson.JSONDecodeError, RecursionError):
         raise InvalidEvent("a review bundle is one JSON object") from None
-    if deeper(found, _DEEPEST):
-        raise InvalidEvent(f"a review bundle is nested {_DEEPEST} deep at most")
+    if deeper(value, _DEEPEST_FILE):
+        raise InvalidEvent(f"a review bundle is nested {_DEEPEST_FILE} deep at most")
     for key in ("payload", "bundle"):
-        if isinstance(found, dict) and isinstance(found.get(key), dict):
-            found = found[key]
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        none = "there is no review bundle in it"
-        raise InvalidEvent(f"{none}: one says its format, {FORMAT}")
+        if isinstance(value, dict) and isinstance(value.get(key), dict):
+            value = value[key]
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        raise InvalidEvent(
+            f"the JSON contains no review bundle: its format would be {FORMAT}"
+        )
     try:
-        return Bundle.model_validate_json(orjson.dumps(found))
+        return Bundle.model_validate_json(orjson.dumps(value))
     except ValidationError as error:
         reason = explain("the review bundle", error, Bundle.model_fields)
         raise InvalidEvent(reason) from None
 
 
 def fires_again(bundle: Bundle) -> bool:
-    """Whether the rule asks a human for the same, on the events alone that show it.
+    """Whether the rule asks the same question on the bundle's events alone.
 
-    Raises InvalidEvent if an event or the rule in it is none.
+    Raises InvalidEvent if an event or the rule in the bundle is not valid.
     """
     try:
         rule = rule_of(bundle.rule)
@@ -470,5 +577,8 @@ def fires_again(bundle: Bundle) -> bool:
         event = entry.event()
         if entry.seq in bundle.where.seqs:
             watch.take(entry.seq, event, entry.warnings)
-    wanted = (bundle.where.first_seq, bundle.where.at_seq)
-    return wanted in [(due.first_seq, due.at_seq) for due in watch.due]
+    return any(
+        question.first_seq == bundle.where.first_seq
+        and question.at_seq == bundle.where.at_seq
+        for question in watch.questions
+    )

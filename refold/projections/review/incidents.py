@@ -1,7 +1,7 @@
-"""What went wrong in a session, what a human is asked of it, and what they decided.
+"""Incidents of a session: recovery by the agent, questions to a human, decisions.
 
-What is asked depends on the events alone, however often it is looked at: once a human
-is to be asked, that stays so, whatever comes later.
+Which questions arise depends on the events alone.  Folding the same events again, in
+batches of any size, gives the same questions, and later events never withdraw one.
 """
 
 from __future__ import annotations
@@ -10,300 +10,420 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
-from refold.domain import events as log
+from refold.domain import events
 from refold.domain.envelope import Envelope, Warn
 from refold.domain.erasure import timestamp
+from refold.domain.events import HumanReview, JsonObject, SessionEvent
 from refold.domain.model import adapter, quiet
 from refold.projections.review.rules import (
     SEVERITIES,
     Counts,
-    Found,
+    Finding,
     ReviewRules,
     Rule,
     Severity,
     Step,
     ToolRule,
-    found_by,
+    evaluate,
     settles,
 )
 
-# What a human can say of what an agent did: it was right, it was wrong, it was wrong
-# and is mended, it need not be said any more.
 Decision: TypeAlias = Literal["accept", "reject", "corrected", "dismissed"]
+"""A human's decision: the agent was right; it was wrong; it was wrong and the result
+has been corrected; the question needs no answer."""
 DECISIONS: Final[tuple[Decision, ...]] = get_args(Decision)
-NOTE: Final = "note"  # the key of ``meta`` that a note to a decision is kept under
+NOTE: Final = "note"  # the key of ``meta`` that holds the note to a decision
 Happened: TypeAlias = Literal["failed", "degrade", "retry"]
 Next: TypeAlias = Literal["degrade", "retry", "wait", "human"]
 WARNINGS: Final[Mapping[Step, str]] = {"degrade": "degraded", "retry": "retried"}
+"""By step, the code of the warning that marks the step's events."""
 
 
 def next_step(
     steps: Sequence[Step], happened: Sequence[Happened], *, over: bool = False
 ) -> Next:
-    """What is to be done now.
+    """Return the next step of a recovery.
 
-    A step is used up when it was recorded, or when it failed once more without: what
-    was done instead did not help either.  ``wait``: a step was recorded, and nothing
-    is known of how it went.
+    ``wait`` means that a step was recorded and its outcome is not known yet.
 
-    steps:    what the rule has the agent try, in turn.
-    happened: in order: ``failed`` each time the rule fired, else a recorded step.
-    over:     the turn is over, so that nothing of it can be tried again.
+    steps:    the steps that the rule allows, in order.
+    happened: in order, ``failed`` for each time the rule fired, and each recorded
+              step.
+    over:     whether the turn has ended, so that the agent can no longer recover.
     """
-    used, tried = _used_up(steps, happened)
-    if over or (used >= len(steps) and not tried):
+    progress = _progress(steps, happened)
+    if over:
         return "human"
-    return "wait" if tried else steps[used]
+    if progress.running:
+        return "wait"
+    if progress.used >= len(steps):
+        return "human"
+    return steps[progress.used]
 
 
-def _used_up(steps: Sequence[Step], happened: Sequence[Happened]) -> tuple[int, bool]:
-    """How many steps are used up, and whether the last one is still being tried."""
-    used, tried, begun = 0, False, False
-    for what in happened:
-        if what == "failed":
-            used += begun and not tried
-            tried, begun = False, True
-        elif what in steps[used:]:
-            used, tried = steps.index(what, used) + 1, True
-    return used, tried
+class _Progress(NamedTuple):
+    """How far a recovery is.
+
+    used:    the number of steps that were tried or skipped.
+    running: whether the newest of them was recorded and has not failed since.
+    """
+
+    used: int
+    running: bool
+
+
+def _progress(steps: Sequence[Step], happened: Sequence[Happened]) -> _Progress:
+    used = 0
+    running = False
+    has_failed = False
+    for entry in happened:
+        if entry == "failed":
+            # A second failure without a recorded step uses up the next step: whatever
+            # the agent did instead did not help.
+            if has_failed and not running:
+                used += 1
+            has_failed = True
+            running = False
+        elif entry in steps[used:]:
+            used = steps.index(entry, used) + 1
+            running = True
+    return _Progress(used, running)
 
 
 class Recovery(NamedTuple):
-    """A step that an agent is to do now, and how it records it.
+    """A recovery step for the agent to do now, and the way to record it.
 
-    rule, seq: which rule fired, and at which event first.
-    figures:   what the rule counted, as of the newest time.
-    number:    which step it is of those that the rule has, from 1.
+    rule:    the rule that fired.
+    seq:     the event at which it fired first.
+    figures: the figures of its newest finding.
+    number:  the place of this step among the rule's steps, from 1.
     """
 
     step: Step
     rule: str
     seq: int
-    figures: log.JsonObject
+    figures: JsonObject
     number: int
 
     @property
     def idempotency_key(self) -> str:
-        """The same for everybody who does this step: it is written once."""
+        """The key that every process uses for this step, so that it is stored once."""
         return f"refold.recovery/{self.rule}/{self.seq}/{self.number}"
 
     @property
     def warning(self) -> Warn:
-        """What stands with the events of this step."""
+        """The warning that marks the events of this step."""
         detail = f"step {self.number} of {self.rule} at seq {self.seq}"
         return Warn(code=WARNINGS[self.step], detail=detail)
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What says, beside the events of the step, that they are one."""
+        """The ``meta`` to append the step's events with."""
         return {"warnings": [self.warning.model_dump()]}
 
-    def to_json(self) -> log.JsonObject:
-        """All that there is to do it by."""
-        more = {"idempotency_key": self.idempotency_key, "meta": self.meta}
-        return {**self._asdict(), **more}
+    def to_json(self) -> JsonObject:
+        """Return the step as JSON, with the key and ``meta`` to append it with."""
+        return {
+            **self._asdict(),
+            "idempotency_key": self.idempotency_key,
+            "meta": self.meta,
+        }
 
 
-class Due(NamedTuple):
-    """A question that a human is to be asked.
+class Question(NamedTuple):
+    """A question that a rule raises for a human.
 
-    first_seq: the event at which the rule fired first; with the rule it names the
-               question.
-    at_seq:    the event that made it a question for a human.
-    turn_seq:  where the turn began.
-    seqs:      the events that show it, in order.
+    first_seq: the event at which the rule fired first.  The rule and this seq identify
+               the question.
+    at_seq:    the event at which recovery ended without success.
+    turn_seq:  the first event of the turn.
+    seqs:      the events that show what happened, in order.
     """
 
     rule: Rule
     first_seq: int
     at_seq: int
     turn_seq: int
-    figures: log.JsonObject
+    figures: JsonObject
     seqs: tuple[int, ...]
+
+    @property
+    def name(self) -> tuple[str, int]:
+        """The identity of the question within its session."""
+        return self.rule.name, self.first_seq
 
 
 @dataclass(slots=True)
 class Incident:
-    """What a rule fired for, until it is settled or its turn is over.
+    """A rule that fired and is not settled yet.
 
-    happened: each time that it fired, and each step that was recorded, in order.
-    human:    whether it became a question for a human.
+    finding:  the newest finding of the rule.
+    happened: each time that the rule fired, and each recorded step, in order.
+    seqs:     the events that ``happened`` refers to.
+    over:     whether its turn has ended.
+    human:    whether it has become a question for a human.
     """
 
     rule: Rule
     turn_seq: int
-    found: Found
+    finding: Finding
     first_seq: int
     happened: list[Happened] = field(default_factory=list)
     seqs: set[int] = field(default_factory=set)
     over: bool = False
     human: bool = False
 
-    def fired(self, found: Found) -> None:
-        """The rule found it once more."""
-        self.found = found
-        self._note("failed", *found.seqs)
+    def fired(self, finding: Finding) -> None:
+        """Note that the rule fired again."""
+        self.finding = finding
+        self._note("failed", finding.seqs)
 
     def tried(self, seq: int, warnings: Sequence[Warn]) -> None:
-        """Note the step that comes next, if this event says that it was done."""
+        """Note the next recovery step if the warnings of this event mark it."""
         recovery = self.recovery()
         if recovery is not None and recovery.warning in warnings:
-            self._note(recovery.step, seq)
+            self._note(recovery.step, (seq,))
 
-    def _note(self, what: Happened, *seqs: int) -> None:
+    def _note(self, entry: Happened, seqs: Iterable[int]) -> None:
         if not self.human:
-            self.happened.append(what)
+            self.happened.append(entry)
             self.seqs.update(seqs)
 
-    def look(self, seq: int) -> Due | None:
-        """The question that it becomes, once all that comes before is used up."""
-        if self.human or self.step != "human":
+    def escalate(self, seq: int) -> Question | None:
+        """Return the question for a human once no recovery step is left.
+
+        Returns each incident's question only once.
+        """
+        if self.human or self.next_step != "human":
             return None
-        self.human, seqs = True, tuple(sorted({*self.seqs, seq}))
-        at = (self.first_seq, seq, self.turn_seq)
-        return Due(self.rule, *at, self.found.figures, seqs)
+        self.human = True
+        return Question(
+            rule=self.rule,
+            first_seq=self.first_seq,
+            at_seq=seq,
+            turn_seq=self.turn_seq,
+            figures=self.finding.figures,
+            seqs=tuple(sorted({*self.seqs, seq})),
+        )
 
     def recovery(self) -> Recovery | None:
-        """What the agent is to do next; None if nothing."""
-        step = self.step
+        """Return the step that the agent does next, or None if there is none."""
+        step = self.next_step
         if step == "wait" or step == "human":
             return None
-        number = _used_up(self.rule.steps, self.happened)[0] + 1
-        return Recovery(step, *self.name, self.found.figures, number)
+        return Recovery(
+            step=step,
+            rule=self.rule.name,
+            seq=self.first_seq,
+            figures=self.finding.figures,
+            number=_progress(self.rule.steps, self.happened).used + 1,
+        )
 
     @property
-    def step(self) -> Next:
-        """What is to be done now."""
+    def next_step(self) -> Next:
+        """The next step of the recovery."""
         return next_step(self.rule.steps, self.happened, over=self.over)
 
     @property
     def name(self) -> tuple[str, int]:
-        """What its question is named by."""
+        """The identity of the incident's question within its session."""
         return self.rule.name, self.first_seq
 
     def dump(self) -> dict[str, Any]:
-        """All of it as JSON."""
-        kept = adapter(Incident).dump_python(self, mode="json", exclude={"rule"})
-        return {**kept, "rule": self.rule.name, "seqs": sorted(self.seqs)}
+        """Return the incident as JSON; ``load`` reads it."""
+        finding = self.finding
+        return {
+            "turn_seq": self.turn_seq,
+            "found": [finding.subject, finding.figures, list(finding.seqs)],
+            "first_seq": self.first_seq,
+            "happened": list(self.happened),
+            "seqs": sorted(self.seqs),
+            "over": self.over,
+            "human": self.human,
+            "rule": self.rule.name,
+        }
 
     @classmethod
-    def load(cls, rule: Rule, kept: Mapping[str, Any]) -> Incident:
-        """What ``dump`` wrote."""
-        loaded: Incident = adapter(cls).validate_python({**kept, "rule": rule})
-        return loaded
+    def load(cls, rule: Rule, stored: Mapping[str, Any]) -> Incident:
+        """Read the JSON that ``dump`` wrote."""
+        subject, figures, seqs = stored["found"]
+        return cls(
+            rule=rule,
+            turn_seq=stored["turn_seq"],
+            finding=Finding(subject, figures, tuple(seqs)),
+            first_seq=stored["first_seq"],
+            happened=list(stored["happened"]),
+            seqs=set(stored["seqs"]),
+            over=stored["over"],
+            human=stored["human"],
+        )
 
 
 @dataclass(slots=True)
 class Watch:
-    """Folds the events of one session, in order, into what some rules say of them.
+    """Folds the events of one session, in order, into incidents and questions.
 
-    live:  what is not settled, by rule and subject.
-    due:   what is to be asked, asked or not, in the order in which it came up.
-    asked: where what was asked for a rule and seq is.
-    turn:  where the turn began.
+    incidents: the incidents that are not settled, by rule name and subject.
+    questions: all questions raised, asked or not, in the order in which they arose.
+    asked:     by question name, the seq of the event that asked it.
+    turn:      the first event of the turn.
     """
 
     rules: ReviewRules
     counts: Counts = field(default_factory=Counts)
-    live: dict[tuple[str, str], Incident] = field(default_factory=dict)
-    due: list[Due] = field(default_factory=list)
+    incidents: dict[tuple[str, str], Incident] = field(default_factory=dict)
+    questions: list[Question] = field(default_factory=list)
     asked: dict[tuple[str, int], int] = field(default_factory=dict)
     turn: int = 1
 
     def take(
-        self, seq: int, event: log.SessionEvent, warnings: Sequence[Warn] = ()
+        self, seq: int, event: SessionEvent, warnings: Sequence[Warn] = ()
     ) -> None:
-        """Look at the next event, and at the warnings that stand with it."""
-        if isinstance(event, log.HumanReview):
-            self._reviewed(seq, event)
+        """Fold the next event and the warnings in its ``meta``."""
+        if isinstance(event, HumanReview):
+            self._take_review(seq, event)
             return
         self.counts.take(seq, event)
-        if isinstance(event, log.UserInput):
-            self._end(seq)
-            self.turn, live = seq, self.live.items()
-            # A tool that fails turn after turn is one question, until it is answered.
-            self.live = {k: one for k, one in live if isinstance(one.rule, ToolRule)}
+        if isinstance(event, events.UserInput):
+            self._end_turn(seq)
+            self._begin_turn(seq)
         if warnings:
-            for incident in self.live.values():
+            for incident in self.incidents.values():
                 incident.tried(seq, warnings)
         for rule in self.rules.rules:
             self._apply(rule, seq, event)
-        if isinstance(event, log.Final):
-            self._end(seq)
+        if isinstance(event, events.Final):
+            self._end_turn(seq)
 
     def recoveries(self) -> list[Recovery]:
-        """What an agent is to do now, by itself."""
-        return [one for incident in self.live.values() if (one := incident.recovery())]
+        """Return the recovery steps for the agent to do now."""
+        steps = [incident.recovery() for incident in self.incidents.values()]
+        return [step for step in steps if step is not None]
 
-    def unasked(self) -> list[Due]:
-        """What is to be asked and was not yet."""
-        return [o for o in self.due if (o.rule.name, o.first_seq) not in self.asked]
+    def unasked(self) -> list[Question]:
+        """Return the questions that no event has asked yet."""
+        return [q for q in self.questions if q.name not in self.asked]
 
-    def _apply(self, rule: Rule, seq: int, event: log.SessionEvent) -> None:
-        found = found_by(rule, self.counts, seq, event)
-        if found is None:
-            for key, one in list(self.live.items()):
-                subject = one.found.subject
-                if one.rule is rule and settles(rule, subject, self.counts, event):
-                    del self.live[key]
+    def _apply(self, rule: Rule, seq: int, event: SessionEvent) -> None:
+        finding = evaluate(rule, self.counts, seq, event)
+        if finding is None:
+            self._settle(rule, event)
             return
-        key = (rule.name, found.subject)
-        if key not in self.live:
-            self.live[key] = Incident(rule, self.turn, found, seq)
-        self.live[key].fired(found)
-        self._look(self.live[key], seq)
+        key = (rule.name, finding.subject)
+        if key not in self.incidents:
+            self.incidents[key] = Incident(rule, self.turn, finding, seq)
+        self.incidents[key].fired(finding)
+        self._escalate(self.incidents[key], seq)
 
-    def _end(self, seq: int) -> None:
-        # Nothing of the turn is tried again: what is not settled is for a human.
-        for incident in self.live.values():
+    def _settle(self, rule: Rule, event: SessionEvent) -> None:
+        for key, incident in list(self.incidents.items()):
+            if incident.rule is not rule:
+                continue
+            if settles(rule, incident.finding.subject, self.counts, event):
+                del self.incidents[key]
+
+    def _begin_turn(self, seq: int) -> None:
+        self.turn = seq
+        # A tool that fails turn after turn is one question, until it is answered.
+        self.incidents = {
+            key: incident
+            for key, incident in self.incidents.items()
+            if isinstance(incident.rule, ToolRule)
+        }
+
+    def _end_turn(self, seq: int) -> None:
+        # The agent can no longer recover: every open incident goes to a human.
+        for incident in self.incidents.values():
             incident.over = True
-            self._look(incident, seq)
+            self._escalate(incident, seq)
 
-    def _look(self, incident: Incident, seq: int) -> None:
-        if (due := incident.look(seq)) is not None:
-            self.due.append(due)
+    def _escalate(self, incident: Incident, seq: int) -> None:
+        question = incident.escalate(seq)
+        if question is not None:
+            self.questions.append(question)
 
-    def _reviewed(self, seq: int, review: log.HumanReview) -> None:
+    def _take_review(self, seq: int, review: HumanReview) -> None:
         if review.decision is None:
-            if (asked := asked_for(review)) is not None:
-                self.asked.setdefault(asked, seq)
+            name = question_name(review)
+            if name is not None:
+                self.asked.setdefault(name, seq)
             return
-        names = [name for name, at in self.asked.items() if at == review.refers_to]
-        for key, incident in list(self.live.items()):
-            if incident.name in names:
-                del self.live[key]
+        decided = [n for n, at_seq in self.asked.items() if at_seq == review.refers_to]
+        for key, incident in list(self.incidents.items()):
+            if incident.name in decided:
+                del self.incidents[key]
                 if isinstance(incident.rule, ToolRule):
-                    self.counts.forgive(incident.found.subject)
+                    self.counts.forgive(incident.finding.subject)
 
-    def dump(self) -> log.JsonObject:
-        """What there is to know of later events; what was asked is left out."""
-        names = {one.name for one in self.live.values()}
-        kept: dict[str, Any] = {
-            **adapter(Counts).dump_python(self.counts, mode="json", exclude={"tool"}),
-            "live": [one.dump() for one in self.live.values()],
-            "due": [[o.rule.name, *o[1:5], list(o.seqs)] for o in self.unasked()],
-            "asked": [[*n, seq] for n, seq in self.asked.items() if n in names],
+    def dump(self) -> JsonObject:
+        """Return the state that later events need, as JSON; ``load`` reads it.
+
+        Questions that were asked are left out.
+        """
+        counts = adapter(Counts).dump_python(self.counts, mode="json", exclude={"tool"})
+        incidents = list(self.incidents.values())
+        names = {incident.name for incident in incidents}
+        asked = [
+            [rule, first_seq, seq]
+            for (rule, first_seq), seq in self.asked.items()
+            if (rule, first_seq) in names
+        ]
+        return {
+            **counts,
+            "live": [incident.dump() for incident in incidents],
+            "due": [_dump_question(question) for question in self.unasked()],
+            "asked": asked,
             "turn": self.turn,
         }
-        return kept
 
     @classmethod
-    def load(cls, rules: ReviewRules, kept: Mapping[str, Any]) -> Watch:
-        """What ``dump`` wrote under these rules."""
-        named = {rule.name: rule for rule in rules.rules}
-        live = [Incident.load(named[one["rule"]], one) for one in kept["live"]]
-        counts = adapter(Counts).validate_python(kept)
-        by_subject = {(one.rule.name, one.found.subject): one for one in live}
-        due = [
-            Due(named[name], first, at, turn, figures, tuple(seqs))
-            for name, first, at, turn, figures, seqs in kept["due"]
-        ]
-        asked = {(name, first): seq for name, first, seq in kept["asked"]}
-        return cls(rules, counts, by_subject, due, asked, kept["turn"])
+    def load(cls, rules: ReviewRules, stored: Mapping[str, Any]) -> Watch:
+        """Read the JSON that ``dump`` wrote under the same rules."""
+        rule_by_name = {rule.name: rule for rule in rules.rules}
+        incidents: dict[tuple[str, str], Incident] = {}
+        for entry in stored["live"]:
+            incident = Incident.load(rule_by_name[entry["rule"]], entry)
+            incidents[incident.rule.name, incident.finding.subject] = incident
+        questions: list[Question] = []
+        for name, first_seq, at_seq, turn_seq, figures, seqs in stored["due"]:
+            question = Question(
+                rule=rule_by_name[name],
+                first_seq=first_seq,
+                at_seq=at_seq,
+                turn_seq=turn_seq,
+                figures=figures,
+                seqs=tuple(seqs),
+            )
+            questions.append(question)
+        asked = {(name, first_seq): seq for name, first_seq, seq in stored["asked"]}
+        return cls(
+            rules=rules,
+            counts=adapter(Counts).validate_python(stored),
+            incidents=incidents,
+            questions=questions,
+            asked=asked,
+            turn=stored["turn"],
+        )
+
+
+def _dump_question(question: Question) -> list[Any]:
+    return [
+        question.rule.name,
+        question.first_seq,
+        question.at_seq,
+        question.turn_seq,
+        question.figures,
+        list(question.seqs),
+    ]
 
 
 class Decided(NamedTuple):
-    """A decision: the event that it is, and who said what."""
+    """A decision on a question.
+
+    seq:  the event that records it.
+    by:   the name or role of the person who decided.
+    at:   the time of the event.
+    """
 
     seq: int
     decision: str
@@ -314,9 +434,10 @@ class Decided(NamedTuple):
 
 @quiet
 class Review(NamedTuple):
-    """A question to a human, and what was decided on it if anything was.
+    """A question to a human, and its decision if there is one.
 
-    closed: the session takes no decision any more.
+    seq:    the event that asked the question.
+    closed: whether the session accepts no more events.
     """
 
     user_id: str
@@ -326,30 +447,38 @@ class Review(NamedTuple):
     trigger: str
     severity: Severity
     question: str
-    bundle: log.JsonObject | None
+    bundle: JsonObject | None
     decided: Decided | None
     closed: bool = False
 
     @property
     def is_open(self) -> bool:
-        """Whether a decision is waited for, and can be made."""
+        """Whether a decision is missing and can still be recorded."""
         return self.decided is None and not self.closed
 
-    def to_json(self) -> log.JsonObject:
-        """All of it."""
-        found: dict[str, Any] = self._asdict()
-        found["decided"] = self.decided and self.decided._asdict()
-        return {**found, "open": self.is_open}
+    def to_json(self) -> JsonObject:
+        """Return the question and its decision as JSON."""
+        fields: dict[str, Any] = self._asdict()
+        if self.decided is not None:
+            fields["decided"] = self.decided._asdict()
+        return {**fields, "open": self.is_open}
 
 
-def reviews_of(events: Iterable[Envelope], *, closed: bool = False) -> list[Review]:
-    """The questions among a session's events, in order; the first decision counts."""
-    found: dict[int, Review] = {}
-    for envelope in events:
+def reviews_of(envelopes: Iterable[Envelope], *, closed: bool = False) -> list[Review]:
+    """Return the questions among a session's events, in order.
+
+    The first decision on a question counts; later ones are ignored.
+
+    closed: whether the session accepts no more events.
+    """
+    reviews: dict[int, Review] = {}
+    for envelope in envelopes:
         match envelope.payload:
-            case log.HumanReview(decision=None) as asked:
-                found[envelope.seq] = Review(
-                    *(envelope.user_id, envelope.session_id, envelope.seq),
+            case HumanReview(decision=None) as asked:
+                reviews[envelope.seq] = Review(
+                    user_id=envelope.user_id,
+                    session_id=envelope.session_id,
+                    seq=envelope.seq,
                     at=timestamp(envelope.at),
                     trigger=asked.trigger,
                     severity=asked.severity,
@@ -358,33 +487,48 @@ def reviews_of(events: Iterable[Envelope], *, closed: bool = False) -> list[Revi
                     decided=None,
                     closed=closed,
                 )
-            case log.HumanReview(refers_to=int(seq)) as one if seq in found:
-                if found[seq].decided is None:
-                    note = (envelope.meta.model_extra or {}).get(NOTE)
-                    note = note if isinstance(note, str) else ""
-                    at, by = timestamp(envelope.at), one.decided_by
-                    decided = Decided(envelope.seq, one.decision or "", by, note, at)
-                    found[seq] = found[seq]._replace(decided=decided)
-    return list(found.values())
+            case HumanReview(refers_to=int(seq)) as answer if seq in reviews:
+                if reviews[seq].decided is None:
+                    decided = _decided(envelope, answer)
+                    reviews[seq] = reviews[seq]._replace(decided=decided)
+    return list(reviews.values())
+
+
+def _decided(envelope: Envelope, answer: HumanReview) -> Decided:
+    note = (envelope.meta.model_extra or {}).get(NOTE)
+    return Decided(
+        seq=envelope.seq,
+        decision=answer.decision or "",
+        by=answer.decided_by,
+        note=note if isinstance(note, str) else "",
+        at=timestamp(envelope.at),
+    )
 
 
 def urgency(review: Review) -> tuple[int, str, str, str, int]:
-    """What to sort by so that the gravest comes first, then what waits longest."""
-    place = (review.user_id, review.session_id, review.seq)
-    return (SEVERITIES.index(review.severity), review.at, *place)
+    """Return the sort key that puts the gravest question first, then the oldest."""
+    return (
+        SEVERITIES.index(review.severity),
+        review.at,
+        review.user_id,
+        review.session_id,
+        review.seq,
+    )
 
 
-def asked_for(review: log.HumanReview) -> tuple[str, int] | None:
-    """The rule and seq that a question was asked for; None if by no rule."""
+def question_name(review: HumanReview) -> tuple[str, int] | None:
+    """Return the rule and first seq of a question, or None if no rule asked it."""
     where = (review.bundle or {}).get("where")
-    seq = where.get("first_seq") if isinstance(where, dict) else None
-    return (review.trigger, seq) if isinstance(seq, int) else None
+    first_seq = where.get("first_seq") if isinstance(where, dict) else None
+    if not isinstance(first_seq, int):
+        return None
+    return review.trigger, first_seq
 
 
-# Of what is folded and kept: a new number wherever one of the two changes.
 VERSION: Final = 2
+"""The version of the fold and of its stored form; a change of either raises it."""
 
 
 def name_of(rules: ReviewRules) -> str:
-    """Under which name it is kept: what other rules know is not it."""
+    """Return the name of the stored view: each set of rules has a view of its own."""
     return f"review-{VERSION}-{rules.digest()[:16]}"

@@ -1,9 +1,9 @@
-"""When a human is asked: rules as data, those that are shipped and one's own."""
+"""Review rules: the conditions under which a session asks a human for a decision."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -21,20 +21,22 @@ from refold.projections.memory.sessions import reason_of
 
 Severity: TypeAlias = Literal["low", "medium", "high", "critical"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("critical", "high", "medium", "low")
-# What an agent can do by itself before a human is asked.
+# An attempt at recovery that an agent makes before a human is asked.
 Step: TypeAlias = Literal["degrade", "retry"]
-MOST: Final = 50  # that a rule may count to: a bundle shows them all
-# It is the trigger of an event, so it must be nothing that redaction would change.
+MOST: Final = 50  # the highest limit of a rule: a bundle shows every event counted
+# The name becomes the trigger of an event, so redaction must not change it.
 _NAME: Final = re.compile(r"[a-z][a-z_]{0,47}")
 _Code = Annotated[str, Field(min_length=1, max_length=100)]
 _Codes = Annotated[tuple[_Code, ...], Field(min_length=1, max_length=200)]
 
 
 class _Rule(Model):
-    """What all rules have: a name, how grave it is, and what is tried before.
+    """The fields that all rules share.
 
-    steps:    what the agent does in turn before a human is asked; none: at once.
-    question: what the human is asked, behind a sentence that says what happened.
+    steps:    the recovery steps that the agent tries, in this order, before a human
+              is asked.  Without steps, a human is asked immediately.
+    question: the question to the human.  A sentence that describes the finding
+              precedes it.
     """
 
     name: str
@@ -49,41 +51,41 @@ class _Rule(Model):
             raise ValueError("degrade must come before retry")
         return steps
 
-    def says(self) -> JsonObject:
-        """All of it, as JSON."""
+    def to_json(self) -> JsonObject:
+        """Return the rule as JSON."""
         return self.model_dump(mode="json")
 
 
 class ErrorRule(_Rule):
-    """An ``error`` event of one of these codes; ``*`` stands for any characters."""
+    """Fires at an ``error`` event with one of these codes; ``*`` matches any text."""
 
     when: Literal["error"] = "error"
     codes: _Codes
 
 
 class ReflectionRule(_Rule):
-    """So many reflections of a turn, one after another, did not pass."""
+    """Fires when this many reflections of one turn in a row did not pass."""
 
     when: Literal["reflection_failed"] = "reflection_failed"
     reflections: int = Field(ge=1, le=MOST)
 
 
 class ConfidenceRule(_Rule):
-    """A reflection is less sure than this, from 0 to 1."""
+    """Fires at a reflection whose confidence (0 to 1) is below the limit."""
 
     when: Literal["low_confidence"] = "low_confidence"
     below: float = Field(gt=0, le=1)
 
 
 class IssueRule(_Rule):
-    """A reflection names one of these issues, as a text or in the key ``code``."""
+    """Fires at a reflection that names one of these issues."""
 
     when: Literal["issue"] = "issue"
     issues: _Codes
 
 
 class ToolRule(_Rule):
-    """One tool failed so many times, with no success of it in between."""
+    """Fires when one tool failed this many times in a row."""
 
     when: Literal["tool_fails"] = "tool_fails"
     failures: int = Field(ge=1, le=MOST)
@@ -99,51 +101,52 @@ _any_rule: Final[TypeAdapter[Rule]] = TypeAdapter(Rule)
 
 @dataclass(frozen=True, slots=True)
 class ReviewRules:
-    """When a human is asked to look at what an agent did."""
+    """The rules that decide when a human reviews a session."""
 
     rules: tuple[Rule, ...]
 
     @classmethod
     @cache
     def default(cls) -> ReviewRules:
-        """The rules that are shipped."""
+        """Return the rules that Refold ships."""
         return cls.of(shipped("refold.projections", "data", "review.toml"))
 
     @classmethod
     def read(cls, text: str | bytes) -> Self:
-        """The rules that TOML says, a table for each.
+        """Read rules from TOML with one table per rule.
 
-        Raises InvalidConfiguration for what is not TOML, and for a wrong rule.
+        Raises InvalidConfiguration if the text is not TOML or a rule is not valid.
         """
-        how = "review rules are TOML with a table for each, such as [tool_failing]"
-        return cls.of(parsed(text, otherwise=how))
+        advice = "review rules are TOML with a table for each, such as [tool_failing]"
+        return cls.of(parsed(text, otherwise=advice))
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Self:
-        """The rules of these tables, by name.  Raises InvalidConfiguration."""
-        if not found:
+    def of(cls, tables: Mapping[str, Any]) -> Self:
+        """Build rules from tables by rule name.  Raises InvalidConfiguration."""
+        if not tables:
             raise InvalidConfiguration("the file has no rule: nothing would be asked")
-        return cls(tuple(_rule(name, table) for name, table in found.items()))
+        return cls(tuple(_rule(name, table) for name, table in tables.items()))
 
     def digest(self) -> str:
-        """The SHA-256 of what they say."""
-        return digest([rule.says() for rule in self.rules])
+        """Return the SHA-256 of the rules as JSON."""
+        return digest([rule.to_json() for rule in self.rules])
 
 
 def rule_of(table: Mapping[str, Any]) -> Rule:
-    """The rule of this table, its ``name`` in it.  Raises InvalidConfiguration."""
-    rest = {key: value for key, value in table.items() if key != "name"}
-    return _rule(table.get("name"), rest)
+    """Build one rule from a table with a ``name``.  Raises InvalidConfiguration."""
+    settings = {key: value for key, value in table.items() if key != "name"}
+    return _rule(table.get("name"), settings)
 
 
 def _rule(name: object, table: object) -> Rule:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        how = "a review rule is named by up to 48 lower-case letters and _"
-        raise InvalidConfiguration(how)
+        raise InvalidConfiguration(
+            "a review rule is named by up to 48 lower-case letters and _"
+        )
     if not isinstance(table, Mapping) or "name" in table:
         raise InvalidConfiguration(f"review rule {name!r}: it must be a table of keys")
     try:
-        # As JSON, where nothing is taken for what it is not: no text is a number.
+        # Strict validation of JSON converts nothing: a text is never read as a number.
         data = orjson.dumps({**table, "name": name}, default=str)
         return _any_rule.validate_json(data, strict=True)
     except orjson.JSONEncodeError:
@@ -154,27 +157,31 @@ def _rule(name: object, table: object) -> Rule:
 
 
 def _reason(error: ValidationError) -> str:
-    reasons = []
+    """Describe a validation error without repeating the input."""
+    reasons: list[str] = []
     for detail in error.errors(include_input=False, include_url=False):
         if detail["type"].startswith("union_tag"):
             return f"when is one of {', '.join(_KINDS)}"
-        place = ".".join(map(str, detail["loc"][1:]))  # behind the kind of rule
-        extra = detail["type"] == "extra_forbidden"
-        none = "a key that a rule of its kind does not have"
-        reasons.append(none if extra else f"{place}: {detail['msg']}")
+        if detail["type"] == "extra_forbidden":
+            reasons.append("a key that a rule of its kind does not have")
+        else:
+            # The first part of the location is the kind of the rule.
+            place = ".".join(map(str, detail["loc"][1:]))
+            reasons.append(f"{place}: {detail['msg']}")
     return "; ".join(dict.fromkeys(reasons))
 
 
-_LONGEST: Final = 64
-_NAMED: Final = 10  # issues that a question names
-NAMELESS: Final = "?"
+_LONGEST: Final = 64  # characters of a tool's name or an error's code
+_MOST_ISSUES: Final = 10  # issues that a question names
+UNNAMED_TOOL: Final = "?"
 
 
-class Found(NamedTuple):
-    """What a rule found at an event.
+class Finding(NamedTuple):
+    """The result of a rule that fired at an event.
 
-    subject: what it is about, so that it is not told twice: a tool, a code.
-    figures: what the rule counted, and its limit.
+    subject: the tool, code, or issues that the rule fired for; a rule has one open
+             incident per subject.
+    figures: the count or value that the rule compared, and its limit.
     seqs:    the events that show it.
     """
 
@@ -183,8 +190,8 @@ class Found(NamedTuple):
     seqs: tuple[int, ...]
 
 
-class Failed(NamedTuple):
-    """A call and its result that says it failed; ``call`` is 0 if it is not here."""
+class FailedCall(NamedTuple):
+    """The seqs of a failed tool result and of its call; ``call`` is 0 if unknown."""
 
     call: int
     result: int
@@ -192,17 +199,17 @@ class Failed(NamedTuple):
 
 @dataclass(slots=True)
 class Counts:
-    """What the rules count, up to the newest event.
+    """The counters that the rules read, up to the newest event.
 
-    tool:     the tool of the newest result; None if the newest event is none.
-    failures: by tool, the calls that failed since it last did not, the newest ``MOST``.
-    lengths:  by tool, how many they are in all.
-    rejected: the reflections of the turn that did not pass since one did.
-    calls:    those that wait for a result, with their seq and tool.
+    tool:     the tool of the newest event, if that event is a tool result.
+    failures: by tool, the newest ``MOST`` failed calls since its last success.
+    lengths:  by tool, the number of failed calls since its last success.
+    rejected: seqs of the turn's reflections that did not pass, since the last that did.
+    calls:    by call id, the seq and tool of each call without a result.
     """
 
     tool: str | None = None
-    failures: dict[str, list[Failed]] = field(default_factory=dict)
+    failures: dict[str, list[FailedCall]] = field(default_factory=dict)
     lengths: dict[str, int] = field(default_factory=dict)
     rejected: list[int] = field(default_factory=list)
     calls: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -216,71 +223,104 @@ class Counts:
             case events.ToolCall(call_id=call_id, tool_name=tool):
                 self.calls[call_id] = (seq, tool)
             case events.ToolResult():
-                self._result(seq, event)
+                self._take_result(seq, event)
             case events.Reflection(pass_=True):
                 self.rejected = []
             case events.Reflection(pass_=False):
                 self.rejected = [*self.rejected, seq][-MOST:]
 
     def forgive(self, tool: str) -> None:
-        """Count the failures of a tool anew."""
+        """Reset the failures of a tool."""
         self.failures.pop(tool, None)
         self.lengths.pop(tool, None)
 
-    def _result(self, seq: int, result: events.ToolResult) -> None:
-        named = result.tool_name or NAMELESS
-        call, tool = self.calls.pop(result.call_id, (0, named))
-        self.tool = tool = tool[:_LONGEST]
+    def _take_result(self, seq: int, result: events.ToolResult) -> None:
+        unknown_call = (0, result.tool_name or UNNAMED_TOOL)
+        call_seq, tool = self.calls.pop(result.call_id, unknown_call)
+        tool = tool[:_LONGEST]
+        self.tool = tool
         if reason_of(result) is None:
             self.forgive(tool)
             return
-        self.failures[tool] = [*self.failures.get(tool, []), Failed(call, seq)][-MOST:]
+        failures = [*self.failures.get(tool, []), FailedCall(call_seq, seq)]
+        self.failures[tool] = failures[-MOST:]
         self.lengths[tool] = self.lengths.get(tool, 0) + 1
 
 
-def found_by(rule: Rule, counts: Counts, seq: int, event: SessionEvent) -> Found | None:
-    """What the rule finds at this event, which was counted; None if nothing."""
+def evaluate(
+    rule: Rule, counts: Counts, seq: int, event: SessionEvent
+) -> Finding | None:
+    """Return the rule's finding at this event, or None if the rule does not fire.
+
+    counts: the counters, with this event already counted.
+    """
     match rule, event:
         case ErrorRule(codes=codes), events.AgentError(code=code):
-            # All that is no ``*`` stands for itself.
-            plain = (one.replace("[", "[[]").replace("?", "[?]") for one in codes)
-            if any(fnmatchcase(code, one) for one in plain):
-                return Found(code[:_LONGEST], {"code": code[:_LONGEST]}, (seq,))
+            return _matching_code(codes, code, seq)
         case ReflectionRule(reflections=limit), events.Reflection(pass_=False):
-            rejected = counts.rejected
-            figures: JsonObject = {"reflections": len(rejected), "limit": limit}
-            enough = len(rejected) >= limit
-            return Found("", figures, tuple(rejected[-limit:])) if enough else None
-        case ConfidenceRule(below=below), events.Reflection(confidence=float(sure)):
-            figures = {"confidence": sure, "below": below}
-            return Found("", figures, (seq,)) if sure < below else None
-        case IssueRule(issues=risky), events.Reflection(issues=issues):
-            named = risks(issues, risky)
-            figures = {"issues": list[JsonValue](named[:_NAMED])}
-            return Found("+".join(named), figures, (seq,)) if named else None
-        case ToolRule(), events.ToolResult():
-            tool, limit = counts.tool, rule.failures
-            if tool is None or counts.lengths.get(tool, 0) < limit:
+            return _rejected_reflections(counts.rejected, limit)
+        case ConfidenceRule(below=below), events.Reflection(confidence=float(value)):
+            if value >= below:
                 return None
-            failed = counts.failures[tool][-limit:]
-            seqs = tuple(sorted({seq for one in failed for seq in one if seq}))
-            figures = {"tool": tool, "failures": counts.lengths[tool], "limit": limit}
-            return Found(tool, figures, seqs)
+            return Finding("", {"confidence": value, "below": below}, (seq,))
+        case IssueRule(issues=risky), events.Reflection(issues=issues):
+            names = risks(issues, risky)
+            if not names:
+                return None
+            shown = list[JsonValue](names[:_MOST_ISSUES])
+            return Finding("+".join(names), {"issues": shown}, (seq,))
+        case ToolRule(failures=limit), events.ToolResult():
+            return _failing_tool(counts, limit)
     return None
 
 
+def _matching_code(codes: Iterable[str], code: str, seq: int) -> Finding | None:
+    for pattern in codes:
+        # Only ``*`` is a wildcard; fnmatch would also expand brackets and ``?``.
+        literal = pattern.replace("[", "[[]").replace("?", "[?]")
+        if fnmatchcase(code, literal):
+            short = code[:_LONGEST]
+            return Finding(short, {"code": short}, (seq,))
+    return None
+
+
+def _rejected_reflections(rejected: Sequence[int], limit: int) -> Finding | None:
+    if len(rejected) < limit:
+        return None
+    figures: JsonObject = {"reflections": len(rejected), "limit": limit}
+    return Finding("", figures, tuple(rejected[-limit:]))
+
+
+def _failing_tool(counts: Counts, limit: int) -> Finding | None:
+    tool = counts.tool
+    if tool is None or counts.lengths.get(tool, 0) < limit:
+        return None
+    seqs: set[int] = set()
+    for failed_call in counts.failures[tool][-limit:]:
+        seqs.add(failed_call.result)
+        if failed_call.call:
+            seqs.add(failed_call.call)
+    figures: JsonObject = {
+        "tool": tool,
+        "failures": counts.lengths[tool],
+        "limit": limit,
+    }
+    return Finding(tool, figures, tuple(sorted(seqs)))
+
+
 def settles(rule: Rule, subject: str, counts: Counts, event: SessionEvent) -> bool:
-    """Whether this event shows that what the rule found is over, and went well."""
+    """Whether this event ends, successfully, what the rule fired for."""
     match rule, event:
         case ErrorRule() | ToolRule(), events.Final(outcome="success"):
             return True
         case ErrorRule(), events.Reflection() | events.Aggregate() | events.Planner():
-            # What could not be parsed was this: now it could.
-            return subject.startswith(_MADE_BY[type(event)])
+            # The part of the agent whose output could not be parsed has now produced
+            # an event.
+            return subject.startswith(_PRODUCERS[type(event)])
         case ReflectionRule(), events.Reflection(pass_=True):
             return True
-        case ConfidenceRule(below=below), events.Reflection(confidence=float(sure)):
-            return sure >= below
+        case ConfidenceRule(below=below), events.Reflection(confidence=float(value)):
+            return value >= below
         case IssueRule(issues=risky), events.Reflection(issues=issues):
             return not risks(issues, risky)
         case ToolRule(), events.ToolResult():
@@ -288,35 +328,43 @@ def settles(rule: Rule, subject: str, counts: Counts, event: SessionEvent) -> bo
     return False
 
 
+_PRODUCERS: Final = {
+    events.Reflection: ("reflector", "reflection"),
+    events.Aggregate: ("aggregator", "aggregate"),
+    events.Planner: ("planner", "plan"),
+}
+"""By event type, the prefixes of error codes that its producer raises."""
+
+
 def risks(issues: Iterable[JsonValue], risky: Iterable[str]) -> list[str]:
-    """Which of ``risky`` are among the issues, in the order of their names."""
-    codes = (one.get("code") if isinstance(one, dict) else one for one in issues)
-    named = {_plain(code) for code in codes if isinstance(code, str)}
-    return sorted(named.intersection(map(_plain, risky)))
+    """Return the names in ``risky`` that occur among the issues, sorted.
+
+    An issue is a text, or an object with the text in ``code``.  Case, hyphens, and
+    spaces do not matter.
+    """
+    names: set[str] = set()
+    for issue in issues:
+        code = issue.get("code") if isinstance(issue, dict) else issue
+        if isinstance(code, str):
+            names.add(_normalized(code))
+    return sorted(names.intersection(map(_normalized, risky)))
 
 
-def told(figures: JsonObject) -> str:
-    """What a rule found, as a sentence."""
+def _normalized(code: str) -> str:
+    return code.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+def describe(figures: JsonObject) -> str:
+    """Describe a finding's figures in one sentence."""
     match figures:
         case {"code": code}:
             return f"An error of the code {code} was recorded."
         case {"reflections": count, "limit": limit}:
             return f"{count} reflections in a row did not pass; the limit is {limit}."
-        case {"confidence": sure, "below": below}:
-            return f"A reflection has a confidence of {sure}, below {below}."
+        case {"confidence": value, "below": below}:
+            return f"A reflection has a confidence of {value}, below {below}."
         case {"issues": list(issues)}:
             return f"A reflection names {', '.join(map(str, issues))}."
         case {"tool": tool, "failures": count, "limit": limit}:
             return f"{tool} failed {count} times in a row; the limit is {limit}."
     return "A rule fired."
-
-
-_MADE_BY: Final = {
-    events.Reflection: ("reflector", "reflection"),
-    events.Aggregate: ("aggregator", "aggregate"),
-    events.Planner: ("planner", "plan"),
-}
-
-
-def _plain(code: str) -> str:
-    return code.strip().lower().replace("-", "_").replace(" ", "_")

@@ -203,7 +203,7 @@ def replay(bundle: str) -> Result:
     """Show a review bundle and apply its rule again."""
     read = read_bundle(_data(bundle))
     again = fires_again(read)
-    told = {"bundle": read.to_json(), "says": read.says, "fires_again": again}
+    told = {"bundle": read.to_json(), "says": read.description, "fires_again": again}
     return Result(told, lambda screen: _bundle(screen, read), int(not again))
 
 
@@ -242,7 +242,7 @@ def _bundle(screen: Screen, bundle: Bundle) -> None:
 def _facts(screen: Screen, bundle: Bundle) -> None:
     where, rule = bundle.where, bundle.rule
     name = shown_in_line(rule.get("name", "?"))
-    screen.line((name, "bold"), "  ", shown_in_line(bundle.says))
+    screen.line((name, "bold"), "  ", shown_in_line(bundle.description))
     place = f"{where.user_id} / {where.session_id}, seq {where.first_seq}"
     until = "" if where.at_seq == where.first_seq else f" to {where.at_seq}"
     screen.line("where     ", shown_in_line(place + until))
