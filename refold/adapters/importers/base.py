@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -14,8 +13,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
-import orjson
-
+from refold.adapters.importers.lines import (
+    BOM,
+    MAX_LINE as MAX_LINE,
+    loads as loads,
+    problem,
+)
 from refold.domain.canonical import canonical, repaired
 from refold.domain.envelope import Draft, Meta
 from refold.domain.errors import ImportFailed, InvalidEvent, counted
@@ -27,15 +30,9 @@ from refold.domain.session import SessionState, decide
 Given = TypeVar("Given")
 
 MAX_FILE = 256 << 20
-MAX_LINE = 64 << 20
 _SNIFFED = 4096
 _MILLISECONDS_FROM = 100_000_000_000  # as seconds: the year 5138
 _ROOM = 32  # levels of nesting left to whatever stores, shows and exports an event
-_LONGEST_TOKEN = 6  # an escape such as \u00e9; shorter are true, false and null
-_BOM = b"\xef\xbb\xbf"
-_DIGITS = bytes.maketrans(b"123456789", b"000000000")
-_MANY_DIGITS = b"0" * 19
-_WIDE = re.compile(rb"\d{20}|-\d{19}")
 _PACKED = {
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "zip",
@@ -127,7 +124,7 @@ class Source:
         except (ValueError, RecursionError) as error:
             if line is None:
                 raise self._refused(raw, error) from None
-            raise self.failed(_problem(error, raw), line=line) from None
+            raise self.failed(problem(error, raw), line=line) from None
         self.note(f"line {line}" if line else "", changes)
         return value
 
@@ -135,11 +132,11 @@ class Source:
         if isinstance(error, json.JSONDecodeError):
             if error.lineno <= 2 and (broken := self._broken_first_line()):
                 return broken
-            return self.failed(_problem(error, raw.rstrip()), line=error.lineno)
+            return self.failed(problem(error, raw.rstrip()), line=error.lineno)
         if isinstance(error, UnicodeDecodeError):
             line = raw.count(b"\n", 0, error.start) + 1
-            return self.failed(_problem(error), line=line)
-        return self.failed(_problem(error))
+            return self.failed(problem(error), line=line)
+        return self.failed(problem(error))
 
     def _broken_first_line(self) -> ImportFailed | None:
         """The refusal of a file of lines of which the first is broken."""
@@ -211,7 +208,7 @@ class Source:
                 if total > MAX_FILE:
                     raise self.failed(_too_large(total))
                 if number == 1:
-                    raw = raw.removeprefix(_BOM)
+                    raw = raw.removeprefix(BOM)
                 if blank or raw.strip():
                     yield number, raw
 
@@ -220,22 +217,6 @@ class Source:
             return do()
         except OSError as error:
             raise self._unreadable(error) from None
-
-
-def loads(data: bytes | str) -> tuple[Any, int]:
-    """The JSON value of ``data`` as UTF-8 can hold it, and how often it was changed.
-
-    Raises ValueError or RecursionError.
-    """
-    raw = data.encode() if isinstance(data, str) else data
-    # Of an integer over 64 bits orjson would make a float.  The table is there because
-    # the expression alone takes most of the time of a read.
-    if _MANY_DIGITS not in raw.translate(_DIGITS) or not _WIDE.search(raw):
-        try:
-            return orjson.loads(raw), 0
-        except orjson.JSONDecodeError:
-            pass  # it may still hold what only the slow reader takes, such as NaN
-    return repaired(json.loads(raw.decode()))
 
 
 def parsed(data: str) -> tuple[Any, int]:
@@ -265,28 +246,6 @@ def _is_json(raw: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _problem(error: Exception, raw: bytes = b"\n") -> str:
-    cut = isinstance(error, UnicodeDecodeError) and error.end >= len(raw)
-    if isinstance(error, json.JSONDecodeError):
-        at_end = error.pos >= len(error.doc.rstrip()) - _LONGEST_TOKEN
-        cut = at_end or error.msg.startswith("Unterminated")
-    if cut and not raw.endswith(b"\n"):
-        return (
-            "is cut off: import the file again once it is complete, or remove this line"
-        )
-    if isinstance(error, json.JSONDecodeError):
-        what = error.msg.partition(":")[0]
-        return f"is not valid JSON ({what}, column {error.colno}): correct or remove it"
-    if isinstance(error, UnicodeDecodeError):
-        return (
-            "is not UTF-8: convert the file, for instance with "
-            "`iconv -f LATIN1 -t UTF-8`"
-        )
-    if isinstance(error, RecursionError):
-        return "is nested too deeply: flatten or remove it"
-    return "holds a number with too many digits: shorten or remove it"
 
 
 def _too_large(size: int) -> str:

@@ -1,0 +1,299 @@
+"""Reads the lines of a transcript: whole values, and what is damaged in between.
+
+Programs that die, race or fill a disk leave lines that are not one JSON value: two
+objects without a newline between them, the start of an object that was never finished
+with another object behind it, or a run of NUL bytes.  ``parse_line`` returns every
+object of such a line that is whole, and says where and why bytes were left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, BinaryIO, Final, NamedTuple
+
+import orjson
+
+from refold.domain.canonical import repaired
+
+MAX_LINE: Final = 64 << 20
+BOM: Final = b"\xef\xbb\xbf"
+UNFINISHED: Final = "is the start of an entry that was never finished"
+_BLANK: Final = b" \t\r\n"
+_FILLER: Final = re.compile(rb"[ \t\r\n\0]*")
+_OBJECT_START: Final = re.compile(r'\{[ \t\r\n]*"')
+_LONGEST_TOKEN: Final = 6  # an escape such as \u00e9; true, false and null are shorter
+# Looking for objects behind a torn start may read the bytes of a line this often.
+_MOST_READS: Final = 32
+_DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
+_MANY_DIGITS: Final = b"0" * 19
+_WIDE_INTEGER: Final = re.compile(rb"\d{20}|-\d{19}")
+# The keys that an entry of a transcript has, one set for each program.  An object
+# behind a torn start counts only if it has all keys of a set: it may also be a part
+# of the object that was torn.
+_FRAMES: Final = (
+    frozenset({"type", "sessionId"}),
+    frozenset({"type", "uuid", "timestamp"}),
+    frozenset({"type", "timestamp", "payload"}),
+    frozenset({"event_id", "seq", "type", "session_id"}),
+)
+
+
+class Value(NamedTuple):
+    """A JSON value and the bytes of the line that it is read from.
+
+    ``changes`` counts what was replaced because UTF-8 or 64 bits cannot hold it.
+    """
+
+    start: int
+    end: int
+    value: Any
+    changes: int
+
+
+class Damage(NamedTuple):
+    """Bytes of a line that are no whole value, and why."""
+
+    start: int
+    end: int
+    why: str
+
+
+class Line(NamedTuple):
+    """What a line holds, in the order of its bytes.
+
+    ``glued``: several values stand in it; a newline between them is missing.
+    """
+
+    values: tuple[Value, ...]
+    damage: tuple[Damage, ...]
+
+    @property
+    def glued(self) -> bool:
+        return len(self.values) > 1
+
+
+class RawLine(NamedTuple):
+    """A line as it stands in a file, with its newline.
+
+    number: counted from the place where reading began, from 1.
+    offset: of its first byte in the file; ``end`` is behind its last one.
+    data:   None if the line is longer than the limit.
+    ended:  it ends with a newline; without one, somebody may still be writing it.
+    """
+
+    number: int
+    offset: int
+    end: int
+    data: bytes | None
+    ended: bool
+
+
+def raw_lines(
+    file: BinaryIO, offset: int = 0, *, limit: int = MAX_LINE
+) -> Iterator[RawLine]:
+    """The lines from ``offset`` on, the last one also without a newline.
+
+    At most ``limit`` bytes are held at once: a longer line is passed over.
+    """
+    file.seek(offset)
+    number = 0
+    while True:
+        data: bytes | None = file.readline(limit + 1)
+        if not data:
+            return
+        number += 1
+        end = offset + len(data)
+        ended = data.endswith(b"\n")
+        if not ended and len(data) > limit:
+            data = None
+            while not ended:
+                rest = file.readline(limit + 1)
+                if not rest:
+                    break
+                end += len(rest)
+                ended = rest.endswith(b"\n")
+        yield RawLine(number, offset, end, data, ended)
+        offset = end
+
+
+def parse_line(raw: bytes) -> Line:
+    """The whole values of a line, and its damage.  A blank line has neither.
+
+    A sound line has one value of any kind.  Of a line that is not sound, objects are
+    found wherever they stand, lists only at its start.
+    """
+    if not raw.strip(_BLANK):
+        return Line((), ())
+    start = len(BOM) if raw.startswith(BOM) else 0
+    body = raw[start:] if start else raw
+    try:
+        value, changes = loads(body)
+    except (ValueError, RecursionError):
+        return _Search(raw, start).line()
+    return Line((Value(start, start + len(body.rstrip(_BLANK)), value, changes),), ())
+
+
+class _Search:
+    """Looks for whole values in a line that is not one JSON value."""
+
+    def __init__(self, raw: bytes, start: int) -> None:
+        self._raw = raw
+        self._start = start
+        self._end = len(raw.rstrip(_BLANK))
+        # One character for each byte, so that places in the text are places in the
+        # line.  JSON's own characters are ASCII; strings are decoded afterwards.
+        self._text = raw.decode("latin-1")
+        self._budget = _MOST_READS * len(raw)
+        self._values: list[Value] = []
+        self._damage: list[Damage] = []
+
+    def line(self) -> Line:
+        at = self._start
+        while at < self._end:
+            at = self._filler(at)
+            if at >= self._end:
+                break
+            end = self._extent(at)
+            if end is None:
+                at = self._torn(at)
+            else:
+                self._take(at, end)
+                at = end
+        return Line(tuple(self._values), tuple(self._damage))
+
+    def _filler(self, at: int) -> int:
+        """The place behind blanks and NUL bytes; NUL bytes are damage."""
+        filler = _FILLER.match(self._raw, at, self._end)
+        end = filler.end() if filler else at
+        count = self._raw.count(b"\0", at, end)
+        if count:
+            plural = "" if count == 1 else "s"
+            why = f"holds {count:,} NUL byte{plural} in place of text"
+            self._damage.append(Damage(at, end, why))
+        return end
+
+    def _extent(self, at: int) -> int | None:
+        """The end of the object that starts here; None if none that is whole does."""
+        if self._text[at] not in "{[":
+            return None
+        if self._text[at] == "[" and self._values:
+            return None
+        try:
+            _, end = _DECODER.raw_decode(self._text, at)
+        except json.JSONDecodeError as error:
+            self._budget -= error.pos - at
+            return None
+        except (ValueError, RecursionError):
+            self._budget -= self._end - at
+            return None
+        self._budget -= end - at
+        return end
+
+    def _take(self, start: int, end: int) -> None:
+        piece = self._raw[start:end]
+        try:
+            value, changes = loads(piece)
+        except (ValueError, RecursionError) as error:
+            self._damage.append(Damage(start, end, problem(error, piece)))
+        else:
+            self._values.append(Value(start, end, value, changes))
+
+    def _torn(self, start: int) -> int:
+        """Pass over bytes that are no value; gives where the next entry starts."""
+        end = self._next_entry(start + 1)
+        if self._text[start] not in "{[":
+            why = "is text that is no JSON object"
+        elif end < self._end:
+            why = UNFINISHED
+        else:
+            why = self._why_not(start)
+        self._damage.append(Damage(start, end, why))
+        return end
+
+    def _why_not(self, start: int) -> str:
+        """Why the rest of the line is no value."""
+        piece = self._raw[start : self._end].rstrip(b"\0")
+        try:
+            loads(piece)
+        except (ValueError, RecursionError) as error:
+            if self._raw.endswith(b"\n") and is_cut(error, piece):
+                return UNFINISHED
+            return problem(error, piece)
+        return UNFINISHED
+
+    def _next_entry(self, start: int) -> int:
+        """Where the next whole entry of a transcript starts; the end if none does."""
+        for match in _OBJECT_START.finditer(self._text, start, self._end):
+            if self._budget <= 0:
+                break
+            at = match.start()
+            end = self._extent(at)
+            if end is not None and self._ends_well(end) and self._is_entry(at, end):
+                return at
+        return self._end
+
+    def _ends_well(self, end: int) -> bool:
+        """Whether what stands here cannot continue an object or list around it."""
+        filler = _FILLER.match(self._raw, end, self._end)
+        behind = filler.end() if filler else end
+        return behind >= self._end or self._text[behind] not in ",]}:"
+
+    def _is_entry(self, start: int, end: int) -> bool:
+        try:
+            value, _ = loads(self._raw[start:end])
+        except (ValueError, RecursionError):
+            return False
+        if not isinstance(value, dict):
+            return False
+        return any(frame <= value.keys() for frame in _FRAMES)
+
+
+_DECODER: Final = json.JSONDecoder(strict=False)
+
+
+def loads(data: bytes | str) -> tuple[Any, int]:
+    """The JSON value of ``data`` as UTF-8 can hold it, and how often it was changed.
+
+    Raises ValueError or RecursionError.
+    """
+    raw = data.encode() if isinstance(data, str) else data
+    # orjson would read an integer over 64 bits as a float.  The table is there because
+    # the expression alone takes most of the time of a read.
+    wide = _MANY_DIGITS in raw.translate(_DIGITS) and _WIDE_INTEGER.search(raw)
+    if not wide:
+        try:
+            return orjson.loads(raw), 0
+        except orjson.JSONDecodeError:
+            pass  # the slow reader takes more, such as NaN
+    return repaired(json.loads(raw.decode()))
+
+
+def problem(error: Exception, raw: bytes = b"\n") -> str:
+    """What is wrong with ``raw``, and the way out."""
+    if is_cut(error, raw) and not raw.endswith(b"\n"):
+        return (
+            "is cut off: import the file again once it is complete, or remove this line"
+        )
+    if isinstance(error, json.JSONDecodeError):
+        what = error.msg.partition(":")[0]
+        return f"is not valid JSON ({what}, column {error.colno}): correct or remove it"
+    if isinstance(error, UnicodeDecodeError):
+        return (
+            "is not UTF-8: convert the file, for instance with "
+            "`iconv -f LATIN1 -t UTF-8`"
+        )
+    if isinstance(error, RecursionError):
+        return "is nested too deeply: flatten or remove it"
+    return "holds a number with too many digits: shorten or remove it"
+
+
+def is_cut(error: Exception, raw: bytes) -> bool:
+    """Whether the value ends before it is whole."""
+    if isinstance(error, UnicodeDecodeError):
+        return error.end >= len(raw)
+    if isinstance(error, json.JSONDecodeError):
+        at_end = error.pos >= len(error.doc.rstrip()) - _LONGEST_TOKEN
+        return at_end or error.msg.startswith("Unterminated")
+    return False
