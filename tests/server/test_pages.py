@@ -22,7 +22,8 @@ from refold import auditor
 from refold.adapters.cli import main
 from refold.adapters.server import run
 from refold.adapters.server.access_tokens import Verifier
-from refold.adapters.server.app import COOKIE, POLICY, Gate
+from refold.adapters.server.app import COOKIE, POLICY, Gate, Limits, application
+from refold.adapters.server.refusals import PROBLEM
 from refold.domain.envelope import Envelope
 from refold.domain.events import EVENT_CLASSES
 from refold.domain.ids import StreamId
@@ -752,6 +753,114 @@ def test_an_event_is_shown_whole_though_it_was_cut(
     assert "line 20000" not in short
     assert len(short) < 60_000
     assert "line 20000" in whole
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("seq=abc", "Invalid filter: seq must be a whole number"),
+        ("seq=-1", "Invalid filter: seq must be at least 0"),
+        ("before=99999999999999999", "before must be at most 9007199254740992"),
+        ("redacted=perhaps", "Invalid filter: redacted must be true or false"),
+        ("seq=x&after=y", "after must be a whole number; seq must be a whole number"),
+    ],
+)
+def test_a_wrong_filter_is_explained_in_words(
+    ada: TestClient, store: SessionStore, query: str, words: str
+) -> None:
+    spoken(store, turns=1)
+
+    read = page(ada, f"/run/run?{query}", 422)
+
+    assert words in unescape(Read(read).text)
+    assert "openapi" not in read
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["seq=", "seq=+", "seq=%20&q=&type=&agent=&before=&after=&redacted=&live=", "&&"],
+)
+def test_an_empty_field_is_not_given(
+    ada: TestClient, store: SessionStore, query: str
+) -> None:
+    spoken(store, turns=1)
+
+    assert page(ada, f"/run/run?{query}") == page(ada, "/run/run")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/no/such/page", 404),
+        ("GET", "/logout", 405),
+        ("DELETE", "/memory", 405),
+        ("GET", "/run/none", 404),
+        ("POST", "/memory", 422),
+        ("GET", "/memory?user=bob", 404),
+    ],
+)
+def test_an_error_of_a_page_is_a_page(
+    ada: TestClient, method: str, path: str, status: int
+) -> None:
+    answered = ada.request(method, path)
+
+    assert answered.status_code == status
+    assert answered.headers["content-type"].startswith("text/html")
+    assert "<h1>" in answered.text
+    assert "urn:refold" not in answered.text
+
+
+def test_a_refusal_of_the_gate_is_a_page_for_people_and_json_for_programs(
+    store: SessionStore, verifier: Verifier
+) -> None:
+    gate = application(store, verifier, Limits(per_second=0.001, burst=7))
+    with TestClient(gate, follow_redirects=False) as browser:
+        ended = browser.post("/memory", data={"act": "opt_out"})
+        unsigned = browser.get("/v1/sessions")
+        browser.cookies.set(COOKIE, verifier.mint("ada", ["append", "read"]))
+        forged = browser.post("/memory", data={"act": "opt_out"})
+        large = browser.post("/memory", data={"csrf": "x" * 300_000})
+        for _ in range(7):
+            browser.get("/login")
+        often = browser.get("/memory")
+        too_often = browser.get("/v1/sessions")
+
+    pages = [ended, forged, large, often]
+    assert [one.status_code for one in pages] == [401, 403, 413, 429]
+    for one in pages:
+        assert one.headers["content-type"].startswith("text/html")
+        assert "<h1>" in one.text
+    assert often.headers["retry-after"] == "1"
+    programs = [unsigned, too_often]
+    assert [one.status_code for one in programs] == [401, 429]
+    for one in programs:
+        assert one.headers["content-type"] == PROBLEM
+
+
+def test_a_failure_is_a_page_that_says_nothing_of_it(
+    ada: TestClient, store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("sk-ant-secret")
+
+    monkeypatch.setattr(store, "search", fail)
+
+    read = page(ada, "/?q=word", 500)
+
+    assert "Something went wrong on the server" in read
+    assert "sk-ant-secret" not in read
+
+
+def test_htmx_is_given_only_the_words_of_a_refusal(
+    ada: TestClient, store: SessionStore
+) -> None:
+    spoken(store, turns=1)
+
+    read = ada.get("/run/run/context?at=x", headers={"HX-Request": "true"})
+
+    assert read.status_code == 422
+    assert "at must be a whole number" in read.text
+    assert "<html" not in read.text
 
 
 # --- the file to send -----------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import logging
 import re
 import time
@@ -17,7 +18,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mutabl
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
-from http import HTTPStatus
 from os.path import basename
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import parse_qs, quote
@@ -33,7 +33,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
 from refold.adapters.frameworks.mcp import server
+from refold.adapters.server import pages, routes
 from refold.adapters.server.access_tokens import Caller, TokenRefused, Verifier
+from refold.adapters.server.refusals import (
+    UNEXPECTED,
+    Refusal,
+    is_for_people,
+    problem,
+    refusal_of,
+)
 from refold.domain import errors
 from refold.redaction.redactor import RedactionError
 from refold.store import SessionStore
@@ -45,7 +53,6 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 Asgi: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 
 COOKIE: Final = "refold_session"
-PROBLEM: Final = "application/problem+json"
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -72,22 +79,6 @@ _KNOWN: Final = 10_000  # callers whose rate is remembered
 log = logging.getLogger("refold.server")
 # Who asks now, where no request is at hand: of the tools that MCP offers.
 _caller: ContextVar[Caller] = ContextVar("refold_caller")
-
-_STATUS: Final = {
-    getattr(errors, name): status
-    for status, names in {
-        404: "SessionNotFound UserNotFound NotErased",
-        409: "StaleSession IdempotencyConflict SessionClosed AlreadyDecided OnHold "
-        "Frozen",
-        410: "Erased Expired",
-        413: "EventTooLarge ContextTooLarge",
-        500: "CorruptEvent SealBroken",
-        503: "StoreUnavailable KeyUnavailable",
-    }.items()
-    for name in names.split()
-}
-# What a body was refused for: phrases of statuses differ between Pythons.
-_CODES: Final = {408: "too_slow", 413: "too_large"}
 
 
 class Limits(NamedTuple):
@@ -158,41 +149,41 @@ class Rates:
         return left >= 1
 
 
-def problem(
-    status: int, code: str, detail: str = "", *, request_id: str = "", **numbers: Any
-) -> Response:
-    """An answer that says what is wrong (RFC 9457), and nothing of what was sent."""
-    told = {
-        "type": f"urn:refold:problem:{code}",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "detail": detail,
-        "request_id": request_id,
-        **numbers,
-    }
-    answer = Response(orjson.dumps(told), status, media_type=PROBLEM)
-    if status == 401:
-        answer.headers["WWW-Authenticate"] = 'Bearer error="invalid_token"'
-    if status in (429, 503):
-        answer.headers["Retry-After"] = "1"
-    return answer
+def answer_to(request: Request, refusal: Refusal) -> Response:
+    """The refusal as a page, where a person asked; as JSON, where a program did."""
+    if is_for_people(request.scope["path"]):
+        return pages.refused(request, refusal)
+    return problem(refusal, request_id=request.state.request_id)
 
 
-def unexpected(request_id: str) -> Response:
-    """The answer where something failed that nobody expected."""
-    detail = "this is a bug in Refold: the server's log names the place"
-    return problem(500, "unexpected", detail, request_id=request_id)
+def rate_key(address: str) -> str:
+    """What a client without a token is counted by: one site, not one address of it.
+
+    Whoever has an IPv6 network of 64 bits has all addresses of it.
+    """
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return "unknown"
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed.packed, 64), strict=False))
 
 
 class Gate:
     """What every request passes: its id, its size and rate, and who asks.
 
-    ``close`` ends the answers that would go on for ever.  ``state`` is the
-    application's, which says whose store is served and how much is taken.
+    ``close`` ends the answers that would go on for ever.  ``site`` is the application
+    whose state names the store and the limits; refusals to people are its pages.
     """
 
-    def __init__(self, app: Asgi, state: Any) -> None:
-        self._app, self.close = app, state.feeds.close
+    def __init__(self, app: Asgi, site: FastAPI) -> None:
+        state = site.state
+        self._app = app
+        self._site = site
+        self.close = state.feeds.close
         self._store: SessionStore = state.store
         self._verifier: Verifier = state.verifier
         self._limits: Limits = state.limits
@@ -222,6 +213,8 @@ class Gate:
         try:
             refused = await self._refused(scope, headers, mine)
             refused = refused or await self._forged(scope, headers, body)
+            if isinstance(refused, Refusal):
+                refused = self._answer(scope, refused)
             await (refused or self._app)(scope, body.receive, answer.send)
         except ClientDisconnect:
             pass
@@ -241,6 +234,10 @@ class Gate:
             took = (answer.begun or time.perf_counter()) - begun
             self.metrics.seconds.labels(route).observe(took)
 
+    def _answer(self, scope: Message, refusal: Refusal) -> Response:
+        scope["app"] = self._site
+        return answer_to(Request(scope), refusal)
+
     def _request_id(self, headers: dict[bytes, bytes]) -> str:
         """The id that the request came with, if it could be no secret; else a new one.
 
@@ -255,16 +252,15 @@ class Gate:
 
     async def _refused(
         self, scope: Message, headers: dict[bytes, bytes], mine: list[tuple[str, bool]]
-    ) -> Response | None:
+    ) -> Refusal | Response | None:
         """The answer to who is not let in; None, and the caller is known."""
         limits, state, path = self._limits, scope["state"], scope["path"]
-        refuse = partial(problem, request_id=state["request_id"])
         if path in _HEALTH:
             return None
         is_tail = path.endswith(_TAIL)
         most = limits.tails if is_tail else limits.at_once
         if self._more(mine, "", is_tail) > most:
-            return refuse(503, "busy", "try again soon")
+            return Refusal(503, "busy", "try again soon")
         if _STATIC.fullmatch(path):
             return None
         asks = b"access-control-request-method" in headers and b"origin" in headers
@@ -277,21 +273,25 @@ class Gate:
         except TokenRefused as refused:
             reason = refused.reason
             self.metrics.refused.labels(reason).inc()
-        address = (scope.get("client") or ("?",))[0]
-        who = f"user {caller.user_id}" if caller else f"at {address}"
+        address = (scope.get("client") or ("",))[0]
+        who = f"user {caller.user_id}" if caller else f"at {rate_key(address)}"
         if not self._rates.takes(who, time.monotonic()):
             detail = f"at most {limits.per_second:g} requests a second are taken"
-            return refuse(429, "rate", detail)
+            return Refusal(429, "rate", detail)
         own = limits.own_tails if is_tail else limits.own_at_once
         if self._more(mine, who, is_tail) > own:
-            return refuse(429, "busy", f"at most {own} of yours are answered at once")
+            detail = f"at most {own} of yours are answered at once"
+            return Refusal(429, "busy", detail)
         if reason:
             self._store.access_log.note("token_refused", denied="TokenRefused")
         state |= {"token": token, "by_cookie": by_cookie, "caller": caller}
         if caller is not None or path == "/login":
             return None
-        if _PROGRAMS.match(path) or scope["method"] not in _SAFE:
-            return refuse(401, "token", "send a valid token: Authorization: Bearer …")
+        if _PROGRAMS.match(path):
+            detail = "send a valid token: Authorization: Bearer …"
+            return Refusal(401, "token", detail)
+        if scope["method"] not in _SAFE:
+            return Refusal(401, "token", "log in, and send the form again")
         query = scope["query_string"].decode("latin-1")
         there = f"{path}?{query}" if query else path
         return RedirectResponse(f"/login?next={quote(there, safe='/')}", 303)
@@ -304,7 +304,7 @@ class Gate:
 
     async def _forged(
         self, scope: Message, headers: dict[bytes, bytes], body: _Body
-    ) -> Response | None:
+    ) -> Refusal | None:
         """The answer to a change by a browser that no page of ours asked for.
 
         A browser sends its cookie by itself; and whoever makes it send somebody else's
@@ -326,17 +326,16 @@ class Gate:
         if good:
             return None
         self._store.access_log.note("form_refused", denied="Forged")
-        detail = "load the page again: its form is no longer valid"
-        return problem(403, "csrf", detail, request_id=state["request_id"])
+        return Refusal(403, "csrf", "load the page again: its form is no longer valid")
 
     def _failed(self, scope: Message, error: Exception) -> Response:
         """Say that something failed; the log names the place, never a value."""
         if isinstance(error, HTTPException):
-            return refusal(Request(scope), error)
+            return self._answer(scope, refusal_of(error))
         *_, frame = traceback.extract_tb(error.__traceback__)
         place = f"{basename(frame.filename)}:{frame.lineno}"
         log.error("unexpected %s in %s", type(error).__name__, place)
-        return unexpected(scope["state"]["request_id"])
+        return self._answer(scope, UNEXPECTED)
 
 
 class _Answer:
@@ -438,43 +437,14 @@ async def exchanged(request: Request, token: str, to: str = "/") -> Response | N
         max_age=max(0, int(caller.until - time.time())),
         httponly=True,
         samesite="strict",
-        secure=request.app.state.limits.secure,
+        secure=request.app.state.limits.secure or request.url.scheme == "https",
     )
     return answer
 
 
-def refusal(request: Request, error: Exception) -> Response:
-    """The answer to what was refused on purpose."""
-    refuse = partial(problem, request_id=request.state.request_id)
-    if isinstance(error, errors.RefoldError):
-        code = re.sub(r"(?<!^)(?=[A-Z])", "-", type(error).__name__).lower()
-        numbers: Any = {k: v for k, v in vars(error).items() if type(v) is int}
-        kinds = type(error).__mro__
-        known = (_STATUS[kind] for kind in kinds if kind in _STATUS)
-        status, detail = next(known, 422), str(error)
-        if status == 404:  # it says the name that was sent
-            detail = "there is none of that name: GET /v1/sessions lists sessions"
-        return refuse(status, code, detail, **numbers)
-    if isinstance(error, RequestValidationError):
-        # The place of our own names alone: keys, too, are what somebody wrote.
-        wrong = list[dict[str, Any]]()
-        for one in error.errors():
-            place, *names = one["loc"]
-            named = {"name": names[0]} if names and place != "body" else {}
-            wrong.append({"in": place, **named, "problem": one["type"]})
-        detail = "the request is not as it is described in /v1/openapi.json"
-        kind = request.headers.get("content-type", "")
-        if wrong[0]["in"] == "body" and not kind.startswith("application/json"):
-            detail = "a body is sent with Content-Type: application/json"
-        return refuse(422, "request", detail, errors=wrong)
-    if isinstance(error, HTTPException):
-        status = error.status_code
-        phrase = HTTPStatus(status).phrase.lower().replace(" ", "-")
-        said = str(error.detail) if status in _CODES else ""
-        answer = refuse(status, _CODES.get(status, phrase), said)
-        answer.headers.update(error.headers or {})
-        return answer
-    raise error
+def _on_error(request: Request, error: Exception) -> Response:
+    kind = request.headers.get("content-type", "")
+    return answer_to(request, refusal_of(error, content_type=kind))
 
 
 def application(
@@ -482,7 +452,6 @@ def application(
 ) -> Gate:
     """The whole server as an ASGI application; ``store`` is the caller's to close."""
     from refold import __version__
-    from refold.adapters.server import pages, routes
 
     limits = limits or Limits()
 
@@ -507,13 +476,12 @@ def application(
     )
     app.state.store, app.state.verifier, app.state.limits = store, verifier, limits
     app.state.csrf_of, app.state.exchanged = csrf_of_token, exchanged
-    app.state.refusal = refusal
     app.state.feeds = routes.Feeds()
     for kind in (errors.RefoldError, RequestValidationError, HTTPException):
-        app.add_exception_handler(kind, refusal)
+        app.add_exception_handler(kind, _on_error)
     # The gate logs what is raised again behind this answer.
     app.add_exception_handler(
-        Exception, lambda request, _: unexpected(request.state.request_id)
+        Exception, lambda request, _: answer_to(request, UNEXPECTED)
     )
     app.include_router(routes.router)
     routes.describe(app)
@@ -530,7 +498,7 @@ def application(
         try:
             await asyncio.to_thread(store.log.sessions, "_", limit=1)
         except errors.RefoldError:
-            return problem(503, "not-ready", "the database does not answer")
+            return problem(Refusal(503, "not-ready", "the database does not answer"))
         return Response(orjson.dumps({"status": "ok"}), media_type="application/json")
 
     @app.get("/metrics", include_in_schema=False)
@@ -550,7 +518,7 @@ def application(
             allow_headers=[*allowed, "Last-Event-ID", "X-Request-ID"],
             expose_headers=["X-Request-ID"],
         )
-    return Gate(inner, app.state)
+    return Gate(inner, app)
 
 
 def _answering(tools: Any) -> Asgi:
@@ -576,7 +544,9 @@ def _with_tools(app: FastAPI) -> Asgi:
         elif state["by_cookie"] or not state["caller"].may("read"):
             code = 403
         if code:
-            await refusal(Request(scope), HTTPException(code))(scope, receive, send)
+            refusal = refusal_of(HTTPException(code))
+            refused = problem(refusal, request_id=state["request_id"])
+            await refused(scope, receive, send)
             return
         token = _caller.set(state["caller"])
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Final, cast
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote, unquote_plus, urlencode
 
 import orjson
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 
 from refold.adapters.keys.signatures import public_pem
 from refold.adapters.server import run
+from refold.adapters.server.refusals import Refusal, headers_of, refusal_of
 from refold.adapters.server.routes import asked
 from refold.domain import errors
 from refold.projections.memory import advice, profile
@@ -71,6 +72,12 @@ class Here:
         kept = [(name, value) for name, value in given if name not in query]
         return _query([*kept, *query.items()]) or "?"
 
+    @property
+    def wants_panel(self) -> bool:
+        """Whether htmx asks for a part of the page alone."""
+        headers = self.request.headers
+        return "hx-request" in headers and "hx-history-restore-request" not in headers
+
     def session(self, quoted: str) -> Session:
         """The session that a path names, for who may read it.  Raises HTTPException."""
         whose = asked(self.request, "read", self.named or None)
@@ -99,22 +106,46 @@ def _query(given: Any) -> str:
 
 
 class _Page(APIRoute):
-    """A route whose errors are pages too; none repeats what was given."""
+    """A route whose errors are pages too; an empty field of a form is not given."""
 
     def get_route_handler(self) -> _Handler:
         handle = super().get_route_handler()
 
         async def answered(request: Request) -> Response:
+            request.scope["query_string"] = filled(request.scope["query_string"])
             try:
                 return await handle(request)
             except (errors.RefoldError, RequestValidationError, HTTPException) as error:
-                status = request.app.state.refusal(request, error).status_code
-                told = isinstance(error, errors.RefoldError) and status != 404
-                said = str(error) if told else ""
-                page = Here(request).page
-                return page("error.html", status=status, code=status, said=said)
+                return refused(request, refusal_of(error))
 
         return answered
+
+
+def filled(query: bytes) -> bytes:
+    """A query without the fields that a form sent empty: they were not filled in."""
+    fields = query.split(b"&")
+    return b"&".join(field for field in fields if _value(field).strip())
+
+
+def _value(field: bytes) -> str:
+    """The value in ``name=value``."""
+    return unquote_plus(field.partition(b"=")[2].decode("latin-1"))
+
+
+def refused(request: Request, refusal: Refusal) -> Response:
+    """The page that says what was refused and why; for htmx only the words."""
+    detail = refusal.detail
+    if refusal.status == 404:  # its detail is for programs
+        detail = ""
+    if refusal.code == "request":
+        sentence = detail.partition(": /v1/")[0]
+        detail = f"Invalid filter: {sentence}"
+    here = Here(request)
+    template = "parts/refused.html" if here.wants_panel else "error.html"
+    values = {"code": refusal.status, "detail": detail}
+    page = here.page(template, status=refusal.status, **values)
+    page.headers.update(headers_of(refusal))
+    return page
 
 
 async def _sent(request: Request) -> Mapping[str, str]:
@@ -228,18 +259,17 @@ def context(
     sure: bool = False,
 ) -> Response:
     """The context as it was sent at a seq, and why; for htmx only that."""
-    session, headers = here.session(session_id), here.request.headers
+    session = here.session(session_id)
     head, explained = session.head().seq, None
     at = max(1, min(at or head, head))
     if sure or head <= run.MANY:
         chosen = run.chosen(session, strategy)
         explained = session.why(chosen, at=at, chains=False)
-    panel = "hx-request" in headers and "hx-history-restore-request" not in headers
     read, kinds = session.writer.log.read, ("request",)
     found = read(session.stream, types=kinds, newest=True, limit=200)
     told = {"at": at, "strategy": strategy, "explained": explained}
     told["requests"] = [one.seq for one in found]
-    page = "parts/panel.html" if panel else "context.html"
+    page = "parts/panel.html" if here.wants_panel else "context.html"
     return here.about(page, session, **told)
 
 
@@ -321,7 +351,7 @@ def allow(here: At, form: Form) -> Response:
         case "forget":
             user.forget(form.get("item", ""), reason=reason)
         case _:
-            raise HTTPException(422)
+            raise HTTPException(422, "the form names no action that this page has")
     return RedirectResponse(here.link("memory"), 303)
 
 
@@ -337,9 +367,12 @@ def reviews(here: At, every: bool = False) -> Response:
 def decide(here: At, form: Form) -> Response:
     """Record a decision, by who is here."""
     here.may("review")
-    seq, decision = form.get("seq", ""), cast(Decision, form.get("decision"))
+    seq = form.get("seq", "")
+    decision = cast(Decision, form.get("decision", ""))
+    if decision not in DECISIONS:
+        raise HTTPException(422, "choose a decision: nothing was recorded")
     if not (seq.isascii() and seq.isdecimal() and len(seq) < 16):
-        raise HTTPException(422)
+        raise HTTPException(422, "the form names no question: load the page again")
     session = here.session(quote(form.get("session", "")))
     by, note = here.caller.user_id, form.get("note", "")
     session.decide(int(seq), decision, by=by, note=note)
@@ -360,8 +393,12 @@ def erase(here: At, form: Form) -> Response:
     """Erase for good, once the name of the user was typed; shows the certificate."""
     here.may("erase")
     session, reason = form.get("session", ""), form.get("reason", "").strip()
-    if form.get("confirm") != here.user or not reason:
-        raise HTTPException(422)
+    if not reason:
+        raise HTTPException(422, "give a reason: nothing was erased")
+    if form.get("confirm") != here.user:
+        raise HTTPException(
+            422, "type the user's name to confirm it: nothing was erased"
+        )
     name, by = session or None, here.caller.user_id
     erased = here.store.erase(here.user, reason, session_id=name, operator=by)
     told = _json(erased.certificate.to_json()) if erased.certificate else ""

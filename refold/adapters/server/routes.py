@@ -46,11 +46,15 @@ log = logging.getLogger("refold.server")
 
 async def _known_query(request: Request) -> None:
     """Refuse parameters that an operation does not have: one that is misspelt, say."""
-    lists = _lists(request.scope["route"].dependant) if request.query_params else {}
+    if not request.query_params:
+        return
+    lists = _lists(request.scope["route"].dependant)
     given = Counter(name for name, _ in request.query_params.multi_items())
     for name, times in given.items():
-        if name not in lists or (times > 1 and not lists[name]):
-            wrong = {"type": "unknown_or_repeated", "loc": ("query",)}
+        if name not in lists:  # its name may be a secret: it is not repeated
+            raise RequestValidationError([{"type": "unknown", "loc": ("query",)}])
+        if times > 1 and not lists[name]:
+            wrong = {"type": "repeated", "loc": ("query", name)}
             raise RequestValidationError([wrong])
 
 
@@ -562,6 +566,14 @@ def delete_user_data(of: EraseAsked, body: Erasure) -> Response:
     signed = done.certificate.to_json() if done.certificate else {}
     told = {"salt": done.salt or None, "already": done.already, "due_at": done.due_at}
     return answer({**signed, **told, "left": dict(done.left)})
+
+
+# The names of fields that bodies have: a refusal may repeat them.
+BODY_FIELDS: Final = frozenset(
+    name
+    for body in (Events, Compaction, Consent, OptOut, Decision, Erasure)
+    for name in body.model_fields
+)
 
 
 @router.get("/erasures", operation_id="certificates")

@@ -1,0 +1,195 @@
+"""What the server refuses: in words for people, as JSON for programs (RFC 9457).
+
+No refusal repeats what a client sent: it may be a secret in a wrong place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import orjson
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from refold.adapters.server.routes import BODY_FIELDS
+from refold.domain import errors
+
+PROBLEM: Final = "application/problem+json"
+# Paths that programs ask; every other path shows a page to a person.
+_FOR_PROGRAMS: Final = re.compile(r"/(v1|mcp|metrics|health|static)(/|$)")
+_STATUS: Final[Mapping[type[errors.RefoldError], int]] = {
+    errors.SessionNotFound: 404,
+    errors.UserNotFound: 404,
+    errors.NotErased: 404,
+    errors.StaleSession: 409,
+    errors.IdempotencyConflict: 409,
+    errors.SessionClosed: 409,
+    errors.AlreadyDecided: 409,
+    errors.OnHold: 409,
+    errors.Frozen: 409,
+    errors.Erased: 410,
+    errors.Expired: 410,
+    errors.EventTooLarge: 413,
+    errors.ContextTooLarge: 413,
+    errors.CorruptEvent: 500,
+    errors.SealBroken: 500,
+    errors.StoreUnavailable: 503,
+    errors.KeyUnavailable: 503,
+}
+# Codes of Refold's own; any other status is named by its phrase.
+_CODES: Final = {408: "too_slow", 413: "too_large"}
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class Refusal(NamedTuple):
+    """One refused request.
+
+    detail:  a sentence with the way out.
+    headers: further headers of the answer.
+    members: further members of the JSON, such as the numbers of an error.
+    """
+
+    status: int
+    code: str
+    detail: str = ""
+    headers: Mapping[str, str] = _NOTHING
+    members: Mapping[str, Any] = _NOTHING
+
+
+UNEXPECTED: Final = Refusal(
+    500, "unexpected", "this is a bug in Refold: the server's log names the place"
+)
+
+
+def is_for_people(path: str) -> bool:
+    """Whether a refusal at this path is shown as a page."""
+    return _FOR_PROGRAMS.match(path) is None
+
+
+def headers_of(refusal: Refusal) -> dict[str, str]:
+    """The headers that a refusal is answered with."""
+    headers = dict(refusal.headers)
+    if refusal.status == 401:
+        headers["WWW-Authenticate"] = 'Bearer error="invalid_token"'
+    if refusal.status in (429, 503):
+        headers["Retry-After"] = "1"
+    return headers
+
+
+def problem(refusal: Refusal, *, request_id: str = "") -> Response:
+    """The refusal as JSON."""
+    members = {
+        "type": f"urn:refold:problem:{refusal.code}",
+        "title": HTTPStatus(refusal.status).phrase,
+        "status": refusal.status,
+        "detail": refusal.detail,
+        "request_id": request_id,
+        **refusal.members,
+    }
+    return Response(
+        orjson.dumps(members),
+        refusal.status,
+        media_type=PROBLEM,
+        headers=headers_of(refusal),
+    )
+
+
+def refusal_of(error: Exception, *, content_type: str = "") -> Refusal:
+    """What is refused by an error that was raised on purpose; raises any other."""
+    if isinstance(error, errors.RefoldError):
+        return _of_refold(error)
+    if isinstance(error, RequestValidationError):
+        return _of_validation(error.errors(), content_type)
+    if isinstance(error, HTTPException):
+        return _of_http(error)
+    raise error
+
+
+def _of_refold(error: errors.RefoldError) -> Refusal:
+    words = re.sub(r"(?<!^)(?=[A-Z])", "-", type(error).__name__)
+    numbers = {name: value for name, value in vars(error).items() if type(value) is int}
+    status = 422
+    for kind in type(error).__mro__:
+        if kind in _STATUS:
+            status = _STATUS[kind]
+            break
+    detail = str(error)
+    if status == 404:  # the error repeats the name that was sent
+        detail = "there is none of that name: GET /v1/sessions lists sessions"
+    return Refusal(status, words.lower(), detail, members=numbers)
+
+
+def _of_http(error: HTTPException) -> Refusal:
+    status = error.status_code
+    phrase = HTTPStatus(status).phrase
+    detail = "" if error.detail == phrase else str(error.detail)
+    code = _CODES.get(status, phrase.lower().replace(" ", "-"))
+    return Refusal(status, code, detail, headers=error.headers or {})
+
+
+def _of_validation(wrong: Sequence[Any], content_type: str) -> Refusal:
+    entries: list[dict[str, str]] = []
+    sentences: list[str] = []
+    for each in wrong:
+        place, *names = each["loc"]
+        entry = {"in": str(place), "problem": str(each["type"])}
+        name = _own_name(place, names)
+        if name:
+            entry["name"] = name
+        entries.append(entry)
+        sentence = f"{name or _PLACES.get(place, place)} {_demand(each)}"
+        if sentence not in sentences:
+            sentences.append(sentence)
+    detail = f"{'; '.join(sentences)}: /v1/openapi.json describes the request"
+    is_json = content_type.startswith("application/json")
+    if entries[0]["in"] == "body" and not is_json:
+        detail = "a body is sent with Content-Type: application/json"
+    return Refusal(422, "request", detail, members={"errors": entries})
+
+
+_PLACES: Final = {"query": "a parameter", "body": "the body", "path": "the path"}
+
+
+def _own_name(place: str, names: Sequence[Any]) -> str:
+    """The name of a declared parameter or field; "" for a key that a client chose."""
+    if not names:
+        return ""
+    if place == "body" and names[0] not in BODY_FIELDS:
+        return ""
+    return str(names[0])
+
+
+# What a value has to be, by pydantic's type of error; the braces take its bounds.
+_DEMANDS: Final = {
+    "int_parsing": "must be a whole number",
+    "int_parsing_size": "must be a whole number of at most 19 digits",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "literal_error": "must be {expected}",
+    "string_type": "must be a text",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "too_short": "must have at least {min_length} entries",
+    "too_long": "must have at most {max_length} entries",
+    "missing": "is missing",
+    "unknown": "has a name that this operation does not know",
+    "repeated": "may be given only once",
+    "extra_forbidden": "has a field that this operation does not know",
+    "json_invalid": "must be JSON",
+    "model_attributes_type": "must be a JSON object",
+    "dict_type": "must be a JSON object",
+}
+
+
+def _demand(error: Mapping[str, Any]) -> str:
+    demand = _DEMANDS.get(error["type"], "is not valid")
+    return demand.format(**error.get("ctx", {}))

@@ -1,0 +1,268 @@
+"""Every form of every page is submitted, with each field empty and filled in."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, Response, expect
+
+import refold
+from refold.adapters.server.access_tokens import Verifier
+from refold.adapters.server.app import COOKIE
+from refold.store import Session, SessionStore
+from tests.server.test_browser import UNFOLD, browser, served, whole
+from tests.server.test_pages import spoken
+
+__all__ = ["browser", "served"]  # fixtures
+
+# What a person would write into a field of that name.
+WORDS: Final = {
+    "q": "file",
+    "label": "project=page",
+    "agent": "worker",
+    "seq": "5",
+    "at": "3",
+    "model": "claude-sonnet-5-5",
+    "session": "run",
+    "scope": "training",
+    "reason": "asked for it",
+    "note": "above the limit",
+    "confirm": "bob",  # another user: nothing is erased
+}
+# Forms that nobody can send empty, and the sentence that says so.
+NEEDED: Final = {
+    ("/login", "token"): "This token is not valid",
+    ("/run/run/verify", "seq"): "seq is missing",
+    ("/reviews", "decision"): "choose a decision",
+    ("/memory", "scope"): "a consent's scope",
+    ("/erase", "reason"): "give a reason",
+    ("/erase", "confirm"): "type the user's name",
+}
+FORMS: Final = {
+    "/ get label q",
+    "/logout post",
+    "/erase get session",
+    "/erase post confirm reason",
+    "/login post token",
+    "/memory post",
+    "/memory post reason",
+    "/memory post reason scope",
+    "/reviews post decision note",
+    "/run/run get agent q redacted seq type",
+    "/run/run/compare get a b model",
+    "/run/run/context get at strategy",
+    "/run/run/verify get seq",
+}
+FULL: Final = ("append", "read", "review", "erase")  # scopes
+SHOWN: Final = "input:not([type=hidden]), select"
+
+
+class Form(NamedTuple):
+    """A form of a page: where it is shown, and what it asks for."""
+
+    page: str
+    method: str
+    names: tuple[str, ...]
+    nth: int
+
+    @property
+    def title(self) -> str:
+        """The form, as ``FORMS`` lists it."""
+        place = "/logout" if self.is_logout else self.page.partition("?")[0]
+        return " ".join((place, self.method, *self.names))
+
+    @property
+    def is_logout(self) -> bool:
+        """Whether it is the form that every page has."""
+        return self.nth == 0 and not self.names
+
+
+def everything(store: SessionStore) -> Session:
+    """Sessions with everything that a page has a form for."""
+    session = spoken(store, turns=4)
+    for number in range(4):
+        other = spoken(store, f"s-{number}", turns=1)
+        other.append(refold.Final(outcome="success", text="Done."))
+        other.label(project="page")
+    questions = store.session(user_id="ada", session_id="questions")
+    for number in range(12):
+        questions.append(
+            refold.HumanReview(trigger="refund", question=f"Pay {number} EUR?")
+        )
+    store.seal()
+    return session
+
+
+# Of each form on a page: its method, and the names of the fields that people see.
+DESCRIBED: Final = """() => [...document.forms].map((form) => ({
+    method: form.method,
+    names: [...new Set([...form.elements]
+        .filter((field) => field.name && field.type !== "hidden")
+        .map((field) => field.name))].sort(),
+}))"""
+
+
+def forms_of(page: Page, path: str) -> list[Form]:
+    """The forms of a page, those that look the same once."""
+    page.goto(path)
+    found = {form.title: form for form in reversed(forms_of_open(page, path))}
+    return list(found.values())
+
+
+def forms_of_open(page: Page, path: str) -> list[Form]:
+    """The forms of the page that is open now."""
+    return [
+        Form(path, form["method"], tuple(form["names"]), nth)
+        for nth, form in enumerate(page.evaluate(DESCRIBED))
+        if form["method"] != "dialog"  # it closes the list of keys, and asks nothing
+    ]
+
+
+def located(page: Page, form: Form) -> Locator:
+    """The form on the page as it is now: a submission may have added others."""
+    page.goto(form.page)
+    page.evaluate(UNFOLD)
+    now = {one.title: one for one in reversed(forms_of_open(page, form.page))}
+    return page.locator("form").nth(now[form.title].nth)
+
+
+def fillings(page: Page, form: Form, words: dict[str, str]) -> list[dict[str, str]]:
+    """Nothing; each field alone; and all of them."""
+    chosen: list[dict[str, str]] = [{}]
+    together: dict[str, str] = {}
+    place = located(page, form)
+    for name in form.names:
+        for value in values_of(place.locator(f"[name={name}]"), name, words):
+            chosen.append({name: value})
+            together[name] = value
+    if len(form.names) > 1:
+        chosen.append(together)
+    return chosen
+
+
+def values_of(fields: Locator, name: str, words: dict[str, str]) -> list[str]:
+    """What may be put into the field of that name: each box, each kind of option."""
+    kind = fields.first.evaluate("(field) => field.type")
+    if kind in ("checkbox", "radio"):
+        return [one.get_attribute("value") or "on" for one in fields.all()]
+    if kind == "select-one":
+        options = fields.locator("option").all()
+        return [options[-1].evaluate("(option) => option.value")]
+    return [words[name]]
+
+
+def submitted(page: Page, form: Form, filling: dict[str, str]) -> Response:
+    """Fill the form in as a person does, and press its button; the last answer."""
+    place = located(page, form)
+    place.evaluate("(form) => { form.noValidate = true; }")
+    for field in place.locator(SHOWN).all():
+        fill(field, filling.get(field.get_attribute("name") or ""))
+
+    def is_page(answer: Response) -> bool:
+        return answer.request.is_navigation_request() and answer.status != 303
+
+    with page.expect_response(is_page) as answered:
+        place.locator("button").first.click()
+    return answered.value
+
+
+def fill(field: Locator, value: str | None) -> None:
+    """Put a value into a field; None empties it."""
+    kind = field.evaluate("(field) => field.type")
+    if kind in ("checkbox", "radio"):
+        chosen = value is not None and field.get_attribute("value") == value
+        if field.is_checked() != chosen:
+            field.check(force=True) if chosen else field.uncheck(force=True)
+    elif kind == "select-one":
+        if value is not None:
+            field.select_option(value)
+    elif kind != "range" or value is not None:  # a slider always stands somewhere
+        field.fill(value or "")
+
+
+def refused_for(form: Form, filling: dict[str, str]) -> list[str]:
+    """The sentences of which the page has to show one, for what is left empty."""
+    place = form.page.partition("?")[0]
+    return [
+        sentence
+        for (page, name), sentence in NEEDED.items()
+        if page == place and name in form.names
+        if name not in filling or name == "confirm"
+    ]
+
+
+@pytest.mark.load
+def test_every_form_answers_with_a_page_whatever_is_left_empty(
+    browser: Browser, served: str, store: SessionStore, verifier: Verifier
+) -> None:
+    session = everything(store)
+    words = {**WORDS, "token": verifier.mint("ada", FULL)}
+    context = browser.new_context(base_url=served, java_script_enabled=False)
+    context.set_default_timeout(15_000)
+    context.add_cookies([{"name": COOKIE, "value": words["token"], "url": served}])
+    page = context.new_page()
+    tried: set[str] = set()
+    for path in ("/login", *whole(session)):
+        for form in forms_of(page, path):
+            if form.title in tried or form.is_logout:
+                continue
+            tried.add(form.title)
+            for filling in fillings(page, form, words):
+                answer = submitted(page, form, filling)
+                check(page, form, filling, answer)
+
+    assert tried | {"/logout post"} == FORMS
+    context.close()
+
+
+def check(page: Page, form: Form, filling: dict[str, str], answer: Response) -> None:
+    """The answer is what was asked for, or a page that says in words what is wrong."""
+    about = (form.title, filling, answer.status, answer.url)
+    if "attachment" in answer.headers.get("content-disposition", ""):
+        assert answer.status == 200, about
+        return
+    assert answer.headers["content-type"].startswith("text/html"), about
+    expect(page.locator("h1")).to_have_count(1)
+    sentences = refused_for(form, filling)
+    if not sentences:
+        assert answer.status == 200, about
+        return
+    assert answer.status in (401, 422), about
+    words = page.locator("[role=alert]").inner_text()
+    assert any(sentence in words for sentence in sentences), (about, words)
+
+
+def test_the_run_page_is_searched_and_filtered_by_its_form(
+    browser: Browser, served: str, store: SessionStore, verifier: Verifier
+) -> None:
+    spoken(store, turns=2)
+    context = browser.new_context(base_url=served)
+    token = verifier.mint("ada", ("read",))
+    context.add_cookies([{"name": COOKIE, "value": token, "url": served}])
+    page = context.new_page()
+    show = page.get_by_role("button", name="Show", exact=True)
+
+    page.goto("/run/run")
+    page.get_by_placeholder("Search this run").fill("file 1")
+    show.click()
+    expect(page.locator(".found li").first).to_contain_text("file 1")
+
+    page.goto("/run/run")
+    page.locator(".kinds summary").click()
+    page.get_by_label("tool_call").check()
+    show.click()
+    expect(page.locator("li.event.tool_call, .side .event.tool_call")).to_have_count(4)
+    expect(page.locator(".event.user_input")).to_have_count(0)
+
+    page.goto("/run/run")
+    page.get_by_label("only redacted").check()
+    show.click()
+    expect(page.locator(".event.agent_response")).to_have_count(2)
+    expect(page.locator(".event.tool_call")).to_have_count(0)
+
+    page.goto("/run/run")
+    page.get_by_label("seq", exact=True).fill("9")
+    show.click()
+    expect(page.locator("#e9")).to_be_visible()
+    context.close()
