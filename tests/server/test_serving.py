@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
 import pytest
+import uvicorn
 from starlette.testclient import TestClient
 
 import refold
-from refold.adapters.server import Place, serve
+from refold.adapters.server import Place, checked_origin, listening, serve
 from refold.adapters.server.access_tokens import Verifier
-from refold.adapters.server.app import Limits, application
+from refold.adapters.server.app import Limits, application, rate_key
 from refold.errors import InvalidConfiguration
 from refold.store import SessionStore
 from tests.server.test_tail import SESSION, served, text
@@ -36,6 +41,189 @@ def test_a_port_that_is_none_is_refused(store: SessionStore, place: Place) -> No
 def test_half_of_tls_is_refused(store: SessionStore) -> None:
     with pytest.raises(InvalidConfiguration, match="TLS needs both"):
         serve(store, Place("127.0.0.1", 0, "ada", certificate=Path("c.pem")), print)
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ("https://App.Example.com", "https://app.example.com"),
+        ("https://app.test:443", "https://app.test"),
+        ("http://localhost:3000", "http://localhost:3000"),
+        ("http://[::1]:8443", "http://[::1]:8443"),
+        ("http://app.test:443", "http://app.test:443"),
+    ],
+)
+def test_an_origin_is_compared_as_browsers_send_it(given: str, sent: str) -> None:
+    assert checked_origin(given) == sent
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "javascript:x",
+        "data:text/html,x",
+        "file:///x",
+        "ftp://app.test",
+        "null",
+        "*",
+        "https://*",
+        "https://*.app.test",
+        "app.test",
+        "//app.test",
+        "",
+        "https://app.test/",
+        "https://app.test/a",
+        "https://app.test?a=b",
+        "https://app.test#a",
+        "https://ada:pw@app.test",
+        "https://app.test:",
+        "https://app.test:0",
+        "https://app.test:65536",
+        "https://app.test:+1",
+        "https://[::1",
+        "https://[nothing]",
+        "https://",
+        " https://app.test",
+        "https://app.test\n",
+        "https://b\u00fccher.test",
+        "https:/app.test",
+    ],
+)
+def test_what_no_browser_sends_is_refused_as_an_origin(
+    store: SessionStore, origin: str
+) -> None:
+    place = Place("127.0.0.1", 0, "ada", origins=("https://app.test", origin))
+
+    with pytest.raises(InvalidConfiguration, match="an origin is http"):
+        serve(store, place, print)
+
+
+@pytest.mark.parametrize(
+    "proxy", ["*", "localhost", "", "10.0.0.1/8", "0.0.0.0/0", "::/0", "10.0.0.1,::1"]
+)
+def test_a_proxy_that_is_no_address_or_everybody_is_refused(
+    store: SessionStore, proxy: str
+) -> None:
+    place = Place("127.0.0.1", 0, "ada", proxies=(proxy,))
+
+    with pytest.raises(InvalidConfiguration, match="prox"):
+        serve(store, place, print)
+
+
+# What proxies add; a client can add it as well.
+FORGED = (
+    "X-Forwarded-For",
+    "Forwarded",
+    "X-Real-IP",
+    "True-Client-IP",
+    "CF-Connecting-IP",
+    "Client-IP",
+    "X-Client-IP",
+    "Host",
+)
+
+
+@contextmanager
+def running(store: SessionStore, verifier: Verifier, place: Place) -> Iterator[str]:
+    """A real server whose clients without a token may ask five times."""
+    gate = application(store, verifier, Limits(per_second=0.0001, burst=5))
+    server = uvicorn.Server(listening(gate, place))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    until = time.monotonic() + 30
+    while not server.started and time.monotonic() < until:
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(30)
+
+
+@pytest.mark.parametrize("header", FORGED)
+def test_a_client_cannot_choose_the_address_that_it_is_counted_by(
+    store: SessionStore,
+    verifier: Verifier,
+    monkeypatch: pytest.MonkeyPatch,
+    header: str,
+) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
+    with running(store, verifier, Place("127.0.0.1", 0, "ada")) as url:
+        asked = [
+            httpx2.get(f"{url}/v1/sessions", headers={header: _spelt(header, number)})
+            for number in range(7)
+        ]
+
+    assert [one.status_code for one in asked] == [401] * 5 + [429] * 2
+
+
+def _spelt(header: str, number: int) -> str:
+    address = f"203.0.113.{number}"
+    return f"for={address};proto=https" if header == "Forwarded" else address
+
+
+def test_clients_behind_a_trusted_proxy_are_counted_apart(
+    store: SessionStore, verifier: Verifier
+) -> None:
+    place = Place("127.0.0.1", 0, "ada", proxies=("127.0.0.0/8",))
+    with running(store, verifier, place) as url:
+
+        def asked(forwarded: str) -> list[int]:
+            headers = {"X-Forwarded-For": forwarded}
+            return [
+                httpx2.get(f"{url}/v1/sessions", headers=headers).status_code
+                for _ in range(6)
+            ]
+
+        first = asked("203.0.113.1")
+        forged = asked("198.51.100.9, 203.0.113.1")  # the proxy added the last one
+        second = asked("203.0.113.2")
+
+    assert first == [401] * 5 + [429]
+    assert forged == [429] * 6
+    assert second == [401] * 5 + [429]
+
+
+@pytest.mark.parametrize(("proxies", "secure"), [((), False), (("127.0.0.1",), True)])
+def test_only_a_trusted_proxy_says_that_a_browser_uses_tls(
+    store: SessionStore, verifier: Verifier, proxies: tuple[str, ...], secure: bool
+) -> None:
+    place = Place("127.0.0.1", 0, "ada", proxies=proxies)
+    form = {"token": verifier.mint("ada", ["read"])}
+    headers = {"X-Forwarded-Proto": "https"}
+    with running(store, verifier, place) as url:
+        answered = httpx2.post(f"{url}/login", data=form, headers=headers)
+
+    assert ("Secure" in answered.headers["set-cookie"]) is secure
+
+
+def test_redirects_never_name_the_host_that_was_asked_for(
+    store: SessionStore, verifier: Verifier
+) -> None:
+    headers = {"Host": "evil.test", "X-Forwarded-Host": "evil.test"}
+    with running(store, verifier, Place("127.0.0.1", 0, "ada")) as url:
+        answers = [
+            httpx2.get(f"{url}{path}", headers=headers)
+            for path in ("/", "/login", "/static/", "/static/page.css/")
+        ]
+
+    for answer in answers:
+        assert "evil" not in answer.headers.get("location", "") + answer.text
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("192.0.2.1", "192.0.2.2", False),
+        ("192.0.2.1", "::ffff:192.0.2.1", True),
+        ("2001:db8::1", "2001:db8::ffff:1", True),
+        ("2001:db8:0:1::1", "2001:db8:0:2::1", False),
+        ("", "no address", True),
+    ],
+)
+def test_a_client_is_counted_by_its_address_or_its_ipv6_network(
+    one: str, other: str, same: bool
+) -> None:
+    assert (rate_key(one) == rate_key(other)) is same
 
 
 def test_without_keys_a_token_for_its_user_is_printed_once(tmp_path: Path) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address, ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from refold.adapters.frameworks import needed
 from refold.domain.errors import InvalidConfiguration
@@ -21,6 +22,8 @@ class Place(NamedTuple):
     user:        whom the token is for that it makes if it has no keys of others.
     certificate, key: files for TLS; both or neither.
     origins:     other sites whose pages may call ``/v1``.
+    proxies:     addresses or networks of proxies; X-Forwarded-For and X-Forwarded-Proto
+                 are believed from these alone.
     """
 
     host: str
@@ -29,6 +32,7 @@ class Place(NamedTuple):
     certificate: Path | None = None
     key: Path | None = None
     origins: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
 
     @property
     def is_loopback(self) -> bool:
@@ -36,6 +40,83 @@ class Place(NamedTuple):
         with suppress(ValueError):
             return self.host == "localhost" or ip_address(self.host).is_loopback
         return False
+
+
+_ORIGIN: Final = re.compile(
+    r"(https?)://([a-z0-9](?:[a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::(\d{1,5}))?",
+    re.ASCII,
+)
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+def checked_origin(text: str) -> str:
+    """An origin as browsers send it: scheme, host, and a port other than the usual one.
+
+    Raises InvalidConfiguration for anything else: no browser would ever send it.
+    """
+    wrong = InvalidConfiguration(
+        "an origin is http:// or https:// with a host and no path, such as "
+        f"https://app.example.com:8443, not {text!r}"
+    )
+    found = _ORIGIN.fullmatch(text.lower())
+    if found is None:
+        raise wrong
+    scheme, host, digits = found.groups()
+    if host.startswith("["):
+        try:
+            IPv6Address(host[1:-1])
+        except ValueError:
+            raise wrong from None
+    port = int(digits) if digits else _PORTS[scheme]
+    if not 0 < port < 65_536:
+        raise wrong
+    if port == _PORTS[scheme]:
+        return f"{scheme}://{host}"
+    return f"{scheme}://{host}:{port}"
+
+
+def checked_proxy(text: str) -> str:
+    """An address or network of proxies.
+
+    Raises InvalidConfiguration, also for a network of everybody: any client could then
+    choose the address that it is counted by.
+    """
+    try:
+        network = ip_network(text)
+    except ValueError:
+        raise InvalidConfiguration(
+            "a trusted proxy is an address or a network, such as 10.0.0.7 or "
+            f"10.0.0.0/24, not {text!r}"
+        ) from None
+    if network.prefixlen == 0:
+        raise InvalidConfiguration(
+            f"{text} trusts every client: name the addresses of your proxies"
+        )
+    return str(network)
+
+
+def listening(gate: Any, place: Place) -> Any:
+    """How uvicorn serves the gate.
+
+    Headers about the client are believed from ``place.proxies`` alone; without any,
+    the address of the connection is the client's.
+    """
+    uvicorn = needed("uvicorn", "server")
+    return uvicorn.Config(
+        gate,
+        host=place.host,
+        port=place.port,
+        ssl_certfile=place.certificate,
+        ssl_keyfile=place.key,
+        log_config=None,
+        access_log=False,  # the store's own says who did what
+        server_header=False,
+        proxy_headers=bool(place.proxies),
+        forwarded_allow_ips=[checked_proxy(each) for each in place.proxies],
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=3,
+        h11_max_incomplete_event_size=65_536,
+    )
 
 
 def serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> None:
@@ -62,7 +143,8 @@ def serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> N
             "a server that others reach needs keys that verify their tokens: set "
             "REFOLD_JWKS or REFOLD_TOKEN_SECRET_FILE, or listen on 127.0.0.1"
         )
-    limits = Limits(secure=place.certificate is not None, origins=place.origins)
+    origins = tuple(checked_origin(each) for each in place.origins)
+    limits = Limits(secure=place.certificate is not None, origins=origins)
 
     class Server(uvicorn.Server):  # type: ignore[misc,name-defined]  # it is loaded late
         """Says where it listens once it does."""
@@ -84,17 +166,4 @@ def serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> N
             await super().shutdown(sockets=sockets)
 
     gate = application(store, verifier, limits)
-    config = uvicorn.Config(
-        gate,
-        host=place.host,
-        port=place.port,
-        ssl_certfile=place.certificate,
-        ssl_keyfile=place.key,
-        log_config=None,
-        access_log=False,  # the store's own says who did what
-        server_header=False,
-        timeout_keep_alive=15,
-        timeout_graceful_shutdown=3,
-        h11_max_incomplete_event_size=65_536,
-    )
-    Server(config).run()
+    Server(listening(gate, place)).run()

@@ -108,7 +108,7 @@ class _KeyUrl(_Keys):
     """A JWKS at a URL, fetched by a thread of its own, at most once in a pause."""
 
     def __init__(self, url: str) -> None:
-        if not _URL.fullmatch(url):
+        if not _is_key_url(url):
             raise InvalidConfiguration(
                 "REFOLD_JWKS is a file, https://HOST/…, or http:// of this machine only"
             )
@@ -220,6 +220,15 @@ class Verifier:
         for reason in filter(wrong.get, wrong):
             raise TokenRefused(reason)
         return Caller(user_id, scopes, until, jti)
+
+
+def _is_key_url(url: str) -> bool:
+    if not _URL.fullmatch(url):
+        return False
+    try:
+        return urlsplit(url).port != 0
+    except ValueError:  # a port beyond 65535
+        return False
 
 
 def _digest(token: str) -> bytes:

@@ -40,13 +40,21 @@ def serve(
     certificate: Path | None = None,
     key: Path | None = None,
     origin: list[str] | None = None,
+    trusted_proxy: list[str] | None = None,
 ) -> None:
     """Serve the store over HTTP, with a page that shows runs."""
     from refold.adapters.cli.commands.compact import stopped_by_signals
     from refold.adapters.server import Place, serve as run
 
-    tls = certificate, key
-    place = Place(host, port, user or operator(None) or "me", *tls, tuple(origin or ()))
+    place = Place(
+        host=host,
+        port=port,
+        user=user or operator(None) or "me",
+        certificate=certificate,
+        key=key,
+        origins=tuple(origin or ()),
+        proxies=tuple(trusted_proxy or ()),
+    )
     where = os.environ.get("REFOLD_ACCESS_LOG") or "table"
     store = call.store(new=True, access_log=where)
     # The server ends at the first signal, and sends it to itself again when it has.
