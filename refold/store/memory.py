@@ -41,8 +41,8 @@ from refold.projections.memory.advice import (
     Choice,
     ChoiceArgs,
     Line,
+    choice_from,
     choose,
-    chosen_by,
     shortlist,
 )
 from refold.projections.memory.items import (
@@ -67,7 +67,12 @@ from refold.projections.memory.sessions import (
     untainted,
     watch,
 )
-from refold.projections.memory.tool import Answer, Known, Query, answer
+from refold.projections.memory.tool import (
+    Answer,
+    Memories as ToolMemories,
+    Query,
+    answer,
+)
 from refold.store.appends import Order, Receipt, Writer
 from refold.store.history import digest_of, handed_in, layer_texts, read_on, uncut
 
@@ -311,7 +316,7 @@ class Memory(NamedTuple):
 
         Raises InvalidConfiguration.
         """
-        choosing = chosen_by(how)
+        choosing = choice_from(how)
         listed = shortlist(self.items, choosing.scenario, now=now, means=self.means)
         return choose(listed, choosing, now=now)
 
@@ -632,7 +637,7 @@ class Shortlist:
         """Whether all that was said may be said as it was."""
         about, text = self._about(), advice.text
         about = [one for one in about if one.text.partition(";")[0] in text]
-        said = [one for one in self._wanted() if one.may_be_said(how, now)]
+        said = [one for one in self._wanted() if one.is_allowed(how, now)]
         known = {one.memory_id for one in said if one.claim in text}
         known |= {one.memory_id for one in about}
         few = len(advice.items) <= how.top + len(about)
@@ -649,8 +654,8 @@ class Shortlist:
         if self.wishes.consent.memory_opt_out:
             return []
         names = self.wishes.forgotten
-        gone = {one.thing for one in self.candidates if one.memory_id in names}
-        return [one for one in self.candidates if one.thing not in gone]
+        gone = {one.subject for one in self.candidates if one.memory_id in names}
+        return [one for one in self.candidates if one.subject not in gone]
 
     def dump(self) -> dict[str, Any]:
         """As it is stored."""
@@ -813,7 +818,7 @@ def retrieve(writer: Writer, stream: StreamId, query: Query, how: Choice) -> Ans
     items = {item.memory_id: item for item in profile.items}
     said = [line for line in lines(profile, now) if line.memory_id in items]
     about = [(line, items[line.memory_id]) for line in said]
-    found = answer(query, Known(memory.items, memory.means, about), how, now=now)
+    found = answer(query, ToolMemories(memory.items, memory.means, about), how, now=now)
     if writer.audit is not None:
         counts = {"items": len(found.items)}
         access = Access("memory_load", stream.user_id, stream.session_id, counts=counts)
@@ -893,7 +898,7 @@ class _Looking(NamedTuple):
         infos = self.log.sessions(user_id)
         now = max((microseconds(info.updated_at) for info in infos), default=0)
         said = lines(profile_of(self.log, user_id, now), now)
-        return [line for line in said if line.sure >= _SURE]
+        return [line for line in said if line.confidence >= _SURE]
 
     def _read(self, name: str, kind: str) -> list[Envelope]:
         with suppress(errors.CorruptEvent, errors.Erased, errors.KeyUnavailable):
@@ -1042,7 +1047,7 @@ class Memories:
         Raises InvalidConfiguration, Erased.
         """
         adviser = Adviser(self.writer, check_id("user_id", user_id))
-        choosing, now = chosen_by(how), self.writer.clock()
+        choosing, now = choice_from(how), self.writer.clock()
         listed = adviser.shortlist(choosing.scenario, fresh=fresh)
         return listed.advice(choosing, now=now)
 

@@ -910,10 +910,10 @@ class Session:
         Raises SessionNotFound, InvalidConfiguration, Erased.
         """
         # Who asks for no memory need not wait for what makes it.
-        from refold.projections.memory.advice import chosen_by
+        from refold.projections.memory.advice import choice_from
         from refold.store.memory import Adviser
 
-        choosing = chosen_by(how)
+        choosing = choice_from(how)
         chosen = self._chosen(self._viewer(), strategy, None)
         adviser = Adviser(self.writer, self.user_id)
         return adviser.for_session(self.stream, chosen, choosing)

@@ -22,8 +22,8 @@ from refold.projections.memory.tool import (
     OUTPUT_SCHEMA,
     Query,
     Refused,
-    asked,
     definition,
+    parse_query,
 )
 from refold.store import Session, SessionStore
 from tests.support.auditing import records
@@ -224,7 +224,7 @@ def test_bad_input_is_an_error_and_no_exception(
     )
 )
 def test_any_input_is_a_query_about_the_user_or_refused(value: Any) -> None:
-    query = asked(value, user_id="ada")
+    query = parse_query(value, user_id="ada")
 
     if isinstance(query, Query):
         assert value["user_id"] == "ada"

@@ -41,9 +41,9 @@ def test_a_line_is_as_sure_as_what_it_says() -> None:
     sure: dict[str, float] = {}
     for line in told:
         section = line.text.partition(":")[0].removeprefix("- ")
-        sure[section] = line.sure
+        sure[section] = line.confidence
         if section not in ("Improvement area", "Recent mistake"):
-            assert line.sure == items[line.memory_id].confidence
+            assert line.confidence == items[line.memory_id].confidence
     assert sure["Preference"] == 1.0
     assert sure["Weak topic"] < sure["Common error type"]
     assert sure["Improvement area"] == sure["Common error type"]
@@ -65,7 +65,7 @@ def test_why_an_item_is_not_said() -> None:
     assert unsaid(topic="angles", standing="weak") == ["too few sessions show it"]
     assert unsaid(level=0.0) == []  # how low it is says nothing of how sure
     assert unsaid(topic="angles", nr=1) == [
-        "no example of an error or topic that a model is told"
+        "no example of an error or topic that a model is shown"
     ]
     preferred = [unsaid(key=f"key_{nr}") for nr in range(MOST + 1)]
     assert preferred.count([]) == MOST

@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 import refold
 from refold.domain.envelope import NO_META, Envelope
 from refold.domain.events import Event, ToolResult, Verdict
-from refold.projections.memory.advice import to_blame
+from refold.projections.memory.advice import is_to_blame
 from refold.projections.memory.items import (
     INDEPENDENT,
     Item,
@@ -25,6 +25,7 @@ from refold.projections.memory.items import (
 )
 from refold.projections.memory.sessions import (
     REASONS,
+    CalledTool,
     Shown,
     Watch,
     by_words,
@@ -126,10 +127,11 @@ def test_a_path_is_what_was_called_after_what() -> None:
 
 
 def test_calls_at_once_have_no_order() -> None:
-    one = [(1, "b", 0), (2, "a", 0), (5, "c", 4)]
-    other = [(1, "a", 0), (2, "b", 0), (5, "c", 4)]
+    calls = [CalledTool(1, "b", 0), CalledTool(2, "a", 0), CalledTool(5, "c", 4)]
+    reordered = [CalledTool(1, "a", 0), CalledTool(2, "b", 0), CalledTool(5, "c", 4)]
 
-    assert [step for _, _, step in steps(one)] == [step for _, _, step in steps(other)]
+    assert [step for _, _, step in steps(calls)] == [("a", "b"), ("c",)]
+    assert [step for _, _, step in steps(reordered)] == [("a", "b"), ("c",)]
 
 
 def test_what_fixed_a_failure_is_remembered() -> None:
@@ -426,8 +428,8 @@ def test_a_path_is_blamed_for_calls_that_fail_in_it() -> None:
 
     assert (met.failed, met.otherwise) == (1.0, None)
     assert (unmet.failed, unmet.otherwise) == (0.0, None)
-    assert to_blame(met)
-    assert not to_blame(unmet)
+    assert is_to_blame(met)
+    assert not is_to_blame(unmet)
 
 
 def test_a_path_is_not_blamed_for_a_hard_scenario() -> None:
@@ -446,9 +448,9 @@ def test_a_path_is_not_blamed_for_a_hard_scenario() -> None:
         return next(one for one in of_all if path(one) == [["book"]])
 
     assert booked(hard + easy).otherwise is None
-    assert not to_blame(booked(hard + easy))
+    assert not is_to_blame(booked(hard + easy))
     assert booked(hard + easy + other).otherwise == 1.0
-    assert to_blame(booked(hard + easy + other))
+    assert is_to_blame(booked(hard + easy + other))
 
 
 def test_lift_compares_sessions_that_were_shown_an_item_with_the_others() -> None:

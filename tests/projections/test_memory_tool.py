@@ -7,7 +7,7 @@ from typing import Any
 
 from refold.projections.memory.advice import Choice
 from refold.projections.memory.profile import lines
-from refold.projections.memory.tool import Known, Query, answer
+from refold.projections.memory.tool import Memories, Query, answer
 from tests.projections.declared import DAY, RIGHT, START, WRONG, judged, seen
 
 NOW = START + 10 * DAY
@@ -23,7 +23,7 @@ def told(threshold: float) -> list[dict[str, Any]]:
     items = {one.memory_id: one for one in profile.items}
     about = [(line, items[line.memory_id]) for line in lines(profile, NOW)]
     how = Choice(tokens=10_000, top=50, threshold=threshold)
-    found = answer(Query(), Known(profile=about), how, now=NOW)
+    found = answer(Query(), Memories(profile=about), how, now=NOW)
     memories: list[dict[str, Any]] = json.loads(found.text)["memories"]
     return memories
 

@@ -13,7 +13,7 @@ from refold.domain.errors import IdempotencyConflict, InvalidEvent
 from refold.domain.events import Event, JsonObject, ToolCall, ToolResult
 from refold.projections.context.text import Block, result_block
 from refold.projections.memory import tool
-from refold.projections.memory.advice import ChoiceArgs, chosen_by
+from refold.projections.memory.advice import ChoiceArgs, choice_from
 from refold.store.history import with_blobs
 from refold.store.memory import retrieve
 from refold.store.sessions import Session
@@ -87,7 +87,7 @@ class MemoryRetrieval:
     def __init__(
         self, session: Session, *, agent: str | None = None, **how: Unpack[ChoiceArgs]
     ) -> None:
-        self.session, self._agent, self._how = session, agent, chosen_by(how)
+        self.session, self._agent, self._how = session, agent, choice_from(how)
 
     @property
     def definition(self) -> JsonObject:
@@ -119,7 +119,7 @@ class MemoryRetrieval:
 
     def _append(self, call: ToolCall) -> None:
         session = self.session
-        query = tool.asked(call.arguments, user_id=session.user_id)
+        query = tool.parse_query(call.arguments, user_id=session.user_id)
         if refused := isinstance(query, tool.Refused):
             found = tool.Answer(query.why)
         else:

@@ -323,11 +323,11 @@ def memory(here: At, every: bool = False) -> Response:
     found, known = memories.of(here.user), memories.profile(here.user)
     how: dict[str, Any] = {"now": now, "threshold": advice.Choice().threshold}
     items = [
-        (one, advice.said(one), advice.why_not(one, means=found.means, **how))
+        (one, advice.describe(one), advice.why_not(one, means=found.means, **how))
         for one in found.items
         if every or one.established
     ] + [
-        (one, profile.told(one), profile.why_not(known, one, **how))
+        (one, profile.describe(one), profile.why_not(known, one, **how))
         for one in known.items
     ]
     allowed = here.store.user(here.user).status()

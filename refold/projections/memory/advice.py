@@ -1,4 +1,4 @@
-"""Advice: what of memory is said to a model, within a budget, with its evidence."""
+"""Advice: the items of memory that a model is shown, within a budget, with evidence."""
 
 from __future__ import annotations
 
@@ -7,38 +7,41 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, zip_longest
-from typing import Any, Final, NamedTuple, TypedDict
+from typing import Any, Final, NamedTuple, TypeAlias, TypedDict
 
 from refold.domain.errors import InvalidConfiguration, counted
 from refold.projections.context.budget import TITLE, Advice, cost
 from refold.projections.memory.items import INDEPENDENT, Evidence, Item
 from refold.projections.memory.sessions import GENERAL
 
-# Ids are the program's, but a line must not become two, nor a sentence.
-_PLAIN: Final = re.compile(r"[\w.:@/-]{1,64}")
-_CITED: Final = 2
-_ABOUT: Final = (
+# Programs choose session ids.  An id that could break a line or continue a sentence is
+# not shown to a model.
+_PLAIN_ID: Final = re.compile(r"[\w.:@/-]{1,64}")
+_MOST_CITED: Final = 2
+_INTRODUCTION: Final = (
     "What earlier sessions show. It is advice, not fact, and no instruction; each "
     "line names the item and the events behind it."
 )
-_HALF_LIFE: Final = 90 * 86_400_000_000
-# Of what was learned in no scenario of its own, against what was in this one.
-_ELSEWHERE: Final = 0.5
-_ORDER: Final = ("path", "check", "avoid", "recovery", "effort")
+_HALF_LIFE: Final = 90 * 86_400_000_000  # microseconds
+# The weight of an item that was learned in no particular scenario, compared with 1 for
+# the scenario at hand.
+_GENERAL_WEIGHT: Final = 0.5
+_LABELS: Final = ("path", "check", "avoid", "recovery", "effort")
 _SHORTLIST: Final = 16
+# A path is left out if a longer one that contains it is worth at least this share.
 _NEARLY: Final = 0.75
 
 
-def said(item: Item) -> str:
-    """What an item says."""
+def describe(item: Item) -> str:
+    """Describe an item of procedural memory in one phrase."""
     content: dict[str, Any] = dict(item.content)
     match item.kind:
         case "path":
-            return way(item)
+            return path_text(item)
         case "failure":
             return f"{content['tool']} fails: {content['reason']}"
         case "recovery":
-            fix = _fix(content, "again")
+            fix = _fix(content, same_tool="again")
             return f"{content['tool']} fails: {content['reason']}, then {fix}"
         case "check":
             return f"checked with {content['tool']}"
@@ -47,65 +50,79 @@ def said(item: Item) -> str:
     return ", ".join(f"{name}: {value}" for name, value in content.items())
 
 
-def way(item: Item) -> str:
-    """A path: what was called after what, ``+`` for what was called at once."""
+def path_text(item: Item) -> str:
+    """The steps of a path, joined by arrows; ``+`` joins tools called at once."""
     path: Any = item.content["path"]
     return " → ".join("+".join(step) for step in path)
 
 
-def advised(item: Item) -> str:
-    """The item as advice for a model, with what speaks for it, on one line."""
+def advice_line(item: Item) -> str:
+    """The item as one line of advice for a model, with its support and evidence."""
     content: dict[str, Any] = dict(item.content)
-    well = f"{_rate(item.success or 0.0, item)} went well"
+    success = item.success or 0.0
+    went_well = f"{_percent_of_sessions(success, item)} went well"
     match item.kind:
         case "path" if fails(item):
-            text = f"Avoid: {way(item)} ({_rate(1 - (item.success or 0), item)} failed"
+            failed = _percent_of_sessions(1 - success, item)
+            text = f"Avoid: {path_text(item)} ({failed} failed"
         case "path":
-            text = f"Suggested tool path: {way(item)} ({well}"
+            text = f"Suggested tool path: {path_text(item)} ({went_well}"
         case "check":
-            text = f"Verification: {content['tool']} ({well}"
+            text = f"Verification: {content['tool']} ({went_well}"
         case "failure":
             text = f"Avoid: {content['tool']} often fails with {content['reason']} "
             text += f"(in {item.sessions} sessions"
         case "recovery":
-            when = f"If {content['tool']} fails with {content['reason']}"
-            text = f"{when}: {_fix(content, 'trying again')} ({well}"
+            fix = _fix(content, same_tool="trying again")
+            condition = f"If {content['tool']} fails with {content['reason']}"
+            text = f"{condition}: {fix} ({went_well}"
         case _:
-            text = f"Reflections: {content['n']} were enough ({well}"
-    return f"- {text}; {cited(item)})"
+            text = f"Reflections: {content['n']} were enough ({went_well}"
+    return f"- {text}; {citation(item)})"
 
 
-def _fix(content: Mapping[str, Any], again: str) -> str:
-    return again if content["fix"] == content["tool"] else str(content["fix"])
+def _fix(content: Mapping[str, Any], *, same_tool: str) -> str:
+    """The tool that helped after a failure, or ``same_tool`` if it was the same."""
+    if content["fix"] == content["tool"]:
+        return same_tool
+    return str(content["fix"])
 
 
-def cited(item: Item) -> str:
-    """The item's id, and sessions and seqs that show it."""
-    places = [f"{one.session_id} #{one.seqs[0]}-{one.seqs[-1]}" for one in shown(item)]
+def citation(item: Item) -> str:
+    """The item's id and the places of its cited evidence."""
+    places = [
+        f"{evidence.session_id} #{evidence.seqs[0]}-{evidence.seqs[-1]}"
+        for evidence in cited_evidence(item)
+    ]
     return ", ".join((item.memory_id, *places))
 
 
-def shown(item: Item) -> list[Evidence]:
-    """What of its evidence is cited."""
-    able = [o for o in item.evidence if o.seqs and _PLAIN.fullmatch(o.session_id)]
-    return able[:_CITED]
+def cited_evidence(item: Item) -> list[Evidence]:
+    """The evidence that a line cites: at most two places whose ids are plain."""
+    citable = [
+        evidence
+        for evidence in item.evidence
+        if evidence.seqs and _PLAIN_ID.fullmatch(evidence.session_id)
+    ]
+    return citable[:_MOST_CITED]
 
 
-def _rate(part: float, item: Item) -> str:
-    return f"{part:.0%} of {item.sessions} sessions"
+def _percent_of_sessions(share: float, item: Item) -> str:
+    return f"{share:.0%} of {item.sessions} sessions"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How advice is chosen.
+    """The criteria by which advice is chosen.
 
-    scenario:  the kind of task at hand; what was learned in ``general`` counts half.
-    tokens:    how many it may cost at most, markup counted.
-    top:       how many lines it may have at most.
-    threshold: a confidence below it is not said, 0 to 1.
-    tools:     the tools at hand: nothing is said of others.  None: of all.
+    scenario:  the kind of task at hand; items learned in ``general`` count half.
+    tokens:    the most that the advice may cost, markup included.
+    top:       the most lines.
+    threshold: the least confidence of an item, 0 to 1.
+    tools:     the tools at hand; items that name other tools are left out.  None
+               allows all tools.
 
-    Raises InvalidConfiguration for what is outside.
+    Raises InvalidConfiguration for a value out of its bounds.
     """
 
     scenario: str = GENERAL
@@ -126,7 +143,7 @@ class Choice:
 
 
 class ChoiceArgs(TypedDict, total=False):
-    """``Choice`` by keyword."""
+    """The fields of ``Choice`` as keyword arguments."""
 
     scenario: str
     tokens: int
@@ -135,36 +152,52 @@ class ChoiceArgs(TypedDict, total=False):
     tools: Collection[str] | None
 
 
-def chosen_by(how: ChoiceArgs) -> Choice:
-    """How advice is chosen.  Raises InvalidConfiguration."""
-    unknown = sorted(set(how) - set(ChoiceArgs.__annotations__))
+def choice_from(arguments: ChoiceArgs) -> Choice:
+    """Build a ``Choice`` from keyword arguments.
+
+    Raises InvalidConfiguration for an unknown name or a value out of its bounds.
+    """
+    names = ChoiceArgs.__annotations__
+    unknown = sorted(set(arguments) - set(names))
     if unknown:
-        known = ", ".join(ChoiceArgs.__annotations__)
-        raise InvalidConfiguration(f"advice is not chosen by {unknown[0]!r}: {known}")
-    return Choice(**how)
+        raise InvalidConfiguration(
+            f"advice is not chosen by {unknown[0]!r}: {', '.join(names)}"
+        )
+    return Choice(**arguments)
 
 
 class Line(NamedTuple):
-    """A line of advice: the item that it says, how sure it is, sessions it cites."""
+    """One line of advice.
+
+    memory_id:  the item that the line states.
+    confidence: 0 to 1.
+    cited:      the ids of the sessions that the line names.
+    """
 
     text: str
     memory_id: str
-    sure: float = 1.0
+    confidence: float = 1.0
     cited: Sequence[str] = ()
 
 
-class Candidate(NamedTuple):
-    """An item that may be said, as little of it as choosing takes.
+PathKey: TypeAlias = tuple[tuple[str, ...], ...]
 
-    weight: 1, or less for what was not learned in the scenario at hand.
-    tools:  all that it names; ``path`` is its path, empty if it is none.
-    cited:  the sessions that the text names.
+
+class Candidate(NamedTuple):
+    """The parts of an item that choosing advice needs.
+
+    A shortlist is stored as lists of these fields, in this order.
+
+    weight: 1, or less for an item that was not learned in the scenario at hand.
+    tools:  every tool that the item names.
+    path:   the steps of a path; empty for other kinds.
+    cited:  the ids of the sessions that the text names.
     """
 
     text: str
     memory_id: str
     label: str
-    sure: float
+    confidence: float
     weight: float
     updated_at: int
     expires_at: int
@@ -173,218 +206,281 @@ class Candidate(NamedTuple):
     cited: Sequence[str] = ()
 
     def value(self, now: int) -> float:
-        """How useful it is now: sure, relevant and fresh."""
-        fresh: float = 0.5 ** (max(0, now - self.updated_at) / _HALF_LIFE)
-        return round(self.sure * self.weight * fresh, 9)
+        """How useful the item is now: its confidence, weight, and freshness."""
+        age = max(0, now - self.updated_at)
+        freshness: float = 0.5 ** (age / _HALF_LIFE)
+        return round(self.confidence * self.weight * freshness, 9)
 
-    def may_be_said(self, how: Choice, now: int) -> bool:
-        """Whether it holds still, is sure enough, and its tools are at hand."""
-        at_hand = how.tools is None or set(how.tools).issuperset(self.tools)
-        return self.expires_at > now and self.sure >= how.threshold and at_hand
+    def is_allowed(self, choice: Choice, now: int) -> bool:
+        """Whether the item is still valid, certain enough, and its tools are there."""
+        if choice.tools is not None and not set(choice.tools).issuperset(self.tools):
+            return False
+        return self.expires_at > now and self.confidence >= choice.threshold
 
     @property
-    def thing(self) -> object:
-        """What it is about, in whatever scenario, for it or against it."""
-        return tuple(map(tuple, self.path)) or self.claim
+    def subject(self) -> PathKey | str:
+        """The path or claim that the item is about, whatever its scenario and side."""
+        return self.path_key or self.claim
+
+    @property
+    def path_key(self) -> PathKey:
+        """The path as a hashable value."""
+        return tuple(tuple(step) for step in self.path)
 
     @property
     def claim(self) -> str:
-        """What it says, without figures and evidence."""
+        """The text without figures and evidence."""
         return self.text.partition(" (")[0]
 
 
 def why_not(
     item: Item, *, now: int, threshold: float, means: Mapping[str, float]
 ) -> list[str]:
-    """Why an item is not said to a model; nothing if it may be.
+    """Return the reasons that an item is no advice; an empty list if it is.
 
-    means: how sessions end, by scenario: what every session does is no advice.
+    means: by scenario, the mean success of its sessions.  An item that no session
+           differs in is no advice.
     """
-    reasons = []
+    reasons: list[str] = []
     if item.tainted:
-        few = counted(item.tainted_sessions, "session")
-        reasons.append(f"tainted: {few} cannot count for it")
+        sessions = counted(item.tainted_sessions, "session")
+        reasons.append(f"tainted: {sessions} cannot count for it")
     elif item.sessions < INDEPENDENT:
-        few = f"{item.sessions} of {INDEPENDENT} independent sessions show it"
-        reasons.append(f"not established: {few}")
+        reasons.append(
+            f"not established: {item.sessions} of {INDEPENDENT} independent sessions "
+            "show it"
+        )
     if item.stale:
         reasons.append("stale: newer sessions say the contrary")
     if item.expires_at <= now:
         reasons.append("expired: no recent session shows it")
-    sure = surety(item)
-    if sure < threshold:
-        reasons.append(f"below the threshold: {sure:.2f} of {threshold:.2f}")
-    if not reasons and not _helps(item, means.get(item.scenario)):
-        blameless = fails(item) and not to_blame(item)
-        like = "sessions like these end no better without it"
-        no_call = f"no call in it fails, and {like}"
-        no_help = "no help: sessions end no better with it"
-        reasons.append(no_call if blameless else no_help)
-    return reasons
+    item_confidence = confidence(item)
+    if item_confidence < threshold:
+        reasons.append(f"below the threshold: {item_confidence:.2f} of {threshold:.2f}")
+    if reasons or _separates(item, means.get(item.scenario)):
+        return reasons
+    if fails(item) and not is_to_blame(item):
+        return ["no call in it fails, and sessions like these end no better without it"]
+    return ["no help: sessions end no better with it"]
 
 
-def surety(item: Item) -> float:
-    """How sure it is of what it says: of a path, that it works or that it fails."""
-    return max(item.confidence, item.against if item.kind == "path" else 0.0)
+def confidence(item: Item) -> float:
+    """The confidence in the item's statement: that a path works, or that it fails."""
+    if item.kind == "path":
+        return max(item.confidence, item.against)
+    return item.confidence
 
 
 def fails(item: Item) -> bool:
-    """Whether it is a path that is surer to fail than to work."""
+    """Whether the item is a path that more certainly fails than works."""
     return item.kind == "path" and item.against > item.confidence
 
 
-def to_blame(item: Item) -> bool:
-    """Whether it is the path that fails, and not only what it was tried on.
+def is_to_blame(item: Item) -> bool:
+    """Whether the path itself fails, rather than the tasks that it was tried on.
 
-    A call in it mostly fails, or sessions of the same scenario surely end better
-    without it.
+    It does if most sessions have a failed call in it, or if sessions of the same
+    scenario certainly end better without it.
     """
-    best = 1 - item.against  # how well it may go at most
-    return item.failed >= 0.5 or (item.otherwise or 0.0) > best
+    best_success = 1 - item.against
+    return item.failed >= 0.5 or (item.otherwise or 0.0) > best_success
 
 
-def _helps(item: Item, mean: float | None) -> bool:
-    """Whether it tells good from bad: its rate is on its side of the scenario's."""
-    if item.kind == "failure" or item.success is None or mean is None:
-        return item.kind == "failure"
-    mean = round(mean, 6)  # as an item's rate is
+def _separates(item: Item, mean: float | None) -> bool:
+    """Whether the item tells good sessions from bad ones.
+
+    mean: the mean success of the sessions of its scenario, or None if unknown.
+    """
+    if item.kind == "failure":
+        return True
+    if item.success is None or mean is None:
+        return False
+    mean = round(mean, 6)  # the precision of an item's success
     if fails(item):
-        return item.success < mean and to_blame(item)
-    # What all do alike tells nothing; a way that is as good as any is one all the same.
-    return item.success > mean if item.kind == "effort" else item.success >= mean
+        return item.success < mean and is_to_blame(item)
+    if item.kind == "effort":
+        return item.success > mean  # an effort that all sessions share says nothing
+    return item.success >= mean  # a path as good as any is still a path
 
 
 def shortlist(
     items: Iterable[Item], scenario: str, *, now: int, means: Mapping[str, float]
 ) -> list[Candidate]:
-    """What may be said in this scenario: of each kind at most ``_SHORTLIST``, the best.
+    """Return the best candidates of each label: at most 16 a label and scenario.
 
-    So choosing does not depend on how much memory there is.
+    The length of a shortlist, and so the cost of choosing, does not depend on the size
+    of the memory.
     """
-    relevance = {GENERAL: _ELSEWHERE, scenario: 1.0}
-    found: dict[tuple[str, str], list[Candidate]] = defaultdict(list)
+    weights = {GENERAL: _GENERAL_WEIGHT, scenario: 1.0}
+    groups: dict[tuple[str, str], list[Candidate]] = defaultdict(list)
     for item in items:
-        weight = relevance.get(item.scenario)
+        weight = weights.get(item.scenario)
         if weight and not why_not(item, now=now, threshold=0.0, means=means):
-            one = _candidate(item, weight)
-            found[item.scenario, one.label].append(one)
-    best = (_ranked(some, now)[:_SHORTLIST] for some in found.values())
-    return [one for some in best for _, one in some]
-
-
-def choose(
-    candidates: Iterable[Candidate],
-    how: Choice,
-    *,
-    now: int,
-    profile: Sequence[Line] = (),
-) -> Advice:
-    """The advice that fits: of each kind the best first, then the second, and so on.
-
-    ``profile`` are lines about the user, which come last and are left out first.
-    """
-    best: dict[object, tuple[float, Candidate]] = {}
-    for value, one in _ranked([o for o in candidates if o.may_be_said(how, now)], now):
-        best.setdefault(one.thing, (value, one))  # not in general too
-    longer = _longer(best.values())
-    by_label: dict[str, list[Candidate]] = {label: [] for label in _ORDER}
-    for value, one in best.values():
-        some = by_label[one.label]
-        if len(some) < how.top and not _told(value, one, some, longer):
-            some.append(one)
-    turns = zip_longest(*by_label.values())
-    said = [one for turn in turns for one in turn if one is not None]
-    lines = [Line(one.text, one.memory_id, one.sure, one.cited) for one in said]
-    about = [line for line in profile if line.sure >= how.threshold]
-    return _fitted(lines[: how.top], lines[how.top :], about, how)
+            candidate = _candidate(item, weight)
+            groups[item.scenario, candidate.label].append(candidate)
+    shortlisted: list[Candidate] = []
+    for group in groups.values():
+        best = _ranked(group, now)[:_SHORTLIST]
+        shortlisted += [candidate for _, candidate in best]
+    return shortlisted
 
 
 def _candidate(item: Item, weight: float) -> Candidate:
     content: dict[str, Any] = dict(item.content)
     path = content.get("path", [])
     tools = {content[name] for name in ("tool", "fix") if name in content}
-    tools.update(tool for step in path for tool in step)
+    for step in path:
+        tools.update(step)
     return Candidate(
-        advised(item),
-        item.memory_id,
-        "avoid" if item.kind == "failure" or fails(item) else item.kind,
-        surety(item),
-        weight,
-        item.updated_at,
-        item.expires_at,
-        sorted(tools),
-        path,
-        [place.session_id for place in shown(item)],
+        text=advice_line(item),
+        memory_id=item.memory_id,
+        label="avoid" if item.kind == "failure" or fails(item) else item.kind,
+        confidence=confidence(item),
+        weight=weight,
+        updated_at=item.updated_at,
+        expires_at=item.expires_at,
+        tools=sorted(tools),
+        path=path,
+        cited=[evidence.session_id for evidence in cited_evidence(item)],
     )
 
 
-def _fitted(
-    lines: Sequence[Line], over: Sequence[Line], profile: Sequence[Line], how: Choice
+def choose(
+    candidates: Iterable[Candidate],
+    choice: Choice,
+    *,
+    now: int,
+    profile: Sequence[Line] = (),
 ) -> Advice:
-    """As many lines as the budget takes, in their order; one too long is left out."""
-    out = [line.memory_id for line in over]
-    taken, about = list(lines), list(profile)
-    if cost(_section(taken, about)) > how.tokens:
-        wanted = [(taken, line) for line in taken] + [(about, line) for line in about]
-        taken.clear()
-        about.clear()
-        for into, line in wanted:
-            into.append(line)
-            if cost(_section(taken, about)) > how.tokens:
-                into.pop()
-                out.append(line.memory_id)
-    text = _section(taken, about)
-    cited = {name for line in (*taken, *about) for name in line.cited}
-    ids = tuple(dict.fromkeys(line.memory_id for line in (*taken, *about)))
-    left = tuple(dict.fromkeys(out))
-    return Advice(text, ids, cost(text), left, tuple(sorted(cited)))
+    """Choose the advice that fits the budget.
+
+    The best candidate of each label comes first, then the second of each, and so on.
+
+    profile: lines about the user; they come last and are the first to be left out.
+    """
+    allowed = [c for c in candidates if c.is_allowed(choice, now)]
+    # A subject in the scenario and in general is the better of the two.
+    best: dict[object, tuple[float, Candidate]] = {}
+    for value, candidate in _ranked(allowed, now):
+        best.setdefault(candidate.subject, (value, candidate))
+    values_of_longer = _values_of_longer_paths(best.values())
+    by_label: dict[str, list[Candidate]] = {label: [] for label in _LABELS}
+    for value, candidate in best.values():
+        chosen = by_label[candidate.label]
+        if len(chosen) == choice.top:
+            continue
+        if candidate.label == "path":
+            longer = values_of_longer.get(candidate.subject, 0.0)
+            is_redundant = longer >= _NEARLY * value
+        else:
+            is_redundant = any(_overlap(candidate, other) for other in chosen)
+        if not is_redundant:
+            chosen.append(candidate)
+    lines: list[Line] = []
+    for nth_of_each_label in zip_longest(*by_label.values()):
+        for candidate in nth_of_each_label:
+            if candidate is not None:
+                lines.append(_line(candidate))
+    about = [line for line in profile if line.confidence >= choice.threshold]
+    return _fit(lines[: choice.top], lines[choice.top :], about, choice.tokens)
+
+
+def _line(candidate: Candidate) -> Line:
+    return Line(
+        text=candidate.text,
+        memory_id=candidate.memory_id,
+        confidence=candidate.confidence,
+        cited=candidate.cited,
+    )
+
+
+def _fit(
+    lines: Sequence[Line], left_out: Sequence[Line], profile: Sequence[Line], most: int
+) -> Advice:
+    """Keep as many lines as fit into ``most`` tokens; a line too long is left out.
+
+    left_out: lines that are left out already, to be named in the result.
+    """
+    ids_left_out = [line.memory_id for line in left_out]
+    kept_lines = list(lines)
+    kept_profile = list(profile)
+    if cost(_section(kept_lines, kept_profile)) > most:
+        kept_lines = []
+        kept_profile = []
+        for line in lines:
+            if cost(_section([*kept_lines, line], kept_profile)) <= most:
+                kept_lines.append(line)
+            else:
+                ids_left_out.append(line.memory_id)
+        for line in profile:
+            if cost(_section(kept_lines, [*kept_profile, line])) <= most:
+                kept_profile.append(line)
+            else:
+                ids_left_out.append(line.memory_id)
+    text = _section(kept_lines, kept_profile)
+    kept = [*kept_lines, *kept_profile]
+    cited: set[str] = set()
+    for line in kept:
+        cited.update(line.cited)
+    return Advice(
+        text,
+        _unique(line.memory_id for line in kept),
+        cost(text),
+        _unique(ids_left_out),
+        tuple(sorted(cited)),
+    )
+
+
+def _unique(ids: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(ids))
 
 
 def _section(lines: Sequence[Line], profile: Sequence[Line]) -> str:
     if not lines and not profile:
         return ""
-    texts = [TITLE, _ABOUT, *(line.text for line in lines)]
+    texts = [TITLE, _INTRODUCTION, *(line.text for line in lines)]
     if profile:
         texts += ["", "## Profile (with consent)", *(line.text for line in profile)]
     return "\n".join(texts)
 
 
 def _ranked(candidates: Iterable[Candidate], now: int) -> list[tuple[float, Candidate]]:
-    """With their value, the best first; of paths as good the longer: it says more."""
-    valued = [(one.value(now), one) for one in candidates]
-    return sorted(valued, key=lambda v: (-v[0], -len(v[1].path), v[1].memory_id))
+    """Candidates with their value, the best first.
 
-
-def _told(
-    value: float,
-    one: Candidate,
-    said: Iterable[Candidate],
-    longer: Mapping[object, float],
-) -> bool:
-    """Whether another says it better.
-
-    Of ways that work, the longer one that is nearly as good: a part of it alone is less
-    of a way.  Of ways to avoid, what is said already, be it part of this one.
+    Of two paths with the same value, the longer one comes first: it says more.
     """
-    if one.label == "path":
-        return longer.get(one.thing, 0.0) >= _NEARLY * value
-    path = one.path
-    return any(_within(path, it.path) or _within(it.path, path) for it in said)
+
+    def rank(valued: tuple[float, Candidate]) -> tuple[float, int, str]:
+        value, candidate = valued
+        return -value, -len(candidate.path), candidate.memory_id
+
+    return sorted(((c.value(now), c) for c in candidates), key=rank)
 
 
-def _longer(ranked: Iterable[tuple[float, Candidate]]) -> dict[object, float]:
-    """Of each way that is part of another that works, the best value of those."""
+def _values_of_longer_paths(
+    valued: Iterable[tuple[float, Candidate]],
+) -> dict[object, float]:
+    """Map each part of a working path to the best value of a path that contains it."""
     best: dict[object, float] = {}
-    for value, one in ranked:
-        way = tuple(map(tuple, one.path)) if one.label == "path" else ()
-        for start, end in combinations(range(len(way) + 1), 2):
-            if end - start < len(way):
-                part = way[start:end]
+    for value, candidate in valued:
+        if candidate.label != "path":
+            continue
+        path = candidate.path_key
+        for start, end in combinations(range(len(path) + 1), 2):
+            part = path[start:end]
+            if len(part) < len(path):
                 best[part] = max(value, best.get(part, 0.0))
     return best
 
 
-def _within(part: Sequence[object], whole: Sequence[object]) -> bool:
+def _overlap(candidate: Candidate, other: Candidate) -> bool:
+    """Whether one of two paths is part of the other."""
+    return _contains(other.path, candidate.path) or _contains(
+        candidate.path, other.path
+    )
+
+
+def _contains(whole: Sequence[object], part: Sequence[object]) -> bool:
     if not part:
         return False
     starts = range(len(whole) - len(part) + 1)

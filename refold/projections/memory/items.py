@@ -1,17 +1,18 @@
-"""Items of procedural memory: what the sessions of a user show together."""
+"""Items of procedural memory: what the sessions of a user show in common."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from itertools import chain
 from math import sqrt
 from statistics import fmean, median
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from pydantic import JsonValue
 
 from refold.domain.canonical import canonical
 from refold.domain.erasure import LONGEST, timestamp
@@ -31,49 +32,51 @@ Procedural: TypeAlias = Literal["path", "failure", "recovery", "check", "effort"
 Declarative: TypeAlias = Literal["error", "topic", "progress", "mistake", "preference"]
 Kind: TypeAlias = Procedural | Declarative
 
-# So many independent sessions must show something before it may be said to a model.
 INDEPENDENT: Final = 3
+"""The number of independent sessions that establish an item."""
 EVIDENCE: Final = 5
-_DAY: Final = 86_400_000_000
-# How long after it was last shown an item holds: what is known of a person, shorter.
+"""The most sessions that an item cites as evidence."""
+_DAY: Final = 86_400_000_000  # microseconds
 LASTS: Final[dict[Kind, int]] = {
-    **dict.fromkeys(("path", "failure", "recovery", "check", "effort"), 180 * _DAY),
-    **dict.fromkeys(("error", "topic", "progress"), 90 * _DAY),
+    "path": 180 * _DAY,
+    "failure": 180 * _DAY,
+    "recovery": 180 * _DAY,
+    "check": 180 * _DAY,
+    "effort": 180 * _DAY,
+    "error": 90 * _DAY,
+    "topic": 90 * _DAY,
+    "progress": 90 * _DAY,
     "mistake": 30 * _DAY,
     "preference": 365 * _DAY,
 }
-_set: dict[str, int] = {}
+"""By kind, the default lifetime of an item after the last session that shows it.  Items
+about a person have shorter lifetimes."""
+_lifetimes: dict[str, int] = {}
 
 
 def lasting(kind: Kind) -> int:
-    """How long an item of this kind holds after it was last shown, in microseconds."""
-    return _set.get(kind, LASTS[kind])
+    """Return the lifetime of an item of this kind, in microseconds."""
+    return _lifetimes.get(kind, LASTS[kind])
 
 
 def set_lifetimes(**lifetimes: timedelta) -> None:
-    """Have items of these kinds hold so long in this process, all others as shipped.
+    """Set the lifetimes of these kinds in this process; others keep their default.
 
-    Raises InvalidConfiguration for no kind, and for a time that is not above zero.
+    Raises InvalidConfiguration for an unknown kind or a time that is not above zero.
     """
-    global _set  # replaced, not changed: another thread may be reading it
+    global _lifetimes  # replaced, not changed: another thread may be reading it
     for kind, time in lifetimes.items():
         if kind not in LASTS:
-            known = ", ".join(LASTS)
-            raise InvalidConfiguration(f"memory has no kind {kind!r}, only {known}")
+            kinds = ", ".join(LASTS)
+            raise InvalidConfiguration(f"memory has no kind {kind!r}, only {kinds}")
         if not timedelta(0) < time <= LONGEST:
             raise InvalidConfiguration(f"memory {kind}: from above 0 to 999999 days")
-    _set = {k: time // timedelta(microseconds=1) for k, time in lifetimes.items()}
-
-
-# What an item is shown as, in this order: what it says, how far it holds, since when.
-_SAYS: Final = ("memory_id", "user_id", "kind", "scenario", "content")
-_HOLDS: Final = ("tainted_sessions", "success", "confidence", "against")
-_STANDS: Final = ("tainted", "stale", "established", "cost")
-_TIMES: Final = ("created_at", "updated_at", "expires_at")
+    microsecond = timedelta(microseconds=1)
+    _lifetimes = {kind: time // microsecond for kind, time in lifetimes.items()}
 
 
 class Evidence(NamedTuple):
-    """Where it is shown: a session, and the seqs of events of it."""
+    """A session that shows an item, and the seqs of the events that show it."""
 
     session_id: str
     seqs: tuple[int, ...]
@@ -82,23 +85,24 @@ class Evidence(NamedTuple):
 @quiet
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing that memory holds.
+    """One statement of memory with its evidence.
 
-    content:    structured, in a closed vocabulary: names and numbers, no text.
-    sessions:   how many sessions show it, those that are tainted left out;
-                ``tainted_sessions`` are those.  A session is one witness, and so is
-                one with all that was forked from it.
-    success:    the mean of how these sessions ended, 0 to 1; None if nothing says it.
-    confidence: the lower bound of what the item claims, 0 to 1.
-    against:    the lower bound of the contrary: for a path, of how it fails.
-    failed:     of a path, the part of its sessions in which a call in it failed;
-                ``otherwise`` is how sessions of the same scenarios end without it.
-    stale:      something newer says the contrary; kept, and not said to a model.
-    cost:       medians over its sessions: ``tokens``, ``milliseconds``.
-    evidence:   of at most ``EVIDENCE`` sessions, the newest.
-    models:     that took part in what shows it.
-    created_at: when it was first shown, ``updated_at`` last, in microseconds since
-                1970, by the clock of the events.
+    content:          names and numbers of a closed vocabulary, never a text.
+    sessions:         the number of untainted sessions that show it.  A session and its
+                      forks count as one.
+    tainted_sessions: the number of tainted ones.
+    success:          the mean outcome of these sessions, 0 to 1, or None if unknown.
+    confidence:       the lower bound of what the item states, 0 to 1.
+    against:          the lower bound of the contrary: of a path, of its failing.
+    failed:           of a path, the share of its sessions with a failed call in it.
+    otherwise:        the mean outcome of sessions of the same scenarios without it.
+    stale:            newer sessions show the contrary.  A stale item is stored and not
+                      shown to a model.
+    cost:             medians over its sessions: ``tokens``, ``milliseconds``.
+    evidence:         the newest sessions, at most ``EVIDENCE``.
+    models:           the models that answered in the sessions that show it.
+    created_at, updated_at: the times of the first and the last session that shows it,
+                      in microseconds since 1970, by the clock of the events.
     """
 
     memory_id: str
@@ -123,284 +127,415 @@ class Item:
 
     @property
     def tainted(self) -> bool:
-        """Whether too few sessions would show it without the tainted ones."""
+        """Whether only tainted sessions would make it established."""
         return self.sessions < INDEPENDENT <= self.sessions + self.tainted_sessions
 
     @property
     def expires_at(self) -> int:
-        """After that it is not said any more."""
+        """The time after which it is no longer shown."""
         return self.updated_at + lasting(self.kind)
 
     @property
     def version(self) -> int:
-        """It grows by one with each session that has to do with it."""
+        """A number that grows by one with each session that shows the item."""
         return self.sessions + self.tainted_sessions
 
     @property
     def established(self) -> bool:
-        """Whether enough independent sessions show it, and nothing newer denies it."""
+        """Whether enough independent sessions show it and no newer ones deny it."""
         return self.sessions >= INDEPENDENT and not self.tainted and not self.stale
 
     def to_json(self) -> JsonObject:
-        """All of it, under the names of the documentation."""
-        where = [{**one._asdict(), "seqs": list(one.seqs)} for one in self.evidence]
-        made = {"extractor": self.extractor, "models": list(self.models)}
+        """Return the item as JSON, with the names that the documentation uses."""
+        sessions: list[JsonValue] = [
+            {"session_id": evidence.session_id, "seqs": list(evidence.seqs)}
+            for evidence in self.evidence
+        ]
         return {
-            **{name: getattr(self, name) for name in _SAYS},
-            "provenance": {"sessions": where, **made},
+            "memory_id": self.memory_id,
+            "user_id": self.user_id,
+            "kind": self.kind,
+            "scenario": self.scenario,
+            "content": self.content,
+            "provenance": {
+                "sessions": sessions,
+                "extractor": self.extractor,
+                "models": list(self.models),
+            },
             "sample_count": self.sessions,
-            **{name: getattr(self, name) for name in (*_HOLDS, *_STANDS)},
-            **{name: timestamp(getattr(self, name)) for name in _TIMES},
+            "tainted_sessions": self.tainted_sessions,
+            "success": self.success,
+            "confidence": self.confidence,
+            "against": self.against,
+            "tainted": self.tainted,
+            "stale": self.stale,
+            "established": self.established,
+            "cost": self.cost,
+            "created_at": timestamp(self.created_at),
+            "updated_at": timestamp(self.updated_at),
+            "expires_at": timestamp(self.expires_at),
             "version": self.version,
         }
 
 
 def memory_id(kind: Kind, scenario: str, content: JsonObject) -> str:
-    """The item's name: 16 letters and digits, of what it says and where it holds."""
+    """Return the item's id: 16 letters and digits, derived from its statement."""
     identity = b"\x00".join((kind.encode(), scenario.encode(), canonical(content)))
     return "m" + hashlib.sha256(identity).hexdigest()[:15]
 
 
-# The agent's own word, where neither the environment nor a human says anything.
 OWN_WORD: Final = 0.5
-# So many deviations from the median are usual; beyond, weight falls as distance grows.
+"""The weight of a session whose outcome only the agent itself states."""
+# A size within this many deviations of the median is usual; beyond, the weight falls
+# with the distance.
 _USUAL: Final = 3.0
-# Of normal data, the standard deviation is so many median absolute deviations.
+# The standard deviation of normal data, in median absolute deviations.
 _NORMAL: Final = 1.4826
-_FEWEST: Final = 5
+_FEWEST_FOR_SPREAD: Final = 5
 
 
-def weights(shown: Sequence[Shown]) -> dict[str, float]:
-    """By session, what its word counts among these: 1, or less, above 0.
+def weights(sessions: Sequence[Shown]) -> dict[str, float]:
+    """Return the weight of each session among these: 1 or less, above 0.
 
-    A session whose tokens, time, steps or reflections are far from the median counts
-    as ``_USUAL`` robust deviations over its distance: the weights of P. J. Huber,
+    A session whose tokens, time, steps, or reflections are far from the median weighs
+    ``_USUAL`` robust deviations divided by its distance: the weights of P. J. Huber,
     Robust Estimation of a Location Parameter, Annals of Mathematical Statistics 35
-    (1964), 73-101, with the median absolute deviation as the scale.  Fewer than five
-    sessions have no usual; where more than half are equal, the scale is a tenth of
-    the median, or 1.
+    (1964), 73-101, with the median absolute deviation as the scale.  If more than half
+    of the sessions are equal, the scale is a tenth of the median, or 1.  Fewer than
+    five sessions all weigh the same.  An outcome that only the agent itself states
+    halves the weight.
     """
-    sizes = [(o.tokens, o.milliseconds, len(o.walked), o.iterations) for o in shown]
-    parts = [_measured(values) for values in zip(*sizes, strict=True)]
-    return {
-        one.session_id: min(part[index] for part in parts)
-        * (OWN_WORD if one.own_word else 1.0)
-        for index, one in enumerate(shown)
-    }
+    lowest = {session.session_id: 1.0 for session in sessions}
+    sizes: list[list[float]] = [
+        [session.tokens for session in sessions],
+        [session.milliseconds for session in sessions],
+        [len(session.walked) for session in sessions],
+        [session.iterations for session in sessions],
+    ]
+    for values in sizes:
+        for session, weight in zip(sessions, _usual_weights(values), strict=True):
+            session_id = session.session_id
+            lowest[session_id] = min(lowest[session_id], weight)
+    for session in sessions:
+        if session.own_word:
+            lowest[session.session_id] *= OWN_WORD
+    return lowest
 
 
-def _measured(values: Sequence[float]) -> list[float]:
-    if len(values) < _FEWEST:
+def _usual_weights(values: Sequence[float]) -> list[float]:
+    """A weight for each value: 1 if it is usual among these, less if it is far off."""
+    if len(values) < _FEWEST_FOR_SPREAD:
         return [1.0] * len(values)
     middle = median(values)
     spread = _NORMAL * median(abs(value - middle) for value in values)
     scale = spread or max(1.0, abs(middle) / 10)
-    return [
-        min(1.0, _USUAL * scale / abs(value - middle)) if value != middle else 1.0
-        for value in values
-    ]
+    weights: list[float] = []
+    for value in values:
+        distance = abs(value - middle)
+        weights.append(min(1.0, _USUAL * scale / distance) if distance else 1.0)
+    return weights
 
 
-# One-sided, 90 %: of ten bounds nine are below what they bound.
+# One-sided, 90 %: nine of ten bounds are below the true value.
 Z: Final = 1.2816
 
 
 def lower_bound(successes: float, sessions: float) -> float:
-    """The lower end of Wilson's interval for ``successes`` of ``sessions``, 0 to 1.
+    """Return the lower end of Wilson's interval for a share of sessions, 0 to 1.
 
     E. B. Wilson, Probable Inference, the Law of Succession, and Statistical Inference,
     Journal of the American Statistical Association 22 (1927), 209-212.  Partial
-    successes count as their part.  Nothing is sure of nothing: 0 of 0 is 0.
+    successes count as their part.  The bound for 0 of 0 is 0.
     """
     if sessions <= 0:
         return 0.0
-    rate, square = successes / sessions, Z * Z
+    rate = successes / sessions
+    square = Z * Z
     middle = rate + square / (2 * sessions)
     spread = Z * sqrt(rate * (1 - rate) / sessions + square / (4 * sessions**2))
     return max(0.0, (middle - spread) / (1 + square / sessions))
 
 
-_Key: TypeAlias = tuple[Procedural, bytes]
-# What sessions count, and how much of that is good.
-_Rates: TypeAlias = Mapping[str, tuple[float, float]]
-# A session, and where it shows a thing.
-_Witness: TypeAlias = tuple[Shown, tuple[int, ...]]
-
-
-@dataclass(slots=True)
 class _Claim:
-    """What sessions say of one thing, before it is an item."""
+    """The sessions that show one statement, before it becomes an item.
 
-    content: JsonObject
-    witnesses: list[_Witness] = field(default_factory=list)
-    tainted: list[_Witness] = field(default_factory=list)
-    failed: set[str] = field(default_factory=set)  # sessions in which a call in it did
-
-
-def items(shown: Iterable[Shown], user_id: str = "") -> list[Item]:
-    """What these sessions show, by scenario and all together, the surest first.
-
-    It depends on what they show alone: not on their order, nor on what was made of
-    them before.
+    failed: the ids of untainted sessions in which a call of the path failed.
     """
-    found = [
-        item
-        for scenario, sessions in by_scenario(families(shown)).items()
-        for item in _of_scenario(user_id, scenario, sessions)
-    ]
-    return sorted(found, key=lambda item: (-item.confidence, item.memory_id))
+
+    def __init__(self, kind: Procedural, content: JsonObject) -> None:
+        self.kind = kind
+        self.content = content
+        self.witnesses: list[_Witness] = []
+        self.tainted: list[Shown] = []
+        self.failed: set[str] = set()
 
 
-def _of_scenario(
+class _Witness(NamedTuple):
+    """An untainted session and the seqs of the events by which it shows a claim."""
+
+    session: Shown
+    seqs: tuple[int, ...]
+
+
+class _Weighted(NamedTuple):
+    """The total weight of sessions, and the part of it that their outcomes earn."""
+
+    weight: float
+    success: float
+
+
+_ByScenario: TypeAlias = Mapping[str, _Weighted]
+
+
+def items(sessions: Iterable[Shown], user_id: str = "") -> list[Item]:
+    """Return the items that these sessions show, the most certain first.
+
+    Each scenario has items of its own, and ``general`` those of all sessions.  The
+    result depends only on what the sessions show, not on their order or on earlier
+    results.
+    """
+    built: list[Item] = []
+    for scenario, members in by_scenario(families(sessions)).items():
+        built += _items_of_scenario(user_id, scenario, members)
+    built.sort(key=lambda item: (-item.confidence, item.memory_id))
+    return built
+
+
+def _items_of_scenario(
     user_id: str, scenario: str, sessions: Sequence[Shown]
 ) -> Iterator[Item]:
-    counted = weights([one for one in sessions if not one.taints])
-    claims: dict[_Key, _Claim] = {}
-    callers: dict[str, list[Shown]] = defaultdict(list)
-    for one in sessions:
-        said: set[_Key] = set()  # each thing once: it is one witness, however often
-        for kind, content, seqs in _said(one):
-            if kind in one.gone:
-                continue
-            key = (kind, canonical(content))
-            claim = claims.setdefault(key, _Claim(content))
-            called = (failure.called for failure in one.failures)
-            met = kind == "path" and any(seqs[0] <= seq <= seqs[1] for seq in called)
-            if met and not one.taints:
-                claim.failed.add(one.session_id)
-            if key not in said:
-                said.add(key)
-                into = claim.tainted if one.taints else claim.witnesses
-                into.append((one, tuple(sorted({*seqs} - {0}))))
-        if not one.taints:
-            for tool in {tool for _, _, step in one.walked for tool in step}:
-                callers[tool].append(one)
-    calls = {tool: sum(_shares(some, counted)) for tool, some in callers.items()}
-    ended = [o for o in sessions if not o.taints and o.success is not None]
-    pairs = zip(ended, _shares(ended, counted), strict=True)
-    rates = {o.session_id: (share, share * (o.success or 0.0)) for o, share in pairs}
-    sums = _by_scenario(ended, rates)
-    for (kind, _), claim in claims.items():
-        item = _item(user_id, kind, scenario, claim, counted, calls)
-        if kind == "path":
-            failed = round(len(claim.failed) / max(1, len(claim.witnesses)), 6)
-            mine = _by_scenario((one for one, _ in claim.witnesses), rates)
-            otherwise = _without(mine, sums)
-            item = replace(item, failed=failed, otherwise=otherwise)
+    counting = [session for session in sessions if not session.taints]
+    weight_of = weights(counting)
+    calling_weight = _weight_by_tool(counting, weight_of)
+    ended = [session for session in counting if session.success is not None]
+    outcomes = _outcomes(ended, weight_of)
+    all_ended = _by_scenario(ended, outcomes)
+    for claim in _claims(sessions):
+        item = _item(user_id, scenario, claim, weight_of, calling_weight)
+        if claim.kind == "path":
+            share_failed = len(claim.failed) / max(1, len(claim.witnesses))
+            witnesses = [witness.session for witness in claim.witnesses]
+            item = replace(
+                item,
+                failed=round(share_failed, 6),
+                otherwise=_success_without(
+                    _by_scenario(witnesses, outcomes), all_ended
+                ),
+            )
         yield item
 
 
-def _by_scenario(some: Iterable[Shown], rates: _Rates) -> _Rates:
-    """What these sessions count in each scenario, and how much of it is good."""
-    sums: dict[str, tuple[float, float]] = {}
-    for one in some:
-        whole, good = sums.get(one.scenario, (0.0, 0.0))
-        share, right = rates.get(one.session_id, (0.0, 0.0))
-        sums[one.scenario] = whole + share, good + right
+def _claims(sessions: Iterable[Shown]) -> Iterable[_Claim]:
+    claims: dict[tuple[Procedural, bytes], _Claim] = {}
+    for session in sessions:
+        failed_calls = [failure.called for failure in session.failures]
+        seen: set[tuple[Procedural, bytes]] = set()
+        for kind, content, seqs in _statements(session):
+            if kind in session.gone:
+                continue
+            key = (kind, canonical(content))
+            claim = claims.setdefault(key, _Claim(kind, content))
+            if kind == "path" and not session.taints:
+                first_seq = seqs[0]
+                last_seq = seqs[1]
+                if any(first_seq <= seq <= last_seq for seq in failed_calls):
+                    claim.failed.add(session.session_id)
+            # A session is one witness, however often it shows the statement.
+            if key in seen:
+                continue
+            seen.add(key)
+            if session.taints:
+                claim.tainted.append(session)
+            else:
+                known_seqs = tuple(sorted(set(seqs) - {0}))
+                claim.witnesses.append(_Witness(session, known_seqs))
+    return claims.values()
+
+
+def _statements(
+    session: Shown,
+) -> Iterator[tuple[Procedural, JsonObject, tuple[int, ...]]]:
+    """Yield (kind, content, seqs) of each statement that a session shows.
+
+    A seq of 0 stands for no event.
+    """
+    decided_seq = session.decided_seq
+    for path, first_seq, last_seq in subpaths(session.walked, session.breaks):
+        steps: list[JsonValue] = [list(step) for step in path]
+        yield "path", {"path": steps}, (first_seq, last_seq, decided_seq)
+    for failure in session.failures:
+        content: JsonObject = {"tool": failure.tool, "reason": failure.reason}
+        yield "failure", content, (failure.seq,)
+        if failure.fix is not None:
+            seqs = (failure.seq, failure.fixed_seq, decided_seq)
+            yield "recovery", {**content, "fix": failure.fix}, seqs
+    for tool, seq in session.checks.items():
+        yield "check", {"tool": tool}, (seq, decided_seq)
+    if session.success is not None:
+        iterations: JsonObject = {"what": "iterations", "n": session.iterations}
+        yield "effort", iterations, (decided_seq,)
+
+
+def _weight_by_tool(
+    sessions: Iterable[Shown], weight_of: Mapping[str, float]
+) -> dict[str, float]:
+    """By tool, the total weight of the sessions that call it."""
+    callers: dict[str, list[Shown]] = defaultdict(list)
+    for session in sessions:
+        tools: set[str] = set()
+        for _, _, step in session.walked:
+            tools.update(step)
+        for tool in tools:
+            callers[tool].append(session)
+    return {tool: sum(_shares(members, weight_of)) for tool, members in callers.items()}
+
+
+def _outcomes(
+    ended: Sequence[Shown], weight_of: Mapping[str, float]
+) -> dict[str, _Weighted]:
+    """By session id, the outcomes of a scenario's sessions that ended."""
+    outcomes: dict[str, _Weighted] = {}
+    for session, share in zip(ended, _shares(ended, weight_of), strict=True):
+        earned = share * (session.success or 0.0)
+        outcomes[session.session_id] = _Weighted(share, earned)
+    return outcomes
+
+
+def _by_scenario(
+    sessions: Iterable[Shown], outcomes: Mapping[str, _Weighted]
+) -> _ByScenario:
+    """Sum the outcomes of these sessions by scenario."""
+    sums: dict[str, _Weighted] = {}
+    for session in sessions:
+        total = sums.get(session.scenario, _Weighted(0.0, 0.0))
+        outcome = outcomes.get(session.session_id, _Weighted(0.0, 0.0))
+        sums[session.scenario] = _Weighted(
+            total.weight + outcome.weight, total.success + outcome.success
+        )
     return sums
 
 
-def _without(mine: _Rates, sums: _Rates) -> float | None:
-    """How sessions of the same scenarios end that are none of mine.
+def _success_without(with_it: _ByScenario, all_ended: _ByScenario) -> float | None:
+    """The mean outcome of the other sessions of the same scenarios.
 
-    Each scenario counts as it does among these, so that a hard one is held against
-    itself; None if most of these have nothing to be held against.
+    Each scenario weighs as much as among the sessions with the item, so that a hard
+    scenario is compared with itself.  None if most of them have nothing to compare
+    with.
     """
-    rates, held = 0.0, 0.0
-    for name, (whole, good) in mine.items():
-        every, right = sums.get(name, (0.0, 0.0))
-        if every - whole > _NOTHING:
-            rates += whole * (right - good) / (every - whole)
-            held += whole
-    known = sum(whole for whole, _ in mine.values())
-    return round(rates / held, 6) if held and held >= known / 2 else None
+    sum_of_rates = 0.0
+    compared = 0.0
+    for scenario, (weight, success) in with_it.items():
+        total = all_ended.get(scenario, _Weighted(0.0, 0.0))
+        other_weight = total.weight - weight
+        if other_weight > _NOTHING:
+            sum_of_rates += weight * (total.success - success) / other_weight
+            compared += weight
+    all_weight = sum(weighted.weight for weighted in with_it.values())
+    if not compared or compared < all_weight / 2:
+        return None
+    return round(sum_of_rates / compared, 6)
 
 
-_NOTHING: Final = 1e-9  # what is left of a sum of parts
+_NOTHING: Final = 1e-9  # a weight that rounding may leave behind
 
 
-def _said(shown: Shown) -> Iterator[tuple[Procedural, JsonObject, tuple[int, ...]]]:
-    """(kind, content, seqs) of what a session shows."""
-    decided = shown.decided_seq
-    for path, first, last in subpaths(shown.walked, shown.breaks):
-        content: dict[str, Any] = {"path": [list(step) for step in path]}
-        yield "path", content, (first, last, decided)
-    for failure in shown.failures:
-        content = {"tool": failure.tool, "reason": failure.reason}
-        yield "failure", content, (failure.seq,)
-        if failure.fix is not None:
-            content = {**content, "fix": failure.fix}
-            yield "recovery", content, (failure.seq, failure.fixed_seq, decided)
-    for tool, seq in shown.checks.items():
-        yield "check", {"tool": tool}, (seq, decided)
-    if shown.success is not None:
-        content = {"what": "iterations", "n": shown.iterations}
-        yield "effort", content, (decided,)
-
-
-def _shares(sessions: Sequence[Shown], counted: Mapping[str, float]) -> list[float]:
-    """What the word of each counts: a session and its forks share one."""
-    families = Counter(one.family for one in sessions)
-    return [counted[one.session_id] / families[one.family] for one in sessions]
+def _shares(sessions: Sequence[Shown], weight_of: Mapping[str, float]) -> list[float]:
+    """The weight of each session: those of one family share the weight of one."""
+    members = Counter(session.family for session in sessions)
+    return [
+        weight_of[session.session_id] / members[session.family] for session in sessions
+    ]
 
 
 def _item(
     user_id: str,
-    kind: Procedural,
     scenario: str,
     claim: _Claim,
-    counted: Mapping[str, float],
-    calls: Mapping[str, float],
+    weight_of: Mapping[str, float],
+    calling_weight: Mapping[str, float],
 ) -> Item:
-    """``counted`` is what each session's word counts, ``calls`` those of a tool."""
-    sessions = [one for one, _ in claim.witnesses]
-    seen = sessions or [one for one, _ in claim.tainted]
-    ended = [one for one in sessions if one.success is not None]
-    shares = _shares(ended, counted)
-    counts = sum(shares)
-    good = sum(n * (o.success or 0.0) for n, o in zip(shares, ended, strict=True))
-    sure, against = lower_bound(good, counts), lower_bound(counts - good, counts)
-    if kind == "failure":  # how surely a session that calls the tool meets it
-        met = sum(_shares(sessions, counted))
-        called = calls.get(str(claim.content["tool"]), 0.0)
-        sure, against = lower_bound(met, max(called, met)), 0.0
-    # Of the newest sessions, for what is old may be gone soon.
-    newest = sorted(claim.witnesses, key=lambda w: (-w[0].ended_at, w[0].session_id))
-    independent = {one.family for one in sessions}
-    tainted = {one.family for one, _ in claim.tainted} - independent
+    """Build the item of a claim.
+
+    weight_of:      by session id.
+    calling_weight: by tool, the total weight of the sessions that call it.
+    """
+    kind = claim.kind
+    sessions = [witness.session for witness in claim.witnesses]
+    seen = sessions or claim.tainted
+    ended = [session for session in sessions if session.success is not None]
+    shares = _shares(ended, weight_of)
+    samples = sum(shares)
+    good = sum(
+        share * (session.success or 0.0)
+        for share, session in zip(shares, ended, strict=True)
+    )
+    if kind == "failure":
+        # How certainly a session that calls the tool meets this failure.
+        met = sum(_shares(sessions, weight_of))
+        called = calling_weight.get(str(claim.content["tool"]), 0.0)
+        confidence = lower_bound(met, max(called, met))
+        against = 0.0
+    else:
+        confidence = lower_bound(good, samples)
+        against = lower_bound(samples - good, samples)
+    # The newest sessions are cited, because older ones may be deleted soon.
+    newest_first = sorted(
+        claim.witnesses,
+        key=lambda witness: (-witness.session.ended_at, witness.session.session_id),
+    )
+    evidence = [
+        Evidence(witness.session.session_id, witness.seqs)
+        for witness in newest_first[:EVIDENCE]
+    ]
+    families = {session.family for session in sessions}
+    tainted_families = {session.family for session in claim.tainted} - families
+    models: set[str] = set()
+    for session in seen:
+        models.update(session.models)
     return Item(
         memory_id=memory_id(kind, scenario, claim.content),
         user_id=user_id,
         kind=kind,
         scenario=scenario,
         content=claim.content,
-        sessions=len(independent),
-        tainted_sessions=len(tainted),
-        success=round(good / counts, 6) if counts else None,
-        confidence=round(sure, 6),
+        sessions=len(families),
+        tainted_sessions=len(tainted_families),
+        success=round(good / samples, 6) if samples else None,
+        confidence=round(confidence, 6),
         against=round(against, 6),
-        evidence=tuple(Evidence(o.session_id, seqs) for o, seqs in newest[:EVIDENCE]),
-        created_at=min(one.began_at for one in seen),
-        updated_at=max(one.ended_at for one in seen),
-        models=tuple(sorted({model for one in seen for model in one.models})),
-        cost=_medians(sessions, "tokens", "milliseconds") if sessions else None,
+        evidence=tuple(evidence),
+        created_at=min(session.began_at for session in seen),
+        updated_at=max(session.ended_at for session in seen),
+        models=tuple(sorted(models)),
+        cost=_cost(sessions) if sessions else None,
     )
 
 
-def _medians(shown: Sequence[Shown], *names: str) -> dict[str, Any]:
-    return {name: median(getattr(one, name) for one in shown) for name in names}
-
-
-def effort(shown: Iterable[Shown]) -> dict[str, dict[str, float]]:
-    """By scenario: medians of tokens, milliseconds and iterations, tainted left out."""
-    names = ("tokens", "milliseconds", "iterations")
+def _cost(sessions: Sequence[Shown]) -> JsonObject:
     return {
-        scenario: {"sessions": float(len(some)), **_medians(some, *names)}
-        for scenario, some in by_scenario(untainted(shown)).items()
+        "tokens": median(session.tokens for session in sessions),
+        "milliseconds": median(session.milliseconds for session in sessions),
+    }
+
+
+def effort(sessions: Iterable[Shown]) -> dict[str, dict[str, float]]:
+    """Return, by scenario, the medians of tokens, milliseconds, and iterations.
+
+    Tainted sessions are left out.
+    """
+    return {
+        scenario: {
+            "sessions": float(len(members)),
+            "tokens": median(session.tokens for session in members),
+            "milliseconds": median(session.milliseconds for session in members),
+            "iterations": median(session.iterations for session in members),
+        }
+        for scenario, members in by_scenario(untainted(sessions)).items()
     }
 
 
 FEWEST: Final = 5
+"""The fewest users that an item shared between users may come from."""
 NOBODY: Final = ""
 
 
@@ -409,66 +544,87 @@ def shared(
     k: int = FEWEST,
     forgotten: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> list[Item]:
-    """The items that at least ``k`` users and ``k`` sessions show, the surest first.
+    """Return the items that at least ``k`` users show, the most certain first.
 
-    A user is one witness, with the mean of their sessions, however many these are, and
-    none of what they want ``forgotten``.  ``evidence`` is empty, ``user_id`` too.
+    A user is one witness, with the mean of their sessions, however many sessions they
+    have.  ``evidence`` and ``user_id`` are empty.
+
+    forgotten: by user, the ids of items that the user has removed.
 
     Raises InvalidConfiguration for ``k`` below 5.
     """
     if k < FEWEST:
         raise InvalidConfiguration(f"an item of many users needs {FEWEST} at least")
-    found: dict[str, list[Item]] = defaultdict(list)
+    items_of_users: dict[str, list[Item]] = defaultdict(list)
     callers: Counter[tuple[str, str]] = Counter()
     for user_id in sorted(by_user):
-        for item in items(by_user[user_id], user_id):
+        sessions = by_user[user_id]
+        for item in items(sessions, user_id):
             if item.sessions and item.memory_id not in forgotten.get(user_id, ()):
-                found[item.memory_id].append(item)
-        for scenario, some in by_scenario(untainted(by_user[user_id])).items():
-            steps = (step for one in some for _, _, step in one.walked)
-            callers.update((scenario, tool) for tool in set(chain(*steps)))
-    kept = [
-        _together(some, callers)
-        for some in found.values()
-        if len(some) >= k and sum(item.sessions for item in some) >= k
+                items_of_users[item.memory_id].append(item)
+        for scenario, members in by_scenario(untainted(sessions)).items():
+            callers.update((scenario, tool) for tool in _tools_of(members))
+    merged = [
+        _merge(equal_items, callers)
+        for equal_items in items_of_users.values()
+        if len(equal_items) >= k and sum(item.sessions for item in equal_items) >= k
     ]
-    return sorted(kept, key=lambda item: (-item.confidence, item.memory_id))
+    merged.sort(key=lambda item: (-item.confidence, item.memory_id))
+    return merged
 
 
-def _together(some: Sequence[Item], callers: Mapping[tuple[str, str], int]) -> Item:
-    first = some[0]
-    rates = [item.success for item in some if item.success is not None]
-    sure = lower_bound(sum(rates), len(rates))
-    against = lower_bound(len(rates) - sum(rates), len(rates))
+def _tools_of(sessions: Iterable[Shown]) -> set[str]:
+    tools: set[str] = set()
+    for session in sessions:
+        for _, _, step in session.walked:
+            tools.update(step)
+    return tools
+
+
+def _merge(items: Sequence[Item], callers: Mapping[tuple[str, str], int]) -> Item:
+    """Merge the same item of several users.
+
+    callers: by (scenario, tool), the number of users that call the tool.
+    """
+    first = items[0]
+    rates = [item.success for item in items if item.success is not None]
     if first.kind == "failure":
         called = callers.get((first.scenario, str(first.content["tool"])), 0)
-        sure, against = lower_bound(len(some), max(called, len(some))), 0.0
-    others = [item.otherwise for item in some if item.otherwise is not None]
+        confidence = lower_bound(len(items), max(called, len(items)))
+        against = 0.0
+    else:
+        confidence = lower_bound(sum(rates), len(rates))
+        against = lower_bound(len(rates) - sum(rates), len(rates))
+    otherwise = [item.otherwise for item in items if item.otherwise is not None]
     return replace(
         first,
         user_id=NOBODY,
-        failed=round(fmean(item.failed for item in some), 6),
-        otherwise=round(fmean(others), 6) if others else None,
-        sessions=sum(item.sessions for item in some),
+        failed=round(fmean(item.failed for item in items), 6),
+        otherwise=round(fmean(otherwise), 6) if otherwise else None,
+        sessions=sum(item.sessions for item in items),
         tainted_sessions=0,
         success=round(fmean(rates), 6) if rates else None,
-        confidence=round(sure, 6),
+        confidence=round(confidence, 6),
         against=round(against, 6),
         evidence=(),
         models=(),
         cost=None,
-        created_at=min(item.created_at for item in some) // _DAY * _DAY,
-        updated_at=max(item.updated_at for item in some) // _DAY * _DAY,
+        # Days, so that no user's times can be recognized.
+        created_at=min(item.created_at for item in items) // _DAY * _DAY,
+        updated_at=max(item.updated_at for item in items) // _DAY * _DAY,
     )
 
 
 class Lift(NamedTuple):
-    """What goes with an item's being shown.  It is no proof that it is the cause.
+    """How sessions that were shown an item ended, compared with the others.
 
-    shown, without: sessions of the same scenarios that ended, with it and without.
-    success:        the mean of how those with it ended, ``otherwise`` of the others.
-    low, high:      between them the difference lies, at 80 %.
-    iterations:     means of reflections with it; ``iterations_otherwise`` without.
+    A difference is a correlation; it does not prove that the item is the cause.
+
+    shown, without: the number of sessions of the same scenarios with a known outcome,
+                    with the item and without it.
+    success:        the mean outcome with it; ``otherwise`` without it.
+    low, high:      the bounds of the difference, at 80 %.
+    iterations:     mean reflections with it; ``iterations_otherwise`` without it.
     """
 
     memory_id: str
@@ -483,56 +639,99 @@ class Lift(NamedTuple):
 
     @property
     def difference(self) -> float | None:
+        """The mean outcome with the item minus that without it."""
         if self.success is None or self.otherwise is None:
             return None
         return self.success - self.otherwise
 
     def to_json(self) -> JsonObject:
+        """Return all fields and the difference as JSON."""
         return {**self._asdict(), "difference": self.difference}
 
 
-def lifts(shown: Iterable[Shown]) -> list[Lift]:
-    """Of every item that any of these sessions was shown, those shown most first.
+def lifts(sessions: Iterable[Shown]) -> list[Lift]:
+    """Return the lift of every item that these sessions were shown.
 
-    Sessions that are tainted, or of which nothing says how they ended, say nothing.
+    The item shown most often comes first.  Tainted sessions, and those without a known
+    outcome, are left out.
     """
-    known = [one for one in untainted(shown) if one.success is not None]
-    names = sorted({name for one in known for name in one.advised})
-    found = [_lift(name, known) for name in names]
-    return sorted(found, key=lambda lift: (-lift.shown, lift.memory_id))
+    ended = [session for session in untainted(sessions) if session.success is not None]
+    shown_ids: set[str] = set()
+    for session in ended:
+        shown_ids.update(session.advised)
+    lifts = [_lift(memory_id, ended) for memory_id in sorted(shown_ids)]
+    lifts.sort(key=lambda lift: (-lift.shown, lift.memory_id))
+    return lifts
 
 
-def _lift(name: str, known: Sequence[Shown]) -> Lift:
-    scenarios = {one.scenario for one in known if name in one.advised}
-    same = [one for one in known if one.scenario in scenarios]
-    ours = [one for one in same if name in one.advised]
-    others = [one for one in same if name not in one.advised]
-    low, high = _interval(ours, others)
-    well, else_ = (_mean([o.success or 0.0 for o in some]) for some in (ours, others))
-    tries, more = (_mean([float(o.iterations) for o in s]) for s in (ours, others))
-    counts = len(ours), len(others)
-    return Lift(name, *counts, well, else_, low, high, tries, more)
+def _lift(memory_id: str, ended: Sequence[Shown]) -> Lift:
+    scenarios = {session.scenario for session in ended if memory_id in session.advised}
+    shown: list[Shown] = []
+    without: list[Shown] = []
+    for session in ended:
+        if session.scenario in scenarios:
+            group = shown if memory_id in session.advised else without
+            group.append(session)
+    low, high = _difference_interval(shown, without)
+    return Lift(
+        memory_id=memory_id,
+        shown=len(shown),
+        without=len(without),
+        success=_mean_success(shown),
+        otherwise=_mean_success(without),
+        low=low,
+        high=high,
+        iterations=_mean_iterations(shown),
+        iterations_otherwise=_mean_iterations(without),
+    )
 
 
-def _interval(
-    ours: Sequence[Shown], others: Sequence[Shown]
+def _difference_interval(
+    shown: Sequence[Shown], without: Sequence[Shown]
 ) -> tuple[float | None, float | None]:
-    """R. G. Newcombe, Interval estimation for the difference between independent
-    proportions, Statistics in Medicine 17 (1998), 873-890, his method 10.
+    """The interval of the difference between two mean outcomes.
+
+    R. G. Newcombe, Interval estimation for the difference between independent
+    proportions, Statistics in Medicine 17 (1998), 873-890, method 10.
     """
-    if not ours or not others:
+    if not shown or not without:
         return None, None
-    (p, low, high), (q, below, above) = _rate(ours), _rate(others)
-    less = sqrt((p - low) ** 2 + (above - q) ** 2)
-    more = sqrt((high - p) ** 2 + (q - below) ** 2)
-    return round(p - q - less, 6), round(p - q + more, 6)
+    with_it = _rate_interval(shown)
+    without_it = _rate_interval(without)
+    difference = with_it.rate - without_it.rate
+    below = sqrt(
+        (with_it.rate - with_it.low) ** 2 + (without_it.high - without_it.rate) ** 2
+    )
+    above = sqrt(
+        (with_it.high - with_it.rate) ** 2 + (without_it.rate - without_it.low) ** 2
+    )
+    return round(difference - below, 6), round(difference + above, 6)
 
 
-def _rate(some: Sequence[Shown]) -> tuple[float, float, float]:
-    """The mean of how these ended, and the two ends of its interval."""
-    good, count = sum(one.success or 0.0 for one in some), len(some)
-    below, beyond = lower_bound(good, count), lower_bound(count - good, count)
-    return good / count, below, 1.0 - beyond
+class _RateInterval(NamedTuple):
+    """A mean outcome and the two ends of its interval."""
+
+    rate: float
+    low: float
+    high: float
+
+
+def _rate_interval(sessions: Sequence[Shown]) -> _RateInterval:
+    good = sum(session.success or 0.0 for session in sessions)
+    count = len(sessions)
+    return _RateInterval(
+        rate=good / count,
+        low=lower_bound(good, count),
+        high=1.0 - lower_bound(count - good, count),
+    )
+
+
+def _mean_success(sessions: Sequence[Shown]) -> float | None:
+    return _mean([session.success or 0.0 for session in sessions])
+
+
+def _mean_iterations(sessions: Sequence[Shown]) -> float | None:
+    return _mean([float(session.iterations) for session in sessions])
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -1,7 +1,8 @@
-"""Labels that people and models write: which are names, and which are the same name.
+"""Labels that people and models write: normalization, and merging of similar spellings.
 
-A label that holds a sentence would be a way for it into memory, so it is dropped.  Two
-that are spelt almost alike are one; two whose meaning may differ are not.
+A label that holds a sentence could carry instructions into memory, so it is dropped.
+Two labels that are spelled almost alike become one; two whose meaning may differ do
+not.
 """
 
 from __future__ import annotations
@@ -16,114 +17,139 @@ from difflib import SequenceMatcher
 from functools import cache, lru_cache
 from importlib.resources import files
 from math import ceil
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn
 
 from refold.domain.errors import InvalidConfiguration
 
-_LONGEST, _WORDS = 64, 6
+_MOST_CHARACTERS: Final = 64
+_MOST_WORDS: Final = 6
 _ALIKE: Final = 0.9
-_PARTED: Final = re.compile(r"[ _.\-]+")
-# Scripts that part no words, and about how many characters of them are one.
+_SEPARATORS: Final = re.compile(r"[ _.\-]+")
+# Scripts without spaces between words, and about how many characters form a word.
 _HAN: Final = re.compile(
     "[\u2e80-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 _THAI: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
-_PER_WORD: Final = ((_HAN, 2), (_THAI, 6))
+_CHARACTERS_PER_WORD: Final = ((_HAN, 2), (_THAI, 6))
 
 
 def name_of(label: str) -> str | None:
-    """The one spelling of a label, or None if it is not a name.
+    """Normalize a label to the one spelling of its name, or None if it is not a name.
 
-    A name has one line of letters of any language, digits and ``_ - .`` and spaces, up
-    to 64 and at most six words; of Chinese and Japanese two characters count as a word.
+    A name is one line of letters of any language, digits, ``_``, ``-``, ``.``, and
+    spaces: at most 64 characters and six words.  Two characters of Chinese or Japanese
+    count as a word.
     """
-    if len(label) > _LONGEST:
+    if len(label) > _MOST_CHARACTERS:
         return None
-    # As Unicode's NFKC_Casefold, which needs both twice to come to rest.
+    # Unicode's NFKC_Casefold; a second pass makes the result stable.
     folded = unicodedata.normalize("NFD", label).casefold()
     folded = unicodedata.normalize("NFKC", folded).casefold()
     folded = unicodedata.normalize("NFKC", folded)
-    words = [word for word in _PARTED.split(folded) if word]
-    if not words or len(folded) > _LONGEST or sum(map(_size, words)) > _WORDS:
+    if len(folded) > _MOST_CHARACTERS:
         return None
-    kinds = {unicodedata.category(character)[0] for character in "".join(words)}
-    return "_".join(words) if kinds <= set("LMN") else None
+    words = [word for word in _SEPARATORS.split(folded) if word]
+    if not words or sum(_word_count(word) for word in words) > _MOST_WORDS:
+        return None
+    # The first letter of a category: L, M, N are letters, marks, and numbers.
+    categories = {unicodedata.category(character)[0] for character in "".join(words)}
+    if not categories <= set("LMN"):
+        return None
+    return "_".join(words)
 
 
-def _size(word: str) -> int:
-    found = ((len(script.findall(word)), together) for script, together in _PER_WORD)
-    return next((ceil(count / together) for count, together in found if count), 1)
+def _word_count(word: str) -> int:
+    """The number of words in a text without separators."""
+    for script, characters_per_word in _CHARACTERS_PER_WORD:
+        characters = len(script.findall(word))
+        if characters:
+            return ceil(characters / characters_per_word)
+    return 1
 
 
-def alike(one: str, other: str) -> bool:
-    """Whether two names are over 90 % alike, word by word and in any order of words.
+def alike(name: str, other: str) -> bool:
+    """Whether two names are over 90 % alike, word by word, in any order of words.
 
-    Words are alike if difflib's ratio of them is over 0.9 and they begin alike for half
-    their length: opposites (inter-, intra-) differ in front, endings and spellings
-    behind.  A word with a digit, or in a script of which one character may be the
-    contrary, is alike to itself alone.
+    Two words are alike if difflib's ratio for them is over 0.9 and the first halves of
+    their letters are equal: opposites (inter-, intra-) differ at the front, endings and
+    spellings at the back.  A word with a digit, or in a script in which one character
+    may reverse the meaning, is alike only to itself.
     """
-    ours, theirs = sorted(one.split("_")), sorted(other.split("_"))
-    return len(ours) == len(theirs) and all(map(_same_word, ours, theirs))
+    words = sorted(name.split("_"))
+    other_words = sorted(other.split("_"))
+    if len(words) != len(other_words):
+        return False
+    return all(map(_alike_words, words, other_words))
 
 
-def _same_word(one: str, other: str) -> bool:
-    if one == other:
+def _alike_words(word: str, other: str) -> bool:
+    if word == other:
         return True
-    first, second = sorted((one, other))  # the ratio depends on their order
+    first, second = sorted((word, other))  # difflib's ratio depends on the order
     half = ceil(min(len(first), len(second)) / 2)
-    if first[:half] != second[:half] or _is_exact(one) or _is_exact(other):
+    if first[:half] != second[:half]:
+        return False
+    if _must_be_equal(first) or _must_be_equal(second):
         return False
     return SequenceMatcher(None, first, second, autojunk=False).ratio() > _ALIKE
 
 
 @lru_cache(maxsize=4096)
-def _is_exact(word: str) -> bool:
-    numeric = any(unicodedata.category(character)[0] == "N" for character in word)
-    return numeric or any(script.search(word) for script, _ in _PER_WORD)
+def _must_be_equal(word: str) -> bool:
+    if any(unicodedata.category(character)[0] == "N" for character in word):
+        return True
+    return any(script.search(word) for script, _ in _CHARACTERS_PER_WORD)
 
 
 def merged(samples: Mapping[str, int]) -> dict[str, str]:
-    """For each name the one that it goes by: the alike one with the most samples.
+    """Map each name to the similar name that has the most samples, or to itself.
 
-    Names are taken by falling samples, equals by spelling, and each is held against
-    those that stand for themselves: so the order in which they came does not matter,
-    and no chain of small steps makes two different names one.
+    Names are visited by falling samples, then by spelling, and compared only with names
+    that stand for themselves.  The result therefore does not depend on the order of the
+    input, and a chain of small differences never merges two different names.
     """
     heads: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    found: dict[str, str] = {}
+    head_of: dict[str, str] = {}
     for name in sorted(samples, key=lambda name: (-samples[name], name)):
-        some = heads[_beginnings(name)]
-        head = next((head for head in some if alike(head, name)), None)
+        candidates = heads[_prefixes(name)]
+        similar = (head for head in candidates if alike(head, name))
+        head = next(similar, None)
         if head is None:
-            some.append(name)
-        found[name] = head or name
-    return found
+            head = name
+            candidates.append(name)
+        head_of[name] = head
+    return head_of
 
 
-def _beginnings(name: str) -> tuple[str, ...]:
-    """How its words begin: the same for names that are alike.
+def _prefixes(name: str) -> tuple[str, ...]:
+    """The first three letters of each word: names that are alike share them.
 
-    Words that are alike and not equal have five letters or more, for a ratio over 0.9,
-    and so begin with the same three.
+    A ratio over 0.9 for two different words requires at least five letters, and so
+    equal halves of at least three.
     """
     return tuple(word[:3] for word in sorted(name.split("_")))
 
 
 OTHER: Final = "other"
-_PRACTICE: Final = "practice"
+_DEFAULT_ADVICE: Final = "practice"
 _KEYS: Final = {"advice", "also", "types"}
-# An error type, its category, and all its spellings.
-_Entry: TypeAlias = tuple[str, str, list[str]]
+
+
+class _ErrorType(NamedTuple):
+    """An error type, its category, and all its spellings."""
+
+    name: str
+    category: str
+    spellings: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Taxonomy:
-    """Which error types there are, each in a category.
+    """The error types that a judge may name, each in a category.
 
-    category: of each error type; a category is an error type of its own.
-    advice:   what helps against errors of a category, a verb.
-    known:    the error type of each spelling.
+    category: by error type; a category is also an error type.
+    advice:   by category, a verb: what helps against its errors.
+    known:    by spelling, the error type.
     """
 
     category: Mapping[str, str]
@@ -131,76 +157,88 @@ class Taxonomy:
     known: Mapping[str, str]
 
     def error_of(self, name: str) -> str:
-        """The error type that ``name`` is a spelling of, or is over 90 % like.
+        """The error type with this spelling, or with one that is over 90 % alike.
 
-        ``name`` itself if it is unknown.  Of several the first by the alphabet.
+        Of several, the first in alphabetical order.  An unknown name stays as it is.
         """
         if name in self.known:
             return self.known[name]
-        like = next((one for one in sorted(self.known) if alike(one, name)), None)
-        return name if like is None else self.known[like]
+        for spelling in sorted(self.known):
+            if alike(spelling, name):
+                return self.known[spelling]
+        return name
 
     def category_of(self, error: str) -> str:
-        """Of an error type; ``other`` of one that is unknown."""
+        """The category of an error type; ``other`` if it is unknown."""
         return self.category.get(error, OTHER)
 
     def advice_on(self, error: str) -> str:
-        """What helps against it."""
-        return self.advice.get(self.category_of(error), _PRACTICE)
+        """The verb that says what helps against the error."""
+        return self.advice.get(self.category_of(error), _DEFAULT_ADVICE)
 
     @classmethod
     def parse(cls, text: str, *, where: str = "the taxonomy") -> Taxonomy:
         """Read TOML in the form of ``refold/projections/data/errors.toml``.
 
-        Raises InvalidConfiguration, naming ``where`` and what is wrong.
+        where: the name of the text in error messages.
+
+        Raises InvalidConfiguration with the place and the reason.
         """
         try:
             tables = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise InvalidConfiguration(f"{where}: {error}") from None
-        entries = [entry for name in tables for entry in _category(name, tables, where)]
+        category: dict[str, str] = {}
+        advice: dict[str, str] = {}
         known: dict[str, str] = {}
-        for kind, _, spellings in entries:
-            for spelling in spellings:
-                if known.setdefault(spelling, kind) != kind:
-                    _wrong(where, f"{spelling!r} names two error types")
-        advice = {name: tables[name].get("advice", _PRACTICE) for name in tables}
-        return cls({kind: category for kind, category, _ in entries}, advice, known)
+        for name, table in tables.items():
+            for error_type in _error_types(name, table, f"{where}: [{name}]"):
+                category[error_type.name] = error_type.category
+                for spelling in error_type.spellings:
+                    if known.setdefault(spelling, error_type.name) != error_type.name:
+                        _refuse(where, f"{spelling!r} names two error types")
+            advice[name] = table.get("advice", _DEFAULT_ADVICE)
+        return cls(category, advice, known)
 
 
 @cache
 def packaged() -> Taxonomy:
-    """The taxonomy that comes with Refold."""
+    """Return the taxonomy that Refold ships."""
     text = (files("refold.projections") / "data" / "errors.toml").read_text("utf-8")
     return Taxonomy.parse(text, where="errors.toml")
 
 
-def _category(name: str, tables: Mapping[str, Any], where: str) -> Iterator[_Entry]:
-    table, where = tables[name], f"{where}: [{name}]"
+def _error_types(category: str, table: Any, where: str) -> Iterator[_ErrorType]:
+    """The error types of one table: the category itself, then those in ``types``."""
     if not isinstance(table, Mapping) or not table.keys() <= _KEYS:
-        _wrong(where, "must be a table of advice, also and types")
-    advice, types = table.get("advice", _PRACTICE), table.get("types", {})
+        _refuse(where, "must be a table of advice, also and types")
+    advice = table.get("advice", _DEFAULT_ADVICE)
     if not isinstance(advice, str) or name_of(advice) != advice:
-        _wrong(where, "advice must be a name of lower-case words with _ between")
+        _refuse(where, "advice must be a name of lower-case words with _ between")
+    types = table.get("types", {})
     if not isinstance(types, Mapping):
-        _wrong(where, "types must be a table of error types")
-    if name == OTHER:
-        _wrong(where, "is the category of what is in no other")
-    yield _entry(name, name, table.get("also", []), where)
-    for error, also in types.items():
-        yield _entry(error, name, also, where)
+        _refuse(where, "types must be a table of error types")
+    if category == OTHER:
+        _refuse(where, "is the category of what is in no other")
+    yield _error_type(category, category, table.get("also", []), where)
+    for name, other_names in types.items():
+        yield _error_type(name, category, other_names, where)
 
 
-def _entry(error: str, category: str, also: Any, where: str) -> _Entry:
-    if not isinstance(also, list) or not all(isinstance(one, str) for one in also):
-        _wrong(where, "other names must be a list of texts")
-    if name_of(error) != error:
-        _wrong(where, f"{error!r} must be a name of lower-case words with _ between")
-    names = [name for one in (error, *also) if (name := name_of(one)) is not None]
-    if len(names) <= len(also):
-        _wrong(where, f"another name of {error!r} is no name")
-    return error, category, names
+def _error_type(name: str, category: str, other_names: Any, where: str) -> _ErrorType:
+    is_list = isinstance(other_names, list)
+    if not is_list or not all(isinstance(text, str) for text in other_names):
+        _refuse(where, "other names must be a list of texts")
+    if name_of(name) != name:
+        _refuse(where, f"{name!r} must be a name of lower-case words with _ between")
+    spellings = [name]
+    for other_name in other_names:
+        spelling = name_of(other_name)
+        if spelling is None:
+            _refuse(where, f"another name of {name!r} is no name")
+        spellings.append(spelling)
+    return _ErrorType(name, category, spellings)
 
 
-def _wrong(where: str, why: str) -> NoReturn:
-    raise InvalidConfiguration(f"{where}: {why}")
+def _refuse(where: str, reason: str) -> NoReturn:
+    raise InvalidConfiguration(f"{where}: {reason}")

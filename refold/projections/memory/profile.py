@@ -1,7 +1,7 @@
-"""The profile of a user: what their sessions' verdicts show, and what they prefer.
+"""The profile of a user: what verdicts show about them, and their preferences.
 
-Only for who consented, and never a text: names of subjects, topics and error types,
-numbers, times, and where it is seen.
+A profile exists only with the user's consent, and never holds texts: only names of
+subjects, topics, and error types, numbers, times, and places of evidence.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from refold.domain.events import JsonObject
 from refold.domain.ids import USER_SESSION
 from refold.domain.model import quiet
 from refold.domain.preferences import Preference
-from refold.projections.memory.advice import Line, cited, shown
+from refold.projections.memory.advice import Line, citation, cited_evidence
 from refold.projections.memory.items import (
     EVIDENCE,
     INDEPENDENT,
@@ -45,38 +45,37 @@ from refold.projections.memory.verdicts import (
 
 Thing = TypeVar("Thing", str, tuple[str, str])
 Standing: TypeAlias = Literal["weak", "strong"]
-Items: TypeAlias = Sequence[Item]
-Judgeds: TypeAlias = Sequence[Judged]
 Levels: TypeAlias = dict[str, dict[str, dict[str, int]]]
 
-# Of all sessions, the newest mistakes.
 RECENT: Final = 20
-# The newest sessions with the topic, none older than an item of a topic lasts.
+"""The most mistakes of a profile, over all sessions; the newest are kept."""
 WINDOW: Final = 10
+"""The most sessions that decide a topic's standing; the newest are used, and none that
+is older than the lifetime of a topic's item."""
 # A usual pass mark, and the least that learning for mastery asks for (B. S. Bloom,
 # Learning for Mastery, Evaluation Comment 1 (2), 1968: 80 to 90 %).
 WEAK_BELOW: Final = 0.6
 STRONG_FROM: Final = 0.8
-# What is so much older counts half: of a term's work the last month counts most, and
-# no single day decides.
 HALF_LIFE: Final = 30 * 86_400_000_000
-# A session weighs at most as much as two others: of three, which are the fewest that
-# may say anything, none then has more than half of the weight.
-_OTHERS: Final = 2
-# Of each section, the surest; of mistakes, the newest.
+"""Microseconds after which a session counts half: of a term's work the last month
+counts most, and no single day decides."""
+_MOST_OTHERS: Final = 2
+"""A session weighs at most as much as two others.  With three sessions, the fewest that
+establish an item, none then has more than half of the weight."""
 MOST: Final = 5
-_ORDER: Final = ("error", "topic", "progress", "mistake", "preference")
+"""The most lines of advice in a section."""
+_KIND_ORDER: Final = ("error", "topic", "progress", "mistake", "preference")
 
 
 class Area(NamedTuple):
-    """Something to improve, and the items because of which."""
+    """An area to improve, and the ids of the items that it follows from."""
 
     name: str
     because: tuple[str, ...]
 
 
 class Stated(NamedTuple):
-    """A preference, and the event of the user's own that states it."""
+    """A preference, and the user's own event that states it."""
 
     value: Preference
     seq: int
@@ -86,18 +85,20 @@ class Stated(NamedTuple):
 @quiet
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What is known of a user who consented; all empty of others.
+    """The profile of a user who consented; empty for all others.
 
-    Only what enough independent sessions show is in these fields, but for what is
-    counted (``error_frequency``, ``levels``), the mistakes, which are single events,
-    and the preferences, which are the user's own word.
+    The fields hold only what enough independent sessions show, except counts
+    (``error_frequency``, ``levels``), mistakes, which are single events, and
+    preferences, which are the user's own statements.
 
     learning_progress: by subject, 0 to 1.
-    levels:            subject, topic, error type, how often; of sessions that may
-                       speak, as long as an item of a topic lasts.
-    improvement_areas: each with the items that it follows from.
-    sessions:          those with verdicts; ``tainted_sessions`` of them do not count.
-    items:             all of it as items, by kind, the surest first; stale ones too.
+    levels:            by subject, topic, and error type, the number of errors in
+                       untainted sessions within the lifetime of a topic's item.
+    improvement_areas: each with the ids of the items that it follows from.
+    sessions:          the number of sessions with verdicts; ``tainted_sessions`` of
+                       them do not count as evidence.
+    items:             the profile as items, by kind, the most certain first; includes
+                       stale ones.
     """
 
     user_id: str
@@ -115,167 +116,211 @@ class Profile:
     items: tuple[Item, ...] = ()
 
     def to_json(self) -> JsonObject:
-        """All of it, with evidence."""
-        shown: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        """Return the profile with its evidence as JSON."""
+        fields: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         for name in ("common_error_types", "weak_topics", "strong_topics"):
-            shown[name] = list(shown[name])
-        mistakes = ((one, timestamp(one.updated_at)) for one in self.recent_mistakes)
-        shown["recent_mistakes"] = [
-            {"memory_id": one.memory_id, "timestamp": at, **one.content}
-            for one, at in mistakes
+            fields[name] = list(fields[name])
+        fields["recent_mistakes"] = [
+            {
+                "memory_id": mistake.memory_id,
+                "timestamp": timestamp(mistake.updated_at),
+                **mistake.content,
+            }
+            for mistake in self.recent_mistakes
         ]
-        areas = self.improvement_areas
-        shown["improvement_areas"] = [{"name": n, "because": [*w]} for n, w in areas]
-        return {**shown, "items": [one.to_json() for one in self.items]}
+        fields["improvement_areas"] = [
+            {"name": area.name, "because": list(area.because)}
+            for area in self.improvement_areas
+        ]
+        fields["items"] = [item.to_json() for item in self.items]
+        return fields
 
 
 def profile(
     user_id: str,
-    judgeds: Iterable[Judged],
+    sessions: Iterable[Judged],
     preferences: Mapping[str, Stated] | None = None,
     *,
     now: int,
     taxonomy: Taxonomy | None = None,
     forgotten: Iterable[str] = (),
 ) -> Profile:
-    """What these sessions and preferences make together, at ``now``.
+    """Build the profile that these sessions and preferences show at ``now``.
 
-    It depends on nothing else: not on their order, nor on whether one came twice.  What
-    has expired is left out, and a mistake that is older than 30 days.
+    The order of the sessions and repeated sessions make no difference.  Expired items
+    are left out, such as mistakes older than 30 days.
 
-    now:       in microseconds since 1970.
-    taxonomy:  None is the packaged one.
-    forgotten: ids of items that the user wants gone.
+    now:       microseconds since 1970.
+    taxonomy:  None for the one that Refold ships.
+    forgotten: ids of items that the user has removed.
     """
-    last: dict[str, Judged] = {}  # each session once, as it was seen last
-    for one in judgeds:
-        known = last.get(one.session_id)
-        if known is None or _seen(known) < _seen(one):
-            last[one.session_id] = one
     taxonomy = taxonomy or packaged()
-    sessions = [last[name] for name in sorted(last) if last[name].tallies]
-    called = names(sessions, taxonomy)
-    gone = _gone(called, frozenset(forgotten))
-    errors_now = called.errors.values()
-    hidden = frozenset(e for e in errors_now if id_of("error", {"error": e}) in gone)
-    sessions = [named(one, called, without=hidden) for one in sessions]
-    found = [
-        *errors(user_id, sessions, taxonomy),
-        *topics(user_id, sessions),
-        *progress(user_id, sessions),
-        *mistakes(user_id, sessions),
-        *_preferred(user_id, preferences or {}),
+    judged = _newest_folds(sessions)
+    merged = names(judged, taxonomy)
+    removed = _removed_ids(merged, frozenset(forgotten))
+    removed_errors = frozenset(
+        error
+        for error in merged.errors.values()
+        if id_of("error", {"error": error}) in removed
+    )
+    judged = [named(session, merged, without=removed_errors) for session in judged]
+    items = [
+        item
+        for item in (
+            *errors(user_id, judged, taxonomy),
+            *topics(user_id, judged),
+            *progress(user_id, judged),
+            *mistakes(user_id, judged),
+            *_preference_items(user_id, preferences or {}),
+        )
+        if item.expires_at > now and item.memory_id not in removed
     ]
-    items = [o for o in found if o.expires_at > now and o.memory_id not in gone]
     items.sort(key=_rank)
-    sure = [one for one in items if one.established]
-    weak = of_kind(sure, "topic", standing="weak")
-    strong = of_kind(sure, "topic", standing="strong")
+    established = [item for item in items if item.established]
+    weak = of_kind(established, "topic", standing="weak")
+    strong = of_kind(established, "topic", standing="strong")
+    common = of_kind(established, "error")
+    subjects = of_kind(established, "progress")
     return Profile(
         user_id,
-        common_error_types=tuple(_by(of_kind(sure, "error"), "error", "count")),
-        error_frequency=_by(of_kind(items, "error"), "error", "count"),
-        weak_topics=tuple(_by(weak, "topic", "standing")),
-        strong_topics=tuple(_by(strong, "topic", "standing")),
-        learning_progress=_by(of_kind(sure, "progress"), "subject", "level"),
+        common_error_types=tuple(_values(common, "error", "count")),
+        error_frequency=_values(of_kind(items, "error"), "error", "count"),
+        weak_topics=tuple(_values(weak, "topic", "standing")),
+        strong_topics=tuple(_values(strong, "topic", "standing")),
+        learning_progress=_values(subjects, "subject", "level"),
         recent_mistakes=tuple(of_kind(items, "mistake")),
-        improvement_areas=tuple(areas(sure, sessions, taxonomy)),
-        preferences=_by(of_kind(items, "preference"), "key", "value"),
-        levels=levels(items, sessions, now),
-        sessions=len(sessions),
-        tainted_sessions=len(sessions) - len(clean(sessions)),
+        improvement_areas=tuple(areas(established, judged, taxonomy)),
+        preferences=_values(of_kind(items, "preference"), "key", "value"),
+        levels=levels(items, judged, now),
+        sessions=len(judged),
+        tainted_sessions=len(judged) - len(untainted(judged)),
         items=tuple(items),
     )
 
 
-def _seen(one: Judged) -> tuple[int, bytes]:
-    return one.upto_seq, canonical(one.dump())
+def _newest_folds(sessions: Iterable[Judged]) -> list[Judged]:
+    """The newest fold of each session with verdicts, in order of session ids."""
+
+    def age(session: Judged) -> tuple[int, bytes]:
+        return session.upto_seq, canonical(session.dump())
+
+    by_id: dict[str, Judged] = {}
+    for session in sessions:
+        other = by_id.get(session.session_id)
+        if other is None or age(other) < age(session):
+            by_id[session.session_id] = session
+    newest_folds = [by_id[session_id] for session_id in sorted(by_id)]
+    return [session for session in newest_folds if session.tallies]
 
 
-def _rank(one: Item) -> tuple[Any, ...]:
-    newest = -one.updated_at if one.kind == "mistake" else 0
-    weight: Any = one.content.get("weight", 0)
-    place = _ORDER.index(one.kind)
-    return place, newest, -weight, -one.confidence, one.memory_id
+def _rank(item: Item) -> tuple[Any, ...]:
+    newest_first = -item.updated_at if item.kind == "mistake" else 0
+    weight: Any = item.content.get("weight", 0)
+    return (
+        _KIND_ORDER.index(item.kind),
+        newest_first,
+        -weight,
+        -item.confidence,
+        item.memory_id,
+    )
 
 
-def _by(items: Iterable[Item], name: str, value: str) -> dict[str, Any]:
-    return {str(one.content[name]): one.content[value] for one in items}
+def _values(items: Iterable[Item], key: str, value: str) -> dict[str, Any]:
+    """Map one field of the items' content to another."""
+    return {str(item.content[key]): item.content[value] for item in items}
 
 
 def of_kind(items: Iterable[Item], kind: Declarative, **content: Any) -> Iterator[Item]:
-    """Those of a kind, in whose content these stand."""
-    for one in items:
-        if one.kind == kind and content.items() <= one.content.items():
-            yield one
+    """Yield the items of a kind whose content has these values."""
+    for item in items:
+        if item.kind == kind and content.items() <= item.content.items():
+            yield item
 
 
-def areas(sure: Items, sessions: Judgeds, taxonomy: Taxonomy) -> Iterator[Area]:
-    """What to improve: each weak topic, by what helps against the surest error in it.
+def areas(
+    established: Sequence[Item], sessions: Sequence[Judged], taxonomy: Taxonomy
+) -> Iterator[Area]:
+    """Yield the areas to improve.
 
-    Then the common errors that are not in any of them.
+    Each weak topic comes with what helps against the most certain error in it.  Common
+    errors outside of weak topics follow.
+
+    established: the established items.
     """
-    common = list(of_kind(sure, "error"))
-    made: dict[tuple[str, str], set[str]] = defaultdict(set)  # which errors, in what
-    for judged in clean(sessions):
-        for tally in judged.tallies:
-            made[tally.subject, tally.topic].update(e for e, _, _ in tally.errors)
-    done = set[str]()
-    for weak in of_kind(sure, "topic", standing="weak"):
-        here = made[str(weak.content["subject"]), str(weak.content["topic"])]
-        found = [one for one in common if one.content["error"] in here]
-        done |= {one.memory_id for one in found}
-        surest = sorted(found, key=lambda one: (-one.confidence, one.memory_id))[:1]
-        advice = taxonomy.advice_on(str(surest[0].content["error"]) if surest else "")
-        because = (weak.memory_id, *(one.memory_id for one in surest))
-        yield Area(f"{advice}_{weak.content['topic']}", because)
-    for one in common:
-        if one.memory_id not in done:
-            error = str(one.content["error"])
-            yield Area(f"{taxonomy.advice_on(error)}_{error}", (one.memory_id,))
+    common = list(of_kind(established, "error"))
+    errors_in: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for session in untainted(sessions):
+        for tally in session.tallies:
+            errors = errors_in[tally.subject, tally.topic]
+            errors.update(error for error, _, _ in tally.errors)
+    covered: set[str] = set()
+    for weak in of_kind(established, "topic", standing="weak"):
+        topic = str(weak.content["topic"])
+        errors_here = errors_in[str(weak.content["subject"]), topic]
+        here = [item for item in common if item.content["error"] in errors_here]
+        covered.update(item.memory_id for item in here)
+        here.sort(key=lambda item: (-item.confidence, item.memory_id))
+        most_certain = here[:1]
+        error = str(most_certain[0].content["error"]) if most_certain else ""
+        ids = [item.memory_id for item in most_certain]
+        yield Area(f"{taxonomy.advice_on(error)}_{topic}", (weak.memory_id, *ids))
+    for item in common:
+        if item.memory_id not in covered:
+            error = str(item.content["error"])
+            yield Area(f"{taxonomy.advice_on(error)}_{error}", (item.memory_id,))
 
 
-def levels(items: Items, sessions: Judgeds, now: int) -> Levels:
-    """Subject, topic, error type: how often, in what has not expired."""
-    known = {one.content["error"] for one in of_kind(items, "error")}
-    found: Levels = {}
-    for judged in clean(sessions):
-        for tally in judged.tallies:
+def levels(items: Sequence[Item], sessions: Sequence[Judged], now: int) -> Levels:
+    """Count errors by subject, topic, and error type, in what has not expired."""
+    shown_errors = {item.content["error"] for item in of_kind(items, "error")}
+    counts: Levels = {}
+    for session in untainted(sessions):
+        for tally in session.tallies:
             if tally.last_at + lasting("topic") <= now:
                 continue
-            topic = found.setdefault(tally.subject, {}).setdefault(tally.topic, {})
+            topic = counts.setdefault(tally.subject, {}).setdefault(tally.topic, {})
             for error, count, _ in tally.errors:
-                if error in known:
+                if error in shown_errors:
                     topic[error] = topic.get(error, 0) + count
-    return found
+    return counts
 
 
-def _gone(called: Names, forgotten: frozenset[str]) -> frozenset[str]:
-    """The ids that what is forgotten has now, as labels that are alike go together.
+def _removed_ids(merged: Names, forgotten: frozenset[str]) -> frozenset[str]:
+    """The forgotten ids, and those that the same labels have under their merged names.
 
-    Which of them an item goes by depends on which was used most.
+    The name that similar labels merge into depends on which one is used most, so an id
+    may change after the user removed the item.
     """
     if not forgotten:
         return forgotten
-    same: list[tuple[Declarative, JsonObject, JsonObject]] = []
-    for label, head in called.errors.items():
-        same.append(("error", {"error": label}, {"error": head}))
-    labels: dict[str, list[str]] = defaultdict(list)
-    for label, head in called.subjects.items():
-        labels[head].append(label)
-        same.append(("progress", {"subject": label}, {"subject": head}))
-    for (subject, label), head in called.topics.items():
-        for other in labels.get(subject, [subject]):
-            for which in ("weak", "strong"):
-                now = _about_topic(subject, head, which)
-                same.append(("topic", _about_topic(other, label, which), now))
-    gone = (one for one in same if id_of(*one[:2]) in forgotten)
-    return forgotten.union(id_of(kind, now) for kind, _, now in gone)
+    renamed: list[tuple[Declarative, JsonObject, JsonObject]] = []
+    for label, name in merged.errors.items():
+        renamed.append(("error", {"error": label}, {"error": name}))
+    labels_of_subject: dict[str, list[str]] = defaultdict(list)
+    for label, name in merged.subjects.items():
+        labels_of_subject[name].append(label)
+        renamed.append(("progress", {"subject": label}, {"subject": name}))
+    for (subject, label), name in merged.topics.items():
+        for subject_label in labels_of_subject.get(subject, [subject]):
+            for standing in ("weak", "strong"):
+                before = _about_topic(subject_label, label, standing)
+                after = _about_topic(subject, name, standing)
+                renamed.append(("topic", before, after))
+    removed = set(forgotten)
+    for kind, before, after in renamed:
+        if id_of(kind, before) in forgotten:
+            removed.add(id_of(kind, after))
+    return frozenset(removed)
 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """A session that shows something: where, how often, and how much of it is right."""
+    """A session as evidence for one item.
+
+    seqs:     the events that show it.
+    verdicts: the number of verdicts about it.
+    rate:     their mean credit, 0 to 1.
+    """
 
     judged: Judged
     seqs: tuple[int, ...]
@@ -286,30 +331,34 @@ class Witness:
 
     @classmethod
     def of(cls, judged: Judged, tallies: Sequence[Tally]) -> Witness:
-        """What the session says of a topic, or of all the topics of a subject."""
-        verdicts = sum(one.verdicts for one in tallies)
+        """The session as evidence for a topic, or for all topics of a subject."""
+        seqs: list[int] = []
+        for tally in tallies:
+            seqs += tally.seqs
+        verdicts = sum(tally.verdicts for tally in tallies)
         return cls(
             judged,
-            newest(seq for one in tallies for seq in one.seqs),
-            min(one.first_at for one in tallies),
-            max(one.last_at for one in tallies),
-            verdicts,
-            sum(one.credit for one in tallies) / verdicts,
+            seqs=newest(seqs),
+            first_at=min(tally.first_at for tally in tallies),
+            last_at=max(tally.last_at for tally in tallies),
+            verdicts=verdicts,
+            rate=sum(tally.credit for tally in tallies) / verdicts,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What an item says, and how surely.
+    """The statement of an item and its support.
 
-    about:   what it is about, which makes its id: names.
-    told:    what is known of that, which may change: numbers.
-    rate:    how far it holds, 0 to 1, over ``samples`` sessions' worth.
+    about:   the names that identify the item.
+    figures: its other content, which may change with new sessions.
+    rate:    the share of the samples that supports the statement, 0 to 1.
+    samples: the effective number of sessions.
     """
 
     kind: Declarative
     about: JsonObject
-    told: JsonObject
+    figures: JsonObject
     rate: float
     samples: float
 
@@ -317,41 +366,48 @@ class Claim:
 def item(
     user_id: str,
     claim: Claim,
-    shows: Iterable[Witness],
+    witnesses: Iterable[Witness],
     *,
     tainted: int = 0,
     stale: bool = False,
 ) -> Item:
-    """The item of a claim.  ``shows`` are sessions that may speak, at least one.
+    """Build the item of a claim.
 
-    tainted: how many others show it too, and must not speak.
+    witnesses: untainted sessions that show it, at least one.
+    tainted:   the number of tainted sessions that show it too.
     """
-    shows = in_time(shows)
-    latest = shows[-EVIDENCE:]
-    sure = lower_bound(claim.rate * claim.samples, claim.samples)
+    ordered = in_time(witnesses)
+    evidence = [
+        Evidence(witness.judged.session_id, newest(witness.seqs))
+        for witness in ordered[-EVIDENCE:]
+    ]
+    models: set[str] = set()
+    for witness in ordered:
+        models.update(witness.judged.models)
+    confidence = lower_bound(claim.rate * claim.samples, claim.samples)
     against = lower_bound((1 - claim.rate) * claim.samples, claim.samples)
     return Item(
         memory_id=id_of(claim.kind, claim.about),
         user_id=user_id,
         kind=claim.kind,
         scenario=GENERAL,
-        content={**claim.about, **claim.told},
-        sessions=len(shows),
+        content={**claim.about, **claim.figures},
+        sessions=len(ordered),
         tainted_sessions=tainted,
         success=None,
-        confidence=round(sure, 6),
+        confidence=round(confidence, 6),
         against=round(against, 6),
-        evidence=tuple(Evidence(o.judged.session_id, newest(o.seqs)) for o in latest),
-        created_at=min(one.first_at for one in shows),
-        updated_at=shows[-1].last_at,
-        models=tuple(sorted({model for one in shows for model in one.judged.models})),
+        evidence=tuple(evidence),
+        created_at=min(witness.first_at for witness in ordered),
+        updated_at=ordered[-1].last_at,
+        models=tuple(sorted(models)),
         stale=stale,
         extractor=EXTRACTOR,
     )
 
 
 def id_of(kind: Declarative, about: JsonObject) -> str:
-    """The id of the item that is about this, whatever the numbers in it."""
+    """Return the id of the item that is about these names, whatever its figures."""
     return memory_id(kind, GENERAL, about)
 
 
@@ -359,314 +415,435 @@ def _about_topic(subject: str, topic: str, standing: str) -> JsonObject:
     return {"subject": subject, "topic": topic, "standing": standing}
 
 
-def clean(judgeds: Iterable[Judged]) -> list[Judged]:
-    """Those that may speak."""
-    return [one for one in judgeds if not one.taints]
+def untainted(sessions: Iterable[Judged]) -> list[Judged]:
+    """Return the sessions that count as evidence."""
+    return [session for session in sessions if not session.taints]
 
 
-def in_time(shows: Iterable[Witness]) -> list[Witness]:
-    """The oldest first; of one moment, by name."""
-    return sorted(shows, key=lambda one: (one.last_at, one.judged.session_id))
+def in_time(witnesses: Iterable[Witness]) -> list[Witness]:
+    """Sort witnesses by the time of their last verdict, then by session id."""
+    return sorted(
+        witnesses, key=lambda witness: (witness.last_at, witness.judged.session_id)
+    )
 
 
-def numbers(**told: float) -> JsonObject:
-    """Numbers of an item, short enough to be read and to be the same anywhere."""
-    return {k: round(n, 4) if isinstance(n, float) else n for k, n in told.items()}
+def numbers(**figures: float) -> JsonObject:
+    """Round figures to four digits, so that they are equal on every machine."""
+    return {
+        name: round(figure, 4) if isinstance(figure, float) else figure
+        for name, figure in figures.items()
+    }
 
 
 def weights(counts: Sequence[int]) -> list[float]:
-    """What each session weighs, given how many verdicts of each there are.
+    """Return the weight of each session, given its number of verdicts.
 
-    As many as it has, but at most twice the median of the other sessions'; one session
-    by itself weighs 1.
+    A session weighs as much as its verdicts, but at most twice the median of the other
+    sessions.  A single session weighs 1.
     """
     if len(counts) == 1:
         return [1.0]
     ordered = sorted(counts)
-    places = {count: place for place, count in enumerate(ordered)}
-    rest = {n: median(ordered[:at] + ordered[at + 1 :]) for n, at in places.items()}
-    return [float(min(count, _OTHERS * rest[count])) for count in counts]
+    place_of = {count: place for place, count in enumerate(ordered)}
+    median_of_others: dict[int, float] = {}
+    for count, place in place_of.items():
+        median_of_others[count] = median(ordered[:place] + ordered[place + 1 :])
+    return [
+        float(min(count, _MOST_OTHERS * median_of_others[count])) for count in counts
+    ]
 
 
-def mean(values: Sequence[float], weighed: Sequence[float]) -> float:
-    """The weighted mean; 0 of nothing."""
-    whole = sum(weighed)
-    pairs = zip(values, weighed, strict=True)
-    return sum(value * weight for value, weight in pairs) / whole if whole else 0.0
+def mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Return the weighted mean, or 0 if the weights sum to 0."""
+    total = sum(weights)
+    if not total:
+        return 0.0
+    weighted = [value * weight for value, weight in zip(values, weights, strict=True)]
+    return sum(weighted) / total
 
 
-def effective(weighed: Sequence[float]) -> float:
-    """How many sessions of equal weight would say it as surely; 0 of nothing.
+def effective(weights: Sequence[float]) -> float:
+    """Return the number of sessions of equal weight with the same certainty.
 
-    L. Kish, Survey Sampling (Wiley, 1965): the square of the sum by the sum of squares.
+    The square of the sum divided by the sum of squares; 0 without weights.  L. Kish,
+    Survey Sampling (Wiley, 1965).
     """
-    squares = sum(weight * weight for weight in weighed)
-    return sum(weighed) ** 2 / squares if squares else 0.0
+    squares = sum(weight * weight for weight in weights)
+    if not squares:
+        return 0.0
+    return sum(weights) ** 2 / squares
 
 
-def witnesses(
-    judgeds: Iterable[Judged],
+class Support(NamedTuple):
+    """The sessions that show something.
+
+    witnesses: the untainted ones, at least one.
+    tainted:   the number of the others.
+    """
+
+    witnesses: list[Witness]
+    tainted: int
+
+
+def support(
+    sessions: Iterable[Judged],
     shown_by: Callable[[Judged], Iterable[tuple[Thing, Witness]]],
-) -> Iterator[tuple[Thing, list[Witness], int]]:
-    """In order, each thing, who shows it and may speak, and how many others do."""
-    found: dict[Thing, list[Witness]] = defaultdict(list)
+) -> Iterator[tuple[Thing, Support]]:
+    """Yield, in order, each thing that sessions show, with its support.
+
+    shown_by: yields the things that a session shows.
+    """
+    witnesses: dict[Thing, list[Witness]] = defaultdict(list)
     tainted: Counter[Thing] = Counter()
-    for judged in judgeds:
-        for thing, witness in shown_by(judged):
-            if judged.taints:
+    for session in sessions:
+        for thing, witness in shown_by(session):
+            if session.taints:
                 tainted[thing] += 1
             else:
-                found[thing].append(witness)
-    for thing, some in sorted(found.items()):
-        yield thing, some, tainted[thing]
+                witnesses[thing].append(witness)
+    for thing in sorted(witnesses):
+        yield thing, Support(witnesses[thing], tainted[thing])
 
 
-def errors(user_id: str, judgeds: Judgeds, taxonomy: Taxonomy) -> Iterator[Item]:
-    """Each type of error, sure as far as judged sessions show it.
+def errors(
+    user_id: str, sessions: Sequence[Judged], taxonomy: Taxonomy
+) -> Iterator[Item]:
+    """Yield each error type, as certain as the share of sessions that show it.
 
-    ``count`` is how often it was made, ``weight`` the same with no session outvoting
-    the others.
+    The figure ``count`` is the number of errors; ``weight`` is the same number with the
+    weight of each session bounded.
     """
-    sessions = sum(bool(one.tallies) for one in clean(judgeds))
-    for error, some, tainted in witnesses(judgeds, _errors_of):
-        counts = [one.verdicts for one in some]
-        told: JsonObject = {"category": taxonomy.category_of(error)}
-        told |= numbers(count=sum(counts), weight=sum(weights(counts)))
-        rate = len(some) / sessions
-        claim = Claim("error", {"error": error}, told, rate, sessions)
-        yield item(user_id, claim, some, tainted=tainted)
-
-
-def _errors_of(judged: Judged) -> Iterator[tuple[str, Witness]]:
-    made: dict[str, list[tuple[Tally, int, tuple[int, ...]]]] = defaultdict(list)
-    for tally in judged.tallies:
-        for error, count, seqs in tally.errors:
-            made[error].append((tally, count, seqs))
-    for error, some in made.items():
-        first, last = (
-            min(o.first_at for o, *_ in some),
-            max(o.last_at for o, *_ in some),
+    total = sum(1 for session in untainted(sessions) if session.tallies)
+    for error, (witnesses, tainted) in support(sessions, _errors_of):
+        counts = [witness.verdicts for witness in witnesses]
+        claim = Claim(
+            kind="error",
+            about={"error": error},
+            figures={
+                "category": taxonomy.category_of(error),
+                **numbers(count=sum(counts), weight=sum(weights(counts))),
+            },
+            rate=len(witnesses) / total,
+            samples=total,
         )
-        seqs = tuple(seq for _, _, found in some for seq in found)
-        yield error, Witness(judged, seqs, first, last, sum(n for _, n, _ in some))
+        yield item(user_id, claim, witnesses, tainted=tainted)
 
 
-def mistakes(user_id: str, judgeds: Judgeds) -> Iterator[Item]:
-    """The newest mistakes, the newest first; none of a session that may not speak.
+def _errors_of(session: Judged) -> Iterator[tuple[str, Witness]]:
+    tallies_with: dict[str, list[Tally]] = defaultdict(list)
+    counts: Counter[str] = Counter()
+    seqs: dict[str, list[int]] = defaultdict(list)
+    for tally in session.tallies:
+        for error, count, seqs_of_error in tally.errors:
+            tallies_with[error].append(tally)
+            counts[error] += count
+            seqs[error] += seqs_of_error
+    for error, tallies in tallies_with.items():
+        yield (
+            error,
+            Witness(
+                session,
+                seqs=tuple(seqs[error]),
+                first_at=min(tally.first_at for tally in tallies),
+                last_at=max(tally.last_at for tally in tallies),
+                verdicts=counts[error],
+            ),
+        )
 
-    An item says where it is, and of which kind: not what was asked, nor answered.
+
+def mistakes(user_id: str, sessions: Sequence[Judged]) -> Iterator[Item]:
+    """Yield the newest mistakes of untainted sessions, the newest first.
+
+    An item states the place and the names of a mistake, not the question or the answer.
     """
-    found = [(judged, one) for judged in clean(judgeds) for one in judged.mistakes]
-    found.sort(key=lambda it: (-it[1].at, it[0].session_id, -it[1].seq, -it[1].nr))
-    for judged, one in found[:RECENT]:
-        seq, nr, item_id, error, subject, topic, at = one
-        place: JsonObject = {"session_id": judged.session_id, "seq": seq, "nr": nr}
-        kind: JsonObject = {"item_id": item_id, "error": error}
-        kind |= {"subject": subject, "topic": topic}
-        claim = Claim("mistake", place, kind, 1.0, 1.0)
-        yield item(user_id, claim, [Witness(judged, (seq,), at, at)])
+    placed = [
+        (session, mistake)
+        for session in untainted(sessions)
+        for mistake in session.mistakes
+    ]
+    placed.sort(key=lambda it: (-it[1].at, it[0].session_id, -it[1].seq, -it[1].nr))
+    for session, mistake in placed[:RECENT]:
+        claim = Claim(
+            kind="mistake",
+            about={
+                "session_id": session.session_id,
+                "seq": mistake.seq,
+                "nr": mistake.nr,
+            },
+            figures={
+                "item_id": mistake.item,
+                "error": mistake.error,
+                "subject": mistake.subject,
+                "topic": mistake.topic,
+            },
+            rate=1.0,
+            samples=1.0,
+        )
+        witness = Witness(session, (mistake.seq,), mistake.at, mistake.at)
+        yield item(user_id, claim, [witness])
 
 
 class _Window(NamedTuple):
+    """A topic's standing over the newest sessions with it.
+
+    witnesses: the sessions that by themselves show the same standing.
+    """
+
     standing: Standing | None
     rate: float
     samples: float
     verdicts: int
-    shows: tuple[Witness, ...]
+    witnesses: tuple[Witness, ...]
 
 
-def topics(user_id: str, judgeds: Judgeds) -> Iterator[Item]:
-    """Weak and strong topics, and what was said of them before and is not so now."""
-    for (subject, topic), some, tainted in witnesses(judgeds, _topics_of):
-        for standing, window, stale in _claimed(in_time(some)):
-            about = _about_topic(subject, topic, standing)
-            told = numbers(rate=window.rate, verdicts=window.verdicts)
-            holds = window.rate if standing == "strong" else 1 - window.rate
-            claim = Claim("topic", about, told, holds, window.samples)
-            yield item(user_id, claim, window.shows, tainted=tainted, stale=stale)
+def topics(user_id: str, sessions: Sequence[Judged]) -> Iterator[Item]:
+    """Yield weak and strong topics, and as stale the standings that no longer hold."""
+    for (subject, topic), (witnesses, tainted) in support(sessions, _topics_of):
+        for window, stale in _standings(in_time(witnesses)):
+            is_strong = window.standing == "strong"
+            claim = Claim(
+                kind="topic",
+                about=_about_topic(subject, topic, window.standing or ""),
+                figures=numbers(rate=window.rate, verdicts=window.verdicts),
+                rate=window.rate if is_strong else 1 - window.rate,
+                samples=window.samples,
+            )
+            yield item(user_id, claim, window.witnesses, tainted=tainted, stale=stale)
 
 
-def _topics_of(judged: Judged) -> Iterator[tuple[tuple[str, str], Witness]]:
-    for tally in judged.tallies:
+def _topics_of(session: Judged) -> Iterator[tuple[tuple[str, str], Witness]]:
+    for tally in session.tallies:
         if tally.topic:
-            yield (tally.subject, tally.topic), Witness.of(judged, [tally])
+            yield (tally.subject, tally.topic), Witness.of(session, [tally])
 
 
-def _claimed(seen: Sequence[Witness]) -> Iterator[tuple[Standing, _Window, bool]]:
-    """What the newest window says, and the last that said otherwise: that is stale.
+def _standings(witnesses: Sequence[Witness]) -> Iterator[tuple[_Window, bool]]:
+    """Yield the newest window with a standing, then earlier other ones as stale.
 
-    Of what was said before only what enough sessions showed is kept.
+    An earlier standing counts only if enough sessions established it and it has not
+    expired.
+
+    witnesses: the sessions with the topic, the oldest first.
     """
-    now = _window(seen)
-    if now.standing is not None:
-        yield now.standing, now, False
-    said: set[Standing | None] = {now.standing}
-    oldest = seen[-1].last_at - lasting("topic")
-    for end in range(len(seen) - 1, 0, -1):
-        if seen[end - 1].last_at <= oldest:
-            return  # what was said then has expired
-        before = _window(seen[max(0, end - WINDOW) : end])
-        standing = before.standing
-        if standing is None or standing in said or len(before.shows) < INDEPENDENT:
+    newest_window = _window(witnesses)
+    if newest_window.standing is not None:
+        yield newest_window, False
+    seen: set[Standing | None] = {newest_window.standing}
+    oldest = witnesses[-1].last_at - lasting("topic")
+    for end in range(len(witnesses) - 1, 0, -1):
+        if witnesses[end - 1].last_at <= oldest:
+            return
+        window = _window(witnesses[max(0, end - WINDOW) : end])
+        if window.standing is None or window.standing in seen:
             continue
-        said.add(standing)
-        yield standing, before, True
+        if len(window.witnesses) < INDEPENDENT:
+            continue
+        seen.add(window.standing)
+        yield window, True
 
 
-def _window(seen: Sequence[Witness]) -> _Window:
+def _window(witnesses: Sequence[Witness]) -> _Window:
     """The window that ends with the last of these sessions."""
-    oldest = seen[-1].last_at - lasting("topic")
-    some = [one for one in seen[-WINDOW:] if one.last_at > oldest]
-    weighed = weights([one.verdicts for one in some])
-    rate = mean([one.rate for one in some], weighed)
+    oldest = witnesses[-1].last_at - lasting("topic")
+    inside = [witness for witness in witnesses[-WINDOW:] if witness.last_at > oldest]
+    weight_of_each = weights([witness.verdicts for witness in inside])
+    rate = mean([witness.rate for witness in inside], weight_of_each)
     standing = _standing(rate)
-    shows = tuple(one for one in some if _standing(one.rate) == standing)
-    verdicts = sum(one.verdicts for one in some)
-    return _Window(standing, rate, effective(weighed), verdicts, shows)
+    agreeing = [witness for witness in inside if _standing(witness.rate) == standing]
+    return _Window(
+        standing=standing,
+        rate=rate,
+        samples=effective(weight_of_each),
+        verdicts=sum(witness.verdicts for witness in inside),
+        witnesses=tuple(agreeing),
+    )
 
 
 def _standing(rate: float) -> Standing | None:
     rate = round(rate, 6)
     if rate < WEAK_BELOW:
         return "weak"
-    return "strong" if rate >= STRONG_FROM else None
+    if rate >= STRONG_FROM:
+        return "strong"
+    return None
 
 
-def progress(user_id: str, judgeds: Judgeds) -> Iterator[Item]:
-    """The level in each subject, 0 to 1: the mean of sessions, exponentially weighed.
+def progress(user_id: str, sessions: Sequence[Judged]) -> Iterator[Item]:
+    """Yield the level in each subject, 0 to 1: an exponentially weighted mean.
 
-    A session's weight is that of its verdicts (``weights``), halved with each 30 days
-    that it is older than the newest: exponential smoothing for times that are not
-    regular, as in D. J. Wright, Forecasting Data Published at Irregular Time Intervals
-    Using an Extension of Holt's Method, Management Science 32 (1986), 499-510.
+    A session has the weight of its verdicts (``weights``), halved for each 30 days that
+    it is older than the newest: exponential smoothing for irregular times, as in D. J.
+    Wright, Forecasting Data Published at Irregular Time Intervals Using an Extension of
+    Holt's Method, Management Science 32 (1986), 499-510.
     """
-    for subject, some, tainted in witnesses(judgeds, _subjects_of):
-        last = max(one.last_at for one in some)
-        capped = weights([one.verdicts for one in some])
-        ages = ((last - one.last_at) / HALF_LIFE for one in some)
-        weighed = [w * 0.5**age for w, age in zip(capped, ages, strict=True)]
-        level = mean([one.rate for one in some], weighed)
-        told = numbers(level=level, verdicts=sum(one.verdicts for one in some))
-        samples = effective(weighed)
-        # It claims what the level is, not that it is high: as sure as its witnesses.
-        claim = Claim("progress", {"subject": subject}, told, 1.0, samples)
-        yield item(user_id, claim, some, tainted=tainted)
+    for subject, (witnesses, tainted) in support(sessions, _subjects_of):
+        last_at = max(witness.last_at for witness in witnesses)
+        bounded = weights([witness.verdicts for witness in witnesses])
+        weight_of_each: list[float] = []
+        for weight, witness in zip(bounded, witnesses, strict=True):
+            age = (last_at - witness.last_at) / HALF_LIFE
+            weight_of_each.append(weight * 0.5**age)
+        level = mean([witness.rate for witness in witnesses], weight_of_each)
+        verdicts = sum(witness.verdicts for witness in witnesses)
+        claim = Claim(
+            kind="progress",
+            about={"subject": subject},
+            figures=numbers(level=level, verdicts=verdicts),
+            # The statement is the level itself, so every sample supports it.
+            rate=1.0,
+            samples=effective(weight_of_each),
+        )
+        yield item(user_id, claim, witnesses, tainted=tainted)
 
 
-def _subjects_of(judged: Judged) -> Iterator[tuple[str, Witness]]:
+def _subjects_of(session: Judged) -> Iterator[tuple[str, Witness]]:
     by_subject: dict[str, list[Tally]] = defaultdict(list)
-    for tally in judged.tallies:
-        by_subject[tally.subject].append(tally)
-    by_subject.pop("", None)
+    for tally in session.tallies:
+        if tally.subject:
+            by_subject[tally.subject].append(tally)
     for subject, tallies in by_subject.items():
-        yield subject, Witness.of(judged, tallies)
+        yield subject, Witness.of(session, tallies)
 
 
-def _preferred(user_id: str, stated: Mapping[str, Stated]) -> Iterator[Item]:
-    """The user's own word, which needs no witnesses."""
+def _preference_items(user_id: str, stated: Mapping[str, Stated]) -> Iterator[Item]:
+    """The user's own statements, which need no further evidence."""
     for key, (value, seq, at) in sorted(stated.items()):
         claim = Claim("preference", {"key": key, "value": value}, {}, 1.0, 1.0)
-        said = Witness(Judged(USER_SESSION, seq), (seq,), at, at)
-        yield replace(item(user_id, claim, [said]), confidence=1.0, against=0.0)
+        witness = Witness(Judged(USER_SESSION, seq), (seq,), at, at)
+        yield replace(item(user_id, claim, [witness]), confidence=1.0, against=0.0)
 
 
 def lines(profile: Profile, now: int) -> list[Line]:
-    """The profile as advice, the most useful first, at most ``MOST`` lines a section.
+    """Return the profile as lines of advice, the most useful section first.
 
-    Nothing that too few sessions show, that is stale, or that has expired at ``now``.
-    A mistake is one event: it is said only as an example of an error type or of a weak
-    topic that may be said, and as surely.  A preference is the user's own word and
-    needs no witnesses.
+    A section has at most ``MOST`` lines.  Items that too few sessions show, stale
+    items, and items expired at ``now`` are left out.  A mistake is a single event: it
+    is shown only as an example of an error type or weak topic that is shown, and with
+    that item's confidence.  A preference is the user's own statement and is always
+    shown.
     """
-    items = [one for one in profile.items if one.expires_at > now]
-    sure = [one for one in items if one.established]
-    known = {one.memory_id: one for one in sure}
-    areas = (
-        (f"Improvement area: {area.name}", [known[name] for name in area.because])
-        for area in profile.improvement_areas
-        if known.keys() >= {*area.because}
-    )
-    mistakes = _as_examples(sure, of_kind(items, "mistake"))
+    items = [item for item in profile.items if item.expires_at > now]
+    established = [item for item in items if item.established]
     sections: list[Iterable[Line]] = [
-        _said("Preference", of_kind(items, "preference")),
-        _said("Weak topic", of_kind(sure, "topic", standing="weak")),
-        _said("Common error type", of_kind(sure, "error")),
-        (_line(said, of, max(one.confidence for one in of)) for said, of in areas),
-        _said("Learning progress", of_kind(sure, "progress")),
-        _said("Strong topic", of_kind(sure, "topic", standing="strong")),
-        (_line(f"Recent mistake: {told(one)}", [one], sure) for one, sure in mistakes),
+        _lines("Preference", of_kind(items, "preference")),
+        _lines("Weak topic", of_kind(established, "topic", standing="weak")),
+        _lines("Common error type", of_kind(established, "error")),
+        _area_lines(profile.improvement_areas, established),
+        _lines("Learning progress", of_kind(established, "progress")),
+        _lines("Strong topic", of_kind(established, "topic", standing="strong")),
+        _mistake_lines(established, of_kind(items, "mistake")),
     ]
-    return [line for section in sections for line in islice(section, MOST)]
+    limited: list[Line] = []
+    for section in sections:
+        limited += islice(section, MOST)
+    return limited
+
+
+def _lines(section: str, items: Iterable[Item]) -> Iterator[Line]:
+    for item in items:
+        yield _line(f"{section}: {describe(item)}", [item], item.confidence)
+
+
+def _area_lines(areas: Iterable[Area], established: Iterable[Item]) -> Iterator[Line]:
+    by_id = {item.memory_id: item for item in established}
+    for area in areas:
+        if by_id.keys() >= set(area.because):
+            because = [by_id[memory_id] for memory_id in area.because]
+            confidence = max(item.confidence for item in because)
+            yield _line(f"Improvement area: {area.name}", because, confidence)
+
+
+def _mistake_lines(
+    established: Sequence[Item], mistakes: Iterable[Item]
+) -> Iterator[Line]:
+    for mistake, confidence in _examples(established, mistakes):
+        yield _line(f"Recent mistake: {describe(mistake)}", [mistake], confidence)
+
+
+def _line(text: str, because: Sequence[Item], confidence: float) -> Line:
+    """A line that cites the items it follows from; the first of them identifies it."""
+    citations = ", ".join(citation(item) for item in because)
+    sessions: list[str] = []
+    for item in because:
+        sessions += [evidence.session_id for evidence in cited_evidence(item)]
+    return Line(f"- {text}; {citations}", because[0].memory_id, confidence, sessions)
 
 
 def why_not(profile: Profile, item: Item, *, now: int, threshold: float) -> list[str]:
-    """Why an item of the profile is not said to a model; nothing if it may be."""
-    found = [one for one in lines(profile, now) if one.memory_id == item.memory_id]
-    if found:
-        sure = max(line.sure for line in found)
-        low = f"below the threshold: {sure:.2f} of {threshold:.2f}"
-        return [low] if sure < threshold else []
-    reasons = []
+    """Return the reasons that a model is not shown an item; an empty list if it is."""
+    shown = [line for line in lines(profile, now) if line.memory_id == item.memory_id]
+    if shown:
+        confidence = max(line.confidence for line in shown)
+        if confidence >= threshold:
+            return []
+        return [f"below the threshold: {confidence:.2f} of {threshold:.2f}"]
+    reasons: list[str] = []
     if item.kind not in ("preference", "mistake") and not item.established:
         if item.tainted:
-            few = counted(item.tainted_sessions, "session")
-            reasons.append(f"tainted: {few} cannot count for it")
+            sessions = counted(item.tainted_sessions, "session")
+            reasons.append(f"tainted: {sessions} cannot count for it")
         if item.stale:
             reasons.append("stale: newer sessions say the contrary")
         if item.sessions < INDEPENDENT and not item.tainted:
             reasons.append("too few sessions show it")
-    if item.kind == "mistake" and not _as_examples(profile.items, [item]):
-        reasons.append("no example of an error or topic that a model is told")
+    if item.kind == "mistake" and not _examples(profile.items, [item]):
+        reasons.append("no example of an error or topic that a model is shown")
     return reasons or [f"behind the first {MOST} of its kind"]
 
 
-def _said(section: str, items: Iterable[Item]) -> Iterator[Line]:
-    return (_line(f"{section}: {told(one)}", [one], one.confidence) for one in items)
-
-
-def _line(text: str, because: Items, sure: float) -> Line:
-    """A line that names what it comes from; it goes by the first of that."""
-    named = ", ".join(cited(one) for one in because)
-    sessions = [place.session_id for one in because for place in shown(one)]
-    return Line(f"- {text}; {named}", because[0].memory_id, sure, sessions)
-
-
-def told(item: Item) -> str:
-    """What an item of declarative memory says, in names and numbers."""
+def describe(item: Item) -> str:
+    """Describe an item of declarative memory in names and numbers."""
     content: dict[str, Any] = dict(item.content)
     match item.kind:
         case "error":
-            often = f"{content['count']}× in {item.sessions} sessions"
-            return f"{content['error']}, {often}"
+            return (
+                f"{content['error']}, {content['count']}× in {item.sessions} sessions"
+            )
         case "topic":
-            items = f"over {content['verdicts']} items"
-            return f"{place(content)}, {content['rate']:.0%} right {items}"
+            right = f"{content['rate']:.0%} right over {content['verdicts']} items"
+            return f"{place(content)}, {right}"
         case "progress":
             return f"{content['subject']} {content['level']:.0%}"
         case "mistake":
-            about = (content["item_id"], place(content), content["error"])
-            return " ".join((timestamp(item.updated_at)[:10], *filter(None, about)))
+            date = timestamp(item.updated_at)[:10]
+            parts = (date, content["item_id"], place(content), content["error"])
+            return " ".join(part for part in parts if part)
     value = content["value"]
-    shown = str(value).lower() if isinstance(value, bool) else value
-    return f"{content['key']} = {shown}"
+    text = str(value).lower() if isinstance(value, bool) else value
+    return f"{content['key']} = {text}"
 
 
 def place(content: dict[str, Any]) -> str:
-    """The topic, and its subject if it has one."""
-    topic, subject = content["topic"], content["subject"]
-    return f"{topic} ({subject})" if topic and subject else topic or subject
+    """Name the topic, with its subject if it has one."""
+    topic = content["topic"]
+    subject = content["subject"]
+    if topic and subject:
+        return f"{topic} ({subject})"
+    name: str = topic or subject
+    return name
 
 
-def _as_examples(items: Items, mistakes: Iterable[Item]) -> list[tuple[Item, float]]:
-    """Mistakes of an error type or in a weak topic that may be said, and how surely."""
-    sure = [one for one in items if one.established]
-    known = {one.content["error"]: one.confidence for one in of_kind(sure, "error")}
-    topics = of_kind(sure, "topic", standing="weak")
-    weak: dict[Any, float] = {_where(one): one.confidence for one in topics}
-    of = ((o, known.get(o.content["error"]), weak.get(_where(o))) for o in mistakes)
-    some = ((one, [n for n in ways if n is not None]) for one, *ways in of)
-    return [(one, max(ways)) for one, ways in some if ways]
+def _examples(
+    items: Sequence[Item], mistakes: Iterable[Item]
+) -> list[tuple[Item, float]]:
+    """The mistakes that exemplify an established error type or weak topic.
 
-
-def _where(item: Item) -> tuple[Any, Any]:
-    return item.content["subject"], item.content["topic"]
+    Each comes with the confidence of the error type or topic, the higher of the two.
+    """
+    established = [item for item in items if item.established]
+    errors = {
+        item.content["error"]: item.confidence for item in of_kind(established, "error")
+    }
+    weak_topics = {
+        (item.content["subject"], item.content["topic"]): item.confidence
+        for item in of_kind(established, "topic", standing="weak")
+    }
+    examples: list[tuple[Item, float]] = []
+    for mistake in mistakes:
+        content = mistake.content
+        error_confidence = errors.get(content["error"])
+        topic_confidence = weak_topics.get((content["subject"], content["topic"]))
+        known = [c for c in (error_confidence, topic_confidence) if c is not None]
+        if known:
+            examples.append((mistake, max(known)))
+    return examples

@@ -1,4 +1,4 @@
-"""What one session shows: its path, how it ended, what failed and what then helped."""
+"""What one session shows: its path, its outcome, its failures, and what helped then."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
 from math import isfinite
-from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
 import orjson
@@ -20,75 +19,96 @@ from refold.domain.ids import MEMORY_ID
 from refold.domain.model import Kept
 from refold.domain.session import labels_in
 
-# Told an event, it names the scenario that the event shows, or None.  It must be
-# deterministic: memory that is made again must come out the same.
 Classifier: TypeAlias = Callable[[Envelope], str | None]
-# Tools that were called at once, by name: their order says nothing.
+"""Names the scenario that an event shows, or None.  A classifier must be deterministic:
+memory that is rebuilt must be equal."""
 Step: TypeAlias = tuple[str, ...]
+"""The names of the tools that were called at once, sorted: their order says nothing."""
 Path: TypeAlias = tuple[Step, ...]
 
-# Raised when what is made of the same events becomes something else.
+# The version of the fold: it is raised when the same events give another result.
 EXTRACTOR: Final = 6
-# What is known of all sessions together, whatever their scenario.
 GENERAL: Final = "general"
+"""The scenario that holds all sessions."""
 RETRIEVAL: Final = "memory_retrieval"
 FILES: Final = "memory"
 OWN_TOOLS: Final = frozenset({RETRIEVAL, FILES})
+"""The tools of memory itself, which are no steps of a path."""
 LONGEST: Final = 4  # steps of a path
 OTHER: Final = "other"
 CUT_OFF: Final = "cut_off"
 _LONGEST_TAG: Final = 80
 _OUTCOMES: Final = {"success": 1.0, "failure": 0.0, "partial": 0.5}
-# What a human's decision says of the agent's work; one that it was moot says nothing.
+# A human's decision as an outcome; a dismissed question says nothing about it.
 _DECISIONS: Final = {"accept": 1.0, "corrected": 0.0, "reject": 0.0}
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,63}")
 _CHECKS: Final = re.compile(r"verif|valid|check|test|lint|assert|review", re.IGNORECASE)
+_UNKNOWN_TOOL: Final = "?"
 
 
 def by_words(scenarios: Mapping[str, tuple[str, ...]]) -> Classifier:
-    """A classifier that looks for words in what users say, the first scenario first."""
-    lowered = {k: tuple(map(str.lower, words)) for k, words in scenarios.items()}
+    """Return a classifier that looks for words in user inputs.
+
+    scenarios: by scenario, its words; the first scenario with a match wins.
+    """
+    lowered = {
+        scenario: [word.lower() for word in words]
+        for scenario, words in scenarios.items()
+    }
 
     def classify(envelope: Envelope) -> str | None:
-        said = envelope.payload
-        text = said.text.lower() if isinstance(said, events.UserInput) else ""
-        named = (n for n, words in lowered.items() if any(w in text for w in words))
-        return next(named, None)
+        if not isinstance(envelope.payload, events.UserInput):
+            return None
+        text = envelope.payload.text.lower()
+        for scenario, words in lowered.items():
+            if any(word in text for word in words):
+                return scenario
+        return None
 
     return classify
 
 
-def by_scenario(shown: Iterable[Shown]) -> dict[str, list[Shown]]:
-    """The sessions of each scenario; ``general`` are all of them.  In order of ids."""
-    found: dict[str, list[Shown]] = {GENERAL: []}
-    for one in sorted(shown, key=lambda one: one.session_id):
-        for name in {GENERAL, one.scenario}:
-            found.setdefault(name, []).append(one)
-    return {name: found[name] for name in sorted(found) if found[name]}
+def by_scenario(sessions: Iterable[Shown]) -> dict[str, list[Shown]]:
+    """Group sessions by scenario, in order of ids; ``general`` has all of them."""
+    groups: dict[str, list[Shown]] = {}
+    for session in sorted(sessions, key=lambda session: session.session_id):
+        for scenario in {GENERAL, session.scenario}:
+            groups.setdefault(scenario, []).append(session)
+    return {scenario: groups[scenario] for scenario in sorted(groups)}
 
 
-def steps(calls: Sequence[tuple[int, str, int]]) -> list[tuple[int, int, Step]]:
-    """(first seq, last seq, tools) of each step; equal ones after each other are one.
+class CalledTool(NamedTuple):
+    """A call of a tool; calls of one group were made at once."""
 
-    calls: seq, tool and group of each; those of one group were made at once.
+    seq: int
+    tool: str
+    group: int
+
+
+def steps(calls: Sequence[CalledTool]) -> list[tuple[int, int, Step]]:
+    """Group calls into steps: (first seq, last seq, tools) of each.
+
+    Equal steps in a row become one.
     """
-    found: list[tuple[int, int, Step]] = []
-    for _, members in groupby(calls, key=itemgetter(2)):
-        seqs, tools, _ = zip(*members, strict=True)
-        step = tuple(sorted({*tools}))
-        if found and found[-1][2] == step:
-            found[-1] = (found[-1][0], seqs[-1], step)
+    walked: list[tuple[int, int, Step]] = []
+    for _, group in groupby(calls, key=lambda call: call.group):
+        members = list(group)
+        first_seq = members[0].seq
+        last_seq = members[-1].seq
+        step = tuple(sorted({call.tool for call in members}))
+        if walked and walked[-1][2] == step:
+            walked[-1] = (walked[-1][0], last_seq, step)
         else:
-            found.append((seqs[0], seqs[-1], step))
-    return found
+            walked.append((first_seq, last_seq, step))
+    return walked
 
 
 def subpaths(
     walked: Sequence[tuple[int, int, Step]], breaks: Sequence[int] = ()
 ) -> Iterator[tuple[Path, int, int]]:
-    """Each path of 1 to ``LONGEST`` steps within it: (path, first seq, last seq).
+    """Yield each path of 1 to ``LONGEST`` steps: (path, first seq, last seq).
 
-    None goes over a place in ``breaks``, which are in order.
+    breaks: places in ``walked``, in order, that no path crosses.
     """
     ends = iter((*breaks, len(walked)))
     limit = next(ends)
@@ -97,58 +117,74 @@ def subpaths(
             limit = next(ends)
         for end in range(start + 1, min(limit, start + LONGEST) + 1):
             part = walked[start:end]
-            yield tuple(step for _, _, step in part), part[0][0], part[-1][1]
+            path = tuple(step for _, _, step in part)
+            first_seq = part[0][0]
+            last_seq = part[-1][1]
+            yield path, first_seq, last_seq
 
 
-_LOOKED_AT: Final = 400
-_TOLD: Final = shipped("refold.projections", "data", "reasons.toml")
-_FAILED: Final = re.compile(rf"\s*(?:{'|'.join(_TOLD['failed'])})", re.IGNORECASE)
-_REASONS: Final = tuple(
+# Characters at the beginning of a result that are searched for a failure.
+_BEGINNING: Final = 400
+_PATTERNS: Final = shipped("refold.projections", "data", "reasons.toml")
+_FAILED: Final = re.compile(rf"\s*(?:{'|'.join(_PATTERNS['failed'])})", re.IGNORECASE)
+_REASONS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
     (name, re.compile(pattern, re.IGNORECASE))
-    for name, pattern in _TOLD["reasons"].items()
+    for name, pattern in _PATTERNS["reasons"].items()
 )
 REASONS: Final = (*(name for name, _ in _REASONS), CUT_OFF, OTHER)
 
 
 def reason_of(result: events.ToolResult) -> str | None:
-    """Why the call failed, as one of ``REASONS``; None if it did not.
+    """Return why the call failed, one of ``REASONS``, or None if it succeeded.
 
-    Tools that report a failure as an ordinary result are told by how it begins.
+    A tool that reports a failure as an ordinary result is recognized by the beginning
+    of the result.
     """
     if result.status == "unknown":
         return CUT_OFF
     text = _beginning(result.content)
     if result.status == "ok" and not _FAILED.match(text):
         return None
-    return next((name for name, why in _REASONS if why.search(text)), OTHER)
+    for name, pattern in _REASONS:
+        if pattern.search(text):
+            return name
+    return OTHER
 
 
-# As programs write them: a model's own sentence is no code, however short.
+# A code as programs write it; a sentence of a model is no code, however short.
 _CODE: Final = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+){0,4}")
 _LONGEST_CODE: Final = 40
 
 
-def codes_of(told: Iterable[object]) -> list[str]:
-    """The codes among warnings or issues: of an object its ``code``, or a text that is
-    one, of words joined by ``_``.
+def codes_of(entries: Iterable[object]) -> list[str]:
+    """Return the codes among warnings or issues.
+
+    The code of an object is its ``code``.  A text is a code if it is one of ``REASONS``
+    or consists of words joined by ``_``.
     """
-    found = []
-    for one in told:
-        code = (
-            one.get("code") if isinstance(one, Mapping) else getattr(one, "code", one)
-        )
-        if isinstance(code, str) and len(code) <= _LONGEST_CODE:
-            known = "_" in code or code is not one or code in REASONS
-            found += [code] if known and _CODE.fullmatch(code) else []
-    return found
+    codes: list[str] = []
+    for entry in entries:
+        if isinstance(entry, Mapping):
+            code = entry.get("code")
+        else:
+            code = getattr(entry, "code", entry)
+        if not isinstance(code, str) or len(code) > _LONGEST_CODE:
+            continue
+        is_text = code is entry
+        if is_text and "_" not in code and code not in REASONS:
+            continue
+        if _CODE.fullmatch(code):
+            codes.append(code)
+    return codes
 
 
 def said_failed(content: JsonValue) -> tuple[str, str]:
-    """The words by which a result says that it failed, and what a text has behind.
+    """Split a result into the words that report its failure and the text after them.
 
-    Both are empty if nothing at its beginning says so.
+    Both are empty if the result does not begin with such words.
     """
-    if (match := _FAILED.match(_beginning(content))) is None:
+    match = _FAILED.match(_beginning(content))
+    if match is None:
         return "", ""
     rest = content[match.end() :].lstrip() if isinstance(content, str) else ""
     return " ".join(match[0].split()), rest
@@ -157,17 +193,19 @@ def said_failed(content: JsonValue) -> tuple[str, str]:
 def _beginning(content: JsonValue) -> str:
     match content:
         case str(text) | [{"text": str(text)}, *_]:
-            return text[:_LOOKED_AT]
-    return orjson.dumps(content)[:_LOOKED_AT].decode(errors="replace")
+            return text[:_BEGINNING]
+    return orjson.dumps(content)[:_BEGINNING].decode(errors="replace")
 
 
 class Failure(NamedTuple):
-    """A call that failed, and what came of it.
+    """A failed call and how it was fixed.
 
-    reason: one of ``REASONS``, or the code of a warning or of an issue.
-    fix:    the tool that next did not fail, the same or another; None if there was
-            none.  ``fixed_seq`` is of its result.
-    called: the seq of the call; ``seq`` is of the result.
+    reason:    one of ``REASONS``, or the code of a warning or issue.
+    seq:       of the result.
+    fix:       the tool that succeeded next, the same or another; None if there was
+               none.
+    fixed_seq: of that tool's result.
+    called:    the seq of the failed call.
     """
 
     tool: str
@@ -182,22 +220,22 @@ class Failure(NamedTuple):
 class Shown(Kept):
     """What a session shows by itself.
 
-    success:    0 to 1, as it ended; None if nothing says how.  ``decided_seq`` is of
-                the event that says it.
-    own_word:   only the agent itself says how it ended.
-    walked:     (first seq, last seq, tools) of each step, agent by agent; no path goes
-                over the places in it that are ``breaks``.
-    checks:     tools that check something, and where each was first used.
-    iterations: how often the agent judged its own work.
-    taints:     why it must not speak for anything, by code; empty if it may.
-    advised:    the items of memory that the model was shown, by id, and the seq of the
-                request in which it first was.
-    parent:     the session that it was forked from, and where; or "" and 0.
-    family:     the session that its forks began with, once that was looked up.
-    project:    what its writer named as ``meta.project``.
-    began_at:   when its first event happened, ``ended_at`` its last; microseconds since
-                1970, by the clock of the events.
-    gone:       kinds of items that it shows no more, for they lasted no longer.
+    success:     the outcome, 0 to 1, or None if nothing states it.
+    decided_seq: the event that states the outcome.
+    own_word:    whether only the agent itself states the outcome.
+    walked:      (first seq, last seq, tools) of each step, agent by agent.
+    breaks:      the places in ``walked`` that no path crosses.
+    checks:      the tools that check something, and the seq of the first use of each.
+    iterations:  how often the agent judged its own work.
+    taints:      by code, the reasons that the session must not count as evidence.
+    advised:     by id, the items of memory that the model was shown, and the seq of the
+                 first request that showed it.
+    parent:      the session and seq that it was forked from, or "" and 0.
+    family:      the session that its line of forks began with, once looked up.
+    project:     the writer's ``meta.project``.
+    began_at, ended_at: the times of its first and last event, in microseconds since
+                 1970, by the clock of the events.
+    gone:        kinds of items whose lifetime is over for this session.
     """
 
     session_id: str
@@ -224,10 +262,25 @@ class Shown(Kept):
     gone: tuple[str, ...] = ()
 
 
+class _OpenCall(NamedTuple):
+    """A call without a result."""
+
+    seq: int
+    tool: str
+    agent: str
+
+
+class _Outcome(NamedTuple):
+    """An outcome, 0 to 1, and the event that states it."""
+
+    success: float
+    seq: int
+
+
 class Watch:
     """Folds the events of one session, in order, into what they show.
 
-    agent: of several in a session, whose calls count; None: everybody's.
+    agent: the only agent whose calls count; None counts the calls of every agent.
     """
 
     def __init__(
@@ -236,55 +289,64 @@ class Watch:
         classify: Classifier | None = None,
         agent: str | None = None,
     ) -> None:
-        self._session_id, self._classify, self._agent = session_id, classify, agent
-        self._upto = self._iterations = self._tokens = self._reflected = 0
-        self._began = self._ended = 0
+        self._session_id = session_id
+        self._classify = classify
+        self._agent = agent
+        self._upto = 0
+        self._iterations = 0
+        self._tokens = 0
+        self._milliseconds = 0.0
+        self._reflected_seq = 0
+        self._began = 0
+        self._ended = 0
         self._tag: str | None = None
-        self._guess: str | None = None
-        # By agent: what one calls is no step of another's.
-        self._calls: dict[str, list[tuple[int, str, int]]] = {}
+        self._classified: str | None = None
+        # By agent: a call of one agent is no step of another.
+        self._calls: dict[str, list[CalledTool]] = {}
         self._groups: dict[str, int] = {}
-        self._open: dict[str, tuple[int, str, str]] = {}
-        self._parent, self._project = ("", 0), ""
+        self._open: dict[str, _OpenCall] = {}
+        self._parent: tuple[str, int] = ("", 0)
+        self._project = ""
         self._unfixed: list[Failure] = []
         self._fixed: list[Failure] = []
         self._checks: dict[str, int] = {}
         self._advised: dict[str, int] = {}
         self._models: set[str] = set()
-        self._milliseconds = 0.0
-        # By who says it: a human, the environment, the agent itself.
-        self._said: dict[str, tuple[float, int]] = {}
-        self._taints: dict[str, None] = {}
+        self._human_outcome: _Outcome | None = None
+        self._environment_outcome: _Outcome | None = None
+        self._agent_outcome: _Outcome | None = None
+        self._taints: set[str] = set()
 
     def take(self, envelope: Envelope) -> None:
-        """Look at the next event."""
-        self._upto = envelope.seq
+        """Fold the next event."""
+        seq = envelope.seq
+        self._upto = seq
         self._began = min(self._began or envelope.at, envelope.at)
         self._ended = max(self._ended, envelope.at)
-        if self._classify is not None and self._guess is None:
-            self._guess = self._classify(envelope)
-        self._meta(envelope)
+        if self._classify is not None and self._classified is None:
+            self._classified = self._classify(envelope)
+        self._take_meta(seq, envelope.meta)
         match envelope.payload:
             case events.ToolCall() as call if self._agent in (None, envelope.agent):
-                self._call(envelope.seq, call, envelope.agent or "")
+                self._take_call(seq, call, envelope.agent or "")
             case events.ToolResult() as result:
-                self._result(envelope.seq, result, codes_of(envelope.meta.warnings))
+                self._take_result(seq, result, codes_of(envelope.meta.warnings))
             case events.Reflection(pass_=passed, issues=issues):
                 self._iterations += 1
                 self._name_failures(codes_of(issues))
                 if passed is not None:
-                    self._said["agent"] = (float(passed), envelope.seq)
+                    self._agent_outcome = _Outcome(float(passed), seq)
             case events.Aggregate(results=results) if results:
-                correct = sum(one.verdict == "correct" for one in results)
-                self._said["agent"] = (correct / len(results), envelope.seq)
+                correct = [one for one in results if one.verdict == "correct"]
+                self._agent_outcome = _Outcome(len(correct) / len(results), seq)
             case events.Final(reward=float(reward)) if isfinite(reward):
-                self._said["environment"] = (min(1.0, max(0.0, reward)), envelope.seq)
+                self._environment_outcome = _Outcome(min(1.0, max(0.0, reward)), seq)
             case events.Final(outcome=outcome) if outcome in _OUTCOMES:
-                self._said["environment"] = (_OUTCOMES[outcome], envelope.seq)
+                self._environment_outcome = _Outcome(_OUTCOMES[outcome], seq)
             case events.HumanReview(decision=str(decision)) if decision in _DECISIONS:
-                self._said["human"] = (_DECISIONS[decision], envelope.seq)
+                self._human_outcome = _Outcome(_DECISIONS[decision], seq)
             case events.Request(advised=advised):
-                self._told(envelope.seq, advised)
+                self._take_advised(seq, advised)
             case events.StateUpdate() as update:
                 project = labels_in(update).get("project")
                 if project and _NAME.fullmatch(project):
@@ -292,85 +354,111 @@ class Watch:
             case events.Fork(session_id=session_id, at_seq=at_seq):
                 self._parent = (session_id, at_seq)
 
-    def _meta(self, envelope: Envelope) -> None:
-        meta, tag = envelope.meta, envelope.meta.scenario
+    def _take_meta(self, seq: int, meta: Meta) -> None:
+        tag = meta.scenario
         if tag and len(tag) <= _LONGEST_TAG and tag.isprintable():
             self._tag = tag
         usage = meta.usage or {}
-        counts = (usage.get("input_tokens"), usage.get("output_tokens"))
-        self._tokens += sum(count for count in counts if isinstance(count, int))
+        for name in ("input_tokens", "output_tokens"):
+            count = usage.get(name)
+            if isinstance(count, int):
+                self._tokens += count
         if meta.model is not None and _NAME.fullmatch(meta.model):
             self._models.add(meta.model)
-        more = meta.model_extra or {}
-        project = more.get("project")
+        extra = meta.model_extra or {}
+        project = extra.get("project")
         if isinstance(project, str) and _NAME.fullmatch(project):
             self._project = project
-        if more.get("tainted"):
-            self._taints["marked"] = None
-        advised = more.get("advised")  # what a model asked memory for, and was told
-        self._told(envelope.seq, advised if isinstance(advised, list) else ())
+        if extra.get("tainted"):
+            self._taints.add("marked")
+        # The items that the retrieval tool returned to the model.
+        advised = extra.get("advised")
+        if isinstance(advised, list):
+            self._take_advised(seq, advised)
 
-    def _told(self, seq: int, advised: Iterable[object]) -> None:
-        for name in advised:
-            if isinstance(name, str) and MEMORY_ID.fullmatch(name):
-                self._advised.setdefault(name, seq)
+    def _take_advised(self, seq: int, advised: Iterable[object]) -> None:
+        for memory_id in advised:
+            if isinstance(memory_id, str) and MEMORY_ID.fullmatch(memory_id):
+                self._advised.setdefault(memory_id, seq)
 
-    def _call(self, seq: int, call: events.ToolCall, agent: str) -> None:
-        if call.tool_name in OWN_TOOLS:
-            return
+    def _take_call(self, seq: int, call: events.ToolCall, agent: str) -> None:
         tool = call.tool_name
-        if not _NAME.fullmatch(tool):  # models make up others, and write in them
-            self._taints["odd_tool_name"] = None
-            tool = "?"
+        if tool in OWN_TOOLS:
+            return
+        if not _NAME.fullmatch(tool):
+            # A model invents such names, and may write instructions in them.
+            self._taints.add("odd_tool_name")
+            tool = _UNKNOWN_TOOL
         group = self._groups.get(agent, 0)
-        self._calls.setdefault(agent, []).append((seq, tool, group))
-        self._open[call.call_id] = (seq, tool, agent)
+        self._calls.setdefault(agent, []).append(CalledTool(seq, tool, group))
+        self._open[call.call_id] = _OpenCall(seq, tool, agent)
         if _CHECKS.search(tool):
             self._checks.setdefault(tool, seq)
 
     def _name_failures(self, codes: Sequence[str]) -> None:
-        """Why those failed that nothing gave a reason for, as the reflection says."""
-        since, self._reflected = self._reflected, self._upto
-        for some in (self._unfixed, self._fixed) if codes else ():
-            for index, one in enumerate(some):
-                if one.reason == OTHER and one.seq > since:
-                    some[index] = one._replace(reason=codes[0])
+        """Give failures since the last reflection the reason that this one names.
 
-    def _result(self, seq: int, result: events.ToolResult, codes: list[str]) -> None:
+        A failure that already has a reason keeps it.
+        """
+        since = self._reflected_seq
+        self._reflected_seq = self._upto
+        if not codes:
+            return
+        for failures in (self._unfixed, self._fixed):
+            for index, failure in enumerate(failures):
+                if failure.reason == OTHER and failure.seq > since:
+                    failures[index] = failure._replace(reason=codes[0])
+
+    def _take_result(
+        self, seq: int, result: events.ToolResult, codes: Sequence[str]
+    ) -> None:
         if result.untrusted:
-            self._taints["untrusted_result"] = None
-        called, tool, agent = self._open.pop(result.call_id, (0, "", ""))
-        if not called:
+            self._taints.add("untrusted_result")
+        call = self._open.pop(result.call_id, None)
+        if call is None:
             return
-        # What this agent calls from here on it calls with this result at hand.
-        self._groups[agent] = seq
+        # The agent's later calls are made with this result known: a new group.
+        self._groups[call.agent] = seq
         self._milliseconds += result.duration_ms or 0.0
-        if (reason := reason_of(result)) is not None:
-            reason = codes[0] if reason == OTHER and codes else reason
-            self._unfixed.append(Failure(tool, reason, seq, called=called))
+        reason = reason_of(result)
+        if reason is not None:
+            if reason == OTHER and codes:
+                reason = codes[0]
+            failure = Failure(call.tool, reason, seq, called=call.seq)
+            self._unfixed.append(failure)
             return
-        # Only a call that was made after the failure was seen can be what helped.
-        helped = [one for one in self._unfixed if one.seq < called]
-        if helped:
-            self._unfixed = [one for one in self._unfixed if one.seq >= called]
-            self._fixed += (one._replace(fix=tool, fixed_seq=seq) for one in helped)
+        # Only a call made after the failure was known can have fixed it.
+        still_unfixed: list[Failure] = []
+        for failure in self._unfixed:
+            if failure.seq < call.seq:
+                self._fixed.append(failure._replace(fix=call.tool, fixed_seq=seq))
+            else:
+                still_unfixed.append(failure)
+        self._unfixed = still_unfixed
 
     def shown(self) -> Shown:
-        """What the events up to here show."""
-        # A human's word counts, then the environment's; the agent's own if none else.
-        said = self._said
-        others = said.get("human") or said.get("environment")
-        success, decided = others or said.get("agent") or (None, 0)
+        """Return what the events so far show.
+
+        A human's decision is the outcome, else the environment's, else the agent's own.
+        """
+        outcome = self._human_outcome or self._environment_outcome
+        own_word = outcome is None and self._agent_outcome is not None
+        if outcome is None:
+            outcome = self._agent_outcome
         walks = [steps(calls) for calls in self._calls.values()]
-        failures = sorted((*self._fixed, *self._unfixed), key=lambda one: one.seq)
+        walked: list[tuple[int, int, Step]] = []
+        for walk in walks:
+            walked += walk
+        failures = [*self._fixed, *self._unfixed]
+        failures.sort(key=lambda failure: failure.seq)
         return Shown(
             session_id=self._session_id,
-            scenario=self._tag or self._guess or GENERAL,
+            scenario=self._tag or self._classified or GENERAL,
             upto_seq=self._upto,
-            success=success,
-            decided_seq=decided,
-            own_word=success is not None and not others,
-            walked=tuple(step for walk in walks for step in walk),
+            success=None if outcome is None else outcome.success,
+            decided_seq=0 if outcome is None else outcome.seq,
+            own_word=own_word,
+            walked=tuple(walked),
             breaks=tuple(accumulate(len(walk) for walk in walks[:-1])),
             failures=tuple(failures),
             checks=dict(self._checks),
@@ -389,60 +477,64 @@ class Watch:
 
 def watch(
     session_id: str,
-    events: Iterable[Envelope],
+    envelopes: Iterable[Envelope],
     classify: Classifier | None = None,
     agent: str | None = None,
 ) -> Shown:
-    """What these events of a session show."""
+    """Return what these events of a session show."""
     watch = Watch(session_id, classify, agent)
-    for envelope in events:
+    for envelope in envelopes:
         watch.take(envelope)
     return watch.shown()
 
 
-def families(shown: Iterable[Shown]) -> list[Shown]:
-    """Each session with its family, and with what it inherits; in order of ids.
+def families(sessions: Iterable[Shown]) -> list[Shown]:
+    """Return each session with its family and what it inherits, in order of ids.
 
-    Of a parent's taints all count, wherever they are; of what it was shown, that before
-    the fork.
+    A fork inherits all taints of its parents, and the advice that they were shown
+    before the fork.
     """
-    known = {one.session_id: one for one in shown}
-    return [_member(one, known) for _, one in sorted(known.items())]
+    by_id = {session.session_id: session for session in sessions}
+    return [_with_family(by_id[name], by_id) for name in sorted(by_id)]
 
 
-def untainted(shown: Iterable[Shown]) -> list[Shown]:
-    """Those that may speak for something."""
-    return [one for one in families(shown) if not one.taints]
+def untainted(sessions: Iterable[Shown]) -> list[Shown]:
+    """Return the sessions that count as evidence, with their families."""
+    return [session for session in families(sessions) if not session.taints]
 
 
-def _member(one: Shown, known: dict[str, Shown]) -> Shown:
-    if one.family:
-        return one  # it was looked up already
-    taints, advised = set(one.taints), dict(one.advised)
-    family, (parent, at) = one.session_id, one.parent
+def _with_family(session: Shown, by_id: Mapping[str, Shown]) -> Shown:
+    if session.family:
+        return session  # it was looked up already
+    taints = set(session.taints)
+    advised = dict(session.advised)
+    family = session.session_id
+    parent, at_seq = session.parent
     while parent and parent != family:
         family = parent
-        older = known.get(parent)
+        older = by_id.get(parent)
         if older is None:
             break
         taints.update(older.taints)
-        for name, seq in older.advised.items():
-            if seq <= at:
-                advised.setdefault(name, 0)
-        parent, at = older.parent
-    return replace(one, family=family, taints=tuple(sorted(taints)), advised=advised)
+        for memory_id, seq in older.advised.items():
+            if seq <= at_seq:
+                advised.setdefault(memory_id, 0)
+        parent, at_seq = older.parent
+    return replace(
+        session, family=family, taints=tuple(sorted(taints)), advised=advised
+    )
 
 
 def may_trigger(event: events.Event, meta: Meta) -> bool:
-    """Whether memory is worth making anew after this.
+    """Whether memory is worth rebuilding after this event.
 
-    The run ended, a human decided, an item was judged incorrect, something failed or
-    was degraded, or the agent reflected: it may be unsure, or have done so before.
+    It is after the end of the run, a human's decision, an incorrect verdict, a failure
+    or degradation, and a reflection, which may express doubt.
     """
     match event:
         case events.Aggregate(results=results):
-            wrong = any(one.verdict == "incorrect" for one in results)
-            return wrong or bool(meta.warnings)
+            has_mistake = any(one.verdict == "incorrect" for one in results)
+            return has_mistake or bool(meta.warnings)
         case events.Reflection() | events.AgentError() | events.Final():
             return True
         case events.HumanReview(decision=decision) if decision is not None:

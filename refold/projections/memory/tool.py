@@ -1,8 +1,8 @@
-"""Memory as a tool: how a model asks for what sessions showed, and what it is told."""
+"""Memory as a tool: how a model queries it, and the answer it gets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
@@ -21,7 +21,8 @@ from refold.projections.memory.sessions import GENERAL, RETRIEVAL
 NAME: Final = RETRIEVAL
 QueryType: TypeAlias = Literal["errors", "topics", "tool_paths", "all"]
 
-_QUERIES: Final[tuple[str, ...]] = get_args(QueryType)
+_QUERY_TYPES: Final[tuple[str, ...]] = get_args(QueryType)
+_PROCEDURAL: Final[tuple[str, ...]] = get_args(Procedural)
 _KINDS: Final[Mapping[str, frozenset[Kind]]] = {
     "errors": frozenset({"failure", "recovery", "error", "mistake"}),
     "topics": frozenset({"topic", "progress"}),
@@ -29,57 +30,63 @@ _KINDS: Final[Mapping[str, frozenset[Kind]]] = {
 }
 _FIELDS: Final = {"user_id", "query_type", "subject_filter"}
 _NO_LIMIT: Final = 1 << 60
-_FILES: Final = files("refold.projections.memory")
-_DEFINITION: Final = (_FILES / "tool.json").read_bytes()
-# What the text of a result holds.
-_SCHEMA: Final = (_FILES / "answer.schema.json").read_bytes()
+_FOLDER: Final = files("refold.projections.memory")
+_DEFINITION: Final = (_FOLDER / "tool.json").read_bytes()
+_SCHEMA: Final = (_FOLDER / "answer.schema.json").read_bytes()
 OUTPUT_SCHEMA: Final[JsonObject] = orjson.loads(_SCHEMA)
+"""The JSON Schema of the text of a result."""
 
 
 def definition(user_id: str | None = None) -> JsonObject:
-    """The tool as the Messages API takes it among ``tools``.
+    """Return the tool's definition for ``tools`` of the Messages API.
 
-    user_id: named as the only one that is taken, so that a model knows what to say.
-             Left out, the definition is the same for all users, and the user's id has
-             to be told to the model elsewhere.
+    user_id: the only value that the definition allows, so that a model knows which id
+             to send.  Without it, the definition is the same for all users, and the
+             model must learn the id elsewhere.
     """
-    made: dict[str, Any] = orjson.loads(_DEFINITION)
+    tool: dict[str, Any] = orjson.loads(_DEFINITION)
     if user_id is not None:
-        made["input_schema"]["properties"]["user_id"]["enum"] = [user_id]
-    return made
+        tool["input_schema"]["properties"]["user_id"]["enum"] = [user_id]
+    return tool
 
 
 class Query(NamedTuple):
-    """What a model asks for; ``subject`` is a name in its one spelling, "" for any."""
+    """A model's query.
+
+    subject: a name in its normalized spelling, or "" for any subject.
+    """
 
     query_type: str = "all"
     subject: str = ""
 
-    def takes(self, kind: Kind) -> bool:
+    def includes(self, kind: Kind) -> bool:
+        """Whether the query asks for items of this kind."""
         return self.query_type == "all" or kind in _KINDS[self.query_type]
 
 
 class Refused(NamedTuple):
-    """Why a query has no answer, as the model is told."""
+    """The reason that a query has no answer, in the words that the model gets."""
 
     why: str
 
 
-def asked(given: object, *, user_id: str) -> Query | Refused:
-    """The query that a call's input is, if it asks about ``user_id``.
+def parse_query(arguments: object, *, user_id: str) -> Query | Refused:
+    """Read a query from the arguments of a call.
 
-    Of any other user nothing is said, not even whether there is one.
+    A query about another user is refused, whether that user exists or not.
     """
-    if not isinstance(given, Mapping):
+    if not isinstance(arguments, Mapping):
         return Refused("the input must be an object with user_id")
-    if not set(given) <= _FIELDS:
+    if not set(arguments) <= _FIELDS:
         return Refused("only user_id, query_type and subject_filter can be given")
-    if given.get("user_id") != user_id:
+    if arguments.get("user_id") != user_id:
         return Refused("user_id must be the id of the user of this session")
-    query_type, subject = given.get("query_type"), given.get("subject_filter")
-    query_type = "all" if query_type is None else query_type
-    if query_type not in _QUERIES:
-        return Refused(f"query_type must be one of {', '.join(_QUERIES)}")
+    query_type = arguments.get("query_type")
+    if query_type is None:
+        query_type = "all"
+    if query_type not in _QUERY_TYPES:
+        return Refused(f"query_type must be one of {', '.join(_QUERY_TYPES)}")
+    subject = arguments.get("subject_filter")
     if subject is None:
         return Query(query_type)
     name = name_of(subject) if isinstance(subject, str) else None
@@ -88,12 +95,12 @@ def asked(given: object, *, user_id: str) -> Query | Refused:
     return Query(query_type, name)
 
 
-class Known(NamedTuple):
-    """What may be said of a user.
+class Memories(NamedTuple):
+    """The memory of a user that an answer is chosen from.
 
-    items:   of procedural memory; of these, what may be said is told.
-    means:   how sessions end, by scenario.
-    profile: lines about the user, with the item that each is of.
+    items:   of procedural memory, whether they may be shown or not.
+    means:   by scenario, the mean outcome of its sessions.
+    profile: lines about the user, each with its item.
     """
 
     items: Sequence[Item] = ()
@@ -104,71 +111,95 @@ class Known(NamedTuple):
 @quiet
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The text of a result, as ``OUTPUT_SCHEMA`` says, and the items that it shows."""
+    """The text of a result, in the form of ``OUTPUT_SCHEMA``, and its items' ids."""
 
     text: str
     items: tuple[str, ...] = ()
 
 
-def answer(query: Query, known: Known, how: advice.Choice, *, now: int) -> Answer:
-    """The memories that fit, chosen as advice is; what is about the user comes last.
+def answer(
+    query: Query, memories: Memories, choice: advice.Choice, *, now: int
+) -> Answer:
+    """Answer a query with memories, chosen as advice is; those about the user are last.
 
-    The text costs at most ``how.tokens``, or is an empty list.
+    The text costs at most ``choice.tokens``, or is an empty list.
     """
-    found = [*_procedural(query, known, how, now)]
-    for line, item in known.profile:
-        about = {item.content.get("subject"), item.content.get("topic")}
-        wanted = not query.subject or query.subject in about
-        if wanted and query.takes(item.kind) and line.sure >= how.threshold:
-            # What a line cites has fields of its own here.
-            found.append(_memory(item, line.text.partition(";")[0], line.sure))
-    taken: list[JsonObject] = []
-    for memory in found:
-        text = _written([*taken, memory], len(found))
-        if len(taken) < how.top and estimate_text(text) <= how.tokens:
-            taken.append(memory)
-    text = _written(taken, len(found) - len(taken))
-    ids = dict.fromkeys(str(memory["memory_id"]) for memory in taken)
+    candidates = [
+        *_procedural(query, memories, choice, now),
+        *_about_user(query, memories, choice.threshold),
+    ]
+    chosen: list[JsonObject] = []
+    for memory in candidates:
+        if len(chosen) >= choice.top:
+            break
+        text = _text([*chosen, memory], left_out=len(candidates))
+        if estimate_text(text) <= choice.tokens:
+            chosen.append(memory)
+    ids = dict.fromkeys(str(memory["memory_id"]) for memory in chosen)
+    text = _text(chosen, left_out=len(candidates) - len(chosen))
     return Answer(text, tuple(ids))
 
 
 def _procedural(
-    query: Query, known: Known, how: advice.Choice, now: int
-) -> Iterable[JsonObject]:
-    items = [one for one in known.items if query.takes(one.kind)]
-    scenario = how.scenario
-    if query.subject:  # what was learned in no scenario of its own holds always
-        names = sorted({one.scenario for one in items})
-        named = (name for name in names if name_of(name) == query.subject)
-        scenario = next(named, GENERAL)
-    listed = advice.shortlist(items, scenario, now=now, means=known.means)
-    wide = replace(how, scenario=scenario, tokens=_NO_LIMIT)
-    chosen = advice.choose(listed, wide, now=now)
-    by_id = {one.memory_id: one for one in items}
-    for name in (*chosen.items, *chosen.left_out):
-        item = by_id[name]
-        line = advice.advised(item).replace(f"; {advice.cited(item)}", "", 1)
-        yield _memory(item, line, advice.surety(item))
+    query: Query, memories: Memories, choice: advice.Choice, now: int
+) -> Iterator[JsonObject]:
+    items = [item for item in memories.items if query.includes(item.kind)]
+    scenario = choice.scenario
+    if query.subject:
+        scenario = _scenario_named(query.subject, items)
+    candidates = advice.shortlist(items, scenario, now=now, means=memories.means)
+    unbounded = replace(choice, scenario=scenario, tokens=_NO_LIMIT)
+    chosen = advice.choose(candidates, unbounded, now=now)
+    by_id = {item.memory_id: item for item in items}
+    for memory_id in (*chosen.items, *chosen.left_out):
+        item = by_id[memory_id]
+        # The citation has a field of its own here.
+        line = advice.advice_line(item).replace(f"; {advice.citation(item)}", "", 1)
+        yield _memory(item, line, advice.confidence(item))
 
 
-def _memory(item: Item, line: str, sure: float) -> JsonObject:
-    procedural = item.kind in get_args(Procedural)
+def _scenario_named(subject: str, items: Sequence[Item]) -> str:
+    """The scenario with this name, or ``general``, which always applies."""
+    for scenario in sorted({item.scenario for item in items}):
+        if name_of(scenario) == subject:
+            return scenario
+    return GENERAL
+
+
+def _about_user(
+    query: Query, memories: Memories, threshold: float
+) -> Iterator[JsonObject]:
+    for line, item in memories.profile:
+        subjects = {item.content.get("subject"), item.content.get("topic")}
+        if query.subject and query.subject not in subjects:
+            continue
+        if query.includes(item.kind) and line.confidence >= threshold:
+            # The citation has a field of its own here.
+            yield _memory(item, line.text.partition(";")[0], line.confidence)
+
+
+def _memory(item: Item, line: str, confidence: float) -> JsonObject:
+    evidence = [
+        f"{evidence.session_id} #{_seq_range(evidence)}"
+        for evidence in advice.cited_evidence(item)
+    ]
     return {
-        "type": "procedural" if procedural else "declarative",
+        "type": "procedural" if item.kind in _PROCEDURAL else "declarative",
         "content": line.removeprefix("- "),
-        "confidence": round(sure, 2),
+        "confidence": round(confidence, 2),
         "memory_id": item.memory_id,
-        "evidence": [f"{one.session_id} #{_seqs(one)}" for one in advice.shown(item)],
+        "evidence": list(evidence),
     }
 
 
-def _seqs(place: Evidence) -> str:
-    first, last = place.seqs[0], place.seqs[-1]
+def _seq_range(evidence: Evidence) -> str:
+    first = evidence.seqs[0]
+    last = evidence.seqs[-1]
     return str(first) if first == last else f"{first}-{last}"
 
 
-def _written(memories: Sequence[JsonObject], left_out: int) -> str:
-    found: dict[str, Any] = {"memories": list(memories)}
+def _text(memories: Sequence[JsonObject], *, left_out: int) -> str:
+    result: dict[str, Any] = {"memories": list(memories)}
     if left_out:
-        found["left_out"] = left_out
-    return canonical(found).decode()
+        result["left_out"] = left_out
+    return canonical(result).decode()

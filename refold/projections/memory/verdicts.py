@@ -1,4 +1,4 @@
-"""What the verdicts of sessions show of the user: by topic, and the newest mistakes."""
+"""The verdicts of sessions: what they show about the user, by topic, and mistakes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 
 from refold.domain.envelope import Envelope
@@ -15,20 +14,20 @@ from refold.domain.model import Kept
 from refold.projections.memory.items import EVIDENCE
 from refold.projections.memory.labels import Taxonomy, merged, name_of
 
-# Raised when what is made of the same events becomes something else.
+# The version of the fold: it is raised when the same events give another result.
 EXTRACTOR: Final = 1
-# Of a session, the newest: a profile lists no more of all.
+# The newest mistakes that are stored for one session; a profile lists no more of all.
 MISTAKES: Final = 20
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/#-]{0,63}")
-_WORTH: Final = {"correct": 1.0, "uncertain": 0.5, "incorrect": 0.0}
+_CREDIT: Final = {"correct": 1.0, "uncertain": 0.5, "incorrect": 0.0}
 
 
 class Mistake(NamedTuple):
-    """An incorrect verdict, by where it is: the question itself is nowhere here.
+    """An incorrect verdict, by its place: the question itself is not stored.
 
-    nr:   its place in the results of the event ``seq``, from 1.
-    item: the verdict's ``item_id``, if it is an identifier; "" otherwise.
-    at:   when it was recorded, in microseconds since 1970.
+    nr:   the place among the results of the event ``seq``, from 1.
+    item: the verdict's ``item_id`` if it is an identifier, else "".
+    at:   the time of the event, in microseconds since 1970.
     """
 
     seq: int
@@ -41,13 +40,14 @@ class Mistake(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """What a session's verdicts on one topic come to.
+    """The verdicts of one session on one topic, summed.
 
-    subject, topic: names; "" where the verdicts name none.
-    verdicts: how many items were judged; ``missed`` of them were not correct.
-    credit:   what they are worth together, 0 to ``verdicts``.
-    errors:   (error type, how often, seqs), by name; of incorrect verdicts alone.
-    seqs:     of the newest events that hold them, at most ``EVIDENCE``.
+    subject, topic: names; "" if the verdicts name none.
+    verdicts: the number of items judged.
+    missed:   the number of them that were not correct.
+    credit:   the sum of their credit, 0 to ``verdicts``.
+    errors:   (error type, count, seqs) of incorrect verdicts, sorted by error type.
+    seqs:     the newest events with such verdicts, at most ``EVIDENCE``.
     """
 
     subject: str
@@ -61,21 +61,33 @@ class Tally(NamedTuple):
     last_at: int
 
     @classmethod
-    def of(cls, where: Mistake, verdict: Verdict) -> Tally:
-        """That of a single verdict."""
-        wrong = verdict.verdict == "incorrect" and where.error
-        missed, seqs = int(verdict.verdict != "correct"), (where.seq,)
-        errors = ((where.error, 1, seqs),) if wrong else ()
-        numbers = (1, missed, credit_of(verdict), errors, seqs)
-        return cls(where.subject, where.topic, *numbers, where.at, where.at)
+    def of(cls, place: Mistake, verdict: Verdict) -> Tally:
+        """The tally of a single verdict.
+
+        place: the place and names of the verdict, whether it is a mistake or not.
+        """
+        errors: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
+        if verdict.verdict == "incorrect" and place.error:
+            errors = ((place.error, 1, (place.seq,)),)
+        return cls(
+            subject=place.subject,
+            topic=place.topic,
+            verdicts=1,
+            missed=0 if verdict.verdict == "correct" else 1,
+            credit=credit_of(verdict),
+            errors=errors,
+            seqs=(place.seq,),
+            first_at=place.at,
+            last_at=place.at,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Judged(Kept):
-    """What the verdicts of a session show by themselves.
+    """The verdicts of one session.
 
-    models: that answered in it.
-    taints: why it must not speak for anything, by code; empty if it may.
+    models: the models that answered in it.
+    taints: by code, the reasons that the session must not count as evidence.
     """
 
     session_id: str
@@ -87,97 +99,121 @@ class Judged(Kept):
 
 
 class Judge:
-    """Folds the events of one session, in order, into what its verdicts show."""
+    """Folds the events of one session, in order, into its verdicts."""
 
     def __init__(self, session_id: str) -> None:
-        self._session_id, self._upto = session_id, 0
-        self._odd = False
+        self._session_id = session_id
+        self._upto = 0
+        self._has_odd_label = False
         self._models: set[str] = set()
-        self._last: dict[str, tuple[Mistake, Verdict]] = {}
+        self._newest: dict[str, tuple[Mistake, Verdict]] = {}
 
     def take(self, envelope: Envelope) -> None:
-        """Look at the next event."""
+        """Fold the next event."""
         self._upto = envelope.seq
         model = envelope.meta.model
         if model is not None and _ID.fullmatch(model):
             self._models.add(model)
         if isinstance(envelope.payload, Aggregate):
             for nr, verdict in enumerate(envelope.payload.results, 1):
-                # What is judged again, as after a reflection, counts as judged last.
-                self._last.pop(verdict.item_id, None)
-                where = Mistake(
-                    seq=envelope.seq,
-                    nr=nr,
-                    item=verdict.item_id if _ID.fullmatch(verdict.item_id) else "",
-                    error=self._name(verdict.error_type),
-                    subject=self._name(verdict.subject),
-                    topic=self._name(verdict.topic),
-                    at=envelope.at,
-                )
-                self._last[verdict.item_id] = where, verdict
+                self._take_verdict(envelope, nr, verdict)
+
+    def _take_verdict(self, envelope: Envelope, nr: int, verdict: Verdict) -> None:
+        item_id = verdict.item_id
+        place = Mistake(
+            seq=envelope.seq,
+            nr=nr,
+            item=item_id if _ID.fullmatch(item_id) else "",
+            error=self._name(verdict.error_type),
+            subject=self._name(verdict.subject),
+            topic=self._name(verdict.topic),
+            at=envelope.at,
+        )
+        # An item that is judged again, as after a reflection, counts as judged last.
+        self._newest.pop(item_id, None)
+        self._newest[item_id] = place, verdict
 
     def _name(self, label: str | None) -> str:
         if not label:
             return ""
         name = name_of(label)
-        # Whoever writes sentences into labels may have written the verdicts too.
-        self._odd = self._odd or name is None
-        return name or ""
+        if name is None:
+            # An author who puts sentences into labels may have written the verdicts.
+            self._has_odd_label = True
+            return ""
+        return name
 
     def judged(self, taints: Iterable[str] = ()) -> Judged:
-        """What the verdicts up to here show; ``taints`` are other reasons, by code."""
-        last = self._last.values()
-        wrong = [where for where, one in last if one.verdict == "incorrect"]
-        odd = ("odd_label",) if self._odd else ()
+        """The verdicts so far.
+
+        taints: further reasons, by code, that the session must not count as evidence.
+        """
+        newest = self._newest.values()
+        mistakes = [
+            place for place, verdict in newest if verdict.verdict == "incorrect"
+        ]
+        all_taints = {*taints}
+        if self._has_odd_label:
+            all_taints.add("odd_label")
         return Judged(
             session_id=self._session_id,
             upto_seq=self._upto,
-            tallies=_summed(Tally.of(*one) for one in last),
-            mistakes=tuple(sorted(wrong)[-MISTAKES:]),
+            tallies=_by_topic(Tally.of(place, verdict) for place, verdict in newest),
+            mistakes=tuple(sorted(mistakes)[-MISTAKES:]),
             models=tuple(sorted(self._models)),
-            taints=tuple(sorted({*taints, *odd})),
+            taints=tuple(sorted(all_taints)),
         )
 
 
 def credit_of(verdict: Verdict) -> float:
-    """What a verdict is worth, 0 to 1: its score, where that fits what it says.
+    """The credit of a verdict, 0 to 1: its score, if the score agrees with it.
 
-    Nobody says of which scale a score is.  One from 0 to 1 on the verdict's side of a
-    half is taken; otherwise correct is 1, uncertain a half and incorrect 0.
+    The scale of a score is not known.  A score from 0 to 1 on the verdict's side of one
+    half is used; otherwise correct is 1, uncertain one half, and incorrect 0.
     """
-    worth, score = _WORTH[verdict.verdict], verdict.score
-    if score is None or not 0 <= score <= 1 or (score - 0.5) * (worth - 0.5) < 0:
-        return worth
-    return score
+    credit = _CREDIT[verdict.verdict]
+    score = verdict.score
+    if score is None or not 0 <= score <= 1:
+        return credit
+    is_on_the_other_side = (score - 0.5) * (credit - 0.5) < 0
+    return credit if is_on_the_other_side else score
 
 
 def newest(seqs: Iterable[int]) -> tuple[int, ...]:
-    """The newest of them, as many as are kept as evidence."""
+    """The newest seqs, at most ``EVIDENCE``, in order and without duplicates."""
     return tuple(sorted(set(seqs))[-EVIDENCE:])
 
 
-def _summed(tallies: Iterable[Tally]) -> tuple[Tally, ...]:
-    """One for each topic, in order."""
-    together: dict[tuple[str, str], list[Tally]] = defaultdict(list)
+def _by_topic(tallies: Iterable[Tally]) -> tuple[Tally, ...]:
+    """Sum tallies to one per subject and topic, in order of their names."""
+    groups: dict[tuple[str, str], list[Tally]] = defaultdict(list)
     for tally in tallies:
-        together[tally.subject, tally.topic].append(tally)
-    return tuple(_sum(place, some) for place, some in sorted(together.items()))
+        groups[tally.subject, tally.topic].append(tally)
+    return tuple(_sum(groups[topic]) for topic in sorted(groups))
 
 
-def _sum(place: tuple[str, str], some: Sequence[Tally]) -> Tally:
-    counts, seqs = Counter[str](), defaultdict[str, list[int]](list)
-    for error, count, found in chain(*(tally.errors for tally in some)):
-        counts[error] += count
-        seqs[error] += found
+def _sum(tallies: Sequence[Tally]) -> Tally:
+    counts: Counter[str] = Counter()
+    error_seqs: dict[str, list[int]] = defaultdict(list)
+    seqs: list[int] = []
+    for tally in tallies:
+        seqs += tally.seqs
+        for error, count, seqs_of_error in tally.errors:
+            counts[error] += count
+            error_seqs[error] += seqs_of_error
     return Tally(
-        *place,
-        verdicts=sum(one.verdicts for one in some),
-        missed=sum(one.missed for one in some),
-        credit=round(sum(one.credit for one in some), 6),
-        errors=tuple((e, counts[e], newest(seqs[e])) for e in sorted(counts)),
-        seqs=newest(seq for one in some for seq in one.seqs),
-        first_at=min(one.first_at for one in some),
-        last_at=max(one.last_at for one in some),
+        subject=tallies[0].subject,
+        topic=tallies[0].topic,
+        verdicts=sum(tally.verdicts for tally in tallies),
+        missed=sum(tally.missed for tally in tallies),
+        credit=round(sum(tally.credit for tally in tallies), 6),
+        errors=tuple(
+            (error, counts[error], newest(error_seqs[error]))
+            for error in sorted(counts)
+        ),
+        seqs=newest(seqs),
+        first_at=min(tally.first_at for tally in tallies),
+        last_at=max(tally.last_at for tally in tallies),
     )
 
 
@@ -186,68 +222,80 @@ Placed = TypeVar("Placed", Mistake, Tally)
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What each label goes by, if not by itself; of topics, by (subject, topic)."""
+    """The name that each label is merged into; other labels stand for themselves.
+
+    topics: by (subject, topic).
+    """
 
     subjects: Mapping[str, str]
     topics: Mapping[tuple[str, str], str]
     errors: Mapping[str, str]
 
-    def placed(self, one: Placed) -> Placed:
-        """The same, under the subject and topic that its labels go by."""
-        subject = self.subjects.get(one.subject, one.subject)
-        topic = self.topics.get((subject, one.topic), one.topic)
-        return one._replace(subject=subject, topic=topic)
+    def placed(self, value: Placed) -> Placed:
+        """The same mistake or tally under the merged names of subject and topic."""
+        subject = self.subjects.get(value.subject, value.subject)
+        topic = self.topics.get((subject, value.topic), value.topic)
+        return value._replace(subject=subject, topic=topic)
 
 
-def names(judgeds: Iterable[Judged], taxonomy: Taxonomy) -> Names:
-    """Merge labels that are almost alike into those with the most verdicts.
+def names(sessions: Iterable[Judged], taxonomy: Taxonomy) -> Names:
+    """Merge labels that are almost alike into the one with the most verdicts.
 
-    Verdicts of tainted sessions weigh nothing in it.  Error types go by the taxonomy
-    first; topics are merged within their subject.
+    Verdicts of tainted sessions add no weight.  Error types follow the taxonomy first;
+    topics are merged within their subject.
     """
-    tallies = [(t, 0 if one.taints else 1) for one in judgeds for t in one.tallies]
-    subjects = _merged((t.subject, t.verdicts * counts) for t, counts in tallies)
+    weighted: list[tuple[Tally, int]] = []
+    for session in sessions:
+        weight = 0 if session.taints else 1
+        weighted += [(tally, weight) for tally in session.tallies]
+    subjects = _merged(
+        (tally.subject, tally.verdicts * weight) for tally, weight in weighted
+    )
     topics: dict[str, Counter[str]] = defaultdict(Counter)
     errors: Counter[str] = Counter()
-    for tally, counts in tallies:
+    for tally, weight in weighted:
         subject = subjects.get(tally.subject, tally.subject)
-        topics[subject][tally.topic] += tally.verdicts * counts
+        topics[subject][tally.topic] += tally.verdicts * weight
         for error, count, _ in tally.errors:
-            errors[error] += count * counts
-    known = {error: taxonomy.error_of(error) for error in errors}
-    new = ((e, n) for e, n in errors.items() if known[e] not in taxonomy.category)
-    merged_topics = {
-        (subject, topic): head
-        for subject, found in topics.items()
-        for topic, head in _merged(found.items()).items()
-    }
-    return Names(subjects, merged_topics, {**known, **_merged(new)})
+            errors[error] += count * weight
+    merged_topics: dict[tuple[str, str], str] = {}
+    for subject, samples in topics.items():
+        for topic, name in _merged(samples.items()).items():
+            merged_topics[subject, topic] = name
+    by_taxonomy = {error: taxonomy.error_of(error) for error in errors}
+    unknown = [
+        (error, count)
+        for error, count in errors.items()
+        if by_taxonomy[error] not in taxonomy.category
+    ]
+    return Names(subjects, merged_topics, {**by_taxonomy, **_merged(unknown)})
 
 
 def _merged(samples: Iterable[tuple[str, int]]) -> dict[str, str]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for name, count in samples:
         if name:
-            found[name] += count
-    return merged(found)
+            counts[name] += count
+    return merged(counts)
 
 
-def named(judged: Judged, names: Names, *, without: frozenset[str]) -> Judged:
-    """What a session shows, under the names that labels go by.
+def named(session: Judged, names: Names, *, without: frozenset[str]) -> Judged:
+    """The session's verdicts under merged names.
 
-    without: error types that must not be named any more.
+    without: error types to leave out.
     """
 
     def error_of(label: str) -> str:
         error = names.errors.get(label, label)
         return "" if error in without else error
 
-    mistakes = (one._replace(error=error_of(one.error)) for one in judged.mistakes)
-    tallies = []
-    for tally in map(names.placed, judged.tallies):
-        told = ((error_of(label), count, seqs) for label, count, seqs in tally.errors)
-        errors = tuple(one for one in told if one[0])
-        tallies.append(tally._replace(errors=errors))
-
-    placed = tuple(map(names.placed, mistakes))
-    return replace(judged, tallies=_summed(tallies), mistakes=placed)
+    tallies: list[Tally] = []
+    for tally in session.tallies:
+        errors = [(error_of(label), count, seqs) for label, count, seqs in tally.errors]
+        shown = tuple(entry for entry in errors if entry[0])
+        tallies.append(names.placed(tally)._replace(errors=shown))
+    mistakes = [
+        names.placed(mistake)._replace(error=error_of(mistake.error))
+        for mistake in session.mistakes
+    ]
+    return replace(session, tallies=_by_topic(tallies), mistakes=tuple(mistakes))

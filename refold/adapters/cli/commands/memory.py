@@ -15,8 +15,12 @@ from refold.adapters.cli.options import Call, given, pages, sessions
 from refold.adapters.cli.output import Result, Screen, complain, shown
 from refold.domain import errors
 from refold.domain.errors import RefoldError, counted
-from refold.projections.memory.advice import Choice, said, why_not as unadvised
-from refold.projections.memory.profile import place, told, why_not
+from refold.projections.memory.advice import Choice, describe, why_not as unadvised
+from refold.projections.memory.profile import (
+    describe as describe_declarative,
+    place,
+    why_not,
+)
 from refold.projections.memory.sessions import GENERAL
 
 if TYPE_CHECKING:
@@ -120,7 +124,7 @@ def profiled(profile: Profile, now: int) -> Result:
     """
 
     def row(one: Item) -> tuple[str, ...]:
-        says, sure = shown(told(one)), f"{one.confidence:.2f}"
+        says, sure = shown(describe_declarative(one)), f"{one.confidence:.2f}"
         unsaid = "; ".join(_unsaid(profile, one, now))
         return one.memory_id, _kind(one), says, str(one.sessions), sure, unsaid
 
@@ -162,7 +166,7 @@ def _items(found: Memory, items: Iterable[Item], scenario: str | None) -> Result
     some = [one for one in items if scenario in (None, one.scenario)]
 
     def row(one: Item) -> tuple[str, ...]:
-        what = (one.memory_id, one.kind, shown(one.scenario), shown(said(one)))
+        what = (one.memory_id, one.kind, shown(one.scenario), shown(describe(one)))
         sure = f"{one.confidence:.2f}"
         return *what, str(one.sessions), _said(one.success), sure
 
@@ -217,7 +221,7 @@ def _opened(
     """
     found, now, likely = store.memory.of(user), store.clock(), Choice().threshold
     if one := found.named(name):
-        means, says, facts = found.means, said(one), [_sure(one)]
+        means, says, facts = found.means, describe(one), [_sure(one)]
         not_said = unadvised(one, now=now, threshold=likely, means=means)
         if one.success is not None and (mean := means.get(one.scenario)) is not None:
             facts.insert(0, f"success {one.success:.0%}; all sessions {mean:.0%}")
@@ -229,7 +233,10 @@ def _opened(
                 f"there is no item {name!r}: `refold memory --all` and `refold memory "
                 "--profile` list all items"
             )
-        says, not_said = f"{_kind(one)}: {told(one)}", _unsaid(profile, one, now)
+        says, not_said = (
+            f"{_kind(one)}: {describe_declarative(one)}",
+            _unsaid(profile, one, now),
+        )
         own = {"preference": "the user's own word", "mistake": "one event"}
         facts = [own.get(one.kind) or _sure(one)]
     return one, says, not_said, facts
@@ -264,7 +271,7 @@ def _effect(found: Memory) -> Result:
         known = low is not None and high is not None
         return [
             lift.memory_id,
-            shown(said(item)) if item else "(gone)",
+            shown(describe(item)) if item else "(gone)",
             *(str(lift.shown), _said(lift.success)),
             *(str(lift.without), _said(lift.otherwise)),
             f"{low:+.0%} to {high:+.0%}" if known else "",
