@@ -6,27 +6,40 @@ import asyncio
 import fcntl
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
 import termios
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import groupby
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 from rich.cells import cell_len
+from rich.color import ColorSystem
+from textual._compositor import CompositorUpdate
+from textual.message import Message
+from textual.messages import Layout, Update
 from textual.pilot import Pilot
+from textual.screen import Screen
 from textual.widgets import Input, Static, Tree
 
 import refold
-from refold.adapters.cli import main, output
+from refold.adapters.cli import main, output, terminal
 from refold.adapters.cli.terminal import Viewer
 from refold.adapters.server import run
 from refold.domain import errors
 from refold.store import Session, SessionStore
 from tests.cli.conftest import ROOT, Refold
 from tests.server.hostile import everywhere
+from tests.support.waiting import (
+    PATIENCE_SEC,
+    read_to_end,
+    read_until,
+    until_async,
+)
 
 SPEC = "turn_window:full_turns=1,cached_turns=1,session_memory_tokens=400"
 HOSTILE = (
@@ -70,17 +83,90 @@ def spoken(store: SessionStore, turns: int = 4) -> Session:
     return session
 
 
+class Frame(NamedTuple):
+    """What a terminal shows after one refresh: its rows, and that with the cursor."""
+
+    rows: list[str]
+    cursor_row: str
+
+    @property
+    def events(self) -> tuple[str, str, str]:
+        """The event that the position, the text and the cursor are on, by seq."""
+        position = re.search(r"seq (\d+) / ", self.rows[0])
+        text = re.search(r"seq (\d+) · ", "\n".join(row[36:] for row in self.rows[1:]))
+        cursor = re.search(r"\d+", self.cursor_row)
+        matches = (position and position[1], text and text[1], cursor and cursor[0])
+        return tuple(match or "" for match in matches)  # type: ignore[return-value]
+
+
+class FilmedViewer(Viewer):
+    """A viewer that keeps what its terminal shows after each refresh."""
+
+    CSS_PATH = str(Path(terminal.__file__).with_name("terminal.tcss"))
+
+    def __init__(self, store: SessionStore, session: Session, seq: int | None) -> None:
+        super().__init__(store, session, seq)
+        self.console._color_system = ColorSystem.STANDARD
+        self.frames: list[Frame] = []
+        self._characters = [[" "] * 80 for _ in range(24)]
+        self._reversed = [[False] * 80 for _ in range(24)]
+
+    def paint_at_each_change(self) -> None:
+        """Paint whenever a widget has announced a change: the worst of all timings."""
+
+        def paint(message: Message) -> None:
+            if isinstance(message, Update | Layout):
+                self.screen._on_timer_update()
+
+        self.screen.message_signal.subscribe(self, paint, immediate=True)
+
+    def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        super()._display(screen, renderable)
+        if isinstance(renderable, CompositorUpdate) and not self._batch_count:
+            self._write(renderable.render_segments(self.console))
+            rows = ["".join(row) for row in self._characters]
+            cursors = [
+                row
+                for row, is_reversed in zip(rows, self._reversed, strict=True)
+                if is_reversed[8] and not row.startswith(" run")
+            ]
+            self.frames.append(Frame(rows, cursors[0] if cursors else ""))
+
+    def _write(self, written: str) -> None:
+        """Put characters where a terminal would; it knows cursor moves and styles."""
+        row = column = 0
+        is_reversed = False
+        for piece in re.split(r"(\x1b\[[\d;]*[A-Za-z])", written):
+            if move := re.fullmatch(r"\x1b\[(\d+);(\d+)H", piece):
+                row = int(move[1]) - 1
+                column = int(move[2]) - 1
+            elif style := re.fullmatch(r"\x1b\[([\d;]*)m", piece):
+                is_reversed = "7" in style[1].split(";")
+            else:
+                for character in piece.replace("\n", ""):
+                    width = cell_len(character)
+                    self._characters[row][column : column + width] = [character, ""][
+                        :width
+                    ]
+                    self._reversed[row][column : column + width] = [is_reversed] * width
+                    column += width
+
+
 class Reader:
-    """Who reads a run, at a terminal of 80 by 24."""
+    """Somebody who reads a run, at a terminal of 80 by 24."""
 
     def __init__(self, pilot: Pilot[Any]) -> None:
         self.pilot = pilot
-        self.viewer: Viewer = pilot.app  # type: ignore[assignment]
+        self.viewer: FilmedViewer = pilot.app  # type: ignore[assignment]
 
     async def settle(self) -> None:
+        """Wait until nothing is left to be done or painted."""
         await self.pilot.pause()
-        while any(not one.is_finished for one in self.viewer.workers):
-            await self.pilot.pause()
+        await self.until(
+            lambda: all(worker.is_finished for worker in self.viewer.workers),
+            "the end of all background work",
+        )
+        await self.until(lambda: not self.viewer._batch_count, "the last refresh")
         await self.pilot.pause()
 
     async def press(self, *keys: str) -> None:
@@ -94,9 +180,10 @@ class Reader:
         self.viewer.query_one(Input).insert_text_at_cursor(text)
         await self.press("enter")
 
-    async def until(self, holds: Callable[[], bool]) -> None:
-        while not holds():
-            await self.pilot.pause()
+    async def until(self, holds: Callable[[], bool], what: str) -> None:
+        await until_async(
+            holds, what, state=lambda: self.screen, pause=self.pilot.pause
+        )
 
     @property
     def rows(self) -> list[str]:
@@ -139,7 +226,7 @@ def reading(
     """Have a run read as the script says; returns what ended it, besides its reader."""
 
     async def read() -> BaseException | None:
-        viewer = Viewer(store, session, seq)
+        viewer = FilmedViewer(store, session, seq)
         async with viewer.run_test(size=(80, 24)) as pilot:
             reader = Reader(pilot)
             await reader.settle()
@@ -314,19 +401,47 @@ def test_a_run_is_followed_while_it_is_written(store: SessionStore) -> None:
 
     async def script(reader: Reader) -> None:
         await reader.press("f")
-        await reader.until(lambda: "seq 33 / 33" in reader.place)
+        assert "seq 33 / 33" in reader.place
         assert "following" in reader.place
 
         session.append(refold.UserInput(text="And now?"))
-        await reader.until(lambda: "And now?" in reader.screen)
+        await reader.until(lambda: "And now?" in reader.screen, "the new event")
         assert "seq 34 / 34" in reader.place
+        assert "And now?" in reader.told
 
         await reader.press("f")
         assert "following" not in reader.place
         session.append(refold.AgentResponse(text="Not seen."))
-        reader.viewer._tail()
+        reader.viewer._follow()
         await reader.settle()
         assert "Not seen." not in reader.screen
+
+    assert reading(store, session, script) is None
+
+
+def test_tree_text_and_position_change_in_one_refresh(store: SessionStore) -> None:
+    session = spoken(store)
+
+    async def script(reader: Reader) -> None:
+        viewer = reader.viewer
+        await reader.press("f")
+        viewer.paint_at_each_change()
+        viewer.frames.clear()
+        for seq in range(34, 38):
+            session.append(refold.AgentResponse(text=f"More {seq}."))
+            await reader.until(
+                lambda end=f"seq {seq} / {seq}": end in reader.place,  # type: ignore[misc]
+                f"event {seq}",
+            )
+            await reader.settle()
+        await reader.press("up", "up", "down")
+
+        shown = [frame.events for frame in viewer.frames]
+        in_order = [events for events, _ in groupby(shown)]
+        seqs = ["34", "35", "36", "37", "36", "35", "36"]
+        if in_order[0] == ("33", "33", "33"):
+            in_order.pop(0)
+        assert in_order == [(seq, seq, seq) for seq in seqs]
 
     assert reading(store, session, script) is None
 
@@ -420,8 +535,11 @@ def test_an_erased_run_is_shown_no_longer(store: SessionStore) -> None:
     async def script(reader: Reader) -> None:
         store.erase("ada", "asked to")
         reader.viewer.call_later(reader.viewer.action_all)
-        while reader.viewer.return_value is None:
-            await asyncio.sleep(0)
+        await until_async(
+            lambda: reader.viewer.return_value is not None,
+            "the end of the viewer",
+            pause=lambda: asyncio.sleep(0),
+        )
 
     assert isinstance(reading(store, spoken(store), script), errors.Erased)
 
@@ -447,16 +565,15 @@ def on_terminal(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
 def test_it_ends_when_its_terminal_is_gone(store: SessionStore, tmp_path: Path) -> None:
     store.session(user_id="ada", session_id="run").append(refold.UserInput(text="Hi"))
     process, leader = on_terminal(tmp_path)
-    written = b""
-    while b"Hi" not in written:
-        written += os.read(leader, 65_536)
-
-    os.close(leader)
-
     try:
-        process.wait(60)
+        read_until(leader, b"Hi")
+
+        os.close(leader)
+
+        process.wait(PATIENCE_SEC)
     finally:
         process.kill()
+        process.wait()
 
 
 def test_a_real_terminal_gets_no_sequence_of_an_event(
@@ -465,12 +582,15 @@ def test_a_real_terminal_gets_no_sequence_of_an_event(
     session = store.session(user_id="ada", session_id="run")
     session.append(refold.UserInput(text=HOSTILE[0]))
     process, leader = on_terminal(tmp_path)
-    written = b""
-    while "␛]0;ran␇".encode() not in written:
-        written += os.read(leader, 65_536)
-    os.write(leader, b"q")
-    assert process.wait() == 0
-    os.close(leader)
+    try:
+        written = read_until(leader, "␛]0;ran␇".encode())
+        os.write(leader, b"q")
+        written += read_to_end(leader)
+        assert process.wait(PATIENCE_SEC) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(leader)
 
     assert b"\x1b]0;ran" not in written
     assert b"\x1b[2J" not in written

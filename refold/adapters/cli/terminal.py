@@ -1,15 +1,23 @@
-"""A run on a terminal: its turns, and beside them an event or a context, as text."""
+"""A run on a terminal: its turns in a tree, and one event or context as text.
+
+The tree, the text and the line with the position show one state.  Every change of it
+goes through ``Viewer._one_refresh``, so that people never see half of it.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rich.text import Text
 from textual import containers, widgets, work
 from textual.app import App, ComposeResult
+from textual.widget import Widget
+from textual.widgets.tree import TreeNode
+from textual.worker import get_current_worker
 
 from refold.adapters.cli.commands import context, why
 from refold.adapters.cli.events import STYLES
@@ -23,50 +31,85 @@ _RESPONSES: Final = ("agent_response", "tool_call")
 
 
 class _Lines(Screen):
+    """Collects the lines that a command would print."""
+
     def __init__(self, width: int) -> None:
-        self.text, self.width = Text(), width
+        self.text = Text()
+        self.width = width
 
     def line(self, *parts: Part, cut: Part = "", end: Sequence[Part] = ()) -> None:
         self.text.append_text(styled(*parts, cut, "  " if end else "", *end, "\n"))
 
 
-def _said(what: str, style: str = "", **given: Any) -> Text:
-    """What the template makes of these; nothing in it drives the terminal."""
-    told = run.rendered("terminal.txt", "en", show=what, **given).strip("\n")
-    return styled((shown(told), style))
+def _rendered(template: str, style: str = "", **values: Any) -> Text:
+    """One part of the template as text; control characters are made visible."""
+    text = run.rendered("terminal.txt", "en", show=template, **values)
+    return styled((shown(text.strip("\n")), style))
 
 
-class _Turns(widgets.Tree[Any]):
+class _Entry(NamedTuple):
+    """What a line of the tree stands for.
+
+    seq:  the event's place in the session; 0 for an entry of a derived stream.
+    text: renders what the pane shows for it.
+    """
+
+    seq: int
+    text: Callable[[], Text]
+
+
+class _Turns(widgets.Tree[_Entry]):
     BINDINGS = [*map(tuple, shipped("refold.adapters.cli", "terminal.toml")["keys"])]  # noqa: RUF012  # as its base has it
+
+    def select(self, node: TreeNode[_Entry]) -> None:
+        """Put the cursor on a node, also on one that was added just now."""
+        self.get_node_at_line(0)  # builds the lines, by which a node is found
+        self.move_cursor(node)
 
 
 class Viewer(App[BaseException]):
-    """Shows a run, opened at ``seq``; returns what ended it, if not its reader."""
+    """Shows a run, opened at ``seq``.
 
-    CSS_PATH, ENABLE_COMMAND_PALETTE = "terminal.tcss", False
+    Returns the error that ended it, or None if its reader did.
+    """
+
+    CSS_PATH = "terminal.tcss"
+    ENABLE_COMMAND_PALETTE = False
     BINDINGS = [("escape", "all", "All")]  # noqa: RUF012  # as its base has it
 
     def __init__(self, store: SessionStore, session: Session, seq: int | None) -> None:
         super().__init__()
         self.theme = "ansi-dark"
-        self.store, self.session, self.stored = store, session, session.writer.log
-        self.wanted, self.follows = run.EVERYTHING, False
-        self.at, self.end = seq or 1, 0
+        self.store = store
+        self.session = session
+        self.stored = session.writer.log
+        self.wanted = run.EVERYTHING
+        self.at = seq or 1  # where the next key goes on from
+        self.shown_at = self.at  # what the text is about: behind, while one is made
+        self.selected: TreeNode[_Entry] | None = None
+        self.follows = False
+        self.followed_to = 0
 
     def compose(self) -> ComposeResult:
-        yield widgets.Static(id="place")
+        self.place = widgets.Static(id="place")
+        self.turns = _Turns("", id="turns")
+        self.pane = containers.VerticalScroll(id="pane", can_focus=False)
+        self.text = widgets.Static(id="text")
+        self.input = widgets.Input(placeholder="words", select_on_focus=False)
+        yield self.place
         with containers.Horizontal():
-            self.turns = _Turns("", id="turns")
             yield self.turns
-            with containers.VerticalScroll(id="told", can_focus=False):
-                yield widgets.Static(id="text")
-        yield widgets.Input(placeholder="words", select_on_focus=False)
+            with self.pane:
+                yield self.text
+        yield self.input
         yield widgets.Footer(compact=True)
 
     def on_mount(self) -> None:
-        self.turns.show_root, self.turns.guide_depth = False, 2
+        self.turns.show_root = False
+        self.turns.guide_depth = 2
+        self.watch(self.turns, "cursor_line", self._cursor_moved, init=False)
         self.action_all()
-        self.set_interval(0.5, self._tail)
+        self.set_interval(0.5, self._follow)
 
     def _handle_exception(self, error: Exception) -> None:
         cause = getattr(error, "error", None)  # of a thread
@@ -75,123 +118,210 @@ class Viewer(App[BaseException]):
         else:  # the library would print the values of all variables
             self.exit(cause or error)
 
-    def _load(self, **where: int) -> None:
-        self._show(run.part(self.session, wanted=self.wanted, **where))
+    @contextmanager
+    def _one_refresh(self) -> Iterator[None]:
+        """Show all changes of the block in one refresh of the screen.
 
-    def _show(self, part: run.Part) -> None:
-        """Show a page, and in it the event nearest to where one is."""
-        self.part, leaves = part, dict[int, Any]()
-        seqs = [seq for turn in part.turns for seq in turn.seqs if seq]
-        near = min(seqs, key=lambda seq: abs(seq - self.at), default=0)
+        Each widget announces its own changes to the screen, when it has handled its
+        messages.  Until the last of them has, the screen is not painted.
+        """
+        held = ExitStack()
+        held.enter_context(self.batch_update())
+
+        def release(waiting: Sequence[Widget]) -> None:
+            if waiting and waiting[0].call_after_refresh(release, waiting[1:]):
+                return
+            held.close()
+            self.screen.check_idle()
+
+        try:
+            yield
+        finally:
+            release([self.turns, self.place, self.pane, self.text, self.input])
+
+    def _load(self, wanted: run.Wanted, **where: int) -> None:
+        page = run.part(self.session, wanted=wanted, **where)
+        self._show_page(page, wanted)
+
+    def _show_page(self, page: run.Part, wanted: run.Wanted) -> None:
+        """Show a page, and select the event in it that is nearest to the position."""
+        seqs = [seq for turn in page.turns for seq in turn.seqs if seq]
+        nearest = min(seqs, key=lambda seq: abs(seq - self.at), default=0)
+        with self._one_refresh():
+            self.part = page
+            self.wanted = wanted
+            nodes = self._fill_tree(page, nearest)
+            if nearest:
+                self.turns.select(nodes[nearest])
+            else:
+                self.notify("no event here is like that")
+            self._draw_place()
+
+    def _fill_tree(self, page: run.Part, nearest: int) -> dict[int, TreeNode[_Entry]]:
+        """Make the tree anew; returns the node of each event, by seq."""
+        nodes: dict[int, TreeNode[_Entry]] = {}
         self.turns.clear().cursor_line = -1
-        for turn in part.turns:
-            line, told = (partial(_said, x, turn=turn) for x in ("turn_line", "turn"))
-            opens = near in turn.seqs or self.wanted != run.EVERYTHING
-            top = self.turns.root.add(line("bold"), (turn.seqs[0], told), expand=opens)
-            for n, said in ((len(step), said) for step in turn.steps for said in step):
-                one, back = said.envelope, (said.result or said).envelope
-                seq = one.seq if one.stream == "main" else 0
-                style = STYLES["events"].get(one.type, "dim")
-                entry = _said("entry", style, said=said, n=n)
-                leaf = top.add_leaf(entry, (seq, partial(_said, "event", said=said)))
-                leaves |= {seq: leaf, back.seq if seq else 0: leaf}
-        if near:
-            self.call_after_refresh(self.turns.move_cursor, leaves[near])
-        else:
-            self.notify("no event here is like that")
+        for turn in page.turns:
+            is_open = nearest in turn.seqs or self.wanted != run.EVERYTHING
+            top = self.turns.root.add(
+                _rendered("turn_line", "bold", turn=turn),
+                _Entry(turn.seqs[0], partial(_rendered, "turn", turn=turn)),
+                expand=is_open,
+            )
+            for step in turn.steps:
+                for event in step:
+                    envelope = event.envelope
+                    seq = envelope.seq if envelope.stream == "main" else 0
+                    style = STYLES["events"].get(envelope.type, "dim")
+                    leaf = top.add_leaf(
+                        _rendered("entry", style, said=event, n=len(step)),
+                        _Entry(seq, partial(_rendered, "event", said=event)),
+                    )
+                    nodes[seq] = leaf
+                    if seq and event.result is not None:
+                        nodes[event.result.envelope.seq] = leaf
+        return nodes
+
+    def _cursor_moved(self) -> None:
+        node = self.turns.cursor_node
+        if node is None or node.data is None or node is self.selected:
+            return
+        self.selected = node
+        self.at = node.data.seq or self.at
+        self.workers.cancel_group(self, "context")
+        self._draw(node.data.text(), self.at)
 
     def _draw(self, text: Text, at: int) -> None:
-        """Show a text about that seq, unless one is elsewhere by then."""
-        if at == self.at:
-            self.query_one("#text", widgets.Static).update(text)
-            self.query_one("#told").scroll_home(animate=False)
-        self.query_one("#place", widgets.Static).update(_said("place", app=self))
+        """Show a text, and the position of what it is about."""
+        with self._one_refresh():
+            self.shown_at = at
+            self.text.update(text)
+            self.pane.scroll_home(animate=False)
+            self._draw_place()
 
-    @work(thread=True, exclusive=True)
+    def _draw_place(self) -> None:
+        self.place.update(_rendered("place", app=self))
+
+    @work(thread=True, exclusive=True, group="context")
     def _explain(self, at: int, width: int) -> None:
-        """Show the context at a seq, each part as it was sent and why it is there."""
-        page, found = _Lines(width), self.session.why(at=at, chains=False)
+        """Show the context at a seq: each part as it was sent and why it is there."""
+        page = _Lines(width)
+        explanation = self.session.why(at=at, chains=False)
 
-        def told(part: Any) -> None:
+        def show_blocks(part: Any) -> None:
             if part.message:
-                blocks: Any = found.view.messages[part.message - 1]["content"]
+                blocks: Any = explanation.view.messages[part.message - 1]["content"]
                 context.blocks(page, blocks[part.first : part.first + part.blocks])
-            elif part is found.parts[0]:
-                context.blocks(page, found.view.system or "")
+            elif part is explanation.parts[0]:
+                context.blocks(page, explanation.view.system or "")
 
-        why.show(page, found, told)
-        context.hidden(page, found.view.to_json()["spans"], found.events.values())
-        self.call_from_thread(self._draw, page.text, at)
+        why.show(page, explanation, show_blocks)
+        spans = explanation.view.to_json()["spans"]
+        context.hidden(page, spans, explanation.events.values())
+        worker = get_current_worker()
 
-    @work(thread=True, exclusive=True)
+        def show() -> None:
+            if not worker.is_cancelled:  # something else is shown by now
+                self._draw(page.text, at)
+
+        self.call_from_thread(show)
+
+    @work(thread=True, exclusive=True, group="search")
     def _search(self, words: str) -> None:
+        """Show the events that have these words, as one page."""
         user, name, _ = self.session.stream
-        found = self.store.search(user, words, session_id=name, limit=run.LIMIT)
-        seqs = sorted(one.seq for one in found)
-        read = [one for seq in seqs for one in self.session.events(seq - 1, 1)]
-        self.call_from_thread(self._show, self.part._replace(turns=run.turns(read)))
+        hits = self.store.search(user, words, session_id=name, limit=run.LIMIT)
+        events = []
+        for seq in sorted(hit.seq for hit in hits):
+            events += self.session.events(seq - 1, 1)
+        turns = run.turns(events)
+        worker = get_current_worker()
 
-    def on_tree_node_highlighted(self, event: _Turns.NodeHighlighted[Any]) -> None:
-        if event.node.data:
-            seq, told = event.node.data
-            self.at = seq or self.at
-            self._draw(told(), self.at)
+        def show() -> None:
+            if not worker.is_cancelled:
+                self._show_page(self.part._replace(turns=turns), run.EVERYTHING)
+
+        self.call_from_thread(show)
 
     def on_input_submitted(self, event: widgets.Input.Submitted) -> None:
-        _, filters, named = event.value.partition("type:")
-        kinds = named.replace(",", " ").split()
-        types = tuple(one for one in kinds if one != "redacted")
-        self._leave(run.Wanted(types, redacted="redacted" in kinds))
-        self._load() if filters else self._search(event.value)
+        words, is_filter, named = event.value.partition("type:")
+        with self._one_refresh():
+            self._leave_input()
+            if is_filter:
+                names = named.replace(",", " ").split()
+                types = tuple(name for name in names if name != "redacted")
+                wanted = run.Wanted(types, redacted="redacted" in names)
+                self._load(wanted)
+            else:
+                self._search(words)
 
-    def _leave(self, wanted: run.Wanted = run.EVERYTHING) -> None:
-        self.wanted, self.query_one(widgets.Input).display = wanted, False
+    def _leave_input(self) -> None:
+        self.input.display = False
         self.turns.focus()
 
     def action_all(self) -> None:
-        self._leave()
-        self._load(after=max(0, self.at - run.LIMIT // 2))
+        with self._one_refresh():
+            self._leave_input()
+            self._load(run.EVERYTHING, after=max(0, self.at - run.LIMIT // 2))
 
     def action_ask(self, begun: str) -> None:
-        box = self.query_one(widgets.Input)
-        box.value, box.display, box.cursor_position = begun, True, len(begun)
-        box.focus()
+        self.input.value = begun
+        self.input.display = True
+        self.input.cursor_position = len(begun)
+        self.input.focus()
 
     def action_page(self, by: int) -> None:
-        where = {"after": self.part.last} if by > 0 else {"before": self.part.first}
-        if self.part.more if by > 0 else self.part.first > 1:
-            self._load(**where)
+        if by > 0 and self.part.more:
+            self._load(self.wanted, after=self.part.last)
+        if by < 0 and self.part.first > 1:
+            self._load(self.wanted, before=self.part.first)
 
     def action_scroll(self, by: int) -> None:
-        told = self.query_one("#told")
-        told.scroll_relative(y=by * told.size.height, animate=False)
+        self.pane.scroll_relative(y=by * self.pane.size.height, animate=False)
 
     def action_follow(self) -> None:
-        self.follows, self.end = not self.follows, 0
-        self.query_one("#place", widgets.Static).update(_said("place", app=self))
+        with self._one_refresh():
+            self.follows = not self.follows
+            self.followed_to = 0
+            self._draw_place()
+            self._follow()
 
-    def _tail(self) -> None:
+    def _follow(self) -> None:
+        """Go to the end of a run that is followed, if it has moved."""
         if not (self.is_headless or sys.stdin.isatty()):
             self.exit()  # the terminal is gone, and the library would read on from it
-        end = self.stored.head(self.session.stream).seq if self.follows else self.end
-        if end != self.end:
-            self.at = self.end = end
-            self._load(before=end + 1)
+        if not self.follows:
+            return
+        end = self.stored.head(self.session.stream).seq
+        if end != self.followed_to:
+            self.followed_to = end
+            self.at = end
+            self._load(self.wanted, before=end + 1)
 
     def action_step(self, by: int) -> None:
         """Show the context of the next request; of the next response, if none is."""
-        at, read = self.at, partial(self.stored.read, self.session.stream)
-        near: Any = {"after": at} if by > 0 else {"upto": at, "newest": True}
-        kinds = ("request",) if read(types=("request",), limit=1) else _RESPONSES
-        seqs = {one.seq for one in read(types=kinds, limit=run.LIMIT, **near)}
-        if kinds is _RESPONSES:  # such events without another between are one response
+        read = partial(self.stored.read, self.session.stream)
+        near: Any = {"after": self.at}
+        if by < 0:
+            near = {"upto": self.at, "newest": True}
+        has_requests = bool(read(types=("request",), limit=1))
+        types = ("request",) if has_requests else _RESPONSES
+        seqs = {event.seq for event in read(types=types, limit=run.LIMIT, **near)}
+        if not has_requests:  # such events without another between are one response
             seqs = {seq - 1 for seq in seqs if seq > 1 and seq - 1 not in seqs}
-        if found := [seq for seq in seqs if (seq - at) * by > 0]:
-            self.at = min(found) if by > 0 else max(found)
+        later = [seq for seq in seqs if seq > self.at]
+        earlier = [seq for seq in seqs if seq < self.at]
+        if by > 0 and later:
+            self.at = min(later)
+            self.action_context(sure=False)
+        if by < 0 and earlier:
+            self.at = max(earlier)
             self.action_context(sure=False)
 
     def action_context(self, *, sure: bool = True) -> None:
-        if many := self.part.head.seq > run.MANY:
-            self._draw(_said("many", app=self), self.at)
-        if sure or not many:
-            self._explain(self.at, max(40, self.query_one("#text").size.width))
+        is_long = self.part.head.seq > run.MANY
+        if is_long:
+            self.workers.cancel_group(self, "context")
+            self._draw(_rendered("many", app=self), self.at)
+        if sure or not is_long:
+            self._explain(self.at, max(40, self.text.size.width))
