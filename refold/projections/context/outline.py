@@ -1,17 +1,17 @@
-"""What a strategy knows of a session: a small fold of its events, without their text.
+"""The outline of a session: the small, textless fold that strategies decide on.
 
-The main stream and the strategy's derived stream may be folded in pages of any size
-and in any order, as long as the main one is read at least as far as a summary was
-decided; the outline is the same.  What a compaction changes is therefore computed
-from ``decided_at_seq``, never from what happens to be folded.
+The main stream and the strategy's derived stream may be folded in pages of any size and
+in any order, as long as the main stream is folded at least as far as a summary's
+``decided_at_seq``; the outline is the same.  The effect of a compaction is therefore
+computed from ``decided_at_seq``, never from the current progress of the fold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import accumulate, chain, pairwise
-from typing import Any, Final, Literal, NamedTuple
+from itertools import accumulate, pairwise
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from pydantic import TypeAdapter
 
@@ -34,16 +34,17 @@ from refold.projections.context.units import (
     without,
 )
 
-# Stored outlines of another shape are dropped, and the log is folded again.
+# The version of the stored form.  Outlines of another shape are dropped, and the log is
+# folded again.
 SHAPE: Final = 8
 Detail = Literal["counts", "turns", "units", "both"]
 _BY_UNIT: Final = ("units", "both")
-# Of most events there is nothing more to note.
-_COMMON: Final = frozenset({events.ToolCall, events.ToolResult, events.UserInput})
+# The most frequent event types, which change none of the facts that ``_note`` handles.
+_UNNOTED: Final = frozenset({events.ToolCall, events.ToolResult, events.UserInput})
 
 
 class PinChange(NamedTuple):
-    """A pin or unpin, recorded at ``at``, that no compaction has made effective yet."""
+    """A pin or unpin at the seq ``at`` that no compaction has applied yet."""
 
     at: int
     spans: Spans
@@ -51,30 +52,37 @@ class PinChange(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """An event that says something of the user; ``keys`` are digests of the names."""
+    """An event that states facts about the user.
+
+    keys: digests of the names of the facts.
+    """
 
     seq: int
     keys: tuple[str, ...]
 
 
 class Note(NamedTuple):
-    """A call in which the agent noted something, of so many lines."""
+    """A call in which the agent wrote notes, and the number of their lines."""
 
     seq: int
     lines: int
 
 
 class LayerState(NamedTuple):
-    """The layers of a session, as they are and as views show them.
+    """The memory layers of a session: their newest state, and the state in views.
 
-    shown_at:      up to which seq of the main stream views show them; None before the
-                   first request, which shows all there is.
-    facts, notes:  of the main stream, oldest first: those that views need still.
-    scope:         the newest digest, ``scope_shown`` the one that views show.
-    written:       the newest rewriting of notes, of ``written_lines`` lines;
-                   ``written_shown`` the one that views show.
-    failures:      attempts at a layer that failed since its last success, the last at
-                   ``failed_at`` (microseconds since 1970).
+    Views show the layers as they were at the last compaction, so that the prefix of
+    the context stays unchanged between compactions.
+
+    shown_at:      the last seq of the main stream that views take into account; None
+                   before the first compaction, when they show everything.
+    facts, notes:  those of the main stream that views may still need, oldest first.
+    scope:         the newest digest of the session's scope.
+    scope_shown:   the digest that views show.
+    written:       the newest rewrite of the notes, with ``written_lines`` lines.
+    written_shown: the rewrite that views show.
+    failures:      the failed attempts to write a layer since the last success.
+    failed_at:     the time of the last one, in microseconds since 1970.
     """
 
     shown_at: int | None = None
@@ -90,56 +98,60 @@ class LayerState(NamedTuple):
 
     @property
     def newest(self) -> int:
-        """The newest summary of a layer, as a seq of the derived stream; 0: none."""
-        return max((one.seq for one in (self.scope, self.written) if one), default=0)
+        """The seq in the derived stream of the newest layer summary; 0 if none."""
+        layers = (self.scope, self.written)
+        return max((layer.seq for layer in layers if layer is not None), default=0)
 
     @property
     def unwritten(self) -> tuple[Note, ...]:
-        """The notes that no rewriting tells of."""
+        """The notes that no rewrite includes."""
         return _after(self.notes, self.written)
 
     @property
     def lines(self) -> int:
-        """How many lines of notes there are, the rewritten ones included."""
+        """The number of lines of notes, rewritten ones included."""
         return self.written_lines + sum(note.lines for note in self.unwritten)
 
     @property
     def summaries(self) -> tuple[LiveSummary, ...]:
-        """The summaries that views show of layers."""
-        return tuple(one for one in (self.scope_shown, self.written_shown) if one)
+        """The layer summaries that views show."""
+        layers = (self.scope_shown, self.written_shown)
+        return tuple(layer for layer in layers if layer is not None)
 
     @property
     def facts_shown(self) -> Spans:
-        """The events of which views show what they say of the user."""
-        shown = [fact for fact in self.facts if self._shown(fact.seq)]
-        return spans_of(fact.seq for fact in _standing(shown))
+        """The seqs of the events whose facts views show."""
+        shown = [fact for fact in self.facts if self._is_shown(fact.seq)]
+        return spans_of(fact.seq for fact in _current_facts(shown))
 
     @property
     def notes_shown(self) -> Spans:
-        """The notes that views show word for word."""
+        """The seqs of the notes that views show verbatim."""
         notes = _after(self.notes, self.written_shown)
-        return spans_of(note.seq for note in notes if self._shown(note.seq))
+        return spans_of(note.seq for note in notes if self._is_shown(note.seq))
 
     def taken(self, seq: int, summary: Summary) -> LayerState:
-        """The state after a summary of a layer, of that seq in the derived stream."""
-        live, done = _live(seq, summary), self._replace(failures=0, failed_at=None)
+        """The state after a layer summary with this seq in the derived stream."""
+        live = _live(seq, summary)
+        succeeded = self._replace(failures=0, failed_at=None)
         if summary.kind == "scope":
-            return done._replace(scope=live)
-        return done._replace(written=live, written_lines=len(summary.text.splitlines()))
+            return succeeded._replace(scope=live)
+        lines = len(summary.text.splitlines())
+        return succeeded._replace(written=live, written_lines=lines)
 
     def compacted(self, decided_at: int) -> LayerState:
-        """The state after a compaction of the session: views show it as of then."""
-        past = [fact for fact in self.facts if fact.seq <= decided_at]
+        """The state after a compaction, which updates what views show."""
+        earlier = [fact for fact in self.facts if fact.seq <= decided_at]
         later = [fact for fact in self.facts if fact.seq > decided_at]
         return self._replace(
             shown_at=decided_at,
-            facts=(*_standing(past), *later),
+            facts=(*_current_facts(earlier), *later),
             notes=_after(self.notes, self.written),
             scope_shown=self.scope,
             written_shown=self.written,
         )
 
-    def _shown(self, seq: int) -> bool:
+    def _is_shown(self, seq: int) -> bool:
         return self.shown_at is None or seq <= self.shown_at
 
 
@@ -149,47 +161,57 @@ def _after(notes: tuple[Note, ...], written: LiveSummary | None) -> tuple[Note, 
     return tuple(note for note in notes if note.seq > written.last)
 
 
-def _standing(facts: Sequence[Fact]) -> list[Fact]:
-    """Those of which no later one says all that they say, oldest first."""
-    said: set[str] = set()
-    standing: list[Fact] = []
+def _current_facts(facts: Sequence[Fact]) -> list[Fact]:
+    """The facts that later facts have not replaced completely, oldest first."""
+    replaced: set[str] = set()
+    current: list[Fact] = []
     for fact in reversed(facts):
-        if not said.issuperset(fact.keys):
-            standing.append(fact)
-        said.update(fact.keys)
-    return standing[::-1]
+        if not replaced.issuperset(fact.keys):
+            current.append(fact)
+        replaced.update(fact.keys)
+    current.reverse()
+    return current
 
 
 class Outline(NamedTuple):
-    """A session as far as decisions depend on it.
+    """The state of a session that compaction decisions depend on.
 
-    detail:            how much is known of what is not compacted: ``counts`` alone,
-                       for strategies that never compact, ``turns``, ``units``, or both.
-    through_seq:       the last event folded; ``derived_seq`` the derived stream's.
-    system_seq:        the newest system prompt, of ``system_tokens``.
-    user_seq:          the newest user input.
-    turn_count:        turns begun, the newest included.
-    compacted_turns:   turns that summaries stand for, up to ``compacted_through``.
-    decided_at:        the seq at which the newest compaction was decided.
-    past:              turns that ended and are not compacted, oldest first.
-    turn_first:        where the newest turn begins: what precedes the first input is
-                       the first turn's.
-    turn_tokens:       its tokens; ``done`` and ``idle`` say whether it is complete.
-    raw_tokens:        of everything that is not compacted.
-    pinned, kept:      what stays raw behind the summaries: pinned seqs, and exchanges
-                       that were open when the compaction was decided; ``kept_input``
-                       is the newest user input, if the newest compaction took it.
-    units:             exchanges that are not compacted, oldest first.
-    messages:          how many there were in all, ``compacted_messages`` of them
-                       before the first of ``units``.
-    began_at:          when the first message came, ``called_at`` when a model was last
-                       called, ``compacted_at`` the time at which the newest
-                       compaction was decided: of the newest exchange then begun.
-    cleared, notes:    what else the strategy has to remember, such as up to which seq
-                       nothing is shown again.
-    layers:            what is known of memory layers.
-    failures:          attempts that failed since the last success, the last at
-                       ``failed_at`` (microseconds since 1970).
+    Seqs are of the main stream, times are microseconds since 1970.
+
+    detail:             the detail about events that are not compacted: only ``counts``,
+                        for strategies that never compact, ``turns``, ``units``, or
+                        both.
+    through_seq:        the last event folded.
+    derived_seq:        the last event folded of the derived stream.
+    system_seq:         the newest system prompt; ``system_tokens`` is its cost.
+    user_seq:           the newest user input.
+    turn_count:         the number of turns that have begun.
+    compacted_turns:    the number of turns that summaries stand for.
+    compacted_through:  the last seq that summaries stand for.
+    decided_at:         the seq at which the newest compaction was decided.
+    past:               the finished turns that are not compacted, oldest first.
+    turn_first:         the first seq of the newest turn.  Events before the first input
+                        belong to the first turn.
+    turn_tokens:        the cost of the newest turn.
+    done, idle:         whether the newest turn is complete: by a final, or by a
+                        response without calls, which a later call may still continue.
+    raw_tokens:         the cost of all events that are not compacted.
+    pinned:             the pinned seqs, which stay raw.
+    kept:               the exchanges that stay raw because they were open when the
+                        compaction was decided.
+    kept_input:         the newest user input, if the newest compaction covers it.
+    units:              the exchanges that are not compacted, oldest first.
+    messages:           the number of messages.
+    compacted_messages: the number of messages before the first of ``units``.
+    began_at:           the time of the first message.
+    called_at:          the time of the last call of a model.
+    compacted_at:       the time of the newest compaction: that of the newest exchange
+                        which had begun when it was decided.
+    cleared:            the seq up to which a strategy has cleared content.
+    notes:              further seqs that a strategy has to remember.
+    layers:             the memory layers.
+    failures:           the failed attempts since the last success.
+    failed_at:          the time of the last one.
     """
 
     detail: Detail = "turns"
@@ -240,22 +262,24 @@ class Outline(NamedTuple):
 
     @property
     def complete_turns(self) -> int:
-        """How many turns are complete, those compacted included."""
-        return max(0, self.turn_count - (not (self.done or self.idle)))
+        """The number of complete turns, compacted ones included."""
+        if self.done or self.idle:
+            return self.turn_count
+        return max(0, self.turn_count - 1)
 
     @property
     def summary_tokens(self) -> int:
-        """What the live summaries cost together."""
+        """The cost of the live summaries."""
         return sum(summary.tokens for summary in self.summaries)
 
     @property
     def tokens(self) -> int:
-        """What system prompt, summaries and what is not compacted cost together."""
+        """The cost of the system prompt, the summaries, and all raw events."""
         return self.system_tokens + self.summary_tokens + self.raw_tokens
 
     @property
     def raw_span(self) -> Span | None:
-        """The seqs that no summary stands for, or None if there are none."""
+        """The seqs that no summary stands for, or None."""
         if self.first_seq is None:
             return None
         compacted = self.compacted_through
@@ -263,49 +287,74 @@ class Outline(NamedTuple):
         return (first, self.through_seq) if first <= self.through_seq else None
 
     def reads(self, raw: Spans) -> Spans:
-        """The seqs that a view is rendered from; ``raw`` are those it shows raw."""
-        single = (self.system_seq, self.kept_input)
-        alone = spans_of(seq for seq in single if seq is not None)
-        layers = (self.layers.facts_shown, self.layers.notes_shown)
-        return joined(chain(alone, raw, *self.kept, self.pinned, *layers))
+        """The seqs that a view is rendered from.
+
+        raw: the seqs that the strategy shows raw.
+        """
+        spans = [*raw, *self.pinned]
+        for seq in (self.system_seq, self.kept_input):
+            if seq is not None:
+                spans.append((seq, seq))
+        for exchange in self.kept:
+            spans += exchange
+        spans += self.layers.facts_shown
+        spans += self.layers.notes_shown
+        return joined(spans)
 
     @property
     def shown_summaries(self) -> tuple[int, ...]:
         """The seqs, in the derived stream, of the summaries that a view shows."""
-        return tuple(one.seq for one in (*self.summaries, *self.layers.summaries))
+        summaries = (*self.summaries, *self.layers.summaries)
+        return tuple(summary.seq for summary in summaries)
 
     def dump(self) -> JsonObject:
-        """The outline as JSON: small, and without any text of the session."""
+        """Return the outline as JSON: small, and without any text of the session.
+
+        Fields with their default value are left out.
+        """
         dumped: JsonObject = {"shape": SHAPE}
         for name, value in self._asdict().items():
-            if value != self._field_defaults[name]:
-                dumped[name] = _columns(value) if name in _ROWS else _plain(value)
+            if value == self._field_defaults[name]:
+                continue
+            dumped[name] = _columns(value) if name in _TABLES else _lists(value)
         return dumped
 
     @classmethod
     def load(cls, dumped: JsonObject) -> Outline:
-        """The outline that ``dump`` wrote.
+        """Read the JSON that ``dump`` wrote.
 
-        Raises ValueError if another shape of outline was stored: fold the log again.
+        Raises ValueError if it has another shape; the log has to be folded again.
         """
         if dumped.get("shape") != SHAPE:
             raise ValueError(f"the stored outline is not of shape {SHAPE}")
-        fields: dict[str, Any] = {k: v for k, v in dumped.items() if k != "shape"}
-        fields |= {name: _rows(fields[name]) for name in _ROWS if name in fields}
+        fields: dict[str, Any] = {}
+        for name, value in dumped.items():
+            if name in _TABLES:
+                fields[name] = _rows(cast("list[list[Any]]", value))
+            elif name != "shape":
+                fields[name] = value
         return _adapter().validate_python(fields)
 
 
-_adapter: Final = cache(lambda: TypeAdapter(Outline))  # it takes a while
+@cache
+def _adapter() -> TypeAdapter[Outline]:
+    """The validator of stored outlines, built on first use because it takes a while."""
+    return TypeAdapter(Outline)
 
 
-def _plain(value: Any) -> Any:
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+def _lists(value: Any) -> Any:
+    """Tuples as lists, at every level."""
+    if isinstance(value, tuple):
+        return [_lists(item) for item in value]
+    return value
 
 
 class OutlineBuilder:
-    """Takes in events of the main stream; its fields are those of the outline."""
+    """Folds events of the main stream into an outline.
 
-    # Those that events change, or that decide what is changed.
+    Its attributes are the fields of ``Outline``.
+    """
+
     detail: Detail
     through_seq: int
     events: int
@@ -337,50 +386,54 @@ class OutlineBuilder:
         self.begin(outline)
 
     def begin(self, outline: Outline) -> None:
-        """Go on from this outline, whatever was taken in before."""
-        fields: dict[str, Any] = vars(self)
-        fields.update(zip(outline._fields, outline, strict=True))
-        self._begun = outline
+        """Start from this outline and drop the events folded before."""
+        attributes = vars(self)
+        attributes.update(zip(outline._fields, outline, strict=True))
+        self._start = outline
         self._ended: list[Turn] = []
         self._units: list[Unit] | None = None
         self._next: tuple[Envelope, Thread, Place | None] | None = None
 
     def outline(self) -> Outline:
-        """The outline of what was taken in."""
-        begun, fields = self._begun, vars(self)
-        past = (*begun.past, *self._ended) if self._ended else begun.past
-        units = begun.units if self._units is None else tuple(self._units)
-        taken = {**fields, "past": past, "units": units}
-        return type(begun)._make([taken[name] for name in begun._fields])
+        """Return the outline of the events folded so far."""
+        start = self._start
+        fields = {
+            **vars(self),
+            "past": (*start.past, *self._ended) if self._ended else start.past,
+            "units": start.units if self._units is None else tuple(self._units),
+        }
+        return type(start)._make([fields[name] for name in start._fields])
 
     @property
     def tokens(self) -> int:
-        """What ``Outline.tokens`` is."""
+        """The same as ``Outline.tokens``."""
         summaries = sum(summary.tokens for summary in self.summaries)
         return self.system_tokens + summaries + self.raw_tokens
 
     @property
     def units(self) -> list[Unit]:
-        """The exchanges that are not compacted, oldest first; they may be replaced."""
+        """The exchanges that are not compacted, oldest first; callers may change it."""
         if self._units is None:
-            self._units = list(self._begun.units)
+            self._units = list(self._start.units)
         return self._units
 
     def place(self, envelope: Envelope) -> Place | None:
-        """Where the next event will be, once it is taken in; None: it is no message."""
+        """Return the place of the next event, or None if it is no message."""
         if self._next is None or self._next[0] is not envelope:
             self._next = (envelope, *place(self.thread, envelope))
         return self._next[2]
 
     def take(self, envelope: Envelope) -> None:
-        """Take in the next event.  Raises ValueError if it was folded."""
+        """Fold the next event.  Raises ValueError if it was folded already."""
         seq = envelope.seq
         if self.events and seq <= self.through_seq:
-            at = self.through_seq
-            raise ValueError(f"seq {seq} was folded: the outline is at {at}")
-        known, self._next = self._next, None
-        if known is not None and known[0] is envelope:
-            _, self.thread, placed = known
+            raise ValueError(
+                f"seq {seq} was folded: the outline is at {self.through_seq}"
+            )
+        looked_up = self._next
+        self._next = None
+        if looked_up is not None and looked_up[0] is envelope:
+            _, self.thread, placed = looked_up
         else:
             self.thread, placed = place(self.thread, envelope)
         self.through_seq = seq
@@ -390,9 +443,9 @@ class OutlineBuilder:
         if placed is not None:
             self._count(envelope, placed)
             if self.detail in _BY_UNIT:
-                self._join(envelope, placed)
+                self._add_to_units(envelope, placed)
         if self.detail != "counts":
-            self._wait(envelope, placed)
+            self._update_waiting(envelope, placed)
         self._note(envelope)
 
     def _count(self, envelope: Envelope, placed: Place) -> None:
@@ -400,60 +453,79 @@ class OutlineBuilder:
         if self.turn_first is None:
             self.turn_first = envelope.seq
         if placed.kind == "user":
-            seq, first, tokens_of = envelope.seq, self.turn_first, self.turn_tokens
-            if self.turn_count:
-                if self.detail in ("turns", "both"):
-                    self._ended.append(Turn(first, seq - 1, True, tokens_of))
-                self.turn_first, self.turn_tokens = seq, 0
-            self.turn_count += 1
-            self.user_seq = seq
-            self.done = self.idle = False
-        # The turn is complete with a response without calls, or a final.
-        if isinstance(payload := envelope.payload, events.AgentResponse):
+            self._begin_turn(envelope.seq, self.turn_first)
+        # A response without calls makes the turn idle; the next response proves that it
+        # was done.  A call of the same response takes the idleness back.
+        payload = envelope.payload
+        if isinstance(payload, events.AgentResponse):
             self.done = self.done or self.idle
             self.idle = payload.stop_reason != "tool_use"
         elif placed.kind == "call":
-            own = placed.exchange == envelope.seq
-            self.done = self.done or (self.idle and own)
+            begins_response = placed.exchange == envelope.seq
+            self.done = self.done or (self.idle and begins_response)
             self.idle = False
         self.turn_tokens += tokens
         self.raw_tokens += tokens
 
-    def _join(self, envelope: Envelope, placed: Place) -> None:
-        new, units = unit_of(envelope, placed), self.units
-        self.messages += new.messages
+    def _begin_turn(self, seq: int, first: int) -> None:
+        """Begin a turn with a user input.
+
+        first: the first seq of the turn so far.
+        """
+        if self.turn_count:
+            if self.detail in ("turns", "both"):
+                self._ended.append(Turn(first, seq - 1, True, self.turn_tokens))
+            self.turn_first = seq
+            self.turn_tokens = 0
+        self.turn_count += 1
+        self.user_seq = seq
+        self.done = False
+        self.idle = False
+
+    def _add_to_units(self, envelope: Envelope, placed: Place) -> None:
+        unit = unit_of(envelope, placed)
+        self.messages += unit.messages
         if self.began_at is None:
             self.began_at = envelope.at
-        alone = placed.kind == "late" or placed.exchange == envelope.seq
-        index = None if alone else _index(units, placed.exchange)
+        units = self.units
+        index = None
+        if placed.kind != "late" and placed.exchange != envelope.seq:
+            index = _index(units, placed.exchange)
         if index is None:
-            units.append(new)
+            units.append(unit)
         else:
-            units[index] = units[index].joined(new, newest=index == len(units) - 1)
+            units[index] = units[index].joined(unit, newest=index == len(units) - 1)
 
-    def _wait(self, envelope: Envelope, placed: Place | None) -> None:
-        waiting, seq, review = self.waiting, envelope.seq, envelope.payload
+    def _update_waiting(self, envelope: Envelope, placed: Place | None) -> None:
+        waiting = self.waiting
+        seq = envelope.seq
         if placed is not None and placed.kind != "user":
-            waiting = waiting.member(seq, placed, self.thread, self._begins())
+            waiting = waiting.member(seq, placed, self.thread, self._uncut_from())
+        review = envelope.payload
         if isinstance(review, events.HumanReview):
             if review.decision is None:
                 waiting = waiting.asked(seq, self.thread, self.user_seq)
-            elif (asked := review.refers_to) is not None:
-                waiting = waiting.decided(seq, asked, self.thread, self._begins())
+            elif review.refers_to is not None:
+                waiting = waiting.decided(
+                    seq, review.refers_to, self.thread, self._uncut_from()
+                )
         if waiting is not self.waiting:
             self.waiting = waiting.beyond(self.compacted_through)
 
-    def _begins(self) -> int | None:
-        """Where that begins whose exchanges no cut parts from the newest event yet."""
+    def _uncut_from(self) -> int | None:
+        """The first seq after which no cut can lie yet.
+
+        Exchanges from here on need no ties: one that ends while it is the newest was
+        never open at a cut.
+        """
         if self.detail in _BY_UNIT:
-            # What ends while it is the newest exchange was open at no cut behind it.
-            units = self._begun.units if self._units is None else self._units
+            units = self._start.units if self._units is None else self._units
             return units[-1].first if units else None
         return self.turn_first if self.turn_count else None
 
     def _note(self, envelope: Envelope) -> None:
         payload = envelope.payload
-        if type(payload) in _COMMON:
+        if type(payload) in _UNNOTED:
             return
         match payload:
             case events.AgentResponse():
@@ -471,7 +543,7 @@ class OutlineBuilder:
 
 
 def _index(units: Sequence[Unit], first: int) -> int | None:
-    """The place of the exchange that begins there; it is near the end."""
+    """The index of the exchange that begins at ``first``, searched from the end."""
     for index in range(len(units) - 1, -1, -1):
         if units[index].first <= first:
             return index if units[index].first == first else None
@@ -479,21 +551,27 @@ def _index(units: Sequence[Unit], first: int) -> int | None:
 
 
 def begins_anew(entry: Envelope) -> bool:
-    """Whether what came before it in the derived stream counts no more."""
+    """Whether a rebuild replaced all earlier entries of the derived stream."""
     return getattr(entry.payload, "phase", "") == "rebuilt"
 
 
 def standing(derived: Iterable[Envelope]) -> list[Envelope]:
-    """What counts of a derived stream that is read from its beginning."""
-    entries = list(derived)
-    anew = [index for index, entry in enumerate(entries) if begins_anew(entry)]
-    return entries[anew[-1] :] if anew else entries
+    """Return the entries of a derived stream since its last rebuild.
+
+    derived: the stream from its first entry.
+    """
+    entries: list[Envelope] = []
+    for entry in derived:
+        if begins_anew(entry):
+            entries.clear()
+        entries.append(entry)
+    return entries
 
 
 def fold_derived(outline: Outline, envelope: Envelope) -> Outline:
-    """The outline after this event of the strategy's derived stream.
+    """Fold an event of the strategy's derived stream.
 
-    Raises ValueError if the main stream was not folded as far as it was decided.
+    Raises ValueError if the main stream is not folded up to ``decided_at_seq``.
     """
     outline = outline._replace(derived_seq=envelope.seq)
     match envelope.payload:
@@ -517,22 +595,28 @@ def fold_derived(outline: Outline, envelope: Envelope) -> Outline:
 
 
 def compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
-    """The outline with a summary of the session, ``seq`` in the derived stream."""
-    decided_at, known = summary.decided_at_seq, outline.compacted_through
-    through = summary.last_seq if known is None else max(summary.last_seq, known)
+    """Return the outline after a compaction.
+
+    seq: of the summary, in the derived stream.
+    """
+    decided_at = summary.decided_at_seq
+    through = max(summary.last_seq, outline.compacted_through or 0)
     kept, waiting = outline.waiting.compacted(through, decided_at)
-    rest = [live for live in outline.summaries if live.seq not in summary.absorbs]
-    summaries = sorted((*rest, _live(seq, summary)), key=lambda live: live.first)
+    summaries = [live for live in outline.summaries if live.seq not in summary.absorbs]
+    summaries.append(_live(seq, summary))
+    summaries.sort(key=lambda live: live.first)
     if outline.detail in _BY_UNIT:
         outline = _without_units(outline, through, decided_at)
     else:
         outline = _without_turns(outline, through, summary)
+    past = tuple(
+        turn._replace(first=max(turn.first, through + 1))
+        for turn in outline.past
+        if turn.last > through
+    )
+    pending = [change for change in outline.pin_changes if change.at > decided_at]
     return outline._replace(
-        past=tuple(
-            turn._replace(first=max(turn.first, through + 1))
-            for turn in outline.past
-            if turn.last > through
-        ),
+        past=past,
         compacted_through=through,
         decided_at=decided_at,
         summaries=tuple(summaries),
@@ -542,59 +626,83 @@ def compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
         failures=0,
         failed_at=None,
         pinned=pinned_at(outline, decided_at),
-        pin_changes=tuple(one for one in outline.pin_changes if one.at > decided_at),
+        pin_changes=tuple(pending),
     )
 
 
 def _without_turns(outline: Outline, through: int, summary: Summary) -> Outline:
-    """Without the turns up to ``through``; of one that goes on behind it, its rest."""
-    gone = [turn.tokens for turn in outline.past if turn.last <= through]
+    """Remove the turns up to ``through``, and the first part of a turn that is cut."""
+    removed = [turn.tokens for turn in outline.past if turn.last <= through]
     absorbed = [live for live in outline.summaries if live.seq in summary.absorbs]
-    own = summary.tokens_before - sum(live.tokens for live in absorbed) - sum(gone)
-    past, first, part = outline.past, outline.turn_first, 0
-    if cut := [turn for turn in past if turn.first <= through < turn.last]:
-        part = max(0, min(own, cut[0].tokens))
-        rest = cut[0]._replace(tokens=cut[0].tokens - part)
-        past = tuple(rest if turn == cut[0] else turn for turn in past)
-    elif first is not None and first <= through:
-        part = max(0, min(own, outline.turn_tokens))
-        left = outline.turn_tokens - part
-        outline = outline._replace(turn_first=through + 1, turn_tokens=left)
+    absorbed_tokens = sum(live.tokens for live in absorbed)
+    # The tokens that the compaction took from the turn that it cuts.
+    from_cut_turn = summary.tokens_before - absorbed_tokens - sum(removed)
+    removed_part = 0
+    past = list(outline.past)
+    turn_first = outline.turn_first
+    cut = next((turn for turn in past if turn.first <= through < turn.last), None)
+    if cut is not None:
+        removed_part = max(0, min(from_cut_turn, cut.tokens))
+        past[past.index(cut)] = cut._replace(tokens=cut.tokens - removed_part)
+    elif turn_first is not None and turn_first <= through:
+        removed_part = max(0, min(from_cut_turn, outline.turn_tokens))
+        outline = outline._replace(
+            turn_first=through + 1, turn_tokens=outline.turn_tokens - removed_part
+        )
     return outline._replace(
-        past=past,
-        compacted_turns=outline.compacted_turns + len(gone),
-        raw_tokens=outline.raw_tokens - sum(gone) - part,
+        past=tuple(past),
+        compacted_turns=outline.compacted_turns + len(removed),
+        raw_tokens=outline.raw_tokens - sum(removed) - removed_part,
     )
 
 
 def _without_units(outline: Outline, through: int, decided_at: int) -> Outline:
-    """Without the exchanges up to ``through``; what joined one later stays, alone."""
-    gone = [unit for unit in outline.units if unit.first <= through]
-    left = [unit for unit in outline.units if unit.first > through]
-    late = [one for unit in gone for one in unit.later if one.first > decided_at]
+    """Remove the exchanges that begin up to ``through``.
+
+    Their events that arrived after the decision stay, each as a unit of its own.
+    """
+    removed = [unit for unit in outline.units if unit.first <= through]
+    stay = [unit for unit in outline.units if unit.first > through]
+    arrived_later: list[Unit] = []
+    for unit in removed:
+        arrived_later += [part for part in unit.later if part.first > decided_at]
     begun = [unit for unit in outline.units if unit.first <= decided_at]
     inputs = [unit.first for unit in begun if unit.type == "user_input"]
-    newest = inputs[-1] if inputs else outline.kept_input
-    tokens = sum(unit.tokens for unit in gone) - sum(one.tokens for one in late)
-    messages = sum(unit.messages for unit in gone) - sum(one.messages for one in late)
-    turns = sum(unit.type == "user_input" for unit in gone)
+    newest_input = inputs[-1] if inputs else outline.kept_input
+    is_covered = newest_input is not None and newest_input <= through
+    tokens = _sum_tokens(removed) - _sum_tokens(arrived_later)
+    messages = _sum_messages(removed) - _sum_messages(arrived_later)
+    turns = [unit for unit in removed if unit.type == "user_input"]
     return outline._replace(
-        units=tuple(sorted((*left, *late), key=lambda unit: unit.first)),
-        kept_input=newest if newest is not None and newest <= through else None,
+        units=tuple(sorted((*stay, *arrived_later), key=lambda unit: unit.first)),
+        kept_input=newest_input if is_covered else None,
         raw_tokens=outline.raw_tokens - tokens,
-        compacted_turns=outline.compacted_turns + turns,
+        compacted_turns=outline.compacted_turns + len(turns),
         compacted_messages=outline.compacted_messages + messages,
         compacted_at=begun[-1].at if begun else outline.compacted_at,
     )
 
 
+def _sum_tokens(units: Iterable[Unit]) -> int:
+    return sum(unit.tokens for unit in units)
+
+
+def _sum_messages(units: Iterable[Unit]) -> int:
+    return sum(unit.messages for unit in units)
+
+
 def _live(seq: int, summary: Summary) -> LiveSummary:
-    first, last = summary.first_seq, summary.last_seq
-    return LiveSummary(seq, first, last, summary.level, summary.tokens_after)
+    return LiveSummary(
+        seq=seq,
+        first=summary.first_seq,
+        last=summary.last_seq,
+        level=summary.level,
+        tokens=summary.tokens_after,
+    )
 
 
 def pinned_at(outline: Outline | OutlineBuilder, decided_at: int) -> Spans:
-    """What is pinned, with the changes up to there."""
+    """Return the pinned seqs after the changes up to ``decided_at``."""
     pinned = outline.pinned
     for change in outline.pin_changes:
         if change.at <= decided_at and change.unpin:
@@ -604,21 +712,29 @@ def pinned_at(outline: Outline | OutlineBuilder, decided_at: int) -> Spans:
     return pinned
 
 
-# Outlines have many rows of these, with numbers that grow by little.
-_ROWS: Final = ("past", "summaries", "units")
+# Fields with many rows, whose numbers differ little from row to row: they are stored by
+# column, as differences, which compress well.
+_TABLES: Final = ("past", "summaries", "units")
 
 
 def _columns(rows: Iterable[Iterable[Any]]) -> list[Any]:
-    """Rows by column: numbers as far from the one above, anything else as it is."""
-    return [
-        [b - a for a, b in pairwise((0, *column))]
-        if isinstance(column[0], int)
-        else [_plain(value) for value in column]
-        for column in zip(*rows, strict=True)
-    ]
+    """Rows by column: a number as the difference to the row above, other values as are.
+
+    ``_rows`` reads the result.
+    """
+    columns: list[Any] = []
+    for column in zip(*rows, strict=True):
+        if isinstance(column[0], int):
+            columns.append([after - before for before, after in pairwise((0, *column))])
+        else:
+            columns.append([_lists(value) for value in column])
+    return columns
 
 
 def _rows(columns: Iterable[list[Any]]) -> list[tuple[Any, ...]]:
-    """The rows that ``_columns`` wrote."""
-    sums = (accumulate(c) if isinstance(c[0], int) else c for c in columns)
-    return list(zip(*sums, strict=True))
+    """Read the columns that ``_columns`` wrote."""
+    values: list[Iterable[Any]] = []
+    for column in columns:
+        is_number = isinstance(column[0], int)
+        values.append(accumulate(column) if is_number else column)
+    return list(zip(*values, strict=True))

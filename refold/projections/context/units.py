@@ -1,7 +1,7 @@
-"""The units of a context: spans, exchanges, turns, and what no cut may part.
+"""The units of a context: spans, exchanges, turns, and where a cut is allowed.
 
-Where an event belongs, its message and its exchange, is found by one rule for all
-readers (``place``).  ``Waiting`` keeps what waits for an answer out of every cut.
+``place`` is the one rule that assigns an event to its message and exchange.
+``Waiting`` keeps exchanges that wait for an answer out of every cut.
 """
 
 from __future__ import annotations
@@ -17,50 +17,51 @@ from refold.domain.tokens import MESSAGE_OVERHEAD
 from refold.projections.context.text import entry_of, tagged, value_text
 
 Spans = tuple[Span, ...]
-_Seq = int | None
 
 
 def spans_of(seqs: Iterable[int]) -> Spans:
-    """The runs that hold exactly these seqs."""
+    """Return the spans that contain exactly these seqs."""
     return joined((seq, seq) for seq in seqs)
 
 
 def joined(spans: Iterable[Span]) -> Spans:
-    """All seqs of ``spans``, which may overlap and stand in any order."""
-    runs: list[Span] = []
+    """Merge spans, which may overlap and be in any order."""
+    merged: list[Span] = []
     for first, last in sorted(spans):
-        if runs and first <= runs[-1][1] + 1:
-            runs[-1] = (runs[-1][0], max(last, runs[-1][1]))
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
         else:
-            runs.append((first, last))
-    return tuple(runs)
+            merged.append((first, last))
+    return tuple(merged)
 
 
 def behind(spans: Spans, seq: int) -> Spans:
-    """The seqs of ``spans`` and ``seq``, which is behind them all."""
+    """Add ``seq``, which is above all seqs of ``spans``."""
     if spans and spans[-1][1] == seq - 1:
         return (*spans[:-1], (spans[-1][0], seq))
     return (*spans, (seq, seq))
 
 
 def upto(spans: Spans, seq: int) -> Spans:
-    """The seqs of ``spans`` that are not above ``seq``."""
+    """Return the seqs of ``spans`` up to and including ``seq``."""
     return tuple((first, min(last, seq)) for first, last in spans if first <= seq)
 
 
-def without(spans: Spans, taken: Spans) -> Spans:
-    """The seqs of ``spans`` that are not in ``taken``."""
+def without(spans: Spans, removed: Spans) -> Spans:
+    """Return the seqs of ``spans`` that are not in ``removed``."""
     rest = list(spans)
-    for low, high in taken:
-        cut: list[Span] = []
+    for low, high in removed:
+        pieces: list[Span] = []
         for first, last in rest:
-            cut += [(first, min(last, low - 1)), (max(first, high + 1), last)]
-        rest = [(first, last) for first, last in cut if first <= last]
+            below = (first, min(last, low - 1))
+            above = (max(first, high + 1), last)
+            pieces += [below, above]
+        rest = [(first, last) for first, last in pieces if first <= last]
     return joined(rest)
 
 
 def holds(spans: Spans, seq: int) -> bool:
-    """Whether ``seq`` is one of them."""
+    """Whether ``seq`` is in one of the spans."""
     for first, last in spans:  # noqa: SIM110  # a generator takes twice the time
         if first <= seq <= last:
             return True
@@ -71,7 +72,10 @@ Kind = Literal["user", "response", "call", "result", "late", "entry"]
 
 
 class OpenCall(NamedTuple):
-    """A call without a result; ``key`` stands for its call_id."""
+    """A call without a result.
+
+    key: the keyed call id.
+    """
 
     key: str
     seq: int
@@ -79,25 +83,32 @@ class OpenCall(NamedTuple):
 
 
 class Thread(NamedTuple):
-    """As much of the conversation as the place of the next event depends on.
+    """The state of a conversation that the place of the next event depends on.
 
-    ``response`` is the first seq of the newest response, ``response_key`` its id.
-    ``direct`` is whether a call that came now would follow it directly.  ``said``
-    stands for the turn's last text of the agent.  No text is kept, only keys.
+    It is stored, so it holds keys of ids and texts, never the texts.
+
+    response:     the first seq of the newest response.
+    response_key: the key of that response's id.
+    direct:       whether a call that comes now would follow it directly.
+    open:         the calls without a result, oldest first.
+    text_key:     the key of the turn's last text of the agent.
     """
 
     response: int | None = None
     response_key: str | None = None
     direct: bool = False
     open: tuple[OpenCall, ...] = ()
-    said: str | None = None
+    text_key: str | None = None
 
 
 class Place(NamedTuple):
-    """What an event is to the context; ``exchange`` is its exchange's first seq.
+    """The role of an event in the context.
 
-    A ``late`` result came after another response began: it is an exchange of its
-    own, and its call keeps the placeholder that the model has seen.
+    A ``late`` result came after another response began.  It is an exchange of its own,
+    and its call keeps the placeholder that the model has seen.
+
+    exchange: the first seq of the event's exchange.
+    answers:  the call that a result answers.
     """
 
     kind: Kind
@@ -106,13 +117,13 @@ class Place(NamedTuple):
 
 
 def key_of(text: str) -> str:
-    """What stands for an id or a text where no text may be kept."""
-    # Twice as fast as SHA-256 where that is not in the processor: all answers are.
+    """Return a digest that stands for an id or a text in stored state."""
+    # Twice as fast as SHA-256 on processors without instructions for it.
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def goes_on(newest: Envelope, envelope: Envelope, placed: Place | None) -> bool:
-    """Whether an answer that seemed to end its turn has a call in it."""
+    """Whether a response that seemed to end its turn continues with a call."""
     if placed is None or not isinstance(newest.payload, events.AgentResponse):
         return False
     return placed.kind == "call" and placed.exchange != envelope.seq
@@ -121,19 +132,28 @@ def goes_on(newest: Envelope, envelope: Envelope, placed: Place | None) -> bool:
 def place(
     thread: Thread, envelope: Envelope, key_of: Callable[[str], str] = key_of
 ) -> tuple[Thread, Place | None]:
-    """The thread after this event, and its place; None if it is no message.
+    """Return the thread after this event, and the event's place.
 
-    ``key_of`` makes its keys; they may be the texts themselves in a thread that is not
-    kept.
+    The place is None if the event is no message.
+
+    key_of: makes the keys of the thread.  A thread that is not stored may use the texts
+            themselves.
     """
     seq = envelope.seq
     match envelope.payload:
         case UserInput():
-            thread = Thread(thread[0], thread[1], False, thread[3])
-            return thread, Place("user", seq)
+            next_turn = Thread(
+                response=thread.response,
+                response_key=thread.response_key,
+                direct=False,
+                open=thread.open,
+                text_key=None,
+            )
+            return next_turn, Place("user", seq)
         case events.AgentResponse(text=text):
-            said = key_of(text) if (text := text.strip()) else thread.said
-            return _respond(thread, envelope, said), Place("response", seq)
+            text = text.strip()
+            text_key = key_of(text) if text else thread.text_key
+            return _respond(thread, envelope, text_key), Place("response", seq)
         case events.ToolCall(call_id=call_id):
             return _call(thread, envelope, key_of(call_id))
         case events.ToolResult(call_id=call_id):
@@ -143,7 +163,8 @@ def place(
         case events.AgentError() as error:
             shown = not error.is_transport
         case Final(text=text):
-            shown = bool(text.strip()) and key_of(text.strip()) != thread.said
+            text = text.strip()
+            shown = bool(text) and key_of(text) != thread.text_key
         case events.HumanReview(decision=decision):
             shown = decision is not None
         case events.SystemPrompt() | events.StateUpdate() | events.Request():
@@ -162,52 +183,80 @@ def place(
 
 
 def weight(envelope: Envelope, placed: Place) -> int:
-    """The tokens that this event adds to a context in which it is shown raw."""
-    part = placed.kind == "call" and placed.exchange != envelope.seq
-    return envelope.token_estimate + (0 if part else MESSAGE_OVERHEAD)
+    """Return the tokens that this event adds to a context that shows it raw."""
+    if _is_own_message(envelope, placed):
+        return envelope.token_estimate + MESSAGE_OVERHEAD
+    return envelope.token_estimate
 
 
-def _respond(thread: Thread, envelope: Envelope, said: str | None) -> Thread:
+def _is_own_message(envelope: Envelope, placed: Place) -> bool:
+    """Whether the event begins a message: a call joins its response's message."""
+    return placed.kind != "call" or placed.exchange == envelope.seq
+
+
+def _respond(thread: Thread, envelope: Envelope, text_key: str | None) -> Thread:
+    """The thread after the first event of a response."""
+    return Thread(
+        response=envelope.seq,
+        response_key=_response_key(envelope),
+        direct=True,
+        open=thread.open,
+        text_key=text_key,
+    )
+
+
+def _response_key(envelope: Envelope) -> str | None:
     response_id = envelope.meta.response_id
-    key = key_of(response_id) if response_id else None
-    return Thread(envelope.seq, key, True, thread.open, said)
+    return key_of(response_id) if response_id else None
 
 
 def _call(thread: Thread, envelope: Envelope, key: str) -> tuple[Thread, Place]:
-    response_id = envelope.meta.response_id
-    response_key = key_of(response_id) if response_id else None
-    known = thread.response_key
-    same = response_key is not None and response_key == known
-    unsaid = thread.direct and (response_key is None or known is None)
-    if thread.response is None or not (same or unsaid):  # of another response
-        thread = _respond(thread, envelope, thread.said)
-    elif response_key:
-        thread = thread._replace(response_key=response_key)
+    """The thread after a call, and the call's place.
+
+    The call belongs to the newest response if both have the same id, or if it follows
+    directly and one of them has no id.  Otherwise it begins a response of its own.
+    """
+    response_key = _response_key(envelope)
+    if response_key is None or thread.response_key is None:
+        belongs = thread.direct
+    else:
+        belongs = response_key == thread.response_key
+    if thread.response is None or not belongs:
+        thread = _respond(thread, envelope, thread.text_key)
     exchange = envelope.seq if thread.response is None else thread.response
-    waiting = (*thread.open, OpenCall(key, envelope.seq, exchange))
-    response, known, direct, _, said = thread
-    return Thread(response, known, direct, waiting, said), Place("call", exchange)
+    after = Thread(
+        response=exchange,
+        response_key=response_key or thread.response_key,
+        direct=thread.direct,
+        open=(*thread.open, OpenCall(key, envelope.seq, exchange)),
+        text_key=thread.text_key,
+    )
+    return after, Place("call", exchange)
 
 
 def _result(thread: Thread, seq: int, key: str) -> tuple[Thread, Place]:
-    response, response_key, _, waiting, said = thread
-    call = next((call for call in waiting if call.key == key), None)
-    rest = tuple([other for other in waiting if other is not call])
-    thread = Thread(response, response_key, False, rest, said)
+    call = next((call for call in thread.open if call.key == key), None)
+    after = Thread(
+        response=thread.response,
+        response_key=thread.response_key,
+        direct=False,
+        open=tuple([other for other in thread.open if other is not call]),
+        text_key=thread.text_key,
+    )
     if call is None:
-        return thread, Place("late", seq)
+        return after, Place("late", seq)
     kind: Kind = "result" if call.exchange == thread.response else "late"
-    return thread, Place(kind, call.exchange, call)
+    return after, Place(kind, call.exchange, call)
 
 
-# The smallest piece that a context may drop, in the order of its events.
 Exchange = tuple[Envelope, ...]
+"""The smallest unit that a context may drop, in the order of its events."""
 
 
 def arrange(envelopes: Iterable[Envelope]) -> tuple[Exchange, ...]:
-    """The exchanges of these events, in the order of their first ones.
+    """Group events into exchanges, in the order of their first events.
 
-    So whatever comes while a response waits for results is shown behind them.
+    Events that arrive while a response waits for results therefore come after them.
     """
     thread = Thread()
     members: dict[int, list[Envelope]] = {}
@@ -216,27 +265,35 @@ def arrange(envelopes: Iterable[Envelope]) -> tuple[Exchange, ...]:
         if placed is not None:
             first = envelope.seq if placed.kind == "late" else placed.exchange
             members.setdefault(first, []).append(envelope)
-    return tuple(map(tuple, members.values()))
+    return tuple(tuple(exchange) for exchange in members.values())
 
 
 def seen_by(reader: str | None, envelope: Envelope) -> Envelope | None:
-    """The event as the agent ``reader`` sees it, or None if it does not.
+    """Return the event as the agent ``reader`` sees it, or None if it is hidden.
 
-    An event without an agent is everybody's, one with an agent that agent's own.  Of
-    another's run only the result is seen: its ``final``, which comes in as a user's
-    input does.  No reader sees everything.
+    All agents see events without an agent; an event with an agent is that agent's own.
+    Of another agent's run, only the result is visible: its ``final``, in the form of a
+    user input.  Without a reader, every event is visible.
     """
     if reader is None or envelope.agent in (None, reader):
         return envelope
     if not isinstance(envelope.payload, Final):
         return None
-    about = {"agent": envelope.agent, "outcome": envelope.payload.outcome}
-    given = UserInput(text=tagged("agent_result", envelope.payload.text, **about))
-    return envelope.model_copy(update={"payload": given, "type": given.type})
+    text = tagged(
+        "agent_result",
+        envelope.payload.text,
+        agent=envelope.agent,
+        outcome=envelope.payload.outcome,
+    )
+    result = UserInput(text=text)
+    return envelope.model_copy(update={"payload": result, "type": result.type})
 
 
 class Turn(NamedTuple):
-    """A user input and everything up to the next; ``tokens`` is its size when raw."""
+    """A user input and everything up to the next one.
+
+    tokens: its cost when shown raw.
+    """
 
     first: int
     last: int
@@ -245,15 +302,19 @@ class Turn(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """An exchange that is not compacted, for strategies that cut between any two.
+    """An exchange that is not compacted, for strategies that cut between exchanges.
 
-    type:     of its first event.
-    last:     its newest event; between the two others may stand, if ``spans`` says so.
-    tokens:   what it costs when raw; ``chars`` is its size in characters.
-    messages: how many messages it makes; ``results`` how many results it has.
-    at:       when it began, in microseconds since 1970.
-    later:    those of its events that came when another exchange had begun, each as an
-              exchange alone: a compaction decided before they came takes none of them.
+    type:     the type of its first event.
+    last:     its newest event; events of other exchanges may lie between the first and
+              the last, as ``spans`` says.
+    tokens:   its cost when shown raw.
+    chars:    its size in characters.
+    messages: the number of its messages.
+    results:  the number of its tool results.
+    at:       the time of its first event, in microseconds since 1970.
+    spans:    its seqs; empty if they are all from ``first`` to ``last``.
+    later:    its events that arrived after another exchange began, each as a unit of
+              its own: a compaction decided before they arrived removes none of them.
     """
 
     type: str
@@ -269,15 +330,18 @@ class Unit(NamedTuple):
 
     @property
     def seqs(self) -> Spans:
-        """The seqs of exactly its events."""
+        """The seqs of its events."""
         return self.spans or ((self.first, self.last),)
 
     def joined(self, new: Unit, *, newest: bool) -> Unit:
-        """The exchange with one more of its events; whether it is the newest one."""
+        """The exchange with one more of its events.
+
+        newest: whether no later exchange has begun.
+        """
         spans = self.spans
         if spans or new.first != self.last + 1:
             spans = joined((*self.seqs, (new.first, new.first)))
-        # Not by `_replace`, which takes twice as long: it is done for most events.
+        # `_replace` takes twice as long, and this runs for most events.
         return Unit(
             self.type,
             self.first,
@@ -293,20 +357,26 @@ class Unit(NamedTuple):
 
 
 def unit_of(envelope: Envelope, placed: Place) -> Unit:
-    """The event as an exchange alone."""
-    message = placed.kind != "call" or placed.exchange == envelope.seq
-    kind, seq, size = envelope.type, envelope.seq, size_of(envelope.payload)
-    counts = (int(message), int(placed.kind == "result"))
-    return Unit(kind, seq, seq, weight(envelope, placed), size, *counts, envelope.at)
+    """The event as an exchange of its own."""
+    return Unit(
+        type=envelope.type,
+        first=envelope.seq,
+        last=envelope.seq,
+        tokens=weight(envelope, placed),
+        chars=size_of(envelope.payload),
+        messages=1 if _is_own_message(envelope, placed) else 0,
+        results=1 if placed.kind == "result" else 0,
+        at=envelope.at,
+    )
 
 
 def size_of(event: events.Event) -> int:
-    """The characters of its text, and of the compact JSON of what is no text in it."""
+    """The characters of an event: of its text, and of compact JSON for other values."""
     match event:
         case UserInput(text=text, attachments=parts):
             return len(text) + sum(_size(part.model_dump()) for part in parts)
-        case events.AgentResponse(text=text, thinking=thoughts):
-            return len(text) + sum(_size(part.model_dump()) for part in thoughts)
+        case events.AgentResponse(text=text, thinking=blocks):
+            return len(text) + sum(_size(block.model_dump()) for block in blocks)
         case events.ToolCall(tool_name=name, arguments=arguments):
             return len(name) + _size(arguments)
         case events.ToolResult(content=content):
@@ -320,7 +390,11 @@ def _size(value: object) -> int:
 
 
 class LiveSummary(NamedTuple):
-    """A summary that no other has absorbed; ``seq`` is that of the derived stream."""
+    """A summary that no other summary has absorbed.
+
+    seq:         in the derived stream.
+    first, last: the seqs of the main stream that it stands for.
+    """
 
     seq: int
     first: int
@@ -330,7 +404,7 @@ class LiveSummary(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """An exchange that is open since ``opened``, or was until ``closed``."""
+    """An exchange that is open since the seq ``opened``, or was until ``closed``."""
 
     first: int
     spans: Spans
@@ -339,18 +413,20 @@ class Hold(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A review that waits for its decision, and the exchange it was asked in."""
+    """A review without a decision, and the exchange that it was asked in."""
 
     seq: int
     exchange: int
 
 
 class Waiting(NamedTuple):
-    """The open exchanges of a session.
+    """The open exchanges of a session, and the places where no cut is allowed.
 
-    response: the seqs of the newest response and its results.
-    holds:    open exchanges, and those closed in a later turn than their own.
-    ties:     (first, last): a cut behind any seq from first up to last - 1 parts them.
+    response:  the seqs of the newest response and its results.
+    holds:     open exchanges, and those closed in a later turn than their own.
+    questions: the reviews without a decision.
+    ties:      (first, last): a cut after any seq from ``first`` to ``last - 1`` would
+               separate an exchange's parts.
     """
 
     response: Spans = ()
@@ -358,104 +434,151 @@ class Waiting(NamedTuple):
     questions: tuple[Question, ...] = ()
     ties: tuple[Span, ...] = ()
 
-    def member(self, seq: int, placed: Place, thread: Thread, turn: _Seq) -> Waiting:
-        """Take in a response, call or result; ``turn`` is where the turn began."""
-        kind, exchange = placed.kind, placed.exchange
+    def member(
+        self, seq: int, placed: Place, thread: Thread, turn: int | None
+    ) -> Waiting:
+        """Fold a response, call, or result.
+
+        thread: after this event.
+        turn:   the first seq of the turn.
+        """
+        kind = placed.kind
+        exchange = placed.exchange
         if kind == "entry":
             return self
-        response, holds = self.response, self.holds
-        if exchange == thread.response:
-            response = behind(() if exchange == seq else response, seq)
+        response = self.response
+        if exchange == seq == thread.response:
+            response = spans_of([seq])
+        elif exchange == thread.response:
+            response = behind(response, seq)
+        holds = self.holds
         if kind == "call":
-            holds = _held(holds, exchange, seq, response)
+            holds = _extended(holds, exchange, seq, opens_as=response)
         elif kind == "result":
-            holds = _held(holds, exchange, seq)
+            holds = _extended(holds, exchange, seq)
         answered = exchange if placed.answers is None else placed.answers.seq
         ties = _tied(self.ties, exchange, answered, seq, turn)
         waiting = Waiting(response, holds, self.questions, ties)
         return waiting._settled(exchange, seq, thread, turn) if holds else waiting
 
     def asked(self, seq: int, thread: Thread, user: int | None) -> Waiting:
-        """Take in a question to a human: it holds the exchange it was asked in."""
-        anchor, spans, response = seq, spans_of([seq]), thread.response
-        if response is not None and (user is None or response > user):
-            anchor, spans = response, joined((*self.response, *spans))
-        elif user is not None:
-            anchor, spans = user, joined(((user, user), *spans))
-        questions = (*self.questions, Question(seq, anchor))
-        holds = _held(self.holds, anchor, seq, spans)
-        return self._replace(questions=questions, holds=holds)
+        """Fold a question to a human, which keeps its exchange open.
 
-    def decided(self, seq: int, question: int, thread: Thread, turn: _Seq) -> Waiting:
-        """Take in a human's decision on the question recorded at ``question``."""
-        asked = next((asked for asked in self.questions if asked.seq == question), None)
-        if asked is None:
+        user: the seq of the newest user input.
+        """
+        response = thread.response
+        if response is not None and (user is None or response > user):
+            exchange = response
+            spans = joined((*self.response, (seq, seq)))
+        elif user is not None:
+            exchange = user
+            spans = joined(((user, user), (seq, seq)))
+        else:
+            exchange = seq
+            spans = spans_of([seq])
+        return self._replace(
+            questions=(*self.questions, Question(seq, exchange)),
+            holds=_extended(self.holds, exchange, seq, opens_as=spans),
+        )
+
+    def decided(
+        self, seq: int, question_seq: int, thread: Thread, turn: int | None
+    ) -> Waiting:
+        """Fold a human's decision on a question.
+
+        question_seq: the event that asked it.
+        turn:         the first seq of the turn.
+        """
+        matching = (q for q in self.questions if q.seq == question_seq)
+        question = next(matching, None)
+        if question is None:
             return self
-        questions = tuple(other for other in self.questions if other is not asked)
-        ties = _tied(self.ties, asked.exchange, question, seq, turn)
-        waiting = self._replace(questions=questions, ties=ties)
-        return waiting._settled(asked.exchange, seq, thread, turn)
+        waiting = self._replace(
+            questions=tuple(other for other in self.questions if other is not question),
+            ties=_tied(self.ties, question.exchange, question_seq, seq, turn),
+        )
+        return waiting._settled(question.exchange, seq, thread, turn)
 
     def compacted(
         self, through: int, decided_at: int
     ) -> tuple[tuple[Spans, ...], Waiting]:
-        """What stays raw behind a compaction, and what is left to watch."""
+        """Return the spans that stay raw before a cut, and the state after it.
+
+        through:    the last seq that the compaction covers.
+        decided_at: the seq at which it was decided.
+        """
         holds = tuple(
             hold
             for hold in self.holds
             if hold.first > through or hold.closed is None or hold.closed > decided_at
         )
-        kept = (o for o in holds if o.first <= through and o.opened <= decided_at)
-        spans = tuple(upto(hold.spans, through) for hold in kept)
-        return spans, self._replace(holds=holds).beyond(through)
+        stay_raw = tuple(
+            upto(hold.spans, through)
+            for hold in holds
+            if hold.first <= through and hold.opened <= decided_at
+        )
+        return stay_raw, self._replace(holds=holds).beyond(through)
 
     def beyond(self, through: int | None) -> Waiting:
-        """Without the ties that no later cut can part."""
+        """Drop the ties that begin up to ``through``; later cuts lie after them."""
         if through is None or all(first > through for first, _ in self.ties):
             return self
         return self._replace(ties=tuple(tie for tie in self.ties if tie[0] > through))
 
     def allows(self, cut: int) -> bool:
-        """Whether a cut right behind the seq ``cut`` parts nothing."""
+        """Whether a cut directly after the seq ``cut`` separates no parts."""
         return not any(first <= cut < last for first, last in self.ties)
 
-    def _settled(self, exchange: int, seq: int, thread: Thread, turn: _Seq) -> Waiting:
-        """Close the exchange if nothing in it waits any more."""
-        waits = {call.exchange for call in thread.open}
-        waits.update(asked.exchange for asked in self.questions)
-        held = _open(self.holds, exchange)
-        if exchange in waits or held is None:
+    def _settled(
+        self, exchange: int, seq: int, thread: Thread, turn: int | None
+    ) -> Waiting:
+        """Close the exchange at ``seq`` if it no longer waits for anything."""
+        waiting_exchanges = {call.exchange for call in thread.open}
+        waiting_exchanges.update(question.exchange for question in self.questions)
+        closing = _open_hold(self.holds, exchange)
+        if exchange in waiting_exchanges or closing is None:
             return self
-        later = turn is not None and exchange < turn
-        closed = held._replace(closed=seq) if later else None
-        holds = [closed if hold is held else hold for hold in self.holds]
-        left = tuple([hold for hold in holds if hold])
-        return Waiting(self.response, left, self.questions, self.ties)
+        holds: list[Hold] = []
+        for hold in self.holds:
+            if hold is not closing:
+                holds.append(hold)
+            elif turn is not None and exchange < turn:
+                # A compaction decided earlier saw it open: remember until when.
+                holds.append(hold._replace(closed=seq))
+        return Waiting(self.response, tuple(holds), self.questions, self.ties)
 
 
-def _open(holds: tuple[Hold, ...], exchange: int) -> Hold | None:
-    own = (hold for hold in holds if hold.first == exchange and hold.closed is None)
-    return next(own, None)
+def _open_hold(holds: tuple[Hold, ...], exchange: int) -> Hold | None:
+    for hold in holds:
+        if hold.first == exchange and hold.closed is None:
+            return hold
+    return None
 
 
-def _held(
-    holds: tuple[Hold, ...], exchange: int, seq: int, spans: Spans = ()
+def _extended(
+    holds: tuple[Hold, ...], exchange: int, seq: int, *, opens_as: Spans = ()
 ) -> tuple[Hold, ...]:
-    """With ``seq`` in the exchange that is open; else it opens as ``spans``, if any."""
-    held = _open(holds, exchange)
-    if held is None:
-        return (*holds, Hold(exchange, spans, seq)) if spans else holds
-    grown = Hold(exchange, behind(held.spans, seq), held.opened)
-    return tuple([grown if hold is held else hold for hold in holds])
+    """Add ``seq`` to the exchange's open hold.
+
+    opens_as: the spans of a new hold if the exchange has none; empty opens none.
+    """
+    open_hold = _open_hold(holds, exchange)
+    if open_hold is None:
+        return (*holds, Hold(exchange, opens_as, seq)) if opens_as else holds
+    extended = Hold(exchange, behind(open_hold.spans, seq), open_hold.opened)
+    return tuple([extended if hold is open_hold else hold for hold in holds])
 
 
-def _tied(ties: Spans, exchange: int, answered: int, seq: int, turn: _Seq) -> Spans:
-    """An exchange to its newest event, and what is ``answered`` to its answer.
+def _tied(
+    ties: Spans, exchange: int, answered: int, seq: int, turn: int | None
+) -> Spans:
+    """Tie an exchange and the event that is answered to the newest event, ``seq``.
 
-    The second counts where a cut has taken the exchange in between.
+    Only an exchange of an earlier turn needs ties.  The tie of the answered event
+    matters after a cut between the exchange's first event and the answer.
     """
     if turn is None or exchange >= turn:
         return ties
     firsts = sorted({exchange, answered})
-    others = (tie for tie in ties if tie[0] not in firsts)
+    others = [tie for tie in ties if tie[0] not in firsts]
     return (*others, *((first, seq) for first in firsts))
