@@ -45,7 +45,7 @@ def measured(folder: Path) -> dict[str, float]:
     store = refold.open(f"sqlite:///{folder}/captured.db", policy=policy)
     follower = Follower(store, "claude-code", user_id="ada", folder=kept)
     costs: list[float] = []
-    with store, follower.alone(wait=False):
+    with store, follower.alone():
         for turn in range(ROUNDS):
             if turn == ROUNDS // 2:
                 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -68,59 +67,145 @@ def test_a_folder_that_is_not_there_is_said(refold: Refold, tmp_path: Path) -> N
     assert (ran.code, ran.out) == (0, "0 entries appended\n")
 
 
-def test_claude_code_runs_it_after_each_turn(refold: Refold, folder: Path) -> None:
-    settings = folder.parent / "settings.json"
-    theirs = {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "x"}]}]}}
-    settings.write_text(json.dumps({"model": "opus", **theirs}))
+def test_lines_that_are_refused_fail_the_command(refold: Refold, folder: Path) -> None:
     written(folder, "hello")
+    with (folder / "-work" / "s-1.jsonl").open("a") as file:
+        file.write("not JSON\n")
+
+    ran = refold(*CLAUDE, "--folder", folder, "--once", "--json")
+
+    assert ran.code == 1
+    (refusal,) = ran.json()["refusals"]
+    assert refusal["line"] == 2
+    assert refusal["path"].endswith("s-1.jsonl")
+    assert "line 2 is text that is no JSON object" in ran.err
+    again = refold(*CLAUDE, "--folder", folder, "--once")
+    assert (again.code, again.out) == (0, "0 entries appended\n")
+    assert "line 2 is text" in refold("capture", "--status").out
+
+
+OURS = "refold.adapters.capture_hook"
+
+
+def hooks_of(settings: Path, event: str) -> list[Any]:
+    groups = json.loads(settings.read_text())["hooks"][event]
+    return [hook for group in groups for hook in group["hooks"]]
+
+
+def test_claude_code_runs_a_hook_after_each_turn(refold: Refold, folder: Path) -> None:
+    settings = folder.parent / "settings.json"
+    theirs = {"type": "command", "command": "x"}
+    before = json.dumps(
+        {"model": "opus", "hooks": {"Stop": [{"hooks": [theirs]}]}}, indent=4
+    )
+    settings.write_text(before)
 
     for _ in range(2):
         refold(*CLAUDE, "--folder", folder, "--install")
-    hooks = json.loads(settings.read_text())["hooks"]
-    assert hooks["Stop"][0] == theirs["hooks"]["Stop"][0]
-    (ours,) = hooks["Stop"][1]["hooks"]
-    _, *command = shlex.split(ours["command"])
-    assert command[:2] == ["-m", "refold"]
-    assert refold(*command[2:]).out == "1 entry appended\n"
-    refold(*CLAUDE, "--folder", folder, "--uninstall")
 
-    assert json.loads(settings.read_text()) == {"model": "opus", **theirs}
+    assert hooks_of(settings, "Stop")[0] == theirs
+    for event, count in {"Stop": 2, "SessionEnd": 1, "PreCompact": 1}.items():
+        hooks = hooks_of(settings, event)
+        assert len(hooks) == count
+        assert OURS in hooks[-1]["command"]
+        assert hooks[-1]["command"].endswith("&"), "the client waits for a shell alone"
+    refold(*CLAUDE, "--folder", folder, "--uninstall")
+    assert settings.read_text() == before
 
 
 def test_codex_runs_it_after_each_turn(refold: Refold, folder: Path) -> None:
     config = folder.parent / "config.toml"
-    config.write_text('model = "gpt-5"\n\n[tools]\nweb = true\n')
-    before = config.read_text()
+    before = b'model = "gpt-5"\r\n\r\n[tools]\r\nweb = true # \xe2\x80\xa8'
+    config.write_bytes(before)
 
     for _ in range(2):
         refold(*CODEX, "--folder", folder, "--install")
     command = tomllib.loads(config.read_text())["notify"]
-    told = '{"type":"agent-turn-complete"}'
-    assert refold(*command[3:], told).out == "0 entries appended\n"
+    assert command[1:5] == ["-P", "-m", OURS, "codex"]
     refold(*CODEX, "--folder", folder, "--uninstall")
 
-    assert config.read_text() == before
+    assert config.read_bytes() == before
+
+
+@pytest.mark.parametrize("program", ["claude-code", "codex"])
+def test_settings_that_only_held_the_hook_are_removed_with_it(
+    refold: Refold, folder: Path, program: str
+) -> None:
+    command = ("capture", program, "--user", "a", "--folder", folder)
+
+    assert refold(*command, "--uninstall").code == 0
+    assert [path.name for path in folder.parent.iterdir()] == ["projects"]
+    refold(*command, "--install")
+    refold(*command, "--uninstall")
+
+    assert [path.name for path in folder.parent.iterdir()] == ["projects"]
+
+
+def test_an_older_hook_is_replaced_and_others_beside_it_stay(
+    refold: Refold, folder: Path
+) -> None:
+    settings = folder.parent / "settings.json"
+    older = "/py -m refold --db sqlite:////x capture claude-code --user ada --folder /f"
+    theirs = {"type": "command", "command": "python -m refold capture --status"}
+    group = {"matcher": "", "hooks": [{"command": f"{older} --once"}, theirs]}
+    settings.write_text(json.dumps({"hooks": {"Stop": [group]}}))
+
+    refold(*CLAUDE, "--folder", folder, "--install")
+    assert [hook["command"] for hook in hooks_of(settings, "Stop")][:1] == [
+        theirs["command"]
+    ]
+    assert len(hooks_of(settings, "Stop")) == 2
+    refold(*CLAUDE, "--folder", folder, "--uninstall")
+
+    kept = {"hooks": {"Stop": [{"matcher": "", "hooks": [theirs]}]}}
+    assert json.loads(settings.read_text()) == kept
+
+
+def test_a_link_to_settings_stays_a_link(refold: Refold, folder: Path) -> None:
+    elsewhere = folder.parent / "dotfiles.json"
+    elsewhere.write_text('{"model": "opus"}')
+    settings = folder.parent / "settings.json"
+    settings.symlink_to(elsewhere)
+
+    refold(*CLAUDE, "--folder", folder, "--install")
+
+    assert settings.is_symlink()
+    assert "hooks" in json.loads(elsewhere.read_text())
 
 
 @pytest.mark.parametrize(
-    ("program", "name", "text", "said"),
+    ("program", "name", "text", "reason"),
     [
-        ("claude-code", "settings.json", "{", "is no settings file"),
-        ("claude-code", "settings.json", '{"hooks": []}', "is no settings file"),
-        ("codex", "config.toml", "a = ", "is no TOML"),
+        ("claude-code", "settings.json", "{", "Expecting property name"),
+        ("claude-code", "settings.json", "[]", "no JSON object"),
+        ("claude-code", "settings.json", '{"hooks": []}', "no JSON object"),
+        ("claude-code", "settings.json", '{"hooks": {"Stop": {}}}', "no list"),
+        ("claude-code", "settings.json", '{"hooks": {"Stop": [1]}}', "no list"),
+        ("claude-code", "settings.json", '{"a": 1, "a": 2}', "a key twice"),
+        ("claude-code", "settings.json", '{"a": 1} // note', "Extra data"),
+        ("codex", "config.toml", "a = ", "Invalid value"),
         ("codex", "config.toml", 'notify = ["x"]\n', "has a notify program already"),
     ],
 )
+@pytest.mark.parametrize("change", ["--install", "--uninstall"])
 def test_settings_that_cannot_be_changed_stay_as_they_are(
-    refold: Refold, folder: Path, program: str, name: str, text: str, said: str
+    refold: Refold,
+    folder: Path,
+    program: str,
+    name: str,
+    text: str,
+    reason: str,
+    change: str,
 ) -> None:
     (folder.parent / name).write_text(text)
 
-    ran = refold("capture", program, "--user", "a", "--folder", folder, "--install")
+    ran = refold("capture", program, "--user", "a", "--folder", folder, change)
 
-    assert ran.code == 2
-    assert said in ran.err
     assert (folder.parent / name).read_text() == text
+    assert [*folder.parent.glob("*.refold")] == []
+    if "notify" not in text or change == "--install":
+        assert ran.code == 2
+        assert reason in ran.err
 
 
 def test_a_password_is_not_written_into_settings(refold: Refold, folder: Path) -> None:
@@ -128,6 +213,6 @@ def test_a_password_is_not_written_into_settings(refold: Refold, folder: Path) -
 
     refold("--db", url, *CLAUDE, "--folder", folder, "--install")
 
-    said = (folder.parent / "settings.json").read_text()
-    assert "secret" not in said
-    assert "--db" not in said
+    text = (folder.parent / "settings.json").read_text()
+    assert "secret" not in text
+    assert "--db" not in text

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import refold
-from refold.adapters.importers.follower import Follower, status
-from refold.domain.errors import InvalidConfiguration
+from refold.adapters.capture_state import forget_user, states_of
+from refold.adapters.importers.follower import AlreadyCaptured, Follower, status
+from refold.domain.errors import Erased, Frozen, InvalidConfiguration
 from refold.store import Session, SessionStore
 from tests.importers.samples import CLAUDE_CODE, CODEX, write_lines
 from tests.support import capturing
@@ -34,7 +36,7 @@ def store() -> SessionStore:
 
 def captured(store: SessionStore, folder: Path, client: str = "claude-code") -> int:
     follower = Follower(store, client, user_id=USER, folder=folder.parent)
-    with follower.alone(wait=False):
+    with follower.alone():
         return follower.look()
 
 
@@ -91,8 +93,120 @@ def test_an_entry_behind_a_line_that_was_never_finished_is_found(
         assert captured(store, folder) == 2
 
     assert ids(store) == ["u-2", "u-3"]
-    assert len([said for said in caplog.messages if "no JSON object" in said]) == 2
-    assert [one["refused"] for one in status()] == [2]
+    reports = [report.split(" line ")[1] for report in caplog.messages]
+    assert reports == [
+        "1 is the start of an entry that was never finished",
+        "2 is text that is no JSON object",
+        "3 is no JSON object",
+    ]
+    (capture,) = status()
+    assert capture["refused"] == 3
+    assert [refusal["line"] for refusal in capture["refusals"]] == [1, 2, 3]
+
+
+def test_every_entry_of_a_line_with_several_is_captured(
+    store: SessionStore, folder: Path
+) -> None:
+    glued = line(2).rstrip() + line(3).rstrip() + line(4)
+    (folder / "s.jsonl").write_bytes(line(1) + glued + line(5))
+
+    assert captured(store, folder) == 5
+
+    assert ids(store) == ["u-1", "u-2", "u-3", "u-4", "u-5"]
+    assert [capture["refused"] for capture in status()] == [0]
+
+
+def test_nul_bytes_are_reported_and_the_entries_around_them_captured(
+    store: SessionStore, folder: Path
+) -> None:
+    path = folder / "s.jsonl"
+    path.write_bytes(line(1) + b"\0" * 5000)
+    assert captured(store, folder) == 1
+
+    with path.open("ab") as file:
+        file.write(line(2) + line(3))
+    assert captured(store, folder) == 2
+
+    assert ids(store) == ["u-1", "u-2", "u-3"]
+    (refusal,) = status()[0]["refusals"]
+    assert (refusal["line"], refusal["why"]) == (
+        2,
+        "holds 5,000 NUL bytes in place of text",
+    )
+
+
+def test_lines_are_numbered_from_the_start_of_the_file(
+    store: SessionStore, folder: Path
+) -> None:
+    path = folder / "s.jsonl"
+    path.write_bytes(line(1) + line(2))
+    captured(store, folder)
+    with path.open("ab") as file:
+        file.write(line(3) + b"not JSON\n")
+    captured(store, folder)
+
+    assert [refusal["line"] for refusal in status()[0]["refusals"]] == [4]
+
+
+def test_equal_lines_without_an_id_are_each_captured_once(
+    store: SessionStore, folder: Path
+) -> None:
+    note = b'{"type":"queue-operation","operation":"dequeue","sessionId":"s"}\n'
+    path = folder / "s.jsonl"
+
+    def notes() -> int:
+        return sum("uuid" not in item.value for item in session(store).items())
+
+    path.write_bytes(note + line(1) + note + note)
+    assert captured(store, folder) == 4
+    assert notes() == 3
+
+    with path.open("ab") as file:  # the file grows
+        file.write(note + line(2))
+    assert captured(store, folder) == 2
+    assert notes() == 4
+
+    forget_user(USER)  # all is read again
+    captured(store, folder)
+    assert notes() == 4
+
+    copied = path.with_suffix(".copy")  # moved to another file system, say
+    copied.write_bytes(path.read_bytes())
+    copied.replace(path)
+    captured(store, folder)
+    assert notes() == 4
+
+    path.write_bytes(line(2) + note + line(1) + note)  # rewritten, and shorter
+    captured(store, folder)
+    assert notes() == 4
+    assert sorted(ids_with_uuid(store)) == ["u-1", "u-2"]
+
+
+def ids_with_uuid(store: SessionStore) -> list[str]:
+    values = [item.value for item in session(store).items()]
+    return [value["uuid"] for value in values if "uuid" in value]
+
+
+def test_a_store_that_refuses_for_a_while_does_not_double_equal_lines(
+    store: SessionStore, folder: Path
+) -> None:
+    note = b'{"type":"queue-operation","operation":"dequeue","sessionId":"s"}\n'
+    path = folder / "s.jsonl"
+    path.write_bytes(note)
+    follower = Follower(store, "claude-code", user_id=USER, folder=folder.parent)
+
+    with follower.alone():
+        follower.look()
+        path.write_bytes(note * 2 + b"not JSON\n")
+        store.erasures.freeze(USER, "an inquiry")
+        for _ in range(3):
+            with pytest.raises(Frozen):
+                follower.look()
+        store.erasures.unfreeze(USER, "it is over")
+        follower.look()
+
+    assert len([*session(store).items()]) == 2
+    assert [capture["refused"] for capture in status()] == [1]
 
 
 def test_a_session_is_as_it_was_imported(store: SessionStore, folder: Path) -> None:
@@ -159,23 +273,83 @@ def test_an_erased_user_is_not_captured_again(
     store.erase(USER, "asked")
     (folder / "s.jsonl").write_bytes(line(1) + line(2))
 
-    assert captured(store, folder) == 0
-    assert [one["refused"] for one in status()] == [1]
+    with pytest.raises(Erased):
+        captured(store, folder)
+    assert [*capture_files(folder)] == []
+
+
+def capture_files(folder: Path) -> Iterator[Path]:
+    """What captures have written below the home of Refold."""
+    yield from (folder.parents[1] / "home" / "capture").iterdir()
+
+
+def test_the_state_of_a_user_is_found_and_removed(
+    store: SessionStore, folder: Path
+) -> None:
+    (folder / "s.jsonl").write_bytes(line(1))
+    captured(store, folder)
+    other = Follower(store, "claude-code", user_id="bob", folder=folder.parent)
+    with other.alone():
+        other.look()
+    before = {*capture_files(folder)}
+
+    removed = forget_user(USER)
+
+    assert {*capture_files(folder)} == before - {*removed}
+    assert states_of(USER) == []
+    assert [capture["user"] for capture in status()] == ["bob"]
+    kept = b"".join(path.read_bytes() for path in capture_files(folder))
+    assert USER.encode() not in kept
+
+
+def test_a_follower_whose_state_was_removed_writes_none_again(
+    store: SessionStore, folder: Path
+) -> None:
+    path = folder / "s.jsonl"
+    path.write_bytes(line(1))
+    follower = Follower(store, "claude-code", user_id=USER, folder=folder.parent)
+
+    with follower.alone():
+        follower.look()
+        forget_user(USER)
+        path.write_bytes(line(1) + line(2))
+        with pytest.raises(InvalidConfiguration, match="was removed"):
+            follower.look()
+
+    assert [*capture_files(folder)] == []
+    assert ids(store) == ["u-1"]
 
 
 def test_a_folder_is_followed_by_one_process(store: SessionStore, folder: Path) -> None:
-    follower = Follower(store, "codex", user_id=USER, folder=folder)
+    first = Follower(store, "codex", user_id=USER, folder=folder)
+    second = Follower(store, "codex", user_id=USER, folder=folder)
 
-    with follower.alone(wait=False):
-        (running,) = status()[-1:] or [{"running": True}]
-        other = Follower(store, "codex", user_id=USER, folder=folder)
-        with (
-            pytest.raises(InvalidConfiguration, match="another process"),
-            other.alone(wait=False),
-        ):
-            pass
+    with (
+        first.alone(),
+        pytest.raises(AlreadyCaptured, match=f"process {os.getpid()} already"),
+        second.alone(),
+    ):
+        pass
+    with second.alone():
+        pass
 
-    assert running["running"]
+
+def test_a_look_that_was_asked_for_while_another_ended_is_made(
+    store: SessionStore, folder: Path
+) -> None:
+    path = folder / "s.jsonl"
+    path.write_bytes(line(1))
+    first = Follower(store, "claude-code", user_id=USER, folder=folder.parent)
+    second = Follower(store, "claude-code", user_id=USER, folder=folder.parent)
+
+    with first.alone():
+        first.look()
+        path.write_bytes(line(1) + line(2))  # behind the place that it has passed
+        assert second.catch_up() is None
+    assert first.answer() == (1, 0)
+
+    assert ids(store) == ["u-1", "u-2"]
+    assert first.answer() is None
 
 
 @pytest.mark.parametrize("kept", [b"", b"{}", b'{"appended": 1}', b"\xff"])
@@ -184,8 +358,8 @@ def test_a_broken_note_of_where_it_was_costs_nothing_but_work(
 ) -> None:
     (folder / "s.jsonl").write_bytes(line(1))
     captured(store, folder)
-    (place,) = (folder.parents[1] / "home" / "capture").glob("*.json")
-    place.write_bytes(kept)
+    places = states_of(USER)[0].places
+    places.write_bytes(kept)
     (folder / "s.jsonl").write_bytes(line(1) + line(2))
 
     captured(store, folder)

@@ -1,30 +1,29 @@
 """Live capture: what a client adds to its transcripts is appended as they grow.
 
-An entry is known by its id, else by its bytes: what is read again after a kill, or when
-its file was moved or rewritten, is not appended again.  Where reading stopped is kept
-among the settings, only to save work.
+An entry is known by its id, else by its bytes and by how many equal ones stand before
+it in the file: reading it again after a kill, a move or a rewrite of the file appends
+nothing.  Where reading stopped is saved among the settings, only to save work.
 """
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
-import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 from threading import Event
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
-from refold.adapters.config import home
-from refold.adapters.importers import base, claude_code, codex
+from refold.adapters.capture_state import CaptureState, all_states
+from refold.adapters.importers import base, claude_code, codex, lines
 from refold.domain import errors
 from refold.domain.envelope import Format, Native
 from refold.store.sessions import Session
@@ -32,11 +31,14 @@ from refold.store.store import SessionStore
 
 _log = logging.getLogger(__name__)
 _TAIL: Final = 1024  # bytes before a place, by which a rewritten file is known
-_ENTRIES, _BYTES = 200, 4 << 20  # that are appended at once
+_ENTRIES: Final = 200  # that are appended at once
+_BYTES: Final = 4 << 20  # of them
 _OPEN: Final = 32  # files that are held, so that what is swept away is read to its end
 _IDLE: Final = 1600  # of so many seconds one is spent with looking for changes
-_SHORTEST, _LONGEST = 0.25, 30.0  # seconds between two looks, at all files
-_BEGINS: Final = re.compile(rb'\{"')
+_SHORTEST: Final = 0.25  # seconds between two looks
+_LONGEST: Final = 30.0  # seconds between two looks at all files
+_REFUSALS: Final = 20  # the newest, which are saved for ``status``
+_LOG_LINES: Final = 5  # of a process that a hook started, which ``status`` shows
 _STORES: Final = (errors.StoreUnavailable, errors.KeyUnavailable, errors.Frozen)
 
 
@@ -92,17 +94,94 @@ def folder_of(client: str) -> Path:
     return Path(os.environ.get(variable) or usual, name)
 
 
+class AlreadyCaptured(errors.InvalidConfiguration):
+    """Another process captures the same folder for the same user into the same store.
+
+    pid:     the process; 0 if it has not said yet.
+    lingers: it ends by itself once nothing new was written for a while.
+    """
+
+    def __init__(self, folder: Path, pid: int, *, lingers: bool) -> None:
+        self.folder = folder
+        self.pid = pid
+        self.lingers = lingers
+        which = f"process {pid}" if pid else "another process"
+        super().__init__(f"{folder} is captured by {which} already")
+
+
+class Refusal(NamedTuple):
+    """A line that was not captured whole, and why, as a predicate of the line."""
+
+    path: str
+    line: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{base.shown(self.path)} line {self.line} {self.why}"
+
+
+class CaughtUp(NamedTuple):
+    """How many entries a process appended, and how many it could not."""
+
+    appended: int
+    refused: int
+
+
 class _Entry(NamedTuple):
+    """An entry to be appended, and its line, counted from where reading began."""
+
     session: str
     native: Native
-    end: int
+    line: int
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Entries that are appended at once, and what stood between them, by line."""
+
+    entries: list[_Entry] = field(default_factory=list)
+    damage: list[tuple[int, str]] = field(default_factory=list)
+
+
+class _Reading:
+    """One pass over a file, from where the last one stopped."""
+
+    def __init__(self, file: BinaryIO, key: str, place: Place) -> None:
+        self.file = file
+        self.key = key
+        self.place = place
+        self._start = place.at
+        self._lines_before: int | None = None
+
+    def line_in_file(self, line: int) -> int:
+        """The number in the file of a line that is counted from where reading began."""
+        if self._lines_before is None:
+            self._lines_before = _newlines(self.file, self._start)
+        return self._lines_before + line
+
+    def equal_lines_before(self, form: Format) -> Counter[bytes]:
+        """How often each entry without an id stands before where reading began."""
+        counts: Counter[bytes] = Counter()
+        if self._start == 0:
+            return counts
+        position = self.file.tell()
+        for line in lines.raw_lines(self.file):
+            if line.offset >= self._start:
+                break
+            if line.data is None:
+                continue
+            for value in lines.parse_line(line.data).values:
+                if isinstance(value.value, dict) and not form.id(value.value):
+                    counts[sha256(line.data[value.start : value.end]).digest()] += 1
+        self.file.seek(position)
+        return counts
 
 
 class Follower:
-    """Appends what a client writes, for one user; ``look`` once, or ``run``.
+    """Appends what a client writes, for one user: ``catch_up`` once, or ``run``.
 
     One process at a time follows a folder into the store at ``url``.  ``appended`` and
-    ``refused`` count the entries of all of them.
+    ``refused`` count the entries of all of them; ``refusals`` are the newest ones.
     """
 
     def __init__(
@@ -114,69 +193,135 @@ class Follower:
         folder: Path,
         url: str = "",
     ) -> None:
-        self._store, self._user, self._name = store, user_id, client
+        self._store = store
+        self._user = user_id
+        self._client = client
         *_, self._reads = CLIENTS[client]
         self.folder = folder.expanduser().absolute()
-        whose = "\0".join((url, user_id, client, str(self.folder)))
-        name = f"{sha256(whose.encode()).hexdigest()[:32]}.json"
-        self._kept = home() / "capture" / name
+        self.state = CaptureState.of(
+            url=url, user_id=user_id, client=client, folder=self.folder
+        )
+        self._lock = -1  # the descriptor that holds it, between two
         self._places: dict[str, Place] = {}
         self._files: dict[str, BinaryIO] = {}
-        self.appended = self.refused = 0
+        self._equal_lines: dict[str, Counter[bytes]] = {}
+        self.appended = 0
+        self.refused = 0
+        self.refusals: list[Refusal] = []
         self._changed = False  # since where reading stopped was saved
         self._listing_sec = 0.0
 
     @contextmanager
-    def alone(self, *, wait: bool) -> Iterator[None]:
-        """Keep other processes from following the same; ``wait`` until they do not.
+    def alone(
+        self, *, inherited: int | None = None, lingers: bool = False
+    ) -> Iterator[None]:
+        """Keep other processes from following the same.
 
-        Raises InvalidConfiguration if another does.
+        inherited: the descriptor of a lock that the parent process acquired.
+        lingers:   tell the others that this process ends by itself.
+
+        Raises AlreadyCaptured if another process follows it.
         """
-        self._kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self._kept.with_suffix(".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                raise errors.InvalidConfiguration(
-                    f"{self.folder} is captured by another process already"
-                ) from None
-            with suppress(OSError, ValueError, TypeError, KeyError):
-                kept = orjson.loads(self._kept.read_bytes())
-                self.appended, self.refused = kept["appended"], kept["refused"]
-                files = kept["files"].items()
-                self._places = {k: Place(**{**v, "stamp": (0, 0)}) for k, v in files}
-            try:
-                yield
-            finally:
-                while self._files:
-                    self._files.popitem()[1].close()
+        if inherited is not None and self.state.inherit(inherited):
+            lock: int | None = inherited
+        else:
+            lock = self.state.acquire()
+        if lock is None:
+            pid, its = self.state.holder() or (0, False)
+            raise AlreadyCaptured(self.folder, pid, lingers=its)
+        self._lock = lock
+        try:
+            self.state.sign(lock, lingers=lingers)
+            self._load()
+            yield
+        except errors.Erased:
+            self.state.forget()
+            raise
+        finally:
+            while self._files:
+                self._files.popitem()[1].close()
+            self._equal_lines.clear()
+            self._lock = -1
+            os.close(lock)
 
-    def run(self, stop: Event) -> None:
-        """Follow until ``stop`` is set; a store that is away is waited for.
+    def catch_up(self) -> CaughtUp | None:
+        """Append what is new.
+
+        Returns None if another process follows: it does the work, as it is asked to.
+
+        Raises StoreUnavailable, KeyUnavailable, Frozen, Erased.
+        """
+        self.state.request()
+        return self.answer()
+
+    def answer(self) -> CaughtUp | None:
+        """Look as long as requests wait; None if none did, or another process looks.
+
+        Call it after ``run``, outside ``alone``: a process that was refused the lock
+        may have relied on this one while it ended.
+        """
+        done: CaughtUp | None = None
+        while self.state.requested():
+            try:
+                with self.alone():
+                    refused_before = self.refused
+                    appended = self._take_requests()
+                    refused = self.refused - refused_before
+            except AlreadyCaptured:
+                return done
+            before = done or CaughtUp(0, 0)
+            done = CaughtUp(before.appended + appended, before.refused + refused)
+        return done
+
+    def _take_requests(self) -> int:
+        appended = 0
+        while (since := self.state.take_request()) is not None:
+            try:
+                appended += self.look()
+            except errors.RefoldError:
+                self.state.request(since=since)
+                raise
+        return appended
+
+    def run(self, stop: Event, *, linger: float | None = None) -> None:
+        """Follow until ``stop`` is set; while the store is away, wait for it.
 
         Files that changed lately are looked at often, the whole folder as seldom as
-        its size asks.
+        its size asks, and at a request.
+
+        linger: end also after so many seconds without anything new.
         """
-        due = 0.0
+        whole_from = 0.0
+        busy_at = time.monotonic()
         while not stop.is_set():
-            whole = time.monotonic() >= due
+            since = self.state.take_request()
+            whole = since is not None or time.monotonic() >= whole_from
+            appended = 0
             try:
-                self.look(whole=whole)
+                appended = self.look(whole=whole)
             except _STORES as error:
                 _log.warning("capture waits: %s", error)
+                if since is not None:
+                    self.state.request(since=since)
+                    since = None
             if whole:
                 pause = max(self._listing_sec * _IDLE, _SHORTEST)
-                due = time.monotonic() + min(pause, _LONGEST)
+                whole_from = time.monotonic() + min(pause, _LONGEST)
+            if appended or since is not None:
+                busy_at = time.monotonic()
+            if linger is not None and time.monotonic() - busy_at > linger:
+                return
             stop.wait(_SHORTEST)
 
     def look(self, *, whole: bool = True) -> int:
         """Append what is new in all files; gives how many entries that were.
 
-        ``whole``: not only in those that changed lately; and remember it.
+        whole: not only in those that changed lately; and save where reading stopped.
 
-        Raises StoreUnavailable, KeyUnavailable, Frozen: what was not appended is read
-        again then.
+        Raises StoreUnavailable, KeyUnavailable, Frozen, Erased: the next look reads
+        what was not appended again.
         """
+        self._check_lock()
         before = self.appended
         if not whole:
             for key, file in [*self._files.items()]:
@@ -185,17 +330,18 @@ class Follower:
         seen = set[str]()
         began = time.process_time()
         # The newest last: those are held.
-        found = sorted(_listed(self.folder), key=lambda one: one[1].st_mtime)
+        files = sorted(_listed(self.folder), key=lambda file: file[1].st_mtime)
         self._listing_sec = time.process_time() - began
-        for path, info in found:
+        for path, info in files:
             key = f"{info.st_dev}:{info.st_ino}"
             seen.add(key)
             self._look_at(key, path, info)
         for key in self._places.keys() - seen:  # swept away, or moved out of sight
             if key in self._files:
                 with self._files.pop(key) as file:
-                    self._read(file, self._places[key])
+                    self._read(file, key)
             del self._places[key]
+            self._equal_lines.pop(key, None)
             self._changed = True
         if self._changed:
             self._save()
@@ -205,9 +351,10 @@ class Follower:
         place = self._places.setdefault(key, Place(path))
         stamp = info.st_size, info.st_mtime_ns
         if place.stamp != stamp or place.path != path:
-            place.path, self._changed = path, True
+            place.path = path
+            self._changed = True
             if file := self._opened(key, path):
-                self._read(file, place)
+                self._read(file, key)
                 place.stamp = stamp
 
     def _opened(self, key: str, path: str) -> BinaryIO | None:
@@ -219,84 +366,200 @@ class Follower:
         if file is not None:
             self._files[key] = file
             if len(self._files) > _OPEN:
-                self._files.pop(next(iter(self._files))).close()
+                oldest = next(iter(self._files))
+                self._files.pop(oldest).close()
+                self._equal_lines.pop(oldest, None)
         return file
 
-    def _read(self, file: BinaryIO, place: Place) -> None:
+    def _read(self, file: BinaryIO, key: str) -> None:
+        """Append the entries of whole lines, from where reading stopped."""
+        place = self._places[key]
         size = os.fstat(file.fileno()).st_size
         if size < place.at or _tail(file, place.at) != place.tail:
             place.at = 0  # rewritten: what is known of it is not appended again
-        waiting, end = list[_Entry](), place.at
-        for end, raw, value in _lines(file, place.at):
-            if value is None:
-                self._refuse(place, end, "this line holds no JSON object")
-            else:
-                session, form = self._reads(value, place)
-                known = form.id(value) or sha256(raw.strip()).hexdigest()[:32]
-                native = Native(form, form.kind(value), known, value)
-                waiting.append(_Entry(session, native, end))
-            if len(waiting) == _ENTRIES or end - place.at > _BYTES:
-                self._append(file, waiting, place, end)
-                waiting = []
-        self._append(file, waiting, place, end)
-
-    def _append(
-        self, file: BinaryIO, entries: list[_Entry], place: Place, end: int
-    ) -> None:
-        """Append what was read up to ``end``, and remember that it was."""
-        labels = {"client": self._name, "folder": Path(place.path).parent.name}
-        for name, group in groupby(entries, key=lambda entry: entry.session):
-            named = base.session_name(name) or sha256(name.encode()).hexdigest()
-            session = self._store.session(user_id=self._user, session_id=named)
-            self._put(replace(session, begins=labels), [*group], place)
-        place.at, place.tail = end, _tail(file, end)
-
-    def _put(self, session: Session, entries: list[_Entry], place: Place) -> None:
-        form, items = entries[0].native.format, [entry.native for entry in entries]
+            self._equal_lines.pop(key, None)
         try:
-            done = session.append_items(form, items, opaque="keep", unscanned="stub")
-            self.appended += 0 if done.duplicate else len(items)
-        except _STORES:
+            self._read_on(_Reading(file, key, place))
+        except BaseException:
+            # The next look reads the same lines, and must count them once.
+            self._equal_lines.pop(key, None)
+            raise
+
+    def _read_on(self, reading: _Reading) -> None:
+        place = reading.place
+        batch = _Batch()
+        end = place.at
+        for line in lines.raw_lines(reading.file, place.at):
+            if line.data is None:
+                if not line.ended:
+                    break
+                why = f"is longer than {lines.MAX_LINE:,} bytes"
+                batch.damage.append((line.number, why))
+            else:
+                content = lines.parse_line(line.data)
+                if not line.ended and not _is_whole(content):
+                    break  # somebody still writes it
+                for damage in content.damage:
+                    batch.damage.append((line.number, damage.why))
+                for value in content.values:
+                    if isinstance(value.value, dict):
+                        raw = line.data[value.start : value.end]
+                        entry = self._entry(reading, line.number, raw, value.value)
+                        batch.entries.append(entry)
+                    else:
+                        batch.damage.append((line.number, "is no JSON object"))
+            end = line.end
+            if len(batch.entries) >= _ENTRIES or end - place.at > _BYTES:
+                self._append(reading, batch, end)
+                batch = _Batch()
+        self._append(reading, batch, end)
+
+    def _entry(
+        self, reading: _Reading, line: int, raw: bytes, value: dict[str, Any]
+    ) -> _Entry:
+        session, form = self._reads(value, reading.place)
+        identity = form.id(value) or self._identity(reading, raw, form)
+        native = Native(form, form.kind(value), identity, value)
+        return _Entry(session, native, line)
+
+    def _identity(self, reading: _Reading, raw: bytes, form: Format) -> str:
+        """The name of an entry without an id: its bytes, and its number among equals.
+
+        The first one is named by its bytes alone.
+        """
+        counts = self._equal_lines.get(reading.key)
+        if counts is None:
+            counts = reading.equal_lines_before(form)
+            self._equal_lines[reading.key] = counts
+        digest = sha256(raw).digest()
+        counts[digest] += 1
+        name = digest.hex()[:32]
+        return name if counts[digest] == 1 else f"{name}#{counts[digest]}"
+
+    def _append(self, reading: _Reading, batch: _Batch, end: int) -> None:
+        """Append what was read up to ``end``, and remember that it was."""
+        place = reading.place
+        labels = {"client": self._client, "folder": Path(place.path).parent.name}
+        for name, group in groupby(batch.entries, key=lambda entry: entry.session):
+            session_id = base.session_name(name) or sha256(name.encode()).hexdigest()
+            session = self._store.session(user_id=self._user, session_id=session_id)
+            self._put(replace(session, begins=labels), [*group], batch)
+        for line, why in sorted(batch.damage):
+            self._refuse(Refusal(place.path, reading.line_in_file(line), why))
+        place.at = end
+        place.tail = _tail(reading.file, end)
+
+    def _put(self, session: Session, entries: list[_Entry], batch: _Batch) -> None:
+        natives = [entry.native for entry in entries]
+        form = natives[0].format
+        try:
+            receipt = session.append_items(
+                form, natives, opaque="keep", unscanned="stub"
+            )
+            if not receipt.duplicate:
+                self.appended += len(natives)
+        except (*_STORES, errors.Erased):
             raise
         except errors.RefoldError as error:
             if len(entries) == 1:
-                self._refuse(place, entries[0].end, str(error))
+                batch.damage.append((entries[0].line, f"was refused: {error}"))
             else:
                 for entry in entries:
-                    self._put(session, [entry], place)
+                    self._put(session, [entry], batch)
 
-    def _refuse(self, place: Place, end: int, why: str) -> None:
+    def _refuse(self, refusal: Refusal) -> None:
         self.refused += 1
-        _log.warning("%s: not captured up to byte %d: %s", place.path, end, why)
+        self.refusals = [*self.refusals, refusal][-_REFUSALS:]
+        self._changed = True
+        _log.warning("%s", refusal)
+
+    def _load(self) -> None:
+        """Read where reading stopped; without that, all files are read again."""
+        self._places = {}
+        self.appended = 0
+        self.refused = 0
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            saved = orjson.loads(self.state.places.read_bytes())
+            places = {
+                key: Place(**{**place, "stamp": (0, 0)})
+                for key, place in saved["files"].items()
+            }
+            refusals = [Refusal(*refusal) for refusal in saved["refusals"]]
+            self.appended = saved["appended"]
+            self.refused = saved["refused"]
+            self._places = places
+            self.refusals = refusals
+
+    def _check_lock(self) -> None:
+        if self._lock < 0 or not self.state.holds(self._lock):
+            raise errors.InvalidConfiguration(
+                f"the state of the capture of {self.folder} was removed, as an erasure "
+                "does it: start the capture again if it is still wanted"
+            )
 
     def _save(self) -> None:
-        told: dict[str, Any] = {"client": self._name, "user": self._user}
-        told |= {"folder": str(self.folder), "files": self._places}
-        told |= {"appended": self.appended, "refused": self.refused}
-        told |= {"pid": os.getpid(), "looked_at": int(time.time())}
-        new = self._kept.with_suffix(".new")
-        new.write_bytes(orjson.dumps(told))
+        saved = {
+            "client": self._client,
+            "user": self._user,
+            "folder": str(self.folder),
+            "files": self._places,
+            "appended": self.appended,
+            "refused": self.refused,
+            "refusals": [tuple(refusal) for refusal in self.refusals],
+            "pid": os.getpid(),
+            "looked_at": int(time.time()),
+        }
+        new = self.state.places.with_suffix(".new")
+        new.write_bytes(orjson.dumps(saved))
         new.chmod(0o600)
-        new.replace(self._kept)
+        new.replace(self.state.places)
+        if not self.state.holds(self._lock):  # erased while this was written
+            self.state.forget()
+        self._check_lock()
         self._changed = False
 
 
 def status() -> list[dict[str, Any]]:
     """What is captured by whom: files, bytes that wait, and whether a process runs."""
-    found = []
-    for path in sorted((home() / "capture").glob("*.json")):
-        told = orjson.loads(path.read_bytes())
-        places = told.pop("files").values()
-        there = [(place["at"], Path(place["path"])) for place in places]
-        waits = sum(max(0, f.stat().st_size - at) for at, f in there if f.exists())
-        with path.with_suffix(".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                running = False
-            except BlockingIOError:
-                running = True
-        found.append({**told, "files": len(places), "bytes": waits, "running": running})
-    return found
+    captures = []
+    for state in all_states():
+        saved: dict[str, Any] = {
+            "client": None,
+            "user": None,
+            "folder": None,
+            "files": {},
+            "appended": 0,
+            "refused": 0,
+            "refusals": [],
+        }
+        # A process that failed before it looked has saved nothing.
+        with suppress(OSError, ValueError):
+            saved |= orjson.loads(state.places.read_bytes())
+        waiting_bytes = 0
+        for place in saved["files"].values():
+            with suppress(OSError):  # the file is gone
+                size = os.stat(place["path"]).st_size
+                waiting_bytes += max(0, size - place["at"])
+        captures.append(
+            {
+                **saved,
+                "files": len(saved["files"]),
+                "refusals": [
+                    Refusal(*refusal)._asdict() for refusal in saved["refusals"]
+                ],
+                "bytes": waiting_bytes,
+                "running": state.holder() is not None,
+                "request_waits_sec": state.waiting(),
+                "log": _newest_lines(state.log),
+            }
+        )
+    return captures
+
+
+def _newest_lines(log: Path) -> list[str]:
+    with suppress(OSError):
+        return log.read_text("utf-8", errors="replace").splitlines()[-_LOG_LINES:]
+    return []
 
 
 def _listed(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
@@ -312,35 +575,23 @@ def _listed(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
                         yield entry.path, entry.stat()
 
 
-def _lines(
-    file: BinaryIO, at: int
-) -> Iterator[tuple[int, bytes, dict[str, Any] | None]]:
-    """The lines that are whole, each with where it ends and the object in it.
-
-    One that is still being written has no end of line, and is no JSON yet.
-    """
-    file.seek(at)
-    while raw := file.readline(base.MAX_LINE):
-        at += len(raw)
-        value = _object(raw)
-        torn = not raw.endswith(b"\n") and len(raw) < base.MAX_LINE
-        if value is None and torn:
-            return
-        if raw.strip():
-            yield at, raw, value
+def _is_whole(content: lines.Line) -> bool:
+    """Whether nothing can follow in a line that has no end yet."""
+    objects = all(isinstance(value.value, dict) for value in content.values)
+    return objects and not content.damage
 
 
-def _object(raw: bytes) -> dict[str, Any] | None:
-    """The entry of a line; behind the beginning of one that was never finished, too."""
-    for number, found in enumerate(islice(_BEGINS.finditer(raw), 64)):
-        with suppress(ValueError, RecursionError):
-            value, _ = base.loads(raw[found.start() :])
-            if not isinstance(value, dict):
-                continue
-            framed = "type" in value and value.keys() & {"uuid", "timestamp"}
-            if not number or (framed and raw.endswith(b"\n")):
-                return value
-    return None
+def _newlines(file: BinaryIO, end: int) -> int:
+    """How many lines end before a place of the file."""
+    count = 0
+    at = 0
+    while at < end:
+        part = os.pread(file.fileno(), min(1 << 20, end - at), at)
+        if not part:
+            break
+        count += part.count(b"\n")
+        at += len(part)
+    return count
 
 
 def _tail(file: BinaryIO, at: int) -> str:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-import sys
-import tomllib
 from pathlib import Path
 from threading import Event
 from typing import Any, Final, Literal
 
 import typer
 
+from refold.adapters.capture_state import absolute
 from refold.adapters.cli import options, output
 from refold.adapters.cli.commands.compact import stopped_by_signals
-from refold.adapters.importers.follower import Follower, folder_of, status
-from refold.adapters.sql.database import engine_of
-from refold.domain.errors import InvalidConfiguration, counted
+from refold.adapters.importers.follower import (
+    AlreadyCaptured,
+    Follower,
+    Refusal,
+    folder_of,
+    status,
+)
+from refold.domain.errors import counted
 
 Program = Literal["claude-code", "codex"]
-_HOOKS: Final = ("Stop", "SubagentStop", "PreCompact", "SessionEnd")
-_MARK: Final = "# refold capture"
+# A request that waited longer should have been answered.
+_STALLED_SEC: Final = 60
+_TAKEOVER_SEC: Final = 0.5  # between two tries
 
 
 def capture(
@@ -30,6 +33,8 @@ def capture(
     user: str | None = None,
     folder: Path | None = None,
     once: bool = False,
+    linger: float | None = None,
+    lock: int | None = None,
     install: bool = False,
     uninstall: bool = False,
     state: bool = False,
@@ -39,96 +44,121 @@ def capture(
         return _status()
     if program is None or user is None:
         raise typer.BadParameter("give a PROGRAM and --user")
-    url = _absolute(call.url)
+    if once and linger is not None:
+        raise typer.BadParameter("leave --linger out: --once does not follow")
+    url = absolute(call.url)
     where = (folder or folder_of(program)).expanduser().absolute()
-    if install or uninstall:
-        again = (program, "--user", user, "--folder", str(where), "--once")
-        # A server's URL is left to the environment, which keeps its password.
-        at = ("--db", url) if url.startswith("sqlite") else ()
-        run = [sys.executable, "-m", "refold", *at, "capture"]
-        change = _of_claude_code if program == "claude-code" else _of_codex
-        path = change(where.parent, [*run, *again] if install else [])
-        done = "runs refold after each turn" if install else "does not run refold"
-        return output.Result({"file": str(path)}, f"{program} {done}: {path}")
+    if install:
+        return _install(program, url=url, user=user, folder=where)
+    if uninstall:
+        return _uninstall(program, where)
     if not where.exists():
         output.complain(f"there is no folder {where} yet: name another with --folder")
-    store, stop = call.store(new=True), Event()
+    store = call.store(new=True)
     follower = Follower(store, program, user_id=user, folder=where, url=url)
-    with follower.alone(wait=once), stopped_by_signals(stop.set):
-        if not once:
-            output.complain(f"following {where}; stop with Ctrl-C")
-            follower.run(stop)
-            return None
-        new, refused = follower.look(), follower.refused
-    told = f"{counted(new, 'entry', 'entries')} appended"
-    return output.Result({"appended": new, "refused_so_far": refused}, told)
+    stop = Event()
+    with stopped_by_signals(stop.set):
+        if once:
+            return _catch_up(follower)
+        _follow(follower, stop, linger=linger, lock=lock)
+    return None
+
+
+def _catch_up(follower: Follower) -> output.Result:
+    waited = follower.state.waiting()
+    caught_up = follower.catch_up()
+    if caught_up is None:
+        pid, _ = follower.state.holder() or (0, False)
+        process = f"process {pid}" if pid else "another process"
+        if waited > _STALLED_SEC:
+            output.complain(
+                f"{process} has not looked for {waited:.0f} s: it may be stopped, or "
+                "wait for its store; `refold capture --status` shows what waits"
+            )
+        return output.Result(
+            {"appended": 0, "refused": 0, "refusals": [], "captured_by": pid},
+            f"{process} captures {follower.folder} already and appends what is new",
+        )
+    appended, refused = caught_up
+    refusals = follower.refusals[-refused:] if refused else []
+    text = f"{counted(appended, 'entry', 'entries')} appended"
+    if refused:
+        text += f", {counted(refused, 'line')} not captured"
+    value = {
+        "appended": appended,
+        "refused": refused,
+        "refusals": [refusal._asdict() for refusal in refusals],
+    }
+    return output.Result(value, text, code=1 if refused else 0)
+
+
+def _follow(
+    follower: Follower, stop: Event, *, linger: float | None, lock: int | None
+) -> None:
+    waits = False
+    while not stop.is_set():
+        try:
+            with follower.alone(inherited=lock, lingers=linger is not None):
+                if linger is None:
+                    output.complain(f"following {follower.folder}; stop with Ctrl-C")
+                follower.run(stop, linger=linger)
+        except AlreadyCaptured as captured:
+            if not captured.lingers:
+                raise
+            if not waits:
+                output.complain(
+                    f"{captured}, which a hook started: waiting for its end"
+                )
+            waits = True
+            stop.wait(_TAKEOVER_SEC)
+        else:
+            # Another process may have relied on this one while it ended.
+            follower.answer()
+            return
 
 
 def _status() -> output.Result:
-    found = status()
+    captures = status()
 
     def show(screen: output.Screen) -> None:
-        for one in found:
-            state = "running" if one["running"] else "not running"
-            waits, folder = output.size(one["bytes"]), output.shown(one["folder"])
-            told = f"{one['appended']:,} entries, {one['refused']:,} refused, "
-            screen.line((one["client"], "bold"), f", {state}: {told}{waits} waiting")
-            screen.line("  of ", output.shown(one["user"]), " in ", folder)
+        for capture in captures:
+            _show_status(screen, capture)
 
-    return output.Result(found, show if found else "nothing is captured yet")
+    return output.Result(captures, show if captures else "nothing is captured yet")
 
 
-def _absolute(url: str) -> str:
-    """The URL, which means the same in whatever folder it is used."""
-    match engine_of(url):
-        case "sqlite", parsed if parsed.database:
-            return f"sqlite:///{Path(parsed.database).absolute()}"
-    return url
+def _show_status(screen: output.Screen, capture: dict[str, Any]) -> None:
+    state = "running" if capture["running"] else "not running"
+    waiting = output.size(capture["bytes"])
+    counts = f"{capture['appended']:,} entries, {capture['refused']:,} refused, "
+    client = capture["client"] or "a capture that has not looked yet"
+    screen.line((client, "bold"), f", {state}: {counts}{waiting} waiting")
+    if capture["user"] is not None:
+        user = output.shown(capture["user"])
+        folder = output.shown(capture["folder"])
+        screen.line("  of ", user, " in ", folder)
+    waited = capture["request_waits_sec"]
+    if capture["running"] and waited > _STALLED_SEC:
+        screen.line(f"  it has not looked for {waited:.0f} s")
+    for refusal in capture["refusals"]:
+        screen.line("  ", output.shown_in_line(Refusal(**refusal)))
+    if capture["log"]:
+        screen.line("  the last process that a hook started wrote:")
+        for line in capture["log"]:
+            screen.line("    ", output.shown_in_line(line))
 
 
-def _of_claude_code(folder: Path, command: list[str]) -> Path:
-    """Have its hooks run a command, or none of ours."""
-    path = folder / "settings.json"
-    try:
-        settings = json.loads(path.read_text("utf-8")) if path.exists() else {}
-        hooks: dict[str, list[Any]] = settings.setdefault("hooks", {})
-        for event in _HOOKS:
-            ours = [{"type": "command", "command": shlex.join(command)}]
-            others = [one for one in hooks.pop(event, []) if not _is_ours(one)]
-            if new := [*others, *([{"hooks": ours}] if command else [])]:
-                hooks[event] = new
-    except (ValueError, TypeError, AttributeError) as error:
-        raise InvalidConfiguration(f"{path} is no settings file: {error}") from None
-    return _written(path, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+def _install(program: Program, *, url: str, user: str, folder: Path) -> output.Result:
+    from refold.adapters.cli import client_settings
+
+    path = client_settings.install(program, url=url, user=user, folder=folder)
+    return output.Result(
+        {"file": str(path)}, f"{program} runs refold after each turn: {path}"
+    )
 
 
-def _is_ours(hook: Any) -> bool:
-    return "-m refold " in (said := json.dumps(hook)) and " capture " in said
+def _uninstall(program: Program, folder: Path) -> output.Result:
+    from refold.adapters.cli import client_settings
 
-
-def _of_codex(folder: Path, command: list[str]) -> Path:
-    """Have its ``notify`` run a command, or none of ours."""
-    path = folder / "config.toml"
-    lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    lines = [line for line in lines if not line.endswith(_MARK)]
-    try:
-        taken = tomllib.loads("\n".join(lines)).get("notify")
-    except ValueError as error:
-        raise InvalidConfiguration(f"{path} is no TOML: {error}") from None
-    if command:
-        if taken:
-            raise InvalidConfiguration(
-                f"{path} has a notify program already: have that run\n"
-                f"  {shlex.join(command)}"
-            )
-        lines.insert(0, f"notify = {json.dumps(command)}  {_MARK}")
-    return _written(path, "\n".join([*lines, ""]))
-
-
-def _written(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f"{path.name}.refold")
-    new.write_text(text, "utf-8")
-    if path.exists():
-        new.chmod(path.stat().st_mode)
-    return new.replace(path)
+    path = client_settings.uninstall(program, folder)
+    return output.Result({"file": str(path)}, f"{program} does not run refold: {path}")

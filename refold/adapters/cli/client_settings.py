@@ -1,0 +1,200 @@
+"""Adds the hook that captures to a client's settings, and removes only that."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from refold.adapters.capture_hook import MODULE
+from refold.domain.errors import InvalidConfiguration
+
+_EVENTS: Final = ("Stop", "SubagentStop", "PreCompact", "SessionEnd")
+# Claude Code waits for the shell of a hook alone, which ends at once.  Its own
+# "async": true would not do: it kills such hooks when it ends.
+_IN_BACKGROUND: Final = " </dev/null >/dev/null 2>&1 &"
+_MARK: Final = "# refold capture"
+_INDENT: Final = re.compile(r'^([ \t]+)"', re.MULTILINE)
+# From the text of settings, and the command of a hook or None to have none, to the text
+# that they become; None is a file that is not there.
+_Edit = Callable[[str | None, list[str] | None], str | None]
+
+
+def install(client: str, *, url: str, user: str, folder: Path) -> Path:
+    """Have the client run the hook for what it writes in ``folder``.
+
+    Returns the settings' file.
+
+    Raises InvalidConfiguration for settings that cannot be changed; they stay the same.
+    """
+    command = [sys.executable, "-P", "-m", MODULE, client]
+    command += ["--user", user, "--folder", str(folder)]
+    # The URL of a server is left to the environment, which keeps its password.
+    if url.startswith("sqlite"):
+        command += ["--db", url]
+    return _change(client, folder, command)
+
+
+def uninstall(client: str, folder: Path) -> Path:
+    """Have the client run no hook of Refold.  Returns the settings' file.
+
+    Raises InvalidConfiguration for settings that cannot be changed; they stay the same.
+    """
+    return _change(client, folder, None)
+
+
+def _change(client: str, folder: Path, command: list[str] | None) -> Path:
+    name, edit = _CLIENTS[client]
+    path = folder.parent / name
+    file = path.resolve()  # people keep settings elsewhere, and link to them
+    try:
+        before = file.read_bytes().decode() if file.exists() else None
+        after = edit(before, command)
+    except (ValueError, RecursionError) as error:
+        raise InvalidConfiguration(f"{path} is not changed: {error}") from None
+    if after == before:
+        return path
+    if after is None:
+        file.unlink()
+    else:
+        _write(file, after)
+    return path
+
+
+def _write(file: Path, text: str) -> None:
+    """Replace a file at once, and keep its permissions."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f"{file.name}.refold")
+    try:
+        with new.open("wb") as stream:
+            stream.write(text.encode())
+            stream.flush()
+            os.fsync(stream.fileno())
+        if file.exists():
+            new.chmod(file.stat().st_mode)
+        new.replace(file)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _claude_code(text: str | None, command: list[str] | None) -> str | None:
+    """``settings.json`` with this command as a hook, and no other one of ours."""
+    settings = _json_object(text)
+    hooks = settings.get("hooks", {})
+    if not isinstance(hooks, dict):
+        raise ValueError("its hooks are no JSON object")
+    changed = command is not None
+    for event in list(hooks):
+        groups = _without_ours(event, hooks[event])
+        if groups == hooks[event]:
+            continue
+        changed = True
+        if groups:
+            hooks[event] = groups
+        else:
+            del hooks[event]
+    if not changed:
+        return text
+    if command is not None:
+        hook = {"type": "command", "command": shlex.join(command) + _IN_BACKGROUND}
+        for event in _EVENTS:
+            hooks.setdefault(event, []).append({"hooks": [hook]})
+    if hooks:
+        settings["hooks"] = hooks
+    else:
+        settings.pop("hooks", None)
+    return _as_json(settings, text) if settings else None
+
+
+def _json_object(text: str | None) -> dict[str, Any]:
+    if text is None or not text.strip():
+        return {}
+    settings = json.loads(text, object_pairs_hook=_unique_keys)
+    if not isinstance(settings, dict):
+        raise ValueError("it is no JSON object")
+    return settings
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these keys and values, of which none would be lost."""
+    settings = dict(pairs)
+    if len(settings) < len(pairs):
+        raise ValueError("it has a key twice")
+    return settings
+
+
+def _without_ours(event: str, groups: Any) -> list[Any]:
+    """The groups of hooks of an event, without our hooks and without empty groups."""
+    if not isinstance(groups, list):
+        raise ValueError(f"its hooks at {event} are no list")
+    others = []
+    for group in groups:
+        hooks = group.get("hooks") if isinstance(group, dict) else None
+        if not isinstance(hooks, list):
+            raise ValueError(f"a hook at {event} has no list of hooks")
+        kept = [hook for hook in hooks if not _is_ours(hook)]
+        if kept == hooks:
+            others.append(group)
+        elif kept:
+            others.append({**group, "hooks": kept})
+    return others
+
+
+def _is_ours(hook: Any) -> bool:
+    """Whether a hook runs ours; older versions had it run the command itself."""
+    command = hook.get("command") if isinstance(hook, dict) else None
+    if not isinstance(command, str):
+        return False
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return False
+    if MODULE in words:
+        return True
+    older = {"-m", "refold", "capture", "--folder", "--once"}
+    return older <= set(words)
+
+
+def _as_json(settings: dict[str, Any], before: str | None) -> str:
+    """The settings as JSON, indented as they were."""
+    indent = _INDENT.search(before or "")
+    text = json.dumps(settings, indent=indent[1] if indent else 2, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which JSON holds as an escape
+        text = json.dumps(settings, indent=indent[1] if indent else 2)
+    ended = before is None or before.endswith("\n")
+    return text + "\n" if ended else text
+
+
+def _codex(text: str | None, command: list[str] | None) -> str | None:
+    """``config.toml`` with this command as its notify program, or without ours."""
+    before = text or ""
+    lines = [
+        line
+        for line in before.splitlines(keepends=True)
+        if not line.rstrip("\r\n").endswith(_MARK)
+    ]
+    others = "".join(lines)
+    taken = tomllib.loads(others).get("notify")
+    if command is None:
+        emptied = others == "" and before != ""
+        return None if emptied else text if others == before else others
+    if taken:
+        raise ValueError(
+            f"it has a notify program already: have that run\n  {shlex.join(command)}"
+        )
+    end = "\r\n" if "\r\n" in others else "\n"
+    return f"notify = {json.dumps(command)}  {_MARK}{end}{others}"
+
+
+_CLIENTS: Final[dict[str, tuple[str, _Edit]]] = {
+    "claude-code": ("settings.json", _claude_code),
+    "codex": ("config.toml", _codex),
+}

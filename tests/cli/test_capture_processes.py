@@ -1,0 +1,342 @@
+"""Processes that capture the same folder lose nothing, and none waits for another."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
+from typing import Any, Final
+
+import pytest
+
+import refold
+from refold.adapters import capture_hook
+from refold.adapters.capture_state import CaptureState, all_states, states_of
+from refold.adapters.cli import client_settings
+from tests.cli.test_startup import HEAVY
+from tests.support import warm
+
+USER: Final = "ada"
+# No step here waits for another process, so that none may take as long as this.
+NEVER_SEC: Final = 60
+HOOK: Final = [sys.executable, "-P", "-m", capture_hook.MODULE]
+ABOVE_PYTHON_MS: Final = 60
+
+
+class Capturing:
+    """A folder with a transcript, and processes that capture it."""
+
+    def __init__(self, home: Path) -> None:
+        self.folder = home / "projects"
+        self.transcript = self.folder / "work" / "s-1.jsonl"
+        self.transcript.parent.mkdir(parents=True)
+        self.url = f"sqlite:///{home / 'captured.db'}"
+        self.written = 0
+        self._processes: list[warm.Process] = []
+
+    @property
+    def options(self) -> list[str]:
+        return ["claude-code", "--user", USER, "--folder", str(self.folder)]
+
+    @property
+    def hook(self) -> list[str]:
+        """What a client runs as its hook."""
+        return [*HOOK, *self.options, "--db", self.url]
+
+    @property
+    def state(self) -> CaptureState:
+        (state,) = states_of(USER)
+        return state
+
+    def write(self, count: int = 1) -> None:
+        with self.transcript.open("a") as file:
+            for _ in range(count):
+                self.written += 1
+                entry: dict[str, Any] = {"type": "user", "uuid": f"u-{self.written}"}
+                entry["message"] = {"role": "user", "content": f"text {self.written}"}
+                file.write(json.dumps(entry) + "\n")
+
+    def start(self, *options: str) -> warm.Process:
+        command = ["refold", "--db", self.url, "capture", *self.options, *options]
+        process = warm.Process(command, environment=os.environ)
+        self._processes.append(process)
+        return process
+
+    def once(self) -> tuple[int, str, str]:
+        """Run it once to its end; a process that waits fails the test."""
+        process = self.start("--once")
+        signal.alarm(NEVER_SEC)
+        out, err = process.communicate()
+        signal.alarm(0)
+        assert process.returncode is not None
+        return process.returncode, out, err
+
+    def follow(self) -> warm.Process:
+        """A process that follows, from when it has looked once."""
+        process = self.start()
+        wait_for(lambda: self.captured() == self.written)
+        return process
+
+    def captured(self) -> int:
+        if not Path(self.url.removeprefix("sqlite:///")).exists():
+            return 0
+        with refold.open(self.url) as store:
+            if not [*store.sessions(USER)]:
+                return 0
+            session = store.session(user_id=USER, session_id="s-1")
+            return len([*session.items()])
+
+    def lingering(self) -> int:
+        """The process that a hook started, from when it works."""
+        wait_for(lambda: (self.state.holder() or (0, False))[0])
+        pid, lingers = self.state.holder() or (0, False)
+        assert lingers
+        return pid
+
+    def end(self) -> None:
+        for process in self._processes:
+            process.send_signal(signal.SIGKILL)
+            if not process.stdout.closed:
+                process.communicate()
+        for state in all_states():
+            while holder := state.holder():
+                pid, _ = holder
+                if pid:  # else it has not signed yet
+                    os.kill(pid, signal.SIGKILL)
+                time.sleep(0.02)
+
+
+def wait_for(happened: Any) -> None:
+    until = time.monotonic() + NEVER_SEC
+    while not happened():
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def capturing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Capturing]:
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("REFOLD_DB", raising=False)
+    capturing = Capturing(tmp_path)
+    yield capturing
+    capturing.end()
+
+
+def test_once_leaves_the_work_to_a_process_that_follows(capturing: Capturing) -> None:
+    capturing.write()
+    follower = capturing.follow()
+    capturing.write()
+
+    code, out, _ = capturing.once()
+
+    assert code == 0
+    assert f"process {follower.pid} captures" in out
+    wait_for(lambda: capturing.captured() == 2)
+
+
+def test_once_does_the_work_of_a_follower_that_was_killed(capturing: Capturing) -> None:
+    capturing.write()
+    follower = capturing.follow()
+    follower.send_signal(signal.SIGKILL)
+    follower.wait()
+    capturing.write()
+
+    assert capturing.once()[:2] == (0, "1 entry appended\n")
+
+
+def test_once_does_not_wait_for_a_follower_that_is_stopped(
+    capturing: Capturing,
+) -> None:
+    capturing.write()
+    follower = capturing.follow()
+    follower.send_signal(signal.SIGSTOP)
+    capturing.write()
+
+    code, _, err = capturing.once()
+    assert (code, err) == (0, "")
+    (request,) = capturing.state.base.parent.glob("*.request")
+    os.utime(request, (0, 0))  # the request of long ago
+    code, _, err = capturing.once()
+    assert code == 0
+    assert "has not looked for" in err
+
+    follower.send_signal(signal.SIGCONT)
+    wait_for(lambda: capturing.captured() == 2)
+
+
+def test_a_follower_that_ends_makes_the_look_that_was_left_to_it(
+    capturing: Capturing,
+) -> None:
+    capturing.write()
+    follower = capturing.follow()
+    follower.send_signal(signal.SIGSTOP)
+    capturing.write()
+    assert capturing.once()[0] == 0
+
+    follower.send_signal(signal.SIGTERM)
+    follower.send_signal(signal.SIGCONT)
+
+    assert follower.wait() == 0
+    assert capturing.captured() == 2
+
+
+def test_several_at_the_same_moment_lose_nothing(capturing: Capturing) -> None:
+    for _ in range(8):
+        running = [capturing.start("--once") for _ in range(2)]
+        capturing.write()
+        running.append(capturing.start("--once"))
+        assert [process.wait() for process in running] == [0, 0, 0]
+        assert capturing.captured() == capturing.written
+
+
+def test_asking_for_the_status_keeps_no_process_from_its_work(
+    capturing: Capturing,
+) -> None:
+    import fcntl
+
+    capturing.write()
+    capturing.once()
+    capturing.write()
+    lock = os.open(capturing.state.base.with_suffix(".lock"), os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_SH)  # as the status does, for a moment
+    process = capturing.start("--once")
+    time.sleep(0.05)
+    os.close(lock)
+
+    assert process.communicate()[0] == "1 entry appended\n"
+
+
+def test_a_process_that_lingers_ends_by_itself(capturing: Capturing) -> None:
+    capturing.write()
+
+    process = capturing.start("--linger", "0.5")
+
+    assert process.wait() == 0
+    assert capturing.captured() == 1
+
+
+def test_a_hook_starts_a_process_that_goes_on_without_its_client(
+    capturing: Capturing,
+) -> None:
+    capturing.write()
+
+    # The client reads what its hook prints to the end, and then ends all it started.
+    client = subprocess.Popen(
+        capturing.hook, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )  # fmt: skip
+    printed, _ = client.communicate(timeout=NEVER_SEC)
+    assert (client.returncode, printed) == (0, b"")
+    pid = capturing.lingering()
+
+    assert os.getsid(pid) != client.pid
+    assert os.getsid(pid) != os.getsid(0)
+    wait_for(lambda: capturing.captured() == 1)
+    capturing.write()
+    subprocess.run(capturing.hook, check=True)
+    wait_for(lambda: capturing.captured() == 2)
+    assert capturing.state.holder() == (pid, True)
+
+
+def test_the_installed_hook_returns_at_once_and_captures(capturing: Capturing) -> None:
+    capturing.write()
+    path = client_settings.install(
+        "claude-code", url=capturing.url, user=USER, folder=capturing.folder
+    )
+    (group,) = json.loads(path.read_text())["hooks"]["SessionEnd"]
+    (hook,) = group["hooks"]
+
+    # In a folder whose files have the names of modules, and with streams closed.
+    work = capturing.folder / "work"
+    (work / "json.py").write_text("raise SystemExit(1)")
+    (work / "refold.py").write_text("raise SystemExit(1)")
+    shell = f"exec <&- >&- 2>&-; {hook['command']}"
+    subprocess.run(["sh", "-c", shell], cwd=work, check=True, timeout=NEVER_SEC)
+
+    wait_for(lambda: capturing.captured() == 1)
+
+
+def test_hooks_at_the_same_moment_start_one_process(capturing: Capturing) -> None:
+    capturing.write()
+
+    hooks = [subprocess.Popen(capturing.hook) for _ in range(4)]
+    assert [hook.wait() for hook in hooks] == [0, 0, 0, 0]
+
+    wait_for(lambda: capturing.captured() == 1)
+    assert "captured by" not in capturing.state.log.read_text()
+
+
+def test_a_follower_takes_over_from_a_process_of_a_hook(capturing: Capturing) -> None:
+    capturing.write()
+    lingering = capturing.start("--linger", "1.5")
+    wait_for(lambda: capturing.captured() == 1)
+
+    follower = capturing.start()
+    assert lingering.wait() == 0
+    capturing.write()
+
+    wait_for(lambda: capturing.state.holder() == (follower.pid, False))
+    wait_for(lambda: capturing.captured() == 2)
+
+
+def test_a_hook_without_a_store_says_so_in_the_status(capturing: Capturing) -> None:
+    ran = subprocess.run([*HOOK, *capturing.options])
+
+    assert ran.returncode == 1
+    assert "REFOLD_DB is not set" in capturing.state.log.read_text()
+
+
+def test_a_hook_loads_nothing_heavy() -> None:
+    load = f"import sys, {capture_hook.MODULE}; print(*sys.modules)"
+
+    ran = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True)
+
+    modules = set(ran.stdout.split())
+    ours = {name for name in modules if name.startswith("refold.")}
+    assert modules & (HEAVY | {"asyncio", "typer", "subprocess"}) == set()
+    assert ours == {
+        "refold.adapters",
+        "refold.adapters.capture_hook",
+        "refold.adapters.capture_state",
+        "refold.adapters.config",
+        "refold.domain",
+        "refold.domain.errors",
+    }
+
+
+def test_a_hook_costs_little_more_than_python(capturing: Capturing) -> None:
+    def cpu_ms(command: list[str]) -> float:
+        before = getrusage(RUSAGE_CHILDREN)
+        subprocess.run(command, check=True)
+        after = getrusage(RUSAGE_CHILDREN)
+        seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+        return seconds * 1000
+
+    subprocess.run(capturing.hook, check=True)  # starts the process that goes on
+    bare = min(cpu_ms([sys.executable, "-c", "pass"]) for _ in range(5))
+    hook = min(cpu_ms(capturing.hook) for _ in range(5))
+
+    assert hook - bare <= ABOVE_PYTHON_MS
+
+
+def test_the_hook_is_written_so_that_a_shell_reads_it_back(
+    capturing: Capturing, tmp_path: Path
+) -> None:
+    folder = tmp_path / "it's a $folder" / "projects"
+    folder.mkdir(parents=True)
+
+    path = client_settings.install(
+        "claude-code", url=capturing.url, user="o'hara", folder=folder
+    )
+
+    (group,) = json.loads(path.read_text())["hooks"]["Stop"]
+    words = shlex.split(group["hooks"][0]["command"])
+    assert words[words.index("--user") + 1] == "o'hara"
+    assert words[words.index("--folder") + 1] == str(folder)
