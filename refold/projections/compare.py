@@ -1,4 +1,4 @@
-"""Comparing strategies: one log walked under each, counted, and nothing written."""
+"""Comparison of strategies: walk one log under each and count, without writing."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
-from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
-from refold.domain import events as log
+from refold.domain import events
 from refold.domain.canonical import canonical
 from refold.domain.envelope import Envelope, microseconds
 from refold.domain.errors import RefoldError
+from refold.domain.events import Event, Summary
 from refold.domain.tokens import estimate_text
 from refold.projections.context import abridged, compaction
 from refold.projections.context.budget import NO_EXTRAS, Extras
@@ -24,24 +24,30 @@ from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.render import OPENING, render
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategy import Shown, Strategy, write
-from refold.projections.context.text import Message, entry_of, leaves, text_block
+from refold.projections.context.text import (
+    Block,
+    Message,
+    entry_of,
+    leaves,
+    text_block,
+)
 from refold.projections.context.units import Spans, Thread, goes_on, joined, place
 from refold.projections.context.view import View
 from refold.projections.models import ModelInfo
 
 _Log = Sequence[Envelope]
-_BEGIN: Final = ("response", "call")
+_ANSWERS: Final = ("response", "call")  # kinds of places that begin an answer
 
 
 class Moment(NamedTuple):
-    """A model was called.
+    """One call of a model.
 
-    read: how many events of the log were there.
-    seq:  the first event that it answered with.
-    used: the identifiers in its text and in its calls' arguments that the log had
-          before.
-    files: those that earlier calls read, wrote or deleted.
-    failed: earlier calls that did, each as a context may tell it.
+    read:   the number of events in the log at that time.
+    seq:    the first event of its answer.
+    used:   the identifiers in the answer that occur earlier in the log.
+    files:  the files that earlier calls read, wrote, or deleted.
+    failed: the earlier calls that failed; each is the set of forms in which a context
+            may mention it.
     """
 
     read: int
@@ -51,65 +57,88 @@ class Moment(NamedTuple):
     failed: frozenset[tuple[str, str]] = frozenset()
 
 
-def moments(events: _Log) -> list[Moment]:
-    """The model calls in the log of ``events``, oldest first.
+def moments(envelopes: _Log) -> list[Moment]:
+    """Return the model calls in a log, oldest first.
 
-    Where a request was recorded, that is the call: what came before the answer to it
-    was not sent.
-    Those of the session that it was forked from (seq 0 and below) are not its own.
+    A recorded request is the call itself: events between it and the answer were not
+    sent.  Calls of the session that this one was forked from (seq 0 and below) are
+    left out.
     """
-    found: dict[int, Moment] = {}
-    first: dict[str, int] = {}
-    thread, asked = Thread(), None
-    for index, envelope in enumerate(events):
+    by_exchange: dict[int, Moment] = {}
+    first_seq: dict[str, int] = {}  # of each identifier
+    thread = Thread()
+    request_index: int | None = None
+    for index, envelope in enumerate(envelopes):
         thread, placed = place(thread, envelope)
         names = _shown_names(envelope.payload)
-        if isinstance(envelope.payload, log.Request) and envelope.meta.status is None:
-            asked = index
-        if placed is not None and placed.kind in _BEGIN:
-            begun = Moment(index if asked is None else asked, placed.exchange)
-            moment, asked = found.get(placed.exchange, begun), None
-            used = {name for name in names if first.get(name, moment.seq) < moment.seq}
-            found[moment.seq] = moment._replace(used=moment.used | used)
+        if (
+            isinstance(envelope.payload, events.Request)
+            and envelope.meta.status is None
+        ):
+            request_index = index
+        if placed is not None and placed.kind in _ANSWERS:
+            read = index if request_index is None else request_index
+            request_index = None
+            seq = placed.exchange
+            moment = by_exchange.get(seq, Moment(read, seq))
+            earlier = {name for name in names if first_seq.get(name, seq) < seq}
+            by_exchange[seq] = moment._replace(used=moment.used | earlier)
         for name in names:
-            first.setdefault(name, envelope.seq)
-    made = [one for one in found.values() if one.seq > 0]
-    upto = [events[one.read].seq for one in made]
-    files = _known(abridged.files_in(events), upto)
-    failed = _known(abridged.failures_in(events), upto)
-    return [one._replace(files=next(files), failed=next(failed)) for one in made]
+            first_seq.setdefault(name, envelope.seq)
+    own = [moment for moment in by_exchange.values() if moment.seq > 0]
+    limits = [envelopes[moment.read].seq for moment in own]
+    files = _before_each(abridged.files_in(envelopes), limits)
+    failed = _before_each(abridged.failures_in(envelopes), limits)
+    return [
+        moment._replace(files=files_before, failed=failed_before)
+        for moment, files_before, failed_before in zip(own, files, failed, strict=True)
+    ]
 
 
-def _known(found: Iterable[tuple[int, Any]], upto: list[int]) -> Iterator[Any]:
-    """What had been found before each of these seqs."""
-    left, known = deque(found), frozenset[Any]()
-    for seq in upto:
+def _before_each(
+    occurrences: Iterable[tuple[int, Any]], limits: Iterable[int]
+) -> Iterator[frozenset[Any]]:
+    """For each limit, the values that occur before it.
+
+    occurrences: (seq, value) in order of seq.
+    limits:      seqs in order.
+    """
+    remaining = deque(occurrences)
+    before: frozenset[Any] = frozenset()
+    for limit in limits:
         new = set()
-        while left and left[0][0] < seq:
-            new.add(left.popleft()[1])
-        known = known | new if new else known
-        yield known
+        while remaining and remaining[0][0] < limit:
+            new.add(remaining.popleft()[1])
+        if new:
+            before = before | new
+        yield before
 
 
-def _shown_names(event: log.Event) -> set[str]:
-    """The identifiers in what a model may be shown of an event."""
+def _shown_names(event: events.Event) -> set[str]:
+    """The identifiers in the parts of an event that a model may be shown."""
     match event:
-        case log.SystemPrompt(text=str(text)) | log.AgentResponse(text=text):
+        case events.SystemPrompt(text=str(text)) | events.AgentResponse(text=text):
             return in_text(text)
-        case log.ToolCall(arguments=value) | log.ToolResult(content=value):
+        case events.ToolCall(arguments=value) | events.ToolResult(content=value):
             return in_value(value)
+    names: set[str] = set()
     entry = entry_of(event)
-    return set().union(*map(in_value, entry.content)) if entry else set()
+    if entry is not None:
+        for value in entry.content:
+            names |= in_value(value)
+    return names
 
 
 _IDS: Final = ("id", "tool_use_id")
 
 
 class Element(NamedTuple):
-    """The system prompt or one block: its weight, what it names, and what failed.
+    """The system prompt or one block of a request.
 
-    key:   its role and its canonical JSON, but for the ids of calls.
-    texts: what a model reads in it.
+    key:    its role and canonical JSON, without the ids of calls.
+    weight: its estimated tokens.
+    names:  the identifiers and failed calls that it mentions.
+    texts:  the texts that a model reads in it.
     """
 
     key: bytes
@@ -120,40 +149,67 @@ class Element(NamedTuple):
 
 @dataclass(slots=True)
 class Elements:
-    """Makes elements of views; equal blocks are read only once."""
+    """Builds the elements of views, and reads equal blocks only once."""
 
-    known: dict[bytes, Element] = field(default_factory=dict)
+    cache: dict[bytes, Element] = field(default_factory=dict)
 
     def of(self, view: View) -> list[Element]:
-        """The elements of ``view``, in the order in which they are sent."""
-        sent = [(m["role"], block) for m in view.messages for block in m["content"]]
+        """Return the elements of a view in the order in which they are sent."""
+        sent: list[tuple[str, Block]] = []
         if view.system is not None:
-            sent.insert(0, ("system", {"type": "text", "text": view.system}))
-        calls = {b["id"]: b for _, b in sent if b["type"] == "tool_use"}
-        failed = (b.get("is_error") and calls.get(b["tool_use_id"]) for _, b in sent)
-        return [self._element(*a, b) for a, b in zip(sent, failed, strict=True)]
+            sent.append(("system", text_block(view.system)))
+        for message in view.messages:
+            sent += [(message["role"], block) for block in message["content"]]
+        calls = {block["id"]: block for _, block in sent if block["type"] == "tool_use"}
+        elements: list[Element] = []
+        for role, block in sent:
+            failed_call = None
+            if block.get("is_error"):
+                failed_call = calls.get(block["tool_use_id"])
+            elements.append(self._element(role, block, failed_call))
+        return elements
 
-    def _element(self, role: str, block: dict[str, Any], failed: Any) -> Element:
-        said = {name: block[name] for name in block if name not in _IDS}
-        key = at = role.encode() + canonical(said)
-        if failed:  # equal results may be of other calls
-            at = key + canonical(failed)
-        element = self.known.get(at)
+    def _element(self, role: str, block: Block, failed_call: Block | None) -> Element:
+        content = {name: block[name] for name in block if name not in _IDS}
+        key = role.encode() + canonical(content)
+        cache_key = key
+        if failed_call is not None:  # equal results may belong to different calls
+            cache_key = key + canonical(failed_call)
+        element = self.cache.get(cache_key)
         if element is None:
-            weight, texts = estimate_text(key.decode()), tuple(_told(block))
-            called = block["type"] == "tool_use"
-            found = [in_value(block["input"])] if called else map(in_text, texts)
-            names = set[str]().union(*found)
-            if failed:
-                about = {"tool_name": failed["name"], "arguments": failed["input"]}
-                names.add(abridged.failure(log.ToolCall(call_id="failed", **about)))
-            names.update(*map(abridged.failures_of, texts))
-            element = self.known[at] = Element(key, weight, frozenset(names), texts)
+            element = Element(
+                key=key,
+                weight=estimate_text(key.decode()),
+                names=frozenset(_mentioned(block, failed_call)),
+                texts=tuple(_texts(block)),
+            )
+            self.cache[cache_key] = element
         return element
 
 
-def _told(block: dict[str, Any]) -> Iterator[str]:
-    """What a model reads in a block: no ids, no signatures, no images."""
+def _mentioned(block: Block, failed_call: Block | None) -> set[str]:
+    """The identifiers and failed calls that a block mentions."""
+    names: set[str] = set()
+    texts = list(_texts(block))
+    if block["type"] == "tool_use":
+        names |= in_value(block["input"])
+    else:
+        for text in texts:
+            names |= in_text(text)
+    if failed_call is not None:
+        call = events.ToolCall(
+            call_id="failed",
+            tool_name=failed_call["name"],
+            arguments=failed_call["input"],
+        )
+        names.add(abridged.failure(call))
+    for text in texts:
+        names.update(abridged.failures_of(text))
+    return names
+
+
+def _texts(block: Block) -> Iterator[str]:
+    """The texts that a model reads in a block, without ids, signatures, and images."""
     match block:
         case {"type": "text", "text": text} | {"type": "thinking", "thinking": text}:
             yield text
@@ -162,17 +218,17 @@ def _told(block: dict[str, Any]) -> Iterator[str]:
         case {"type": "tool_result", "content": str(text)}:
             yield text
         case {"type": "tool_result", "content": list(blocks)}:
-            for element in blocks:
-                yield from _told(element)
+            for part in blocks:
+                yield from _texts(part)
 
 
-_ALL: Final = KeepAll()
-# What these show depends on what stands before them.
-_DEPENDENT: Final = (log.Final, log.HumanReview, log.SystemPrompt)
+_KEEP_ALL: Final = KeepAll()
+# Events whose message depends on earlier events.
+_DEPENDENT: Final = (events.Final, events.HumanReview, events.SystemPrompt)
 
 
 class Rendered(NamedTuple):
-    """What a model is sent: its tokens, and its elements in their order."""
+    """A request: its tokens, and its elements in order."""
 
     tokens: int
     elements: list[Element]
@@ -182,9 +238,9 @@ class Rendered(NamedTuple):
 class Requests:
     """The requests of one walk.
 
-    A context only grows at its end until the strategy changes what stands before, so
-    only what is new is rendered as long as that is so.  A whole rendering of each
-    request would take time by the square of the log.
+    Until the strategy changes its earlier part, a context only grows at its end.  As
+    long as it does, only new events are rendered: rendering every request completely
+    would take time quadratic in the length of the log.
     """
 
     strategy: Strategy
@@ -193,68 +249,85 @@ class Requests:
     elements: Elements
     _seqs: list[int] = field(init=False)
     _results: list[Envelope] = field(init=False)
-    # The request before, and all of what was shown but the raw end that grows.
-    _before: tuple[Rendered, Outline, Shown] | None = None
+    # The previous request, and the outline and selection that it was rendered from.
+    _previous: tuple[Rendered, Outline, Shown] | None = None
 
     def __post_init__(self) -> None:
-        self._seqs = [event.seq for event in self.events]
-        events = self.events
-        self._results = [e for e in events if isinstance(e.payload, log.ToolResult)]
+        self._seqs = [envelope.seq for envelope in self.events]
+        self._results = [
+            envelope
+            for envelope in self.events
+            if isinstance(envelope.payload, events.ToolResult)
+        ]
 
     def next(self, outline: Outline, summaries: _Log) -> Rendered:
-        """The request for ``outline``, which is the one of before or has read more."""
+        """Render the request for ``outline``.
+
+        outline: the previous one, or one that has folded more events.
+        """
         outline = self.strategy.judged(outline)
         shown = self.strategy.show(outline)
         request = self._grown(outline, shown)
         if request is None:
             view = self.view(outline, summaries, self.extras)
             request = Rendered(view.tokens, self.elements.of(view))
-        self._before = (request, outline, shown)
+        self._previous = (request, outline, shown)
         return request
 
     def view(self, outline: Outline, summaries: _Log, extras: Extras) -> View:
-        """The request, whole."""
+        """Render the whole request."""
         outline = self.strategy.judged(outline)
-        read = self.within(outline.reads(self.strategy.show(outline).raw))
-        return render(self.strategy, outline, read, summaries=summaries, extras=extras)
+        envelopes = self.within(outline.reads(self.strategy.show(outline).raw))
+        return render(
+            self.strategy, outline, envelopes, summaries=summaries, extras=extras
+        )
 
     def within(self, spans: Spans) -> list[Envelope]:
-        """The events of ``spans``, found without looking at the others."""
-        seqs = self._seqs
-        ends = ((bisect_left(seqs, a), bisect_right(seqs, b)) for a, b in spans)
-        return [event for first, end in ends for event in self.events[first:end]]
+        """Return the events of ``spans``, found by bisection."""
+        within: list[Envelope] = []
+        for first, last in spans:
+            start = bisect_left(self._seqs, first)
+            end = bisect_right(self._seqs, last)
+            within += self.events[start:end]
+        return within
 
     def _grown(self, outline: Outline, shown: Shown) -> Rendered | None:
-        """The request of before with what is new behind it; None if it is no such."""
-        if self._before is None:
+        """The previous request with new events at its end, or None if more changed."""
+        if self._previous is None:
             return None
-        request, earlier, was = self._before
-        span = (earlier.through_seq + 1, outline.through_seq)
+        request, earlier, earlier_shown = self._previous
+        new_span = (earlier.through_seq + 1, outline.through_seq)
         if (
             earlier.thread.open
-            or _frame(earlier, was) != _frame(outline, shown)
-            or joined((*was.raw, span)) != shown.raw
-            or self._cleared(was) != self._cleared(shown)
+            or _frame(earlier, earlier_shown) != _frame(outline, shown)
+            or joined((*earlier_shown.raw, new_span)) != shown.raw
+            or self._cleared(earlier_shown) != self._cleared(shown)
         ):
             return None
-        new = self.within((span,))
-        if any(isinstance(event.payload, _DEPENDENT) for event in new):
+        new = self.within((new_span,))
+        if any(isinstance(envelope.payload, _DEPENDENT) for envelope in new):
             return None
-        view = render(_ALL, _ALL.read(_ALL.begin(), new), new, extras=self.extras)
+        view = _all_of(new, self.extras)
         elements = self.elements.of(view)
         if elements and elements[0].texts == (OPENING,):
             del elements[0]
         return Rendered(request.tokens + view.tokens, [*request.elements, *elements])
 
     def _cleared(self, shown: Shown) -> list[int]:
-        return [event.seq for event in self._results if shown.cleared(event)]
+        return [result.seq for result in self._results if shown.cleared(result)]
+
+
+def _all_of(envelopes: _Log, extras: Extras) -> View:
+    """The view of these events, none of them compacted."""
+    outline = _KEEP_ALL.read(_KEEP_ALL.begin(), envelopes)
+    return render(_KEEP_ALL, outline, envelopes, extras=extras)
 
 
 @dataclass(slots=True)
 class RawRequests:
-    """What a model is sent of a log that is never compacted, by digest.
+    """The digests of the requests of a log that is never compacted.
 
-    As with ``Requests``, only what is new is rendered as long as that gives the same.
+    As with ``Requests``, only new events are rendered as long as the result is equal.
     """
 
     events: _Log
@@ -266,43 +339,52 @@ class RawRequests:
     _read: int = 0
 
     def digests(self) -> Iterator[tuple[Envelope, str]]:
-        """The first event of each answer, and the digest of all that came before it.
+        """Yield the first event of each answer, and the digest of its request.
 
-        Those of a session that this one was forked from are left out.
+        Answers of a session that this one was forked from are left out.
         """
         thread = Thread()
         for index, envelope in enumerate(self.events):
             thread, placed = place(thread, envelope)
-            begins = placed is not None and placed.kind in _BEGIN
-            if begins and placed and placed.exchange == envelope.seq > 0:
-                if not self._grow(self.events[self._read : index]):
-                    self._begin(self._view(self.events[:index]))
+            if placed is None or placed.kind not in _ANSWERS:
+                continue
+            if placed.exchange == envelope.seq > 0:
+                if not self._extend(self.events[self._read : index]):
+                    self._start(_all_of(self.events[:index], self.extras))
                 self._read = index
-                sent = self._hash.copy()
-                sent.update(b'],"system":' + canonical(self._system) + b"}")
-                yield envelope, sent.hexdigest()
+                digest = self._hash.copy()
+                digest.update(b'],"system":' + canonical(self._system) + b"}")
+                yield envelope, digest.hexdigest()
 
-    def _begin(self, view: View) -> None:
-        self._role, self._hash, self._ids = "", sha256(b'{"messages":['), set()
+    def _start(self, view: View) -> None:
+        self._role = ""
+        self._hash = sha256(b'{"messages":[')
+        self._ids = set()
         self._system = view.system
-        self._take(view.messages)
+        self._add(view.messages)
 
-    def _grow(self, new: _Log) -> bool:
-        """Whether what is new stands behind the rest as it is, which it then does."""
-        if not self._role or any(isinstance(one.payload, _DEPENDENT) for one in new):
+    def _extend(self, new: _Log) -> bool:
+        """Add the messages of new events; False if they change earlier messages."""
+        if not self._role:
             return False
-        if _ids_of(new, log.ToolResult) - _ids_of(new, log.ToolCall):
-            return False  # of a call before, which is shown with its result now
-        messages = self._view(new).messages
+        if any(isinstance(envelope.payload, _DEPENDENT) for envelope in new):
+            return False
+        results_of_earlier_calls = _ids_of(new, events.ToolResult) - _ids_of(
+            new, events.ToolCall
+        )
+        if results_of_earlier_calls:
+            return False
+        messages = _all_of(new, self.extras).messages
         if messages and messages[0]["content"] == [text_block(OPENING)]:
             messages = messages[1:]
-        same = not messages or messages[0]["role"] == self._role
-        if same or self._ids & _call_ids(messages):
-            return False
-        self._take(messages)
+        if not messages or messages[0]["role"] == self._role:
+            return False  # the new content would join the last message
+        if self._ids & _call_ids(messages):
+            return False  # a repeated id is rendered differently
+        self._add(messages)
         return True
 
-    def _take(self, messages: Sequence[Message]) -> None:
+    def _add(self, messages: Sequence[Message]) -> None:
         for message in messages:
             if self._role:
                 self._hash.update(b",")
@@ -310,40 +392,48 @@ class RawRequests:
             self._role = message["role"]
         self._ids |= _call_ids(messages)
 
-    def _view(self, events: _Log) -> View:
-        return render(_ALL, _ALL.read(_ALL.begin(), events), events, extras=self.extras)
-
 
 def _ids_of(
-    events: Iterable[Envelope], kind: type[log.ToolCall | log.ToolResult]
+    envelopes: Iterable[Envelope], type_: type[events.ToolCall | events.ToolResult]
 ) -> set[str]:
-    payloads = (event.payload for event in events)
-    return {one.call_id for one in payloads if isinstance(one, kind)}
+    payloads = (envelope.payload for envelope in envelopes)
+    return {payload.call_id for payload in payloads if isinstance(payload, type_)}
 
 
 def _call_ids(messages: Iterable[Message]) -> set[str]:
-    blocks = (block for message in messages for block in message["content"])
-    return {block["id"] for block in blocks if block["type"] == "tool_use"}
+    ids: set[str] = set()
+    for message in messages:
+        calls = (block for block in message["content"] if block["type"] == "tool_use")
+        ids.update(call["id"] for call in calls)
+    return ids
 
 
 def _frame(outline: Outline, shown: Shown) -> tuple[Any, ...]:
-    """Whatever a view depends on beside its raw end."""
+    """Everything that a view depends on, except its raw end."""
     layers = outline.layers
     return (
-        *(outline.summaries, outline.kept, outline.kept_input, outline.pinned),
-        *(layers.summaries, layers.facts_shown, layers.notes_shown),
-        *(outline.system_seq, shown.inputs, shown.left),
+        outline.summaries,
+        outline.kept,
+        outline.kept_input,
+        outline.pinned,
+        layers.summaries,
+        layers.facts_shown,
+        layers.notes_shown,
+        outline.system_seq,
+        shown.inputs,
+        shown.left,
     )
 
 
-_TIMERS: Final = 16
+_MOST_TIMERS: Final = 16  # that may fire between two events
 
 
 class Done(NamedTuple):
-    """One call of the summarizer: before which request, of what, from and to how much.
+    """One call of the summarizer.
 
-    request:       how many requests had been sent before it.
-    read, written: tokens that the summarizer was given, and gave.
+    request:       the number of requests sent before it.
+    read, written: the summarizer's input and output tokens.
+    failed:        why it failed; empty if it succeeded.
     failed:        why it changed nothing; empty if it took effect.
     """
 
@@ -360,14 +450,18 @@ class Done(NamedTuple):
 
 @dataclass(slots=True)
 class Walk:
-    """A log under a strategy; what is compacted on the way stays in memory.
+    """A walk through a log under a strategy, whose compactions stay in memory.
 
-    events:   the main stream, whole and oldest first; ``moments`` its model calls.
-    recorded: summaries of the strategy's derived stream, which then count from where
-              they were decided; None: they are made, by ``summarizer``.
+    events:   the whole main stream, oldest first.
+    moments:  its model calls.
+    recorded: the summaries of the strategy's derived stream, which take effect where
+              they were decided; None has ``summarizer`` write them.
+    goes_on:  whether to compact further after the recorded summaries.
+    done:     the calls of the summarizer.
+    derived:  the entries of the derived stream.
 
-    It is judged as in a rebuild: before each model call, at the end of each turn, and
-    whenever a time that the strategy named has come.  The clock is that of the events.
+    The strategy decides as in a rebuild: before each model call, at the end of each
+    turn, and at each time that it named itself.  The clock is that of the events.
     """
 
     strategy: Strategy
@@ -385,55 +479,67 @@ class Walk:
     _sent: int = 0
 
     def __post_init__(self) -> None:
-        self._outline, given = self.strategy.begin(), (self.extras, self.elements)
-        self._requests = Requests(self.strategy, self.events, *given)
+        self._outline = self.strategy.begin()
+        self._requests = Requests(
+            self.strategy, self.events, self.extras, self.elements
+        )
 
     def steps(self) -> Iterator[tuple[Moment, datetime, Rendered]]:
-        """The requests, oldest first, with their times; each is made when asked for."""
-        calls = {moment.read: moment for moment in self.moments}
-        newest: Envelope | None = None
-        ended = False
-        for index, event in enumerate(self.events[: max(calls, default=-1) + 1]):
-            clock = newest.ts if newest else event.ts
-            moment = calls.get(index)
-            if newest and ended:
-                _, at = place(self._outline.thread, event)
-                ended = not goes_on(newest, event, at)
-            judged = moment or ended
-            if judged:
-                self._check(clock)
-            if moment:
+        """Yield the requests with their times, oldest first, each built on demand."""
+        moment_at = {moment.read: moment for moment in self.moments}
+        previous: Envelope | None = None
+        turn_ended = False
+        for index, event in enumerate(self.events[: max(moment_at, default=-1) + 1]):
+            clock = previous.ts if previous else event.ts
+            moment = moment_at.get(index)
+            if previous and turn_ended:
+                _, placed = place(self._outline.thread, event)
+                turn_ended = not goes_on(previous, event, placed)
+            decides = moment is not None or turn_ended
+            if decides:
+                self._decide(clock)
+            if moment is not None:
                 yield moment, clock, self._requests.next(self._outline, self.derived)
                 self._sent += 1
-            self._wait(clock, event.ts, judged=clock if judged else None)
+            self._wait(clock, event.ts, decided=clock if decides else None)
             self._outline = self.strategy.fold(self._outline, event)
-            idle = self._outline.idle
-            answered = idle and isinstance(event.payload, log.AgentResponse)
-            newest, ended = event, answered or isinstance(event.payload, log.Final)
+            if isinstance(event.payload, events.AgentResponse):
+                turn_ended = self._outline.idle
+            else:
+                turn_ended = isinstance(event.payload, events.Final)
+            previous = event
 
     def view(self, extras: Extras) -> View:
-        """The request at which the walk stands, with this handed in."""
+        """Render the request at the current position with these extras."""
         return self._requests.view(self._outline, self.derived, extras)
 
-    def _wait(self, now: datetime, end: datetime, *, judged: datetime | None) -> None:
-        """Let time pass, and judge at each time at which something may become due."""
-        for _ in range(_TIMERS):
-            failed = self._outline.failed_at == microseconds(now)
-            due = None if failed else self.strategy.due_at(self._outline, now)
-            if due is None or max(due, now) >= end or max(due, now) == judged:
-                return
-            judged = now = max(due, now)
-            self._check(now)
+    def _wait(self, now: datetime, end: datetime, *, decided: datetime | None) -> None:
+        """Let time pass until ``end``, and decide at each time the strategy named.
 
-    def _check(self, now: datetime) -> None:
+        decided: the time of the last decision.
+        """
+        for _ in range(_MOST_TIMERS):
+            if self._outline.failed_at == microseconds(now):
+                return
+            due = self.strategy.due_at(self._outline, now)
+            if due is None:
+                return
+            now = max(due, now)
+            if now >= end or now == decided:
+                return
+            decided = now
+            self._decide(now)
+
+    def _decide(self, now: datetime) -> None:
+        """Apply recorded summaries up to here, or compact as the strategy decides."""
         if self._outline.through_seq < 1:
             return  # in the session that this one was forked from
         for envelope in (self.recorded or ())[len(self.derived) :]:
             summary = envelope.payload
-            if not isinstance(summary, log.Summary):
+            if not isinstance(summary, events.Summary):
                 self.derived.append(envelope)
             elif summary.decided_at_seq <= self._outline.through_seq:
-                self._take(envelope, summary, summary.tokens_before)
+                self._apply(envelope, summary, summary.tokens_before)
             else:
                 return
         if self.recorded is not None and not self.goes_on:
@@ -443,60 +549,104 @@ class Walk:
             due = self.strategy.follow_up(self._outline, now)
 
     def _compact(self, due: Compaction, now: datetime) -> bool:
-        """Do what is due; False if that failed."""
-        events = self._requests.within(((due.first_seq, due.last_seq),))
-        source = compaction.source_of(due, events=events, summaries=self.derived)
-        target = due.target_tokens
-        try:
-            made = write(self.strategy, self.summarizer, source, target_tokens=target)
-        except RefoldError as error:
-            self._fail(due, source, now, str(error))
-            return False
-        strategy, at = self.strategy.ref, max(self._outline.through_seq, 1)
-        summary = compaction.summary_of(
-            due, source, made, strategy=strategy, appended_at_seq=at
+        """Carry out a compaction; False if the summarizer failed."""
+        source = compaction.source_of(
+            due,
+            events=self._requests.within(((due.first_seq, due.last_seq),)),
+            summaries=self.derived,
         )
-        self._take(self._recorded(summary, now), summary, estimate_text(source.text))
+        try:
+            written = write(
+                self.strategy, self.summarizer, source, target_tokens=due.target_tokens
+            )
+        except RefoldError as error:
+            self._note_failure(due, source, now, str(error))
+            return False
+        summary = compaction.summary_of(
+            due,
+            source,
+            written,
+            strategy=self.strategy.ref,
+            appended_at_seq=max(self._outline.through_seq, 1),
+        )
+        entry = self._derived_entry(summary, now)
+        self._apply(entry, summary, estimate_text(source.text))
         return True
 
-    def _take(self, envelope: Envelope, summary: log.Summary, read: int) -> None:
-        usage, after = summary.usage or {}, summary.tokens_after
-        told = (usage.get("input_tokens"), read), (usage.get("output_tokens"), after)
-        counts = (given if isinstance(given, int) else other for given, other in told)
-        self._add(envelope, summary, after, *counts)
+    def _apply(self, entry: Envelope, summary: Summary, read: int) -> None:
+        """Add a summary.
 
-    def _fail(self, due: Compaction, source: Source, now: datetime, why: str) -> None:
-        span = {"first_seq": due.first_seq, "last_seq": due.last_seq}
-        about = {**span, "decided_at_seq": due.decided_at_seq}
-        attempt = self._outline.failures + 1
-        note = log.CompactionNote(phase="failed", why=why, attempt=attempt, **about)
-        read = estimate_text(source.text)
-        self._add(self._recorded(note, now), due, due.tokens_before, read, 0, why)
+        read: the summarizer's input tokens, if its usage does not state them.
+        """
+        self._add_derived(entry)
+        usage = summary.usage or {}
+        input_tokens = usage.get("input_tokens")
+        if not isinstance(input_tokens, int):
+            input_tokens = read
+        output_tokens = usage.get("output_tokens")
+        if not isinstance(output_tokens, int):
+            output_tokens = summary.tokens_after
+        done = Done(
+            request=self._sent,
+            first_seq=summary.first_seq,
+            last_seq=summary.last_seq,
+            decided_at_seq=summary.decided_at_seq,
+            tokens_before=summary.tokens_before,
+            tokens_after=summary.tokens_after,
+            read=input_tokens,
+            written=output_tokens,
+        )
+        self.done.append(done)
 
-    def _add(self, entry: Envelope, of: Compaction | log.Summary, *told: Any) -> None:
+    def _note_failure(
+        self, due: Compaction, source: Source, now: datetime, why: str
+    ) -> None:
+        note = events.CompactionNote(
+            phase="failed",
+            why=why,
+            attempt=self._outline.failures + 1,
+            first_seq=due.first_seq,
+            last_seq=due.last_seq,
+            decided_at_seq=due.decided_at_seq,
+        )
+        self._add_derived(self._derived_entry(note, now))
+        done = Done(
+            request=self._sent,
+            first_seq=due.first_seq,
+            last_seq=due.last_seq,
+            decided_at_seq=due.decided_at_seq,
+            tokens_before=due.tokens_before,
+            tokens_after=due.tokens_before,
+            read=estimate_text(source.text),
+            written=0,
+            failed=why,
+        )
+        self.done.append(done)
+
+    def _add_derived(self, entry: Envelope) -> None:
         self.derived.append(entry)
         self._outline = fold_derived(self._outline, entry)
-        span = of.first_seq, of.last_seq, of.decided_at_seq, of.tokens_before
-        self.done.append(Done(self._sent, *span, *told))
 
-    def _recorded(self, event: log.Event, now: datetime) -> Envelope:
-        """The event as the derived stream would hold it, but for hashes."""
-        like = self.events[-1].stream_id._replace(stream=self.strategy.fingerprint)
-        return Envelope.imagined(event, len(self.derived) + 1, now, like)
+    def _derived_entry(self, event: Event, now: datetime) -> Envelope:
+        """The event as an entry of the derived stream, without hashes."""
+        stream = self.events[-1].stream_id._replace(stream=self.strategy.fingerprint)
+        return Envelope.imagined(event, len(self.derived) + 1, now, stream)
 
 
 class Sent(NamedTuple):
-    """One request: its tokens, split as a prompt cache would, and what it refers to.
+    """One request: its tokens as a prompt cache splits them, and what it mentions.
 
-    seq:         the first event that answered it.
-    cached:      tokens read from the cache; ``written`` are written to it, ``uncached``
-                 neither.
-    used, found: identifiers that the answer took from earlier in the log, and those of
-                 them that the request showed.
-    files, kept: files that were read, written or deleted before, and those of them that
-                 the request names.
-    failed, told: calls that had failed, and those of them of which it says so.
-    over_budget: tokens over the model's window.
+    seq:          the first event of its answer.
+    cached:       the tokens read from the cache.
+    written:      the tokens written to the cache.
+    uncached:     the other tokens.
+    used, found:  the identifiers that the answer takes from earlier in the log, and
+                  the number of them that the request shows.
+    files, kept:  the files read, written, or deleted before, and the number of them
+                  that the request names.
+    failed, told: the failed calls before, and the number of them that the request
+                  mentions as failed.
+    over_budget:  the tokens over the model's window.
     """
 
     seq: int
@@ -516,13 +666,17 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A log under one strategy.  Sums are over its requests.
+    """The figures of a log under one strategy, summed over its requests.
 
-    tokens_total: tokens sent; ``tokens_peak`` are those of the largest request.
-    cached:       tokens read from the prompt cache; ``cache_writes`` were written to
-                  it, ``uncached`` neither.
-    over_budget:  by how many tokens the largest request is over the window.
-    references:   how often an answer used an identifier from earlier in the log.
+    sent:         the requests.
+    done:         the calls of the summarizer.
+    tokens_total: the tokens sent.
+    tokens_peak:  the tokens of the largest request.
+    cached:       the tokens read from the prompt cache.
+    cache_writes: the tokens written to it.
+    uncached:     the other tokens.
+    over_budget:  the tokens by which the largest request exceeds the window.
+    references:   the number of identifiers that answers take from earlier in the log.
     """
 
     label: str
@@ -541,49 +695,57 @@ class Outcome:
 
     @property
     def compactions(self) -> tuple[Done, ...]:
-        """What took effect."""
+        """The compactions that took effect."""
         return tuple(done for done in self.done if not done.failed)
 
     @property
     def summarizer_tokens(self) -> int:
-        """What the summarizer read and wrote, failed attempts included."""
+        """The summarizer's input and output tokens, including failed attempts."""
         return sum(done.read + done.written for done in self.done)
 
     @property
     def reference_recall(self) -> float | None:
-        """The share of references that requests showed; None if there were none."""
+        """The share of references that requests show; None without references."""
         return self._share("found", "used")
 
     @property
     def ledger_recall(self) -> dict[str, float | None]:
-        """The share still told of files touched and calls that failed, or None."""
-        files, failures = self._share("kept", "files"), self._share("told", "failed")
-        return {"files": files, "failures": failures}
+        """The shares of touched files and failed calls that requests mention."""
+        return {
+            "files": self._share("kept", "files"),
+            "failures": self._share("told", "failed"),
+        }
 
     def _share(self, part: str, whole: str) -> float | None:
-        total = sum(getattr(one, whole) for one in self.sent)
-        return sum(getattr(one, part) for one in self.sent) / total if total else None
+        total: int = sum(getattr(request, whole) for request in self.sent)
+        if not total:
+            return None
+        shown: int = sum(getattr(request, part) for request in self.sent)
+        return shown / total
 
     @property
     def cost(self) -> float | None:
-        """US dollars for all prompts; None if the model's prices are not known.
+        """US dollars for all prompts; None if the model's prices are unknown.
 
         Answers are left out: they are the same under every strategy.
         """
-        return None if self.costs is None else sum(self.costs.values())
+        if self.costs is None:
+            return None
+        return sum(self.costs.values())
 
     @property
     def costs(self) -> dict[str, float] | None:
-        """The same by what is paid: writes to the cache, reads of it, and the rest."""
-        if (prices := self.model.prices) is None:
+        """The cost by item: cache reads, cache writes, and uncached tokens."""
+        prices = self.model.prices
+        if prices is None:
             return None
-        paid = dict.fromkeys(("cached", "cache_writes", "uncached"), 0.0)
-        for one in self.sent:
-            here = prices.for_prompt(one.tokens)
-            paid["cached"] += here.cost(read=one.cached)
-            paid["cache_writes"] += here.cost(written=one.written)
-            paid["uncached"] += here.cost(uncached=one.uncached)
-        return paid
+        costs = {"cached": 0.0, "cache_writes": 0.0, "uncached": 0.0}
+        for request in self.sent:
+            prompt_prices = prices.for_prompt(request.tokens)
+            costs["cached"] += prompt_prices.cost(read=request.cached)
+            costs["cache_writes"] += prompt_prices.cost(written=request.written)
+            costs["uncached"] += prompt_prices.cost(uncached=request.uncached)
+        return costs
 
     @property
     def total_cost(self) -> float | None:
@@ -594,46 +756,51 @@ class Outcome:
 
     @property
     def summarizer_cost(self) -> float | None:
-        """US dollars if this model, and no cache, did the summarizer's work."""
-        if (prices := self.model.prices) is None:
+        """US dollars for the summarizer's work by this model, without a cache."""
+        prices = self.model.prices
+        if prices is None:
             return None
-        work = ((one.read, one.written) for one in self.done)
-        return sum(prices.cost(uncached=read, output=out) for read, out in work)
+        return sum(
+            prices.cost(uncached=call.read, output=call.written) for call in self.done
+        )
 
     def to_json(self) -> dict[str, Any]:
-        """The outcome as ``refold compare --json`` shows it."""
-        told: dict[str, Any] = {
+        """Return the outcome as ``refold compare --json`` prints it."""
+        return {
             "strategy": self.label,
             "name": self.name,
             "fingerprint": self.fingerprint,
             "requests": len(self.sent),
-            **{name: getattr(self, name) for name in _SUMS},
+            "tokens_total": self.tokens_total,
+            "tokens_peak": self.tokens_peak,
+            "over_budget": self.over_budget,
+            "cached": self.cached,
+            "cache_writes": self.cache_writes,
+            "uncached": self.uncached,
             "compactions": len(self.compactions),
             "compacted_before": [done.request for done in self.compactions],
             "summarizer_calls": len(self.done),
             "summarizer_tokens": self.summarizer_tokens,
             "model": self.model.name,
-            **{name: getattr(self, name) for name in _WORTH},
+            "cost": self.cost,
+            "costs": self.costs,
+            "summarizer_cost": self.summarizer_cost,
+            "total_cost": self.total_cost,
+            "references": self.references,
+            "reference_recall": self.reference_recall,
+            "ledger_recall": self.ledger_recall,
+            "per_request": [
+                {**request._asdict(), "at": request.at.isoformat()}
+                for request in self.sent
+            ],
         }
-        requests = [{**one._asdict(), "at": one.at.isoformat()} for one in self.sent]
-        return {**told, "per_request": requests}
-
-
-_SUMS: Final = (
-    *("tokens_total", "tokens_peak", "over_budget"),
-    *("cached", "cache_writes", "uncached"),
-)
-_WORTH: Final = (
-    *("cost", "costs", "summarizer_cost", "total_cost"),
-    *("references", "reference_recall", "ledger_recall"),
-)
 
 
 @dataclass(slots=True)
 class Comparison:
-    """Walks one log under strategy after strategy.
+    """Walks one log under several strategies.
 
-    model: whose prices and cache rules count.
+    model: the model whose prices and cache rules apply.
     """
 
     events: _Log
@@ -653,63 +820,88 @@ class Comparison:
         label: str | None = None,
         recorded: _Log | None = None,
     ) -> Outcome:
-        """The log under ``strategy``; nothing is written, and no model is asked.
+        """Walk the log under ``strategy``, without writing and without a model.
 
-        recorded: summaries that are in the log, to be used instead of new ones.
+        recorded: summaries of the log to use instead of new ones.
         """
-        known = self.events, self._moments, self.summarizer, recorded
-        walk = Walk(strategy, *known, self.extras, self._elements)
+        walk = Walk(
+            strategy,
+            self.events,
+            self._moments,
+            self.summarizer,
+            recorded=recorded,
+            extras=self.extras,
+            elements=self._elements,
+        )
         sent = tuple(_sent(walk, self.model))
         return Outcome(
-            label or strategy.name,
-            strategy.name,
-            strategy.fingerprint,
-            self.model,
-            sent,
-            tuple(walk.done),
-            tokens_total=sum(one.tokens for one in sent),
-            tokens_peak=max((one.tokens for one in sent), default=0),
-            cached=sum(one.cached for one in sent),
-            cache_writes=sum(one.written for one in sent),
-            uncached=sum(one.uncached for one in sent),
-            over_budget=max((one.over_budget for one in sent), default=0),
-            references=sum(one.used for one in sent),
+            label=label or strategy.name,
+            name=strategy.name,
+            fingerprint=strategy.fingerprint,
+            model=self.model,
+            sent=sent,
+            done=tuple(walk.done),
+            tokens_total=sum(request.tokens for request in sent),
+            tokens_peak=max((request.tokens for request in sent), default=0),
+            cached=sum(request.cached for request in sent),
+            cache_writes=sum(request.written for request in sent),
+            uncached=sum(request.uncached for request in sent),
+            over_budget=max((request.over_budget for request in sent), default=0),
+            references=sum(request.used for request in sent),
         )
 
 
 @dataclass(slots=True)
 class Prompt:
-    """The elements that a model is shown now; only what changes is counted anew."""
+    """The elements of the current request; only changed elements are counted again."""
 
     elements: list[Element] = field(default_factory=list)
     names: Counter[str] = field(default_factory=Counter)
 
     def move(self, elements: list[Element]) -> int:
-        """Show these elements now; returns how many of those before they begin with."""
-        pairs = zip(self.elements, elements, strict=False)
-        alike = takewhile(lambda p: p[0] is p[1] or p[0].key == p[1].key, pairs)
-        same = sum(1 for _ in alike)
-        for gone in self.elements[same:]:
-            self.names.subtract(gone.names)
-        for new in elements[same:]:
+        """Replace the elements; return the number at the front that stay."""
+        unchanged = 0
+        for old, new in zip(self.elements, elements, strict=False):
+            if old is not new and old.key != new.key:
+                break
+            unchanged += 1
+        for old in self.elements[unchanged:]:
+            self.names.subtract(old.names)
+        for new in elements[unchanged:]:
             self.names.update(new.names)
         self.elements = elements
-        return same
+        return unchanged
 
     def holds(self, name: str) -> bool:
-        """Whether ``name`` is in what is shown: as an identifier, or as plain words."""
-        texts = (text for element in self.elements for text in element.texts)
-        return self.names[name] > 0 or any(stands_in(text, name) for text in texts)
+        """Whether the request contains ``name``, as an identifier or as plain words."""
+        if self.names[name] > 0:
+            return True
+        for element in self.elements:
+            if any(stands_in(text, name) for text in element.texts):
+                return True
+        return False
+
+    def mentions_any(self, forms: Iterable[str]) -> bool:
+        """Whether the request contains one of these names as an identifier."""
+        return any(self.names[form] for form in forms)
 
 
 def _sent(walk: Walk, model: ModelInfo) -> Iterator[Sent]:
-    shown, before, window = Prompt(), None, walk.extras.window_tokens
+    prompt = Prompt()
+    previous: tuple[datetime, int] | None = None  # time and tokens
     for moment, at, (tokens, elements) in walk.steps():
-        earlier, cached = shown.elements, 0
-        same = shown.move(elements)
-        if before is not None:
-            gap = (at - before[0]).total_seconds()
-            cached = _cached(before[1], earlier, same, gap, model)
+        earlier = prompt.elements
+        unchanged = prompt.move(elements)
+        cached = 0
+        if previous is not None:
+            previous_at, previous_tokens = previous
+            cached = _cached(
+                previous_tokens,
+                earlier,
+                unchanged,
+                gap_seconds=(at - previous_at).total_seconds(),
+                model=model,
+            )
         rest = tokens - min(cached, tokens)
         written = rest if tokens >= model.cache_min_tokens else 0
         yield Sent(
@@ -720,23 +912,34 @@ def _sent(walk: Walk, model: ModelInfo) -> Iterator[Sent]:
             written=written,
             uncached=rest - written,
             used=len(moment.used),
-            found=sum(map(shown.holds, moment.used)),
+            found=sum(map(prompt.holds, moment.used)),
             files=len(moment.files),
-            kept=sum(map(shown.holds, moment.files)),
+            kept=sum(map(prompt.holds, moment.files)),
             failed=len(moment.failed),
-            told=sum(any(shown.names[way] for way in one) for one in moment.failed),
-            over_budget=max(0, tokens - window),
+            told=sum(map(prompt.mentions_any, moment.failed)),
+            over_budget=max(0, tokens - walk.extras.window_tokens),
         )
-        before = at, tokens
+        previous = (at, tokens)
 
 
 def _cached(
-    tokens: int, earlier: Sequence[Element], same: int, gap: float, model: ModelInfo
+    tokens: int,
+    elements: Sequence[Element],
+    unchanged: int,
+    *,
+    gap_seconds: float,
+    model: ModelInfo,
 ) -> int:
-    """How much of it the next one finds in the cache: its share of the weight kept."""
-    if tokens < model.cache_min_tokens or gap > model.cache_ttl_sec:
+    """The tokens of a request that the next one reads from the cache.
+
+    elements:  of the earlier request, which has ``tokens``.
+    unchanged: the number of elements at the front that the next request repeats.
+    """
+    if tokens < model.cache_min_tokens or gap_seconds > model.cache_ttl_sec:
         return 0
-    weight = sum(element.weight for element in earlier)
-    kept = sum(element.weight for element in earlier[:same])
-    cached = tokens * kept // weight if weight else 0
+    weight = sum(element.weight for element in elements)
+    if not weight:
+        return 0
+    unchanged_weight = sum(element.weight for element in elements[:unchanged])
+    cached = tokens * unchanged_weight // weight
     return cached if cached >= model.cache_min_tokens else 0
