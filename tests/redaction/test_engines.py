@@ -1,6 +1,11 @@
 """Two engines, one result; and what the first look says is clean is clean."""
 
 import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -170,6 +175,77 @@ def test_the_best_engine_takes_over_once_it_is_compiled() -> None:
 
     assert warming.name == "second"
     assert len(made) == 1
+
+
+ENDING_AT_ONCE = """
+import threading
+from refold.redaction.engines import Warming, engine_of, Trigger
+
+begun = threading.Event()
+
+def make():
+    begun.set()
+    threading.Event().wait()
+
+warming = Warming(engine_of("stdlib", (Trigger("token"),)), make)
+warming.scan(b"x" * 1_000_000)
+begun.wait()
+"""
+
+ENDING_WHILE_IT_COMPILES = """
+import sys, threading, time
+import refold
+
+store = refold.open("memory://")
+session = store.session(user_id="ada", session_id="s")
+session.append(refold.UserInput(text="words of prose " * 30_000))
+assert "refold-warm" in [thread.name for thread in threading.enumerate()]
+time.sleep(float(sys.argv[1]))
+"""
+
+SCANNING_AT_EXIT = """
+import atexit
+from refold.redaction.engines import Warming, engine_of, Trigger
+
+triggers = (Trigger("token"),)
+warming = Warming(engine_of("stdlib", triggers), lambda: engine_of("stdlib", triggers))
+atexit.register(lambda: print(len(warming.scan(b"token " * 100_000))))
+"""
+
+
+def run(program: str, *arguments: str) -> tuple[int, str]:
+    """Run a program to its end; gives its exit code and all that it printed.
+
+    One that does not end is killed and fails the test.
+    """
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+    )
+    return ran.returncode, ran.stdout
+
+
+def test_a_process_that_ends_does_not_wait_for_an_engine() -> None:
+    assert run(ENDING_AT_ONCE) == (0, "")
+
+
+def test_a_process_may_end_at_any_moment_while_vectorscan_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path))
+    moments = ("0", "0.4", "0.8", "1.2")
+
+    with ThreadPoolExecutor(len(moments)) as pool:
+        ends = [*pool.map(partial(run, ENDING_WHILE_IT_COMPILES), moments)]
+
+    assert ends == [(0, "")] * len(moments)
+
+
+def test_a_text_is_scanned_also_while_a_process_ends() -> None:
+    assert run(SCANNING_AT_EXIT) == (0, "100000\n")
 
 
 def test_every_engine_is_installed_where_these_tests_run() -> None:

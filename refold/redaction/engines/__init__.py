@@ -6,6 +6,7 @@ import codecs
 import re
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache, partial
 from importlib import import_module, util
 from typing import Any, AnyStr, Final, Literal, NamedTuple, Protocol, TypeAlias
@@ -222,8 +223,16 @@ class Warming:
         if self._left > 0:
             self._left -= len(data)
             if self._left <= 0 and self._lock.acquire(blocking=False):
-                self._thread = threading.Thread(target=self._warm, name="refold-warm")
-                self._thread.start()
+                self._start()
+
+    def _start(self) -> None:
+        # A daemon, so that a process which ends does not wait for seconds until the
+        # engine is compiled.  Compiling holds no lock and no data of this process.
+        thread = threading.Thread(target=self._warm, name="refold-warm", daemon=True)
+        # A process that ends starts no thread any more: the first engine goes on.
+        with suppress(RuntimeError):
+            thread.start()
+            self._thread = thread
 
     def join(self) -> None:
         """Wait until the change that has begun, if any, is made."""
