@@ -1,4 +1,8 @@
-"""Items of frameworks: what is left of one beside its events, and it again of both."""
+"""Items of frameworks: an item is stored as its events plus what they do not hold.
+
+``skeleton`` removes from an item every value that its events already hold, and
+``whole`` puts the item together again.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +16,31 @@ import orjson
 from refold.domain.canonical import canonical
 from refold.domain.envelope import Envelope
 
-# What stands in an item for a value in its events, for bytes in a blob, for all of it
-# as one text, and around an object that has such a key itself.
-_REF, _BYTES, _TEXT, _LITERAL = "$ref", "$bytes", "$text", "$literal"
-_SIGNS: Final = frozenset({_REF, _BYTES, _TEXT, _LITERAL})
-_SIGNED: Final = re.compile(rb'"\$(?:ref|bytes|text|literal)"')
-_TELLING: Final = 4  # characters that are looked for inside of other texts
-_LEAST: Final = 24  # bytes of JSON that a place is worth naming for
-# Redaction drops blocks from these, and what is behind has another place then.
-_MOVING: Final = frozenset({"thinking", "blocks", "edits"})
-_MARK: Final = re.compile(r"\[[^\[\]\n]{1,60}\]")
-_Parts = list[tuple[Any, str]]
+# The single keys of the objects that stand for something else in a stored item: a value
+# of the events, bytes in a blob, a whole item as one JSON text, and an object of the
+# item that itself has one of these keys.
+_REF: Final = "$ref"
+_BYTES: Final = "$bytes"
+_TEXT: Final = "$text"
+_LITERAL: Final = "$literal"
+_RESERVED: Final = frozenset({_REF, _BYTES, _TEXT, _LITERAL})
+_RESERVED_KEY: Final = re.compile(rb'"\$(?:ref|bytes|text|literal)"')
+# Texts shorter than this are replaced only as a whole, not inside of other texts.
+_LEAST_SUBSTRING: Final = 4  # characters
+# Shorter values are stored again: a reference would be as long.
+_LEAST_REFERENCE: Final = 24  # bytes of JSON
+# Redaction drops blocks from these fields, which moves the blocks behind them, so no
+# reference may point into them.
+_UNSTABLE: Final = frozenset({"thinking", "blocks", "edits"})
+_PLACEHOLDER: Final = re.compile(r"\[[^\[\]\n]{1,60}\]")
 Payloads = Sequence[Mapping[str, Any]]
 
 
 class NativeItem(NamedTuple):
-    """What was appended at ``seq``: an item with its events, or an event alone.
+    """A framework's item with its events, or a single event that belongs to no item.
 
-    value: the item as its framework wrote it, but for what was redacted.
+    seq:   of the first event.
+    value: the item as its framework wrote it, except for redacted values.
     """
 
     seq: int
@@ -43,204 +54,273 @@ class NativeItem(NamedTuple):
         return f"NativeItem({self.seq}, {self.format!r}, {len(self.events)} events)"
 
 
-def without_bytes(value: Any, kept: list[bytes]) -> Any:
-    """``value`` as JSON: its bytes are put into ``kept``, and numbered in it."""
-    if not kept and _is_plain(value):
+def without_bytes(value: Any, blobs: list[bytes]) -> Any:
+    """Return ``value`` as JSON: bytes move to ``blobs`` and leave their index."""
+    if not blobs and _is_plain(value):
         return value
-    return _without_bytes(value, kept)
+    return _without_bytes(value, blobs)
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether there are no bytes in it, and no key that is a sign of ours."""
+    """Whether a value has neither bytes nor a reserved key."""
     try:
-        return not _SIGNED.search(orjson.dumps(value))
+        return not _RESERVED_KEY.search(orjson.dumps(value))
     except orjson.JSONEncodeError:
         return False
 
 
-def _without_bytes(value: Any, kept: list[bytes]) -> Any:
+def _without_bytes(value: Any, blobs: list[bytes]) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
-        kept.append(bytes(value))
-        return {_BYTES: len(kept) - 1}
+        blobs.append(bytes(value))
+        return {_BYTES: len(blobs) - 1}
     if isinstance(value, list | tuple):
-        return [_without_bytes(item, kept) for item in value]
+        return [_without_bytes(item, blobs) for item in value]
     if isinstance(value, dict):
-        pairs = {key: _without_bytes(item, kept) for key, item in value.items()}
-        return {_LITERAL: pairs} if _SIGNS & pairs.keys() else pairs
+        converted = {key: _without_bytes(item, blobs) for key, item in value.items()}
+        if _RESERVED & converted.keys():
+            return {_LITERAL: converted}
+        return converted
     return value
 
 
 def has_bytes(value: Any) -> bool:
-    """Whether there are bytes in it."""
-    without_bytes(value, kept := list[bytes]())
-    return bool(kept)
+    """Whether a value contains bytes."""
+    blobs: list[bytes] = []
+    without_bytes(value, blobs)
+    return bool(blobs)
 
 
 def skeleton(value: Any, payloads: Payloads, *, most: int) -> Any:
-    """What an item is beside its events' payloads; over ``most`` bytes, one text."""
-    texts: dict[str, str] = {}
-    parts: _Parts = []
+    """Return an item with references instead of values that its events hold.
+
+    payloads: of the item's events, in order.
+    most:     bytes of JSON; a longer result becomes one JSON text.
+    """
+    places = _Places()
     for index, payload in enumerate(payloads):
         for name, part in payload.items():
-            if name not in _MOVING:
-                _places(part, f"{index}/{_step(name)}", texts, parts)
-    left = _pointing(value, texts, parts)
-    data = orjson.dumps(left)
-    return {_TEXT: data.decode()} if len(data) > most else left
+            if name not in _UNSTABLE:
+                places.add(part, f"{index}/{_step(name)}")
+    remainder = places.replace(value)
+    data = orjson.dumps(remainder)
+    if len(data) > most:
+        return {_TEXT: data.decode()}
+    return remainder
 
 
-def _places(value: Any, place: str, texts: dict[str, str], parts: _Parts) -> None:
-    if isinstance(value, str):
-        if len(value) >= _LEAST:
-            texts.setdefault(value, place)
-    elif isinstance(value, dict | list):
-        parts.append((value, place))
-        pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        for name, part in pairs:
-            _places(part, f"{place}/{_step(name)}", texts, parts)
+class _Places:
+    """The values of an item's events, with the place of each."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._containers: list[tuple[Any, str]] = []
+
+    def add(self, value: Any, place: str) -> None:
+        """Add a value and everything in it."""
+        if isinstance(value, str):
+            if len(value) >= _LEAST_REFERENCE:
+                self._texts.setdefault(value, place)
+        elif isinstance(value, dict):
+            self._containers.append((value, place))
+            for name, part in value.items():
+                self.add(part, f"{place}/{_step(name)}")
+        elif isinstance(value, list):
+            self._containers.append((value, place))
+            for index, part in enumerate(value):
+                self.add(part, f"{place}/{index}")
+
+    def replace(self, value: Any) -> Any:
+        """Replace every value that has a place by a reference to it."""
+        if isinstance(value, str):
+            place = self._texts.get(value)
+            return value if place is None else {_REF: place}
+        if not isinstance(value, dict | list) or not value:
+            return value
+        for container, place in self._containers:
+            if _is_same(container, value):
+                return {_REF: place}
+        if isinstance(value, list):
+            return [self.replace(item) for item in value]
+        return {key: self.replace(item) for key, item in value.items()}
 
 
 def _step(name: object) -> str:
+    """A key as one step of a place, escaped as in a JSON pointer."""
     return str(name).replace("~", "~0").replace("/", "~1")
 
 
-def _pointing(value: Any, texts: Mapping[str, str], parts: _Parts) -> Any:
-    if isinstance(value, str):
-        place = texts.get(value) if len(value) >= _LEAST else None
-        return value if place is None else {_REF: place}
-    if not isinstance(value, dict | list) or not value:
-        return value
-    for part, place in parts:
-        if _is_same(part, value):
-            return {_REF: place}
-    if isinstance(value, list):
-        return [_pointing(item, texts, parts) for item in value]
-    return {key: _pointing(item, texts, parts) for key, item in value.items()}
-
-
-def _is_same(part: Any, value: Any) -> bool:
-    """Whether these are the same JSON, and long: equal in Python are 1 and True too."""
-    if type(part) is not type(value) or len(part) != len(value) or part != value:
+def _is_same(container: Any, value: Any) -> bool:
+    """Whether two containers are the same JSON and long enough for a reference."""
+    if type(container) is not type(value) or len(container) != len(value):
         return False
+    if container != value:
+        return False
+    # Python also holds 1 and True for equal, so the JSON decides.
     data = canonical(value)
-    return len(data) >= _LEAST and canonical(part) == data
+    return len(data) >= _LEAST_REFERENCE and canonical(container) == data
 
 
-def replaced(value: Any, said: Mapping[str, str]) -> Any:
-    """``value`` with other texts where one of ``said`` is, or is a part of one."""
-    if isinstance(value, str) and value in said:
-        return said[value]
+def replaced(value: Any, replacements: Mapping[str, str]) -> Any:
+    """Replace texts in a JSON value, and occurrences of them inside of other texts."""
     if isinstance(value, str):
-        for known, other in said.items():
-            if len(known) >= _TELLING:
-                value = value.replace(known, other)
+        if value in replacements:
+            return replacements[value]
+        for text, replacement in replacements.items():
+            if len(text) >= _LEAST_SUBSTRING:
+                value = value.replace(text, replacement)
         return value
     if isinstance(value, list):
-        return [replaced(item, said) for item in value]
+        return [replaced(item, replacements) for item in value]
     if isinstance(value, dict):
-        return {key: replaced(item, said) for key, item in value.items()}
+        return {key: replaced(item, replacements) for key, item in value.items()}
     return value
 
 
 def changed_texts(before: Any, after: Any) -> Iterator[tuple[str, str]]:
-    """The texts of ``before`` that read otherwise, or are not there, in ``after``.
+    """Yield the texts of ``before`` that are different in ``after``, with the new text.
 
-    And the parts of them for which a placeholder stands now.
+    A text that is missing in ``after`` becomes "".  Of a text with placeholders, the
+    parts that they replaced are yielded too, each with its placeholder.
     """
     if isinstance(before, str):
         if before != after:
             yield before, after if isinstance(after, str) else ""
-            yield from _stood_for(before, str(after))
+            yield from _redacted_parts(before, str(after))
     elif isinstance(before, list):
-        same = isinstance(after, list) and len(after) == len(before)
-        for item, other in zip(before, after if same else repeat(None), strict=False):
+        is_comparable = isinstance(after, list) and len(after) == len(before)
+        others = after if is_comparable else repeat(None)
+        for item, other in zip(before, others, strict=False):
             yield from changed_texts(item, other)
     elif isinstance(before, dict):
-        known = after if isinstance(after, dict) else {}
+        others_by_key = after if isinstance(after, dict) else {}
         for key, item in before.items():
-            yield from changed_texts(item, known.get(key))
+            yield from changed_texts(item, others_by_key.get(key))
 
 
-def _stood_for(before: str, after: str) -> Iterator[tuple[str, str]]:
-    """Each placeholder of ``after`` with what stood in its place."""
-    marks = [*_MARK.finditer(after)]
-    ends = [0, *(mark.end() for mark in marks)]
-    starts = [*(mark.start() for mark in marks), len(after)]
-    first, *kept = [after[at:to] for at, to in zip(ends, starts, strict=True)]
-    if not (kept and before.startswith(first) and before.endswith(kept[-1])):
+def _redacted_parts(before: str, after: str) -> Iterator[tuple[str, str]]:
+    """Yield each part of ``before`` that a placeholder of ``after`` stands for.
+
+    Yields nothing if the texts around the placeholders are not those of ``before``.
+    """
+    placeholders = list(_PLACEHOLDER.finditer(after))
+    if not placeholders:
         return
-    at, found = len(first), list[tuple[str, str]]()
-    for mark, text in zip(marks, kept, strict=True):
-        # The first place is as good as any: a search for all would take for ever.
-        last = len(before) - len(text) if mark is marks[-1] else before.find(text, at)
-        if last < at:
+    ends = [0, *(placeholder.end() for placeholder in placeholders)]
+    starts = [*(placeholder.start() for placeholder in placeholders), len(after)]
+    kept = [after[end:start] for end, start in zip(ends, starts, strict=True)]
+    if not (before.startswith(kept[0]) and before.endswith(kept[-1])):
+        return
+    parts: list[tuple[str, str]] = []
+    at = len(kept[0])
+    for placeholder, following in zip(placeholders, kept[1:], strict=True):
+        if placeholder is placeholders[-1]:
+            end = len(before) - len(following)
+        else:
+            # The first occurrence is as good as any other; trying all of them would
+            # take exponential time.
+            end = before.find(following, at)
+        if end < at:
             return
-        found.append((before[at:last], mark[0]))
-        at = last + len(text)
-    yield from ((value, mark) for value, mark in found if value and value != mark)
+        parts.append((before[at:end], placeholder[0]))
+        at = end + len(following)
+    for part, text in parts:
+        if part and part != text:
+            yield part, text
 
 
 Bytes = Callable[[str], bytes | None]
 
 
 def whole(native: Mapping[str, Any], payloads: Payloads, read: Bytes) -> Any:
-    """The item that ``native`` is left of, ``read`` giving bytes by their digest.
+    """Put an item together again.
 
-    What has expired, or was dropped when it was redacted again, is None.
+    Values that have expired, or that a later redaction dropped, are None.
+
+    native:   the item's record in ``meta.native``.
+    payloads: of the item's events, in order.
+    read:     returns a blob by its digest.
     """
-    digests, left = native.get("bytes") or [], native.get("value")
-    if _is_plain(left):
-        return left
+    value = native.get("value")
+    if _is_plain(value):
+        return value
+    return _Assembler(payloads, native.get("bytes") or [], read).value(value)
 
-    def again(value: Any) -> Any:
+
+class _Assembler:
+    """Replaces the references of a stored item."""
+
+    def __init__(
+        self, payloads: Payloads, digests: Sequence[object], read: Bytes
+    ) -> None:
+        self._payloads = payloads
+        self._digests = digests
+        self._read = read
+
+    def value(self, value: Any) -> Any:
+        """The value without references."""
         if isinstance(value, list):
-            return [again(item) for item in value]
+            return [self.value(item) for item in value]
         if not isinstance(value, dict):
             return value
-        sign = next(iter(value)) if len(value) == 1 else None
-        if sign == _REF:
-            return again(_at(payloads, str(value[_REF])))
-        if sign == _TEXT:
-            try:
-                return again(orjson.loads(value[_TEXT]))
-            except orjson.JSONDecodeError:
-                return None  # the blob of it has expired
-        if sign == _BYTES:
-            index = value[_BYTES]
-            return read(str(digests[index])) if index in range(len(digests)) else None
-        inner = value[_LITERAL] if sign == _LITERAL else value
-        return {key: again(item) for key, item in inner.items()}
+        match value:
+            case {"$ref": place, **others} if not others:
+                return self.value(_at(self._payloads, str(place)))
+            case {"$text": text, **others} if not others:
+                return self._parsed(text)
+            case {"$bytes": index, **others} if not others:
+                if index not in range(len(self._digests)):
+                    return None
+                return self._read(str(self._digests[index]))
+            case {"$literal": dict(inner), **others} if not others:
+                return self._members(inner)
+        return self._members(value)
 
-    return again(left)
+    def _members(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: self.value(item) for key, item in value.items()}
+
+    def _parsed(self, text: Any) -> Any:
+        try:
+            return self.value(orjson.loads(text))
+        except orjson.JSONDecodeError:
+            return None  # its blob has expired
 
 
 def _at(payloads: Payloads, place: str) -> Any:
+    """The value at a place, or None if it is gone."""
     index, *steps = place.split("/")
-    found: Any = payloads[int(index)]
+    value: Any = payloads[int(index)]
     try:
         for step in steps:
             name = step.replace("~1", "/").replace("~0", "~")
-            found = found[int(name)] if isinstance(found, list) else found[name]
+            value = value[int(name)] if isinstance(value, list) else value[name]
     except (KeyError, IndexError, TypeError, ValueError):
         return None
-    return found
+    return value
 
 
 def first_of(envelopes: Sequence[Envelope]) -> int:
-    """Which of these is the first that is not one of an item that began before them."""
-    begun = (index for index, one in enumerate(envelopes) if one.meta.native)
-    return next(begun, len(envelopes))
+    """Return the index of the first event that begins an item.
+
+    Events before it belong to an item that began earlier.
+    """
+    for index, envelope in enumerate(envelopes):
+        if envelope.meta.native:
+            return index
+    return len(envelopes)
 
 
 def groups(
     envelopes: Iterable[Envelope],
 ) -> Iterator[tuple[Mapping[str, Any] | None, tuple[Envelope, ...]]]:
-    """Each item's record with its events, in order; events that are of none alone."""
-    rest = iter(envelopes)
-    for first in rest:
+    """Yield each item's record with its events, in order.
+
+    An event that belongs to no item comes alone, with None.
+    """
+    remaining = iter(envelopes)
+    for first in remaining:
         native = first.meta.native
-        n = native.get("n") if native else 0
-        if isinstance(n, int) and n >= 1:
-            yield native, (first, *islice(rest, n - 1))
+        count = native.get("n") if native else 0
+        if isinstance(count, int) and count >= 1:
+            yield native, (first, *islice(remaining, count - 1))
         else:
             yield None, (first,)
