@@ -1,7 +1,7 @@
-"""What is known of models: their windows, prices, prompt caches and tokenizers.
+"""Models: their windows, prices, prompt caches, and tokenizers.
 
-The packaged tables (``refold/projections/data/models``) say what providers published
-when they were written.  What is registered stands before them.
+The packaged tables (``refold/projections/data/models``) hold what providers had
+published when the tables were written.  Registered models take precedence.
 """
 
 from __future__ import annotations
@@ -21,28 +21,32 @@ from refold.domain.events import Request, Summary
 
 DEFAULT_TOKENIZER: Final = "claude-4-7"
 MILLION: Final = 1_000_000
-_WIDE: Final = "[1m]"
+_WIDE: Final = "[1m]"  # the suffix of a variant with a window of a million tokens
 _FROZEN = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-_BEFORE = re.compile(r"(?:[\w.-]+/)*(?:(?:[a-z]+\.)?anthropic\.)?")
-_BEHIND = re.compile(
+_PROVIDER_PREFIX = re.compile(r"(?:[\w.-]+/)*(?:(?:[a-z]+\.)?anthropic\.)?")
+_VARIANT_SUFFIX = re.compile(
     r"(?:-v\d+)?(?:[-@](?:20\d{6}|20\d\d-\d\d-\d\d|\d{4}|latest|default))?"
     r"(?:-v\d+)?(?::[\w-]+)?"
 )
 
 
 def _as(name: str) -> Callable[[dict[str, Any]], float]:
-    # Not there if it was wrong, which is then the error.
-    return lambda given: float(given.get(name, 0))
+    """A default that is equal to another field.
+
+    A field that failed validation is missing, and its own error is reported.
+    """
+    return lambda fields: float(fields.get(name, 0))
 
 
 class Prices(BaseModel):
     """US dollars per million tokens, at the standard rate.
 
-    cache_write_5m: a prefix that lives ``cache_ttl_sec`` (five minutes with Claude).
-    above, long:    a request whose prompt has more tokens than ``above`` costs
-                    ``long``, all of it.
+    A missing cache price is equal to ``input``.
 
-    What has no price of its own costs as much as ``input``.
+    cache_write_5m: for a prefix that lives ``cache_ttl_sec`` (five minutes on Claude).
+    cache_write_1h: for a prefix that lives an hour.
+    above, long:    a request whose prompt has more than ``above`` tokens costs
+                    ``long``, for all its tokens.
     """
 
     model_config = _FROZEN
@@ -62,7 +66,7 @@ class Prices(BaseModel):
         return self
 
     def for_prompt(self, tokens: int) -> Prices:
-        """What a request costs whose prompt, cached or not, has so many tokens."""
+        """Return the prices for a prompt of this many tokens, cached ones included."""
         if self.above is not None and self.long and tokens > self.above:
             return self.long
         return self
@@ -76,10 +80,13 @@ class Prices(BaseModel):
         output: int = 0,
         ttl: Literal["5m", "1h"] = "5m",
     ) -> float:
-        """US dollars for one request.
+        """Return the US dollars for one request.
 
-        uncached, written, read: its prompt's tokens that are neither written to the
-        cache nor read from it, that are written for ``ttl``, that are read.
+        uncached: tokens of the prompt that are neither written to nor read from the
+                  cache.
+        written:  tokens written to the cache for ``ttl``.
+        read:     tokens read from the cache.
+        output:   tokens of the answer.
         """
         prices = self.for_prompt(uncached + written + read)
         write = prices.cache_write_1h if ttl == "1h" else prices.cache_write_5m
@@ -88,7 +95,7 @@ class Prices(BaseModel):
 
 
 class ModelInfo(BaseModel):
-    """What is known of one model, or of all whose names begin so (``name*``)."""
+    """The facts about one model, or about all whose names have a prefix (``name*``)."""
 
     model_config = _FROZEN
 
@@ -103,11 +110,13 @@ class ModelInfo(BaseModel):
 
 
 class Usage(NamedTuple):
-    """The tokens of answers, as providers counted them.
+    """The tokens of answers as providers counted them.
 
-    input:   of prompts, neither written to a cache nor read from one.
-    written: to a cache; ``written_1h`` of these for an hour.
-    read:    from a cache.
+    input:      of prompts, neither written to a cache nor read from one.
+    written:    written to a cache.
+    written_1h: the part of ``written`` that lives an hour.
+    read:       read from a cache.
+    output:     of answers.
     """
 
     input: int = 0
@@ -117,46 +126,70 @@ class Usage(NamedTuple):
     output: int = 0
 
     @classmethod
-    def of(cls, told: Mapping[str, Any] | None) -> Usage | None:
-        """What ``usage`` of one of several APIs says; None if nothing of tokens."""
-        if not told:
+    def of(cls, usage: Mapping[str, Any] | None) -> Usage | None:
+        """Read the ``usage`` of an answer of any supported API.
+
+        None if it counts no tokens.
+        """
+        if not usage:
             return None
-        rounds = told.get("iterations")
-        if isinstance(rounds, list) and len(rounds) > 1:
-            found = [cls.of(one) for one in rounds if isinstance(one, Mapping)]
-            return sum((one for one in found if one), cls())
-        if not any(isinstance(told.get(name), int) for name in _COUNTED):
+        iterations = usage.get("iterations")
+        if isinstance(iterations, list) and len(iterations) > 1:
+            return cls._sum_of(iterations)
+        if not any(isinstance(usage.get(name), int) for name in _COUNTED):
             return None
-        details = (told.get(f"{name}_details") for name in _INPUT)
-        inside = [one for one in details if isinstance(one, Mapping)]
-        cached = sum(_count(one, "cached_tokens") for one in inside)
-        kept = told.get("cache_creation")
-        hour = _count(kept, _HOUR) if isinstance(kept, Mapping) else 0
+        cached_input = 0  # OpenAI includes cached tokens in the input tokens
+        for name in _INPUT:
+            details = usage.get(f"{name}_details")
+            if isinstance(details, Mapping):
+                cached_input += _count(details, "cached_tokens")
+        creation = usage.get("cache_creation")
+        written_1h = 0
+        if isinstance(creation, Mapping):
+            written_1h = _count(creation, _WRITTEN_1H)
         return cls(
-            max(_first(told, *_INPUT) - cached, 0),  # OpenAI counts cached ones too
-            max(_first(told, *_WRITTEN), hour),
-            hour,
-            _first(told, *_READ) or cached,
-            _first(told, *_OUTPUT),
+            input=max(_first_count(usage, *_INPUT) - cached_input, 0),
+            written=max(_first_count(usage, *_WRITTEN), written_1h),
+            written_1h=written_1h,
+            read=_first_count(usage, *_READ) or cached_input,
+            output=_first_count(usage, *_OUTPUT),
         )
 
+    @classmethod
+    def _sum_of(cls, iterations: Iterable[Any]) -> Usage:
+        total = cls()
+        for iteration in iterations:
+            if isinstance(iteration, Mapping):
+                total += cls.of(iteration) or cls()
+        return total
+
     def __add__(self, other: object) -> Usage:
-        """Both together."""
+        """Return the sum of both."""
         if not isinstance(other, Usage):
             return NotImplemented
-        return Usage(*(a + b for a, b in zip(self, other, strict=True)))
+        return Usage(
+            input=self.input + other.input,
+            written=self.written + other.written,
+            written_1h=self.written_1h + other.written_1h,
+            read=self.read + other.read,
+            output=self.output + other.output,
+        )
 
     def cost(self, model: str | None) -> float | None:
-        """US dollars for one answer of ``model``; None if its prices are not known."""
+        """Return the US dollars for one answer; None if the prices are unknown."""
         try:
             prices = price_of(model or "")
         except UnknownModel:
             return None
         prices = prices.for_prompt(self.input + self.written + self.read)
-        hour, short = self.written_1h, self.written - self.written_1h
-        writing = prices.cost(written=hour, ttl="1h")
-        beside = {"read": self.read, "output": self.output, "written": short}
-        return writing + prices.cost(uncached=self.input, ttl="5m", **beside)
+        hour = prices.cost(written=self.written_1h, ttl="1h")
+        rest = prices.cost(
+            uncached=self.input,
+            written=self.written - self.written_1h,
+            read=self.read,
+            output=self.output,
+        )
+        return hour + rest
 
 
 _INPUT: Final = ("input_tokens", "prompt_tokens")
@@ -164,27 +197,33 @@ _OUTPUT: Final = ("output_tokens", "completion_tokens")
 _WRITTEN: Final = ("cache_creation_input_tokens", "input_tokens_cache_write")
 _READ: Final = ("cache_read_input_tokens", "input_tokens_cache_read")
 _COUNTED: Final = (*_INPUT, *_OUTPUT, *_WRITTEN, *_READ)
-_HOUR: Final = "ephemeral_1h_input_tokens"
+_WRITTEN_1H: Final = "ephemeral_1h_input_tokens"
 
 
-def _first(told: Mapping[str, Any], *names: str) -> int:
-    return next((_count(told, name) for name in names if told.get(name)), 0)
+def _first_count(usage: Mapping[str, Any], *names: str) -> int:
+    """The count under the first of these names that is there."""
+    for name in names:
+        if usage.get(name):
+            return _count(usage, name)
+    return 0
 
 
-def _count(told: Mapping[str, Any], name: str) -> int:
-    found = told.get(name)
-    # Truth values are numbers in Python, and in a file anything may stand.
-    return found if type(found) is int and 0 <= found < _MOST else 0
+def _count(usage: Mapping[str, Any], name: str) -> int:
+    """The count under this name; 0 if it is no plausible number of tokens."""
+    count = usage.get(name)
+    # isinstance would accept booleans.
+    return count if type(count) is int and 0 <= count < _MOST else 0
 
 
 _MOST: Final = 1 << 40
 
 
 class Spending(NamedTuple):
-    """What answers cost: a session's, a user's, or a day's.
+    """The cost of answers, of a session, a user, or a day.
 
-    usage:    the tokens of all of them, those that wrote summaries too.
-    dollars:  of those whose model's prices are known; ``unpriced`` are the others.
+    usage:    the tokens of all answers, including those that wrote summaries.
+    dollars:  the cost of the answers whose model has known prices.
+    unpriced: the number of the other answers.
     """
 
     user_id: str | None = None
@@ -196,23 +235,26 @@ class Spending(NamedTuple):
     unpriced: int = 0
 
     def with_(self, answer: Answer) -> Spending:
-        """With one more answer."""
+        """Return the spending with one more answer."""
         cost = answer.usage.cost(answer.model)
         return self._replace(
             answers=self.answers + 1,
             usage=self.usage + answer.usage,
             dollars=self.dollars + (cost or 0.0),
-            unpriced=self.unpriced + (cost is None),
+            unpriced=self.unpriced + (1 if cost is None else 0),
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As ``refold stats --cost`` prints it; what it is not of is left out."""
-        told = {**self._asdict(), "usage": self.usage._asdict()}
-        return {name: value for name, value in told.items() if value is not None}
+        """Return the JSON of ``refold stats --cost``, without empty fields."""
+        fields = {**self._asdict(), "usage": self.usage._asdict()}
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 class Answer(NamedTuple):
-    """An answer of a model whose usage is known; ``first`` is its first event."""
+    """An answer of a model with known usage.
+
+    first: its first event.
+    """
 
     first: Envelope
     usage: Usage
@@ -220,55 +262,71 @@ class Answer(NamedTuple):
 
 
 def answers(envelopes: Iterable[Envelope]) -> list[Answer]:
-    """The answers of models among the events of one stream.
+    """Return the answers of models among the events of one stream.
 
-    A model that an answer does not name is that of the request before.  Of an answer
-    that a client wrote in parts, with its usage as it grew, the greatest counts.
+    An answer that names no model has the model of the last request.  Clients write an
+    answer in parts, each with the usage so far, so the greatest numbers count.
     """
-    asked: str | None = None
-    found: dict[object, Answer] = {}
-    for one in envelopes:
-        event, meta, model = one.payload, one.meta, None
+    requested_model: str | None = None
+    by_response: dict[str | int, Answer] = {}
+    for envelope in envelopes:
+        event = envelope.payload
+        meta = envelope.meta
+        model = meta.model
         if isinstance(event, Request):
-            asked = event.model or asked
+            requested_model = event.model or requested_model
         elif isinstance(event, Summary):
-            model = event.summarizer.model
-        grown: Any = (meta.source or {}).get("usage")
-        told = getattr(event, "usage", None) or meta.usage or grown
-        usage = Usage.of(told if isinstance(told, Mapping) else None)
-        if usage is not None:
-            name = meta.response_id or one.seq
-            known = found.get(name, Answer(one, usage, model or meta.model or asked))
-            found[name] = known._replace(usage=Usage(*map(max, known.usage, usage)))
-    return list(found.values())
+            model = event.summarizer.model or model
+        usage = _usage_of(envelope)
+        if usage is None:
+            continue
+        response = meta.response_id or envelope.seq
+        answer = by_response.get(response)
+        if answer is None:
+            by_response[response] = Answer(envelope, usage, model or requested_model)
+        else:
+            greatest = Usage(*map(max, answer.usage, usage))
+            by_response[response] = answer._replace(usage=greatest)
+    return list(by_response.values())
+
+
+def _usage_of(envelope: Envelope) -> Usage | None:
+    """The usage in an event's payload, its ``meta``, or its imported source."""
+    source: Any = (envelope.meta.source or {}).get("usage")
+    usage = getattr(envelope.payload, "usage", None) or envelope.meta.usage or source
+    return Usage.of(usage if isinstance(usage, Mapping) else None)
 
 
 def window_of(model: str) -> int:
-    """How many tokens a request and its answer share.  Raises UnknownModel."""
+    """Return the tokens that a request and its answer share.  Raises UnknownModel."""
     return model_info(model).context_tokens
 
 
 def price_of(model: str) -> Prices:
-    """What ``model`` costs.  Raises UnknownModel, also if its prices are not known."""
-    if (prices := model_info(model).prices) is None:
+    """Return a model's prices.  Raises UnknownModel, also if only they are unknown."""
+    prices = model_info(model).prices
+    if prices is None:
         raise UnknownModel(model, missing="prices")
     return prices
 
 
 def model_info(model: str) -> ModelInfo:
-    """All that is known of ``model``, by whatever name of it.
+    """Return the facts about a model, by any of its names.
 
-    A date, a provider and a variant may stand around the name; ``[1m]`` behind it is
-    the model with a window of a million tokens.  Raises UnknownModel.
+    The name may have a provider as prefix, and a date or variant as suffix; the suffix
+    ``[1m]`` means a window of a million tokens.  Raises UnknownModel.
     """
     name = model.strip().lower()
     table = {**_packaged(), **_registered}
     spellings = list(_spellings(name.removesuffix(_WIDE)))
-    for find in (_listed, _family):
+    for look_up in (_by_exact_name, _by_prefix):
         for spelling in spellings:
-            if found := find(table, spelling):
-                wide = {"context_tokens": MILLION} if name.endswith(_WIDE) else {}
-                return found.model_copy(update=wide)
+            info = look_up(table, spelling)
+            if info is None:
+                continue
+            if name.endswith(_WIDE):
+                return info.model_copy(update={"context_tokens": MILLION})
+            return info.model_copy()
     raise UnknownModel(model)
 
 
@@ -283,9 +341,9 @@ def register_model(
     cache_min_tokens: int = 0,
     cache_ttl_sec: int = 300,
 ) -> ModelInfo:
-    """Make a model known in this process, or known otherwise than it was.
+    """Register a model in this process, or replace its facts.
 
-    name: with a star at its end, of all models whose names begin so.
+    name: a name, or a prefix with a star for all models whose names begin with it.
 
     Raises InvalidConfiguration.
     """
@@ -299,21 +357,26 @@ def register_model(
         "cache_min_tokens": cache_min_tokens,
         "cache_ttl_sec": cache_ttl_sec,
     }
-    _register([info := _info(f"model {name!r}", fields)])
+    info = _info(f"model {name!r}", fields)
+    _register([info])
     return info
 
 
 def register_models(table: Mapping[str, Any], *, where: str) -> None:
-    """Register the entries of a table ``[models]``; ``where`` is for the error.
+    """Register the entries of a table ``[models]``.
 
-    An entry of a known name changes only the keys it has.  If one is wrong, none is
-    registered.  Raises InvalidConfiguration.
+    An entry of a known name changes only the keys that it has.  If one entry is wrong,
+    none is registered.
+
+    where: the name of the table in errors.
+
+    Raises InvalidConfiguration.
     """
-    _register(list(_infos(table, where, _known)))
+    _register(list(_infos(table, where, _known_fields)))
 
 
 def packaged_models() -> list[ModelInfo]:
-    """The models that come with Refold, in the order of their tables."""
+    """Return the models that Refold ships, in the order of their tables."""
     return list({info.name: info for info in _packaged().values()}.values())
 
 
@@ -328,61 +391,76 @@ def _register(infos: Iterable[ModelInfo]) -> None:
 
 @cache
 def _packaged() -> dict[str, ModelInfo]:
-    found: dict[str, ModelInfo] = {}
+    packaged: dict[str, ModelInfo] = {}
     folder = files("refold.projections") / "data" / "models"
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
         tables = tomllib.loads(file.read_text("utf-8"))
-        found |= _by_name(_infos(tables["models"], file.name, lambda _: {}))
-    return found
+        packaged |= _by_name(_infos(tables["models"], file.name, lambda _: {}))
+    return packaged
 
 
 def _by_name(infos: Iterable[ModelInfo]) -> dict[str, ModelInfo]:
-    return {name.lower(): info for info in infos for name in (info.name, *info.aliases)}
+    by_name: dict[str, ModelInfo] = {}
+    for info in infos:
+        for name in (info.name, *info.aliases):
+            by_name[name.lower()] = info
+    return by_name
 
 
-def _known(name: str) -> dict[str, Any]:
+def _known_fields(name: str) -> dict[str, Any]:
+    """The fields that are set for a known model."""
     for table in (_registered, _packaged()):
-        if info := table.get(name.lower()):
+        info = table.get(name.lower())
+        if info is not None:
             return info.model_dump(exclude_unset=True)
     return {}
 
 
 def _infos(
-    table: Mapping[str, Any], where: str, known: Callable[[str], dict[str, Any]]
+    table: Mapping[str, Any],
+    where: str,
+    defaults_of: Callable[[str], dict[str, Any]],
 ) -> Iterator[ModelInfo]:
     for name, entry in table.items():
         if not isinstance(entry, Mapping):
             raise InvalidConfiguration(f"{where}: [models.{name!r}] must be a table")
-        yield _info(f"{where}: [models] {name}", {**known(name), **entry, "name": name})
+        fields = {**defaults_of(name), **entry, "name": name}
+        yield _info(f"{where}: [models] {name}", fields)
 
 
 def _info(where: str, fields: dict[str, Any]) -> ModelInfo:
     try:
         return ModelInfo.model_validate(fields)
     except ValidationError as error:
-        found = error.errors(include_input=False, include_url=False)
-        named = ((".".join(map(str, one["loc"])) or "it", one["msg"]) for one in found)
-        reasons = "; ".join(map(": ".join, named))
-        raise InvalidConfiguration(f"{where}: {reasons}") from None
+        reasons: list[str] = []
+        for detail in error.errors(include_input=False, include_url=False):
+            place = ".".join(map(str, detail["loc"])) or "it"
+            reasons.append(f"{place}: {detail['msg']}")
+        raise InvalidConfiguration(f"{where}: {'; '.join(reasons)}") from None
 
 
 def _spellings(name: str) -> Iterator[str]:
-    """``name``, then without a provider before it, then without a variant behind it."""
-    bare = _BEFORE.sub("", name, count=1)
+    """The name as it is, then without a provider, then without a variant too."""
+    bare = _PROVIDER_PREFIX.sub("", name, count=1)
     if bare.startswith("claude"):
         bare = bare.replace(".", "-")
     yield name
     yield bare
-    cuts = (at for at in range(1, len(bare)) if _BEHIND.fullmatch(bare, at))
-    yield from (bare[:at] for at in cuts)
+    for end in range(1, len(bare)):
+        if _VARIANT_SUFFIX.fullmatch(bare, end):
+            yield bare[:end]
 
 
-def _listed(table: Mapping[str, ModelInfo], name: str) -> ModelInfo | None:
-    found = table.get(name)
-    # An alias is of the model by its name: that may be registered anew.
-    return table[found.name.lower()] if found else None
+def _by_exact_name(table: Mapping[str, ModelInfo], name: str) -> ModelInfo | None:
+    info = table.get(name)
+    if info is None:
+        return None
+    # The name may be an alias of a model that was registered again.
+    return table[info.name.lower()]
 
 
-def _family(table: Mapping[str, ModelInfo], name: str) -> ModelInfo | None:
-    families = [k for k in table if k.endswith("*") and name.startswith(k[:-1])]
-    return table[max(families, key=len)] if families else None
+def _by_prefix(table: Mapping[str, ModelInfo], name: str) -> ModelInfo | None:
+    prefixes = [key for key in table if key.endswith("*") and name.startswith(key[:-1])]
+    if not prefixes:
+        return None
+    return table[max(prefixes, key=len)]

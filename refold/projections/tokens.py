@@ -1,7 +1,7 @@
-"""How many tokens a context is for a model: estimated, calibrated, or by its provider.
+"""Token counts of a context: estimated, calibrated, or counted by the provider.
 
-For reports and for filling a window.  Decisions of strategies use the estimates that
-are stored with the events (``refold.domain.tokens``), so that replay decides the same.
+These counts serve reports and filling a window.  Strategies decide by the estimates
+stored with the events (``refold.domain.tokens``), so that a replay decides the same.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from refold.domain.tokens import MESSAGE_OVERHEAD, estimate_text
 from refold.projections.context.view import View
 from refold.projections.models import DEFAULT_TOKENIZER, Usage, model_info
 
-# An image costs by its size in pixels, a page of a document by what is on it; neither
-# is known without decoding it.
+# The cost of an image depends on its size in pixels, that of a document on its pages;
+# neither is known without decoding the file.
 ATTACHMENT_TOKENS: Final = 1_600
 _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _BLANKS: Final = b" \t\r\n\v\f"
@@ -37,12 +37,15 @@ _CJK = re.compile(
 
 
 class Features(NamedTuple):
-    """How much of each kind there is.
+    """The counts in a text or request that its tokens depend on.
 
-    word:   pieces of words in ASCII letters; ``readFile`` is two.
-    mark:   ASCII signs that are neither letter nor blank.
-    other:  characters that are neither ASCII nor Chinese, Japanese or Korean.
-    frame:  tokens that no text decides: around messages and calls, and of images.
+    word:   parts of words in ASCII letters; ``readFile`` has two.
+    letter: ASCII letters.
+    mark:   ASCII characters that are neither letters nor whitespace.
+    line:   newlines.
+    cjk:    Chinese, Japanese, and Korean characters.
+    other:  other characters outside of ASCII.
+    frame:  tokens that do not depend on text: around messages and calls, of images.
     """
 
     word: int = 0
@@ -55,7 +58,7 @@ class Features(NamedTuple):
 
 
 def of_text(text: str) -> Features:
-    """The features of a text."""
+    """Return the features of a text."""
     ascii_only = text.encode("ascii", "ignore")
     no_letters = ascii_only.translate(None, _LETTERS)
     foreign = len(text) - len(ascii_only)
@@ -75,7 +78,7 @@ def of_request(
     system: str | Sequence[Mapping[str, Any]] | None = None,
     tools: Iterable[Mapping[str, Any]] = (),
 ) -> Features:
-    """The features of a request, in the shapes of the Messages API."""
+    """Return the features of a request in the form of the Messages API."""
     parts = [*_of_content(system or "")]
     parts += [of_json(tool)._replace(frame=MESSAGE_OVERHEAD) for tool in tools]
     for message in messages:
@@ -85,12 +88,12 @@ def of_request(
 
 
 def of_json(value: Any) -> Features:
-    """The features of a JSON value, written without blanks."""
+    """Return the features of a JSON value written without whitespace."""
     return of_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def total(parts: Iterable[Features]) -> Features:
-    """The sum of features."""
+    """Return the sum of features."""
     return Features(*map(sum, zip(*parts, Features(), strict=True)))
 
 
@@ -103,14 +106,14 @@ def _of_content(content: str | Sequence[Mapping[str, Any]]) -> Iterator[Features
 
 def _of_block(block: Mapping[str, Any]) -> Iterator[Features]:
     match block:
-        case {"type": "tool_use", "name": str(name), "input": given}:
+        case {"type": "tool_use", "name": str(name), "input": arguments}:
             yield of_text(name)._replace(frame=2 * MESSAGE_OVERHEAD)
-            yield of_json(given)
+            yield of_json(arguments)
         case {"type": "tool_result"}:
             yield Features(frame=2 * MESSAGE_OVERHEAD)
             yield from _of_content(block.get("content") or "")
         case {"type": "redacted_thinking"}:
-            # Encrypted: it says nothing of its tokens.
+            # The length of encrypted data says nothing about its tokens.
             yield Features()
         case (
             {"type": "text", "text": str(text)}
@@ -124,22 +127,29 @@ def _of_block(block: Mapping[str, Any]) -> Iterator[Features]:
             yield of_json(block)
 
 
-# Shares of a weight: of all together, and of each alone.
-_UNSURE_TOGETHER: Final = 0.4
-_UNSURE_ALONE: Final = 0.25
-# What a request costs beside what is recorded of it, in tokens.
-_UNSURE_BESIDE: Final = 2_000.0
-# What no weights explain: the share by which requests differ from their estimate.
+# Standard deviations before any request is observed, as shares of a weight: of all
+# weights together, and of each by itself.
+_COMMON_DEVIATION: Final = 0.4
+_OWN_DEVIATION: Final = 0.25
+# The same for the tokens that a request costs in addition to its recorded content.
+_UNRECORDED_DEVIATION: Final = 2_000.0
+# The share by which requests differ from an estimate with perfect weights.
 _NOISE: Final = 0.05
-# A weight below this share of its start is noise: it would make text cost nothing.
-_LEAST: Final = 0.2
+# A weight is used with at least this share of its starting value, so that noise never
+# makes text free.
+_LEAST_SHARE: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Tokens for one of each feature, and how sure that is.
+    """The tokens per feature, with their covariance.
 
-    seen: how many requests were learned from.
+    The last value is the tokens that every request costs in addition to its recorded
+    content.
+
+    spread: the covariance matrix of ``values``.
+    start:  the values before any request was observed.
+    seen:   the number of observed requests.
     """
 
     values: tuple[float, ...]
@@ -148,51 +158,67 @@ class Weights:
     seen: int = 0
 
     @property
-    def beside(self) -> float:
-        """What every request cost beside what is recorded of it."""
+    def unrecorded(self) -> float:
+        """The tokens that every request costs in addition to its recorded content."""
         return max(0.0, self.values[-1])
 
     def tokens(self, features: Features) -> float:
-        """What a text of these features costs; more text never costs less."""
-        each = zip(self.values, self.start, features[:-1], strict=False)
-        own = sum(max(value, _LEAST * start) * count for value, start, count in each)
-        return features.frame + own
+        """Return the cost of a text with these features; more text never costs less."""
+        weighted: list[float] = []
+        for value, start, count in zip(
+            self.values, self.start, features[:-1], strict=False
+        ):
+            weighted.append(max(value, _LEAST_SHARE * start) * count)
+        return features.frame + sum(weighted)
 
     def learned(self, features: Features, tokens: int) -> Weights:
-        """The weights after a request that cost ``tokens``, which is above 0."""
-        # In shares of what it cost, or long requests would drown the short ones.
-        seen = [count / tokens for count in features[:-1]] + [1 / tokens]
-        moved = [_dot(row, seen) for row in self.spread]
-        doubt = _dot(seen, moved) + _NOISE**2
-        wrong = 1 - features.frame / tokens - _dot(seen, self.values)
-        pairs = zip(self.values, moved, strict=True)
-        values = tuple(value + move * wrong / doubt for value, move in pairs)
-        spread = (
-            tuple(cell - a * b / doubt for cell, b in zip(row, moved, strict=True))
-            for row, a in zip(self.spread, moved, strict=True)
+        """Return the weights after a request that cost ``tokens``, above 0.
+
+        One step of recursive least squares (a Kalman filter without a motion model).
+        """
+        # Shares of the request's cost, so that long requests do not dominate.
+        observed = [count / tokens for count in features[:-1]] + [1 / tokens]
+        gain = [_dot(row, observed) for row in self.spread]
+        variance = _dot(observed, gain) + _NOISE**2
+        error = 1 - features.frame / tokens - _dot(observed, self.values)
+        values = tuple(
+            value + step * error / variance
+            for value, step in zip(self.values, gain, strict=True)
         )
+        spread: list[tuple[float, ...]] = []
+        for row, row_gain in zip(self.spread, gain, strict=True):
+            reduced = [
+                cell - row_gain * column_gain / variance
+                for cell, column_gain in zip(row, gain, strict=True)
+            ]
+            spread.append(tuple(reduced))
         return Weights(values, tuple(spread), self.start, self.seen + 1)
 
 
 def starting(tokenizer: str) -> Weights:
-    """The weights measured for ``tokenizer``; of one not measured, the default's."""
-    known = measured()
-    start = (*known.get(tokenizer, known[DEFAULT_TOKENIZER]), 0.0)
-    together = [_UNSURE_TOGETHER * weight for weight in start]
-    alone = [(_UNSURE_ALONE * max(weight, 0.05)) ** 2 for weight in start]
-    alone[-1] = _UNSURE_BESIDE**2
-    spread = [[a * b for b in together] for a in together]
-    for place, own in enumerate(alone):
-        spread[place][place] += own
-    return Weights(start, tuple(map(tuple, spread)), start)
+    """Return the weights measured for a tokenizer; the default's if it was not."""
+    weights = measured()
+    start = (*weights.get(tokenizer, weights[DEFAULT_TOKENIZER]), 0.0)
+    common = [_COMMON_DEVIATION * weight for weight in start]
+    own_variance = [(_OWN_DEVIATION * max(weight, 0.05)) ** 2 for weight in start]
+    own_variance[-1] = _UNRECORDED_DEVIATION**2
+    spread: list[tuple[float, ...]] = []
+    for index, deviation in enumerate(common):
+        row = [deviation * other for other in common]
+        row[index] += own_variance[index]
+        spread.append(tuple(row))
+    return Weights(start, tuple(spread), start)
 
 
 @cache
 def measured() -> Mapping[str, tuple[float, ...]]:
-    """The weights of each measured tokenizer, in the order of the features."""
-    found = shipped("refold.projections", "data", "tokenizers.toml").items()
-    fields = Features._fields[:-1]
-    return {name: tuple(float(each[field]) for field in fields) for name, each in found}
+    """Return the weights of each measured tokenizer, in the order of the features."""
+    tables = shipped("refold.projections", "data", "tokenizers.toml")
+    names = Features._fields[:-1]
+    return {
+        tokenizer: tuple(float(weights[name]) for name in names)
+        for tokenizer, weights in tables.items()
+    }
 
 
 def _dot(left: Sequence[float], right: Sequence[float]) -> float:
@@ -213,7 +239,7 @@ class TokenCounter(Protocol):
         *,
         model: str,
     ) -> int:
-        """The input tokens of a request, in the shapes of the Messages API."""
+        """Return the input tokens of a request in the form of the Messages API."""
 
 
 class Observation(NamedTuple):
@@ -226,10 +252,12 @@ class Observation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """Estimates without asking anyone, and better with every request it learns from.
+    """Estimates tokens offline, and improves with every request it learns from.
 
-    What all learned requests cost beside what is recorded of them is added to each
-    count: what the provider puts before tools, and tools that it was not shown.
+    Each count includes the tokens that the learned requests cost in addition to their
+    recorded content, such as the provider's own prompt for tools.
+
+    learned: by model.
     """
 
     learned: Mapping[str, Weights] = field(default_factory=dict)
@@ -242,22 +270,22 @@ class Calibrated:
         *,
         model: str,
     ) -> int:
-        """See TokenCounter.  A model that is not known is counted as the newest."""
+        """See TokenCounter.  An unknown model is counted as the newest one."""
         weights = self.weights(model)
-        own = weights.tokens(of_request(messages, system, tools))
-        return ceil(own + weights.beside)
+        recorded = weights.tokens(of_request(messages, system, tools))
+        return ceil(recorded + weights.unrecorded)
 
     def learn(self, observations: Iterable[Observation]) -> Calibrated:
-        """A counter that knows these requests too."""
+        """Return a counter that has learned from these requests too."""
         learned = dict(self.learned)
         for model, features, tokens in observations:
             if tokens > 0:
-                known = learned.get(model) or self.weights(model)
-                learned[model] = known.learned(features, tokens)
+                weights = learned.get(model) or self.weights(model)
+                learned[model] = weights.learned(features, tokens)
         return Calibrated(learned)
 
     def weights(self, model: str) -> Weights:
-        """What it knows of ``model``."""
+        """Return the weights for a model."""
         if model in self.learned:
             return self.learned[model]
         try:
@@ -267,9 +295,11 @@ class Calibrated:
 
 
 def tokens_of(view: View, *, model: str, counter: TokenCounter | None = None) -> int:
-    """How many tokens ``view`` is for ``model``; without a counter, a calibrated guess.
+    """Return the tokens of a view for a model.
 
     ``view.tokens`` is the estimate that strategies decide by.
+
+    counter: None for an estimate that has learned nothing.
     """
     counter = counter or Calibrated()
     return counter.count(view.messages, view.system, view.tools, model=model)
@@ -277,13 +307,13 @@ def tokens_of(view: View, *, model: str, counter: TokenCounter | None = None) ->
 
 @cache
 def weight_of(model: str) -> float:
-    """How many of the model's tokens an estimated one is in what agents read and write.
+    """Return the model's tokens per estimated token, in typical texts of agents.
 
-    At least 1, to two places.  Raises UnknownModel.
+    At least 1, rounded to two places.  Raises UnknownModel.
     """
     typical = (files("refold.projections") / "data" / "typical.txt").read_text("utf-8")
-    real = starting(model_info(model).tokenizer).tokens(of_text(typical))
-    return max(1.0, round(real / estimate_text(typical), 2))
+    tokens = starting(model_info(model).tokenizer).tokens(of_text(typical))
+    return max(1.0, round(tokens / estimate_text(typical), 2))
 
 
 def learned_from(
@@ -293,38 +323,45 @@ def learned_from(
     last: int = 20,
     counter: Calibrated | None = None,
 ) -> Calibrated:
-    """A counter that learned from the requests of a session and what they cost.
+    """Return a counter that has learned from the requests of a session.
 
     events:  of the main stream, oldest first.
-    view_of: the view that the ``request`` event of an envelope says was sent.
-    last:    how many requests to learn from, the newest; each costs a view.
+    view_of: returns the view that a ``request`` event records.
+    last:    the most requests to learn from; the newest are used, and each costs a
+             rendered view.
     """
-    pairs = [pair for pair in _answered(events) if _input_tokens(pair[1])]
-    found = []
-    for asked, answered in pairs[max(0, len(pairs) - last) :]:
-        request, view = asked.payload, view_of(asked)
-        # Another digest: these are not the bytes that were sent and paid for.
+    pairs = [
+        (request, response)
+        for request, response in _answered(events)
+        if _input_tokens(response)
+    ]
+    observations: list[Observation] = []
+    for envelope, response in pairs[max(0, len(pairs) - last) :]:
+        request = envelope.payload
+        view = view_of(envelope)
+        # With another digest, these are not the bytes that the provider counted.
         if not isinstance(request, Request) or view.digest != request.digest:
             continue
-        model = request.model or answered.meta.model or asked.meta.model
+        model = request.model or response.meta.model or envelope.meta.model
         if model:
             features = of_request(view.messages, view.system, view.tools)
-            found.append(Observation(model, features, _input_tokens(answered)))
-    return (counter or Calibrated()).learn(found)
+            tokens = _input_tokens(response)
+            observations.append(Observation(model, features, tokens))
+    return (counter or Calibrated()).learn(observations)
 
 
-def _answered(events: Iterable[Envelope]) -> Iterable[tuple[Envelope, Envelope]]:
-    """Each request that went out as the log has it, with the response it got."""
-    asked: Envelope | None = None
+def _answered(events: Iterable[Envelope]) -> Iterator[tuple[Envelope, Envelope]]:
+    """Yield each request that was sent as recorded, with its response."""
+    request: Envelope | None = None
     for envelope in events:
         match envelope.payload:
             case Request(matches=matches):
-                asked = None if matches is False else envelope
-            case AgentResponse() if asked:
-                yield asked, envelope
-                asked = None
+                request = None if matches is False else envelope
+            case AgentResponse() if request:
+                yield request, envelope
+                request = None
             case UserInput():
-                asked = None
+                request = None
 
 
 def _input_tokens(envelope: Envelope) -> int:
@@ -334,11 +371,14 @@ def _input_tokens(envelope: Envelope) -> int:
 
 
 def input_tokens(usage: JsonObject | None) -> int:
-    """The tokens of a prompt, read from cache or not, by the ``usage`` of its response.
+    """Return the tokens of a prompt, cached ones included, by its response's ``usage``.
 
-    0 if it does not say, and for a response of several prompts (``iterations``).
+    0 if the usage does not state them, or counts several prompts (``iterations``).
     """
     iterations = (usage or {}).get("iterations")
-    several = isinstance(iterations, list) and len(iterations) > 1
-    told = None if several else Usage.of(usage)
-    return told.input + told.written + told.read if told else 0
+    if isinstance(iterations, list) and len(iterations) > 1:
+        return 0
+    counted = Usage.of(usage)
+    if counted is None:
+        return 0
+    return counted.input + counted.written + counted.read

@@ -148,8 +148,8 @@ def test_it_comes_within_fifteen_percent_of_what_is_paid(text: str) -> None:
 def test_what_requests_cost_beside_what_is_recorded_is_learned_and_added() -> None:
     counter = Calibrated().learn(session(20, beside=5_000))
 
-    assert counter.weights(MODEL).beside == pytest.approx(5_000, rel=0.3)
-    assert counter.count([], model=MODEL) == ceil(counter.weights(MODEL).beside)
+    assert counter.weights(MODEL).unrecorded == pytest.approx(5_000, rel=0.3)
+    assert counter.count([], model=MODEL) == ceil(counter.weights(MODEL).unrecorded)
 
 
 def test_each_model_learns_for_itself_and_nothing_is_changed_in_place() -> None:
