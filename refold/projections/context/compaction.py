@@ -1,22 +1,23 @@
-"""A compaction: the span that a strategy decides on, its source, and its summary.
+"""A compaction: the decision of a strategy, its source, and its summary.
 
-A strategy takes the oldest turns or exchanges (``oldest_turns``, ``oldest_units``) and
-makes the decision of them (``batch``), or folds summaries (``over_budget``,
-``side_by_side``).  ``source_of`` collects what is to be summarised, a ``Summarizer``
-writes, ``summary_of`` records it.
+A strategy selects the oldest turns or exchanges (``oldest_turns``, ``oldest_units``)
+and makes a decision from them (``batch``), or folds summaries (``over_budget``,
+``side_by_side``).  ``source_of`` collects the source, a ``Summarizer`` writes the
+summary, and ``summary_of`` makes the event that records it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import accumulate, chain, groupby
+from itertools import accumulate, groupby
 from typing import Any, Final, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from refold.domain import events as log
+from refold.domain import events
 from refold.domain.canonical import text_digest
 from refold.domain.envelope import Envelope, from_microseconds, microseconds
 from refold.domain.errors import SummaryRefused
@@ -39,18 +40,19 @@ from refold.projections.context.units import (
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """A span to summarise, decided with the session at ``decided_at_seq``.
+    """The decision to summarize a span.
 
-    target_tokens: how long the summary may be.
-    absorbs:       the summaries (seqs of the derived stream) that it replaces; of
-                   what these stand for, their texts are its source, not the events.
-    omitted:       seqs of the span that the summarizer is not shown.
-    tokens_before: what the span costs in the view as it is.
-    turns:         whole turns in the span; 0 if it folds summaries.
-    reason:        the rule that made it due, with its numbers.
-    goes_on:       whether the span ends inside a turn.
-    reader:        the agent that it is for, if it is for one of several.
-    kind:          what its summary is: of the session, or of a memory layer.
+    target_tokens:  the length that the summary should have.
+    decided_at_seq: the head of the main stream at the decision.
+    tokens_before:  the cost of the span in the view before the compaction.
+    reason:         the rule that caused it, with its numbers.
+    turns:          the number of turns that begin in the span; 0 if it folds summaries.
+    absorbs:        the summaries that it replaces, as seqs of the derived stream.
+                    Their texts are its source instead of the events they stand for.
+    goes_on:        whether the span ends inside a turn.
+    omitted:        seqs of the span that the summarizer does not see.
+    reader:         the agent whose view is compacted, if there are several.
+    kind:           the summary's subject: the session, or a memory layer.
     """
 
     first_seq: int
@@ -69,25 +71,46 @@ class Compaction:
 
     @classmethod
     def of(cls, summary: Summary, *, reader: str | None) -> Self:
-        """The compaction that a recorded summary carried out, as far as it is known."""
-        told = {name: getattr(summary, name) for name in CARRIED}
-        return cls(**told, target_tokens=summary.tokens_after, reason="", reader=reader)
+        """Return the compaction that a recorded summary carried out.
+
+        The reason, the turns, and whether a turn goes on are not recorded.
+        """
+        return cls(
+            first_seq=summary.first_seq,
+            last_seq=summary.last_seq,
+            target_tokens=summary.tokens_after,
+            decided_at_seq=summary.decided_at_seq,
+            tokens_before=summary.tokens_before,
+            reason="",
+            level=summary.level,
+            absorbs=summary.absorbs,
+            omitted=summary.omitted,
+            reader=reader,
+            kind=summary.kind,
+        )
 
 
-# What of a compaction stands in the summary that carries it out.
-CARRIED: Final = (
-    *("kind", "first_seq", "last_seq", "decided_at_seq", "tokens_before"),
-    *("level", "absorbs", "omitted"),
-)
+def recorded_fields(compaction: Compaction | Summary) -> dict[str, Any]:
+    """Return the fields of a compaction that its summary records."""
+    return {
+        "kind": compaction.kind,
+        "first_seq": compaction.first_seq,
+        "last_seq": compaction.last_seq,
+        "decided_at_seq": compaction.decided_at_seq,
+        "tokens_before": compaction.tokens_before,
+        "level": compaction.level,
+        "absorbs": compaction.absorbs,
+        "omitted": compaction.omitted,
+    }
 
 
 def oldest_turns(outline: Outline, wish: int) -> tuple[Turn, ...]:
-    """The oldest turns that are not compacted, ``wish`` of them or as many as may go.
+    """Return at most ``wish`` of the oldest turns that are not compacted.
 
-    The cut behind them moves to the older side until it parts no result from its call
-    and no decision from its question.  A call without a result, or a question without
-    a decision, does not move it: its exchange goes whole, and stays raw behind the
-    summary.  The newest turn never goes.
+    The cut moves toward older turns until it separates no result from its call and no
+    decision from its question.  A call without a result, or a question without a
+    decision, does not move it: its whole exchange is covered, and also stays raw after
+    the summary.  The newest turn is never included.
     """
     for count in range(min(wish, len(outline.past)), 0, -1):
         if outline.waiting.allows(outline.past[count - 1].last):
@@ -96,15 +119,15 @@ def oldest_turns(outline: Outline, wish: int) -> tuple[Turn, ...]:
 
 
 def oldest_units(outline: Outline, wish: int) -> tuple[Unit, ...]:
-    """The oldest exchanges that are not compacted, ``wish`` or as many as may go.
+    """Return at most ``wish`` of the oldest exchanges that are not compacted.
 
-    The cut is moved as it is for turns.  The newest exchange never goes.
+    The cut moves as for turns.  The newest exchange is never included.
     """
     units = outline.units
     for count in range(min(wish, len(units) - 1), 0, -1):
         cut = units[count].first - 1
-        whole = all(unit.last <= cut for unit in units[:count])
-        if whole and outline.waiting.allows(cut):
+        are_whole = all(unit.last <= cut for unit in units[:count])
+        if are_whole and outline.waiting.allows(cut):
             return units[:count]
     return ()
 
@@ -117,28 +140,43 @@ def batch(
     reason: str,
     absorbs: Sequence[LiveSummary] = (),
 ) -> Compaction | None:
-    """The compaction of these oldest exchanges, and of the summaries it absorbs."""
+    """Decide to summarize exchanges together with the summaries that it absorbs.
+
+    units:   the oldest exchanges of the outline, from ``oldest_units``.
+    target:  the length of the summary in tokens.
+    absorbs: live summaries, the oldest first.
+
+    Returns None without exchanges.
+    """
     if not units:
         return None
-    rest = outline.units[len(units) :]
-    raw = outline.raw_span or (outline.units[0].first,)
+    following = outline.units[len(units)]
+    if absorbs:
+        first_seq = absorbs[0].first
+    elif outline.raw_span is not None:
+        first_seq = outline.raw_span[0]
+    else:
+        first_seq = outline.units[0].first
     return Compaction(
-        first_seq=absorbs[0].first if absorbs else raw[0],
-        last_seq=rest[0].first - 1,
+        first_seq=first_seq,
+        last_seq=following.first - 1,
         target_tokens=target,
         decided_at_seq=outline.through_seq,
-        tokens_before=sum(unit.tokens for unit in units)
-        + sum(summary.tokens for summary in absorbs),
+        tokens_before=_total_tokens(units) + _total_tokens(absorbs),
         reason=reason,
-        turns=sum(unit.type == "user_input" for unit in units),
+        turns=sum(1 for unit in units if unit.type == "user_input"),
         level=max((summary.level for summary in absorbs), default=0) + 1,
         absorbs=tuple(summary.seq for summary in absorbs),
-        goes_on=rest[0].type != "user_input",
+        goes_on=following.type != "user_input",
     )
 
 
+def _total_tokens(parts: Iterable[Turn | Unit | LiveSummary]) -> int:
+    return sum(part.tokens for part in parts)
+
+
 def over_budget(outline: Outline, *, budget: int, target: int) -> Compaction | None:
-    """A fold of the two oldest summaries, if all together cost more than ``budget``."""
+    """Fold the two oldest summaries if all summaries cost more than ``budget``."""
     total = outline.summary_tokens
     if total <= budget or len(outline.summaries) < 2:
         return None
@@ -147,12 +185,12 @@ def over_budget(outline: Outline, *, budget: int, target: int) -> Compaction | N
 
 
 def side_by_side(outline: Outline, *, fan_in: int, target: int) -> Compaction | None:
-    """A fold of the oldest ``fan_in`` summaries of one level that are neighbours."""
+    """Fold the oldest ``fan_in`` neighboring summaries of one level."""
     for level, run in groupby(outline.summaries, lambda summary: summary.level):
-        alike = list(run)
-        if len(alike) >= fan_in:
-            reason = f"{len(alike)} summaries of level {level}, {fan_in} are folded"
-            return _fold(outline, alike[:fan_in], target, reason)
+        neighbors = list(run)
+        if len(neighbors) >= fan_in:
+            reason = f"{len(neighbors)} summaries of level {level}, {fan_in} are folded"
+            return _fold(outline, neighbors[:fan_in], target, reason)
     return None
 
 
@@ -164,7 +202,7 @@ def _fold(
         last_seq=summaries[-1].last,
         target_tokens=target,
         decided_at_seq=outline.through_seq,
-        tokens_before=sum(summary.tokens for summary in summaries),
+        tokens_before=_total_tokens(summaries),
         reason=reason,
         level=max(summary.level for summary in summaries) + 1,
         absorbs=tuple(summary.seq for summary in summaries),
@@ -179,83 +217,116 @@ def pressed(
     most: int,
     absorbs: Sequence[LiveSummary] = (),
 ) -> Compaction | None:
-    """A compaction of the oldest exchanges that makes room for ``over`` tokens.
+    """Decide on a compaction that makes room for ``over`` tokens.
 
-    It takes as many as that needs, of ``most`` tokens together unless one has more;
-    with none that may go, the two oldest summaries fold, or one is made shorter.
-    None: nothing is left.
+    It covers as many of the oldest exchanges as that needs, within ``most`` tokens
+    unless a single exchange has more.  If no exchange can be covered, it folds the two
+    oldest summaries, or shortens the only one.
+
+    target: the length of the summary in tokens.
+    most:   the most tokens of its source.
+
+    Returns None if nothing is left to compact.
     """
     target = max(1, min(target, most // 4))
-    sums = list(accumulate(unit.tokens for unit in outline.units))
-    needed = sum(total < over + target for total in sums) + 1
-    wish = max(1, min(needed, sum(total <= most for total in sums)))
+    totals = list(accumulate(unit.tokens for unit in outline.units))
+    needed = bisect_left(totals, over + target) + 1
+    fitting = bisect_right(totals, most)
     reason = f"{over} tokens over the window"
-    for count in range(wish, len(sums)):
-        if units := oldest_units(outline, count):
+    for count in range(max(1, min(needed, fitting)), len(totals)):
+        units = oldest_units(outline, count)
+        if units:
             return batch(outline, units, target=target, reason=reason, absorbs=absorbs)
-    long = [one for one in outline.summaries if one.tokens > 2 * target]
-    oldest = outline.summaries[:2] if len(outline.summaries) > 1 else long
-    return _fold(outline, oldest, target, reason) if oldest else None
+    summaries = outline.summaries
+    if len(summaries) > 1:
+        return _fold(outline, summaries[:2], target, reason)
+    if summaries and summaries[0].tokens > 2 * target:
+        return _fold(outline, summaries, target, reason)
+    return None
 
 
 def adoptable(outline: Outline, due: Compaction, summary: Summary) -> Compaction | None:
-    """What is due as a summary that is there carries it out; None if it does not fit.
+    """Return the compaction that an existing summary carries out instead of ``due``.
 
-    It may end elsewhere than what is due, where the strategy may cut.
+    It may end at another seq than ``due``, if the strategy could cut there.
+
+    Returns None if the summary does not fit.
     """
-    last, through = summary.last_seq, outline.compacted_through
+    last = summary.last_seq
+    through = outline.compacted_through
     due = replace(due, level=summary.level)
     if summary.first_seq != due.first_seq or summary.omitted:
         return None
     if last == due.last_seq and not due.omitted:
         return due
-    folds = through is not None and min(last, due.last_seq) <= through
-    parts = () if folds else _oldest(outline, last)
-    if not parts:
+    folds_summaries = through is not None and min(last, due.last_seq) <= through
+    if folds_summaries:
         return None
-    gone = [*parts, *(o for o in outline.summaries if o.seq in due.absorbs)]
-    tokens = sum(one.tokens for one in gone)
+    covered = _covered_up_to(outline, last)
+    if not covered:
+        return None
+    absorbed = [live for live in outline.summaries if live.seq in due.absorbs]
+    tokens = _total_tokens(covered) + _total_tokens(absorbed)
     return replace(due, last_seq=last, tokens_before=tokens, omitted=())
 
 
-def _oldest(outline: Outline, last: int) -> Sequence[Turn | Unit]:
-    """The oldest turns or exchanges up to ``last``; none if no cut is legal there."""
+def _covered_up_to(outline: Outline, last: int) -> Sequence[Turn | Unit]:
+    """The oldest turns or exchanges up to ``last``; none if no cut is allowed there."""
     if outline.detail == "turns":
-        turns = oldest_turns(outline, sum(one.last <= last for one in outline.past))
+        count = sum(1 for turn in outline.past if turn.last <= last)
+        turns = oldest_turns(outline, count)
         return turns if turns and turns[-1].last == last else ()
-    units = oldest_units(outline, sum(one.first <= last for one in outline.units))
-    ends = bool(units) and outline.units[len(units)].first - 1 == last
-    return units if ends else ()
+    count = sum(1 for unit in outline.units if unit.first <= last)
+    units = oldest_units(outline, count)
+    if units and outline.units[len(units)].first - 1 == last:
+        return units
+    return ()
 
 
 def supposed(outline: Outline, seq: int, decision: Compaction) -> Outline:
-    """The outline as if the summary that was decided on were there."""
-    known: Any = {name: getattr(decision, name) for name in CARRIED}
-    after = decision.target_tokens  # all else does not count here
-    made = Summary.model_construct(**known, tokens_after=after)
-    return compacted(outline, seq, made)
+    """Return the outline as if the summary of this decision existed.
+
+    seq: of that summary, in the derived stream.
+    """
+    # The outline depends on no other fields of a summary.
+    summary = Summary.model_construct(
+        **recorded_fields(decision), tokens_after=decision.target_tokens
+    )
+    return compacted(outline, seq, summary)
 
 
 def merged(decisions: Mapping[int, Compaction], seq: int) -> Compaction:
-    """A decision with all that it absorbs of ``decisions``, by the seq that they get.
+    """Merge a decision with the decisions whose summaries it absorbs.
 
-    It takes their spans whole, in place of summaries that nobody would be shown.
+    The merged decision covers their spans itself, so that no summary is written which
+    no view would show.
+
+    decisions: by the seq that the summary of each would get.
     """
-    made = decisions[seq]
-    new = [one for one in made.absorbs if one in decisions]
-    if not new:
-        return made
-    parts = [merged(decisions, one) for one in new]
-    known = [one for one in made.absorbs if one not in decisions]
-    folded = sum(decisions[one].target_tokens for one in new)
-    unfolded = sum(part.tokens_before for part in parts)
+    decision = decisions[seq]
+    absorbed_decisions = [other for other in decision.absorbs if other in decisions]
+    if not absorbed_decisions:
+        return decision
+    first_seq = decision.first_seq
+    tokens_before = decision.tokens_before
+    turns = decision.turns
+    absorbs: list[int] = []
+    omitted = list(decision.omitted)
+    for other in absorbed_decisions:
+        part = merged(decisions, other)
+        first_seq = min(first_seq, part.first_seq)
+        tokens_before += part.tokens_before - decisions[other].target_tokens
+        turns += part.turns
+        absorbs += part.absorbs
+        omitted += part.omitted
+    absorbs += [other for other in decision.absorbs if other not in decisions]
     return replace(
-        made,
-        first_seq=min(made.first_seq, *(part.first_seq for part in parts)),
-        tokens_before=made.tokens_before - folded + unfolded,
-        turns=made.turns + sum(part.turns for part in parts),
-        absorbs=tuple(dict.fromkeys((*chain(*(p.absorbs for p in parts)), *known))),
-        omitted=joined((*made.omitted, *chain(*(part.omitted for part in parts)))),
+        decision,
+        first_seq=first_seq,
+        tokens_before=tokens_before,
+        turns=turns,
+        absorbs=tuple(dict.fromkeys(absorbs)),
+        omitted=joined(omitted),
     )
 
 
@@ -264,42 +335,45 @@ LONGEST_RETRY_SEC: Final = 900
 
 
 def held_back(
-    tried: Outline | LayerState, now: datetime, *, at_most: float = LONGEST_RETRY_SEC
+    state: Outline | LayerState, now: datetime, *, at_most: float = LONGEST_RETRY_SEC
 ) -> bool:
-    """Whether it is too soon after a failed attempt to try again.
+    """Whether it is too early to retry after a failed attempt.
 
-    After n failures in a row the next attempt comes 30 s × 2ⁿ⁻¹ after the last, at
-    most ``at_most`` seconds after it.
+    After n failures in a row, the retry comes 30 s × 2ⁿ⁻¹ after the last one, at most
+    ``at_most`` seconds after it.
     """
-    if not tried.failures or tried.failed_at is None:
+    if not state.failures or state.failed_at is None:
         return False
-    return 0 <= microseconds(now) - tried.failed_at < _wait(tried.failures, at_most)
+    elapsed = microseconds(now) - state.failed_at
+    return 0 <= elapsed < _retry_delay(state.failures, at_most)
 
 
-def retry_at(tried: Outline | LayerState) -> datetime | None:
-    """When the attempt after a failed one may be made, if the last one failed."""
-    if not tried.failures or tried.failed_at is None:
+def retry_at(state: Outline | LayerState) -> datetime | None:
+    """Return the earliest time of the retry, or None if the last attempt succeeded."""
+    if not state.failures or state.failed_at is None:
         return None
-    return from_microseconds(tried.failed_at + _wait(tried.failures, LONGEST_RETRY_SEC))
+    delay = _retry_delay(state.failures, LONGEST_RETRY_SEC)
+    return from_microseconds(state.failed_at + delay)
 
 
-def _wait(failures: int, at_most: float) -> int:
-    wait = min(at_most, FIRST_RETRY_SEC * 2.0 ** min(failures - 1, 60))
-    return int(wait * 1_000_000)  # microseconds
+def _retry_delay(failures: int, at_most: float) -> int:
+    """The delay in microseconds."""
+    seconds = min(at_most, FIRST_RETRY_SEC * 2.0 ** min(failures - 1, 60))
+    return int(seconds * 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is to be summarised.
+    """The input of a summarizer.
 
-    text:      the absorbed summaries, then the span's events, one after another.
-    words:     of what the log says in it; the markup that Refold adds is not counted.
-    events:    how many events it tells of.
+    text:      the absorbed summaries, then the span's events.
+    words:     the words of the text, without the markup that Refold adds.
+    events:    the number of events that the text represents.
     envelopes: the events of the span that no absorbed summary stands for.
     summaries: the texts of the absorbed summaries.
-    goes_on:   whether it ends inside a turn that goes on behind it.
-    kind:      what the summary is to be of: the session, or a memory layer.
-    notes:     of notes, how they are to be rewritten.
+    goes_on:   whether the source ends inside a turn.
+    kind:      the subject of the summary: the session, or a memory layer.
+    notes:     for notes, the rules for rewriting them.
     """
 
     text: str
@@ -323,120 +397,137 @@ def source_of(
     events: Iterable[Envelope] = (),
     summaries: Iterable[Envelope] = (),
 ) -> Source:
-    """The source of a compaction: what it absorbs, then the events of its span.
+    """Return the source of a compaction: absorbed summaries, then events of its span.
 
-    An event that an absorbed summary stands for, or that is omitted, is no part of it.
+    Events that an absorbed summary stands for, and omitted events, are left out.
 
-    events:    of the main stream, oldest first; those outside the span are left out.
-    summaries: of the derived stream; those it does not absorb are left out.
+    events:    of the main stream, oldest first; those outside the span are ignored.
+    summaries: of the derived stream; those that it does not absorb are ignored.
 
     Raises ValueError if an absorbed summary is missing.
     """
-    absorbed, first = _absorbed(compaction, summaries)
-    named = (
-        seen_by(compaction.reader, event)
-        for event in events
-        if first <= event.seq <= compaction.last_seq
-        and not holds(compaction.omitted, event.seq)
-    )
-    span = [event for event in named if event is not None]
-    new, earlier = of_events(span), tuple(map(summary_text, absorbed))
-    alone = not earlier
+    absorbed = _absorbed(compaction, summaries)
+    first_seq = _first_new_seq(compaction, absorbed)
+    span: list[Envelope] = []
+    for envelope in events:
+        is_in_span = first_seq <= envelope.seq <= compaction.last_seq
+        if not is_in_span or holds(compaction.omitted, envelope.seq):
+            continue
+        visible = seen_by(compaction.reader, envelope)
+        if visible is not None:
+            span.append(visible)
+    new = of_events(span)
+    earlier = [summary_text(summary) for summary in absorbed]
+    has_events = bool(span) or not earlier
     return Source(
-        text="\n".join((*earlier, new.text) if span or alone else earlier),
-        words=new.words + sum(map(markup.own_words, earlier)),
-        events=new.events + sum(one.source_event_count for one in absorbed),
+        text="\n".join([*earlier, new.text] if has_events else earlier),
+        words=new.words + sum(markup.own_words(text) for text in earlier),
+        events=new.events + sum(summary.source_event_count for summary in absorbed),
         envelopes=new.envelopes,
-        summaries=earlier,
-        goes_on=compaction.goes_on and bool(span or alone),
+        summaries=tuple(earlier),
+        goes_on=compaction.goes_on and has_events,
         kind=compaction.kind,
     )
 
 
 def new_in(compaction: Compaction, summaries: Iterable[Envelope]) -> Spans:
-    """The seqs of the main stream that its source is made of, beside what it absorbs.
+    """Return the seqs of the main stream that no absorbed summary stands for.
 
     Raises ValueError if an absorbed summary is missing.
     """
-    _, first = _absorbed(compaction, summaries)
-    return ((first, compaction.last_seq),) if first <= compaction.last_seq else ()
+    first_seq = _first_new_seq(compaction, _absorbed(compaction, summaries))
+    if first_seq > compaction.last_seq:
+        return ()
+    return ((first_seq, compaction.last_seq),)
 
 
-def _absorbed(
-    compaction: Compaction, envelopes: Iterable[Envelope]
-) -> tuple[list[Summary], int]:
-    """The summaries it absorbs, and where the span behind them begins."""
-    wanted = compaction.absorbs
-    found = {one.seq: one.payload for one in envelopes if one.seq in wanted}
-    named = (found.get(seq) for seq in wanted)
-    absorbed = [summary for summary in named if isinstance(summary, Summary)]
-    if len(absorbed) < len(wanted):
-        raise ValueError(f"of the summaries {wanted} some are missing")
-    ends = (summary.last_seq + 1 for summary in absorbed)
-    return absorbed, max(ends, default=compaction.first_seq)
+def _absorbed(compaction: Compaction, envelopes: Iterable[Envelope]) -> list[Summary]:
+    """The summaries that a compaction absorbs, in its order."""
+    seqs = compaction.absorbs
+    by_seq = {
+        envelope.seq: envelope.payload
+        for envelope in envelopes
+        if envelope.seq in seqs and isinstance(envelope.payload, Summary)
+    }
+    if len(by_seq) < len(set(seqs)):
+        raise ValueError(f"of the summaries {seqs} some are missing")
+    return [by_seq[seq] for seq in seqs]
 
 
-def of_events(events: Sequence[Envelope]) -> Source:
-    """The source made of those of ``events`` that a context shows."""
-    thread, asked = Thread(), markup.questions(events)
-    texts, words = [], 0
-    for envelope in events:
+def _first_new_seq(compaction: Compaction, absorbed: Iterable[Summary]) -> int:
+    """The first seq of the span that no absorbed summary stands for."""
+    ends = [summary.last_seq + 1 for summary in absorbed]
+    return max(ends, default=compaction.first_seq)
+
+
+def of_events(envelopes: Sequence[Envelope]) -> Source:
+    """Return the source that consists of the events which a context shows."""
+    thread = Thread()
+    questions = markup.questions(envelopes)
+    texts: list[str] = []
+    words = 0
+    for envelope in envelopes:
         thread, placed = place(thread, envelope)
-        entry = markup.entry_of(envelope.payload, asked)
+        entry = markup.entry_of(envelope.payload, questions)
         if placed is not None and entry is not None:
-            if isinstance(envelope.payload, log.ToolResult):
+            if isinstance(envelope.payload, events.ToolResult):
                 entry = entry._replace(tag="result")
             texts.append(entry.text(seq=envelope.seq))
             words += markup.count_value_words(entry.content)
-    return Source("\n".join(texts), words, len(texts), tuple(events))
+    return Source("\n".join(texts), words, len(texts), tuple(envelopes))
 
 
 def summary_text(summary: Summary) -> str:
-    """A summary's words: its abridged history, its text, or both."""
+    """Return the abridged history of a summary, its text, or both."""
     return "\n".join(part for part in (summary.abridged, summary.text) if part)
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a summarizer wrote, and who it is.
+    """The result of a summarizer.
 
-    text:          the words of the summary.
-    abridged:      an abridged history beside it, if the strategy wants both.
-    prompt_digest: the SHA-256 of the prompt, if a model was asked.
+    by:            the summarizer.
+    abridged:      an abridged history that accompanies the text, if the strategy uses
+                   both.
+    usage:         the usage of the model, if one was called.
+    prompt_digest: the SHA-256 of its prompt.
     """
 
     text: str
-    by: log.SummarizerRef
+    by: events.SummarizerRef
     abridged: str = ""
     usage: JsonObject | None = None
     prompt_digest: str | None = None
 
 
 class Summarizer(Protocol):
-    """Does the work of a decision; cancelling it changes nothing.
+    """Writes the summary of a source; it changes nothing else and may be cancelled.
 
-    One that has ``costs = False`` may be asked twice for the same: for all others a
-    lease is taken first, and the start is recorded.  One that has a method ``wrote``
-    says of a recorded ``SummarizerRef`` whether that is itself, as it is set now: what
-    it wrote under other parameters of a strategy is adopted.
+    A summarizer with the attribute ``costs = False`` may run twice for the same
+    decision; for others, a lease is taken first and the start is recorded.  A
+    summarizer with the method ``wrote(SummarizerRef) -> bool`` recognizes its own
+    summaries, so that they are adopted under other parameters of a strategy.
     """
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
-        """Write at most about ``target_tokens`` tokens that stand for ``source``."""
+        """Write a summary of ``source`` in about ``target_tokens`` tokens or fewer."""
 
 
 def check_summary(text: str, source: Source) -> None:
-    """Let a summary pass that helps.
+    """Refuse a summary that is empty or longer than its source.
 
-    Its words are counted without markup that Refold added; so are its source's.
+    Words are counted without the markup that Refold adds.
 
-    Raises SummaryRefused if it has more words than its source, or none where the
-    source has some.
+    Raises SummaryRefused.
     """
     words = markup.own_words(text)
-    if words > source.words or (source.words and not words):
-        why = "longer than its source" if words else "empty"
-        raise SummaryRefused(why, words=words, source_words=source.words)
+    if words > source.words:
+        reason = "longer than its source"
+    elif source.words and not words:
+        reason = "empty"
+    else:
+        return
+    raise SummaryRefused(reason, words=words, source_words=source.words)
 
 
 def summary_of(
@@ -444,17 +535,16 @@ def summary_of(
     source: Source,
     written: Written,
     *,
-    strategy: log.StrategyRef,
+    strategy: events.StrategyRef,
     appended_at_seq: int,
     duration_ms: float | None = None,
 ) -> Summary:
-    """The event that makes a compaction effective, for the strategy's derived stream.
+    """Return the event that makes a compaction effective in the derived stream.
 
-    ``appended_at_seq`` is the head of the main stream when it is appended.
+    appended_at_seq: the head of the main stream when the event is appended.
     """
-    told = {name: getattr(compaction, name) for name in CARRIED}
     return Summary(
-        **told,
+        **recorded_fields(compaction),
         strategy=strategy,
         appended_at_seq=appended_at_seq,
         source_event_count=source.events,
@@ -470,13 +560,13 @@ def summary_of(
 
 
 class Notes(BaseModel):
-    """The agent's notes: a line for each that it took by calling ``tool``.
+    """The rules for the agent's notes, which it takes by calling ``tool``.
 
-    max_lines:                   over so many, the older ones are rewritten,
-    compression_target:          so that there are about so many in all,
-    num_recent_memories_to_keep: of which so many, the newest, stay as they are.
-    compression_prompt:          what a model is asked; left out, nothing is rewritten.
-    recent_memories_subprompt:   what it is told of those that stay.
+    max_lines:                   over this number of lines, older notes are rewritten.
+    compression_target:          the number of lines after rewriting, about.
+    num_recent_memories_to_keep: the number of newest lines that stay unchanged.
+    compression_prompt:          the model's prompt; without it, nothing is rewritten.
+    recent_memories_subprompt:   the part of the prompt about the unchanged lines.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -495,36 +585,51 @@ class Notes(BaseModel):
         if self.compression_target > self.max_lines:
             raise ValueError("compression_target is over max_lines")
         if self.num_recent_memories_to_keep >= self.compression_target:
-            kept = "num_recent_memories_to_keep"
-            raise ValueError(f"{kept} leaves nothing of compression_target")
+            raise ValueError(
+                "num_recent_memories_to_keep leaves nothing of compression_target"
+            )
         return self
 
     @property
     def lines(self) -> int:
-        """How many lines the older notes may have once they are rewritten."""
+        """The number of lines that older notes may have after rewriting."""
         return self.compression_target - self.num_recent_memories_to_keep
 
 
 def note_lines(envelope: Envelope, tool: str | None = None) -> list[str]:
-    """The lines of a note: the texts that a call of this tool (or any) was given."""
+    """Return the lines of a note: the texts in the arguments of a call.
+
+    tool: the tool that takes notes; None accepts any tool.
+
+    Returns an empty list for other events.
+    """
     call = envelope.payload
-    if not isinstance(call, log.ToolCall) or tool not in (None, call.tool_name):
+    if not isinstance(call, events.ToolCall) or tool not in (None, call.tool_name):
         return []
-    given = call.arguments
-    values = [given] if isinstance(given, str) else given.values()
-    items = chain(*(one if isinstance(one, list) else [one] for one in values))
-    texts = (item.splitlines() for item in items if isinstance(item, str))
-    return [line.strip() for line in chain(*texts) if line.strip()]
+    arguments = call.arguments
+    values = [arguments] if isinstance(arguments, str) else list(arguments.values())
+    lines: list[str] = []
+    for value in values:
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, str):
+                lines += [line.strip() for line in item.splitlines() if line.strip()]
+    return lines
 
 
 def noted(source: Source) -> list[str]:
-    """The lines of a source of notes: those written before, then the newer ones."""
-    earlier = [line for text in source.summaries for line in text.splitlines()]
-    return earlier + [line for one in source.envelopes for line in note_lines(one)]
+    """Return the lines of a source of notes: rewritten ones, then newer ones."""
+    lines: list[str] = []
+    for text in source.summaries:
+        lines += text.splitlines()
+    for envelope in source.envelopes:
+        lines += note_lines(envelope)
+    return lines
 
 
 def shortened(lines: list[str], most: int) -> list[str]:
-    """Without a model: each line once, where it was said last, and the newest."""
-    last = {line.casefold(): index for index, line in enumerate(lines)}
-    kept = [line for i, line in enumerate(lines) if last[line.casefold()] == i]
-    return kept[-most:]
+    """Shorten notes without a model: the newest lines, each only where it is last."""
+    last_index = {line.casefold(): index for index, line in enumerate(lines)}
+    unique = [
+        line for index, line in enumerate(lines) if last_index[line.casefold()] == index
+    ]
+    return unique[-most:]

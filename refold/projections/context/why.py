@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import attrgetter
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from refold.domain import events as log
 from refold.domain.envelope import Envelope
 from refold.domain.events import Span, Summary, ToolResult
-from refold.projections.context.compaction import CARRIED, Compaction
+from refold.projections.context.compaction import Compaction, recorded_fields
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.text import Block, cleared_text, entry_of
@@ -263,12 +263,13 @@ def _nothing_to_show(envelope: Envelope) -> Reason:
 
 
 class Asked(NamedTuple):
-    """What a strategy says when it is asked again what it decided once.
+    """The result of asking a strategy again for a recorded decision.
 
-    same:   whether it is the compaction that was recorded.
-    reason: the rule that made it due, with its numbers.
-    clock:  the time it was asked at; ``clock_mattered`` is whether it decides otherwise
-            at another.
+    same:           whether it decides on the recorded compaction.
+    reason:         the rule that caused it, with its numbers.
+    clock:          the time of the decision.
+    clock_mattered: whether it decides differently at another time.
+    decided:        the compaction that it decides on.
     """
 
     same: bool
@@ -281,31 +282,35 @@ class Asked(NamedTuple):
 def ask_again(
     strategy: Strategy, outline: Outline, summary: Summary, clocks: Sequence[datetime]
 ) -> Asked:
-    """Ask for the compaction that ``summary`` records, with the outline it rests on.
+    """Ask a strategy again for the compaction that ``summary`` records.
 
-    clocks: the times at which it may have been decided, the likeliest first; it is
-            then asked a day before and after them, to learn whether time matters.
+    outline: the outline that it was decided on.
+    clocks:  the possible times of the decision, the likeliest first.  To learn whether
+             time matters, the strategy is also asked a day before and after them.
     """
-    asked = ((now, _same(strategy, outline, summary, now)) for now in clocks)
-    same = [(now, made) for now, made in asked if made]
-    if not same:
-        decided = strategy.decide(outline, clocks[0]) if clocks else None
-        reason = decided.reason if decided else ""
-        return Asked(False, reason, clocks[0] if clocks else None, decided=decided)
-    now, made = same[0]
-    day = timedelta(days=1)
-    probes = (*clocks, min(clocks) - day, max(clocks) + day)
-    mattered = not all(_same(strategy, outline, summary, other) for other in probes)
-    return Asked(True, made.reason, now, mattered, made)
+    for now in clocks:
+        decision = _same(strategy, outline, summary, now)
+        if decision is None:
+            continue
+        day = timedelta(days=1)
+        probes = (*clocks, min(clocks) - day, max(clocks) + day)
+        clock_mattered = not all(
+            _same(strategy, outline, summary, probe) for probe in probes
+        )
+        return Asked(True, decision.reason, now, clock_mattered, decision)
+    if not clocks:
+        return Asked(False)
+    other_decision = strategy.decide(outline, clocks[0])
+    reason = other_decision.reason if other_decision else ""
+    return Asked(False, reason, clocks[0], decided=other_decision)
 
 
 def _same(
     strategy: Strategy, outline: Outline, summary: Summary, now: datetime
 ) -> Compaction | None:
-    """What the strategy decides now, if that is what ``summary`` records."""
-    made = (ask(outline, now) for ask in (strategy.decide, strategy.follow_up))
-    is_it = (one for one in made if one and _DECIDED(one) == _DECIDED(summary))
-    return next(is_it, None)
-
-
-_DECIDED: Final = attrgetter(*CARRIED)
+    """The strategy's decision at this time, if ``summary`` records it."""
+    for ask in (strategy.decide, strategy.follow_up):
+        decision = ask(outline, now)
+        if decision and recorded_fields(decision) == recorded_fields(summary):
+            return decision
+    return None
