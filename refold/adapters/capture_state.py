@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from refold.adapters.config import home
 
@@ -21,6 +21,17 @@ _SUFFIXES: Final = (".json", ".new", ".lock", ".request", ".log")
 # How often, and how fast, taking the lock is tried while ``holder`` asks for it.
 _TRIES: Final = 200
 _RETRY_SEC: Final = 0.005
+
+
+class Holder(NamedTuple):
+    """The process that holds the lock of a capture.
+
+    pid:       0 if the process has not signed yet.
+    temporary: it ends by itself; one that has not signed counts as such.
+    """
+
+    pid: int
+    temporary: bool
 
 
 @dataclass(frozen=True)
@@ -111,6 +122,7 @@ class CaptureState:
             descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
             if _locked(descriptor, fcntl.LOCK_EX):
                 if self.holds(descriptor):
+                    os.ftruncate(descriptor, 0)  # what the last holder has signed
                     return descriptor
                 os.close(descriptor)  # ``forget`` removed the file since it was opened
                 continue
@@ -138,14 +150,14 @@ class CaptureState:
             return False
         return os.path.samestat(os.fstat(descriptor), there)
 
-    def sign(self, descriptor: int, *, lingers: bool) -> None:
-        """Write into the lock's file which process holds it, and how it ends."""
-        text = f"{os.getpid()} {'lingers' if lingers else 'follows'}\n"
+    def sign(self, descriptor: int, *, temporary: bool) -> None:
+        """Write into the lock's file which process holds it, and whether it ends."""
+        kind = "temporary" if temporary else "follows"
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, text.encode(), 0)
+        os.pwrite(descriptor, f"{os.getpid()} {kind}\n".encode(), 0)
 
-    def holder(self) -> tuple[int, bool] | None:
-        """The process that holds the lock and whether it lingers; None if none does."""
+    def holder(self) -> Holder | None:
+        """The process that holds the lock; None if none does."""
         try:
             descriptor = os.open(self._lock, os.O_RDONLY)
         except FileNotFoundError:
@@ -153,12 +165,11 @@ class CaptureState:
         try:
             if _locked(descriptor, fcntl.LOCK_SH):
                 return None
-            pid, _, rest = (
-                os.read(descriptor, 64).decode("ascii", "replace").partition(" ")
-            )
-            return int(pid) if pid.isdigit() else 0, rest.strip() == "lingers"
+            signed = os.read(descriptor, 64).decode("ascii", "replace")
         finally:
             os.close(descriptor)
+        pid, _, kind = signed.strip().partition(" ")
+        return Holder(int(pid) if pid.isdigit() else 0, kind != "follows")
 
     def complain(self, sentence: str) -> None:
         """Leave a sentence where ``refold capture --status`` shows it."""

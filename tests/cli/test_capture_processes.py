@@ -18,7 +18,7 @@ import pytest
 
 import refold
 from refold.adapters import capture_hook
-from refold.adapters.capture_state import CaptureState, all_states, states_of
+from refold.adapters.capture_state import CaptureState, Holder, all_states, states_of
 from refold.adapters.cli import client_settings
 from tests.cli.test_startup import HEAVY
 from tests.support import warm
@@ -95,10 +95,18 @@ class Capturing:
 
     def lingering(self) -> int:
         """The process that a hook started, from when it works."""
-        wait_for(lambda: (self.state.holder() or (0, False))[0])
-        pid, lingers = self.state.holder() or (0, False)
-        assert lingers
-        return pid
+        holders: list[Holder] = []
+
+        def signed() -> bool:
+            holder = self.state.holder()
+            if holder is None or holder.pid == 0:
+                return False
+            holders.append(holder)
+            return True
+
+        wait_for(signed)
+        assert holders[0].temporary
+        return holders[0].pid
 
     def end(self) -> None:
         for process in self._processes:

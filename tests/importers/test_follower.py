@@ -66,7 +66,7 @@ def test_entries_survive_kills_sweeps_rotations_and_rewrites(
 
     done = client.run(200)
 
-    assert len(done) == 7, "each kind of disturbance was there"
+    assert len(done) == 10, "each kind of disturbance was there"
     assert [*capturing.wrong(client)] == []
 
 

@@ -26,6 +26,8 @@ from tests.support import warm
 
 USER = "ada"
 SECRET = "ghp_" + "9fK2mQ7xR4tW8bN3vC6zJ1hL5pD0sGyEaUiO"[:36]
+NOTE = b'{"type":"queue-operation","operation":"dequeue","sessionId":"s"}\n'
+NOTES = "notes"
 _PATIENCE_SEC = 120
 
 
@@ -37,9 +39,13 @@ class Client:
         self.folder = home / "projects"
         self.database = f"sqlite:///{home / 'captured.db'}"
         self.written: dict[str, list[str]] = {}  # ids of whole entries, by session
+        self.notes = 0  # equal lines, in a session of their own
         self._torn: dict[Path, bytes] = {}
         self._process: warm.Process | None = None
         (self.folder / "work").mkdir(parents=True)
+        self._notes = self.folder / "work" / f"{NOTES}.jsonl"
+        self._command = ["refold", "--db", self.database, "capture", "claude-code"]
+        self._command += ["--user", USER, "--folder", str(self.folder)]
 
     def run(self, count: int) -> Counter[str]:
         """Do so many things at random, and wait until all of it is captured."""
@@ -52,6 +58,9 @@ class Client:
             self.rewrite_in_place: 4,
             self.kill: 10,
             self.sweep: 6,
+            self.repeat: 10,
+            self.glue: 10,
+            self.catch_up: 6,
         }
         self.start()
         for act in self._random.choices([*acts], [*acts.values()], k=count):
@@ -64,9 +73,7 @@ class Client:
         return done
 
     def start(self) -> None:
-        argv = ["refold", "--db", self.database, "capture", "claude-code"]
-        argv += ["--user", USER, "--folder", str(self.folder)]
-        self._process = warm.Process(argv, environment=os.environ)
+        self._process = warm.Process(self._command, environment=os.environ)
 
     def stop(self) -> None:
         if self._process is not None:
@@ -129,6 +136,26 @@ class Client:
                 file.write(self._entry(path))
             path.unlink()
             self.settle(gone=path)
+
+    def repeat(self) -> None:
+        """Write lines that are equal and have no id; nothing else happens to them."""
+        with self._notes.open("ab") as file:
+            for _ in range(self._random.randrange(1, 4)):
+                file.write(NOTE)
+                self.notes += 1
+
+    def glue(self) -> None:
+        """Write entries of which no line end parts one from the next."""
+        path = self._finish(self._file())
+        entries = [self._entry(path) for _ in range(self._random.randrange(2, 4))]
+        with path.open("ab") as file:
+            file.write(b"".join(entry.rstrip() for entry in entries) + b"\n")
+
+    def catch_up(self) -> None:
+        """Run a capture that leaves the work to the one that follows, or does it."""
+        process = warm.Process([*self._command, "--once"], environment=os.environ)
+        printed = process.communicate()
+        assert process.returncode == 0, printed
 
     def settle(self, gone: Path | None = None) -> None:
         """Wait until nothing is left to be read, and nothing of ``gone`` is known."""
@@ -207,6 +234,10 @@ def wrong(client: Client) -> Iterator[str]:
             if strange := found.keys() - {*ids}:
                 yield f"{session_id}: {len(strange)} entries that nobody wrote"
             yield from map(str, session.verify().problems)
+        notes = store.session(user_id=USER, session_id=NOTES)
+        count = len([*notes.items()]) if client.notes else 0
+        if count != client.notes:
+            yield f"of {client.notes} equal lines, {count} are there"
     for path in client.home.rglob("*"):
         ours = path.is_file() and client.folder not in path.parents
         if ours and SECRET.encode() in path.read_bytes():
@@ -222,6 +253,6 @@ if __name__ == "__main__":
         done = soaked.run(number)
         problems = [*wrong(soaked)]
         said = problems[:20] or ["nothing lost, nothing doubled"]
-        entries = sum(map(len, soaked.written.values()))
+        entries = sum(map(len, soaked.written.values())) + soaked.notes
         sys.stdout.write("\n".join([f"{dict(done)}, {entries} entries", *said, ""]))
         sys.exit(bool(problems))

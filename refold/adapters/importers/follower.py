@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
-from refold.adapters.capture_state import CaptureState, all_states
+from refold.adapters.capture_state import CaptureState, Holder, all_states
 from refold.adapters.importers import base, claude_code, codex, lines
 from refold.domain import errors
 from refold.domain.envelope import Format, Native
@@ -97,16 +97,13 @@ def folder_of(client: str) -> Path:
 class AlreadyCaptured(errors.InvalidConfiguration):
     """Another process captures the same folder for the same user into the same store.
 
-    pid:     the process; 0 if it has not said yet.
-    lingers: it ends by itself once nothing new was written for a while.
+    temporary: that process ends by itself.
     """
 
-    def __init__(self, folder: Path, pid: int, *, lingers: bool) -> None:
-        self.folder = folder
-        self.pid = pid
-        self.lingers = lingers
-        which = f"process {pid}" if pid else "another process"
-        super().__init__(f"{folder} is captured by {which} already")
+    def __init__(self, folder: Path, holder: Holder) -> None:
+        self.temporary = holder.temporary
+        process = f"process {holder.pid}" if holder.pid else "another process"
+        super().__init__(f"{folder} is captured by {process} already")
 
 
 class Refusal(NamedTuple):
@@ -213,12 +210,12 @@ class Follower:
 
     @contextmanager
     def alone(
-        self, *, inherited: int | None = None, lingers: bool = False
+        self, *, inherited: int | None = None, temporary: bool = False
     ) -> Iterator[None]:
         """Keep other processes from following the same.
 
         inherited: the descriptor of a lock that the parent process acquired.
-        lingers:   tell the others that this process ends by itself.
+        temporary: tell the others that this process ends by itself.
 
         Raises AlreadyCaptured if another process follows it.
         """
@@ -227,11 +224,11 @@ class Follower:
         else:
             lock = self.state.acquire()
         if lock is None:
-            pid, its = self.state.holder() or (0, False)
-            raise AlreadyCaptured(self.folder, pid, lingers=its)
+            holder = self.state.holder() or Holder(0, temporary=True)
+            raise AlreadyCaptured(self.folder, holder)
         self._lock = lock
         try:
-            self.state.sign(lock, lingers=lingers)
+            self.state.sign(lock, temporary=temporary)
             self._load()
             yield
         except errors.Erased:
@@ -263,7 +260,7 @@ class Follower:
         done: CaughtUp | None = None
         while self.state.requested():
             try:
-                with self.alone():
+                with self.alone(temporary=True):
                     refused_before = self.refused
                     appended = self._take_requests()
                     refused = self.refused - refused_before

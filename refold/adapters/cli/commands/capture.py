@@ -68,7 +68,8 @@ def _catch_up(follower: Follower) -> output.Result:
     waited = follower.state.waiting()
     caught_up = follower.catch_up()
     if caught_up is None:
-        pid, _ = follower.state.holder() or (0, False)
+        holder = follower.state.holder()
+        pid = holder.pid if holder else 0
         process = f"process {pid}" if pid else "another process"
         if waited > _STALLED_SEC:
             output.complain(
@@ -98,17 +99,15 @@ def _follow(
     waits = False
     while not stop.is_set():
         try:
-            with follower.alone(inherited=lock, lingers=linger is not None):
+            with follower.alone(inherited=lock, temporary=linger is not None):
                 if linger is None:
                     output.complain(f"following {follower.folder}; stop with Ctrl-C")
                 follower.run(stop, linger=linger)
         except AlreadyCaptured as captured:
-            if not captured.lingers:
+            if not captured.temporary:
                 raise
             if not waits:
-                output.complain(
-                    f"{captured}, which a hook started: waiting for its end"
-                )
+                output.complain(f"{captured}, but not for long: waiting for its end")
             waits = True
             stop.wait(_TAKEOVER_SEC)
         else:
