@@ -1,12 +1,13 @@
-"""The budget of a context: what a caller hands in, and where all of it is cut to size.
+"""Extras of a context, which the caller provides, and the budgets that bound a context.
 
-Each section that is handed in has a budget of its own (``within_budgets``); the whole
-has the model's window (``within_window``); one message has a share of it (``shorten``).
-What pinned events may take is the strategy's to say, and ``render`` keeps to it.
+Each section of the extras has a budget (``within_budgets``), the whole context has the
+model's window (``within_window``), and a single message has a share of the window
+(``shorten``).  The strategy bounds pinned events, and ``render`` applies that bound.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -28,12 +29,13 @@ TITLE: Final = "## Memory (Verified)"
 @quiet
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What is said to a model: a section of Markdown, and the items in it.
+    """Advice from memory for a model: a section of Markdown and its items.
 
-    tokens:      what it adds to a context; nothing to say costs nothing.
-    left_out:    the next that were worth saying, and for which there was no room.
-    sessions:    those that it cites.
-    derived_seq: how far the session was compacted when it was chosen for it.
+    items:       the ids of the items that the text states.
+    tokens:      the cost in a context; empty advice costs nothing.
+    left_out:    the ids of the best items that did not fit.
+    sessions:    the sessions that the text cites.
+    derived_seq: the head of the derived stream when the advice was chosen.
     """
 
     text: str = ""
@@ -44,18 +46,27 @@ class Advice:
     derived_seq: int = 0
 
     def handed(self) -> JsonObject:
-        """As a request records it."""
-        named: JsonObject = {"items": [*self.items], "sessions": [*self.sessions]}
-        return {"text": self.text, **named, "derived_seq": self.derived_seq}
+        """Return the JSON that a request records."""
+        return {
+            "text": self.text,
+            "items": [*self.items],
+            "sessions": [*self.sessions],
+            "derived_seq": self.derived_seq,
+        }
 
     @classmethod
     def recorded(cls, handed: JsonObject | None, items: tuple[str, ...]) -> Advice:
-        """What ``handed`` made; NO_ADVICE if it is not that."""
+        """Read the JSON that ``handed`` made; NO_ADVICE for any other value."""
         match handed:
-            case {"text": str(text), "sessions": list(named), "derived_seq": int(seq)}:
+            case {"text": str(text), "sessions": list(ids), "derived_seq": int(seq)}:
                 if text.startswith(TITLE) and all(item in text for item in items):
-                    sessions = tuple(map(str, named))
-                    return cls(text, items, cost(text), (), sessions, seq)
+                    return cls(
+                        text=text,
+                        items=items,
+                        tokens=cost(text),
+                        sessions=tuple(map(str, ids)),
+                        derived_seq=seq,
+                    )
         return NO_ADVICE
 
 
@@ -63,17 +74,19 @@ NO_ADVICE: Final = Advice()
 
 
 def cost(text: str) -> int:
-    """What a section of this text adds to a context, in tokens."""
-    return estimate_text(framed(text)) + MESSAGE_OVERHEAD if text else 0
+    """Return the tokens that advice with this text adds to a context."""
+    if not text:
+        return 0
+    return estimate_text(framed(text)) + MESSAGE_OVERHEAD
 
 
 def framed(text: str) -> str:
-    """The section as it stands in a message."""
+    """Return advice in the form in which a message contains it."""
     return markup.tagged("memory", text, of="advice")
 
 
 class Cut(NamedTuple):
-    """A section that is over its budget, both in tokens, and what was done about it."""
+    """A section over its budget, both in tokens, and the consequence."""
 
     section: str
     tokens: int
@@ -82,57 +95,71 @@ class Cut(NamedTuple):
 
 
 class Elsewhere(NamedTuple):
-    """What memory layers show of the user's other sessions.
+    """The part of memory layers that comes from the user's other sessions.
 
-    refs:  where it stands, by layer: this is what a request records, so that what is
-           erased there is gone here too.
-    texts: what stands there, each with its layer.
+    refs:  by layer, the places of the texts.  A request records only these, so that an
+           erasure of the other session also removes the texts from this one.
+    texts: (layer, text).
     """
 
     refs: JsonObject
     texts: tuple[tuple[str, str], ...] = ()
 
     def of(self, layer: str) -> list[str]:
-        """The texts of a layer, as they stand in a message."""
-        about = {"of": layer, "from": "earlier sessions"}
-        mine = [text for name, text in self.texts if name == layer]
-        return [markup.tagged("memory", text, **about) for text in mine]
+        """The texts of a layer in the form in which messages contain them."""
+        attributes = {"of": layer, "from": "earlier sessions"}
+        return [
+            markup.tagged("memory", text, **attributes)
+            for name, text in self.texts
+            if name == layer
+        ]
 
     @property
     def sessions(self) -> set[str]:
-        """The sessions that it is from."""
-        places: Any = self.refs
-        return {at[0] for name in ("user", "scope", "notes") for at in places[name]}
+        """The ids of the sessions that the texts come from."""
+        refs: Any = self.refs
+        places = [*refs["user"], *refs["scope"], *refs["notes"]]
+        return {place[0] for place in places}
 
 
 WINDOW_TOKENS: Final = 200_000
 SECTIONS: Final = (
-    *("system", "tools", "examples", "advice", "memory", "layers", "evidence", "state"),
+    "system",
+    "tools",
+    "examples",
+    "advice",
+    "memory",
+    "layers",
+    "evidence",
+    "state",
 )
-# What goes first when the whole is too much.
-_GIVEN_UP: Final = ("evidence", "examples", "memory", "layers", "advice")
-_TOO_LONG: Final = (
-    "sent whole: only what is handed in can be left out; compact the session"
-)
-# The sections that are lists, and what of.
+# The sections that may be cut, in the order in which they give way to the window.
+_CUTTABLE: Final = ("evidence", "examples", "memory", "layers", "advice")
+_TOO_LONG: Final = "sent whole: only extras can be left out; compact the session"
+# The sections that are lists, and the type of their items.
 _LISTS: Final = {"examples": dict, "memory": str, "evidence": str, "tools": dict}
 Budgets = Mapping[str, int]
-# What of a section is kept or left out together, with its tokens.
-_Item = tuple[tuple[Any, ...], int]
+
+
+class _Item(NamedTuple):
+    """The parts of a section that are kept or left out together, and their tokens."""
+
+    parts: tuple[Any, ...]
+    tokens: int
 
 
 class HandedIn(TypedDict, total=False):
-    """What a call may hand in, by keyword.
+    """The extras that a call may pass as keyword arguments.
 
-    system:   a system prompt instead of the session's own.
-    tools:    tool definitions, sent as they are.
-    examples: Messages API messages that come first, in alternating roles.
-    advice:   what memory says, as ``store.advice`` and ``session.advice`` give it.
+    system:   a system prompt that replaces the session's own.
+    tools:    tool definitions, sent unchanged.
+    examples: messages of the Messages API that come first, in alternating roles.
+    advice:   the result of ``store.advice`` or ``session.advice``.
     memory:   texts about the user, then about the project, the most important first.
-    evidence: documents for this request alone, the best first.
+    evidence: documents for this request only, the best first.
     state:    a working memory to show, such as ``session.state()``.
-    window:   how many tokens a request may have, the answer not counted.
-    budgets:  how many of them a section may have, by its name above.
+    window:   the most tokens of a request, without the answer.
+    budgets:  by section name, the most tokens of the section.
     """
 
     system: str | None
@@ -148,9 +175,11 @@ class HandedIn(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """The parts of a context that no session holds; HandedIn says what each is.
+    """The parts of a context that the caller provides; ``HandedIn`` describes them.
 
-    A message over a quarter of ``window_tokens`` is shortened.
+    window_tokens: the most tokens of a request.  A message over a quarter of it is
+                   shortened.
+    layers:        the part of memory layers from the user's other sessions.
     """
 
     system: str | None = None
@@ -165,25 +194,31 @@ class Extras:
 
     @property
     def advice_text(self) -> str:
-        """What memory says to the model."""
+        """The text of the advice, or an empty text."""
         return str(self.advice["text"]) if self.advice else ""
 
     @property
     def advised(self) -> tuple[str, ...]:
-        """The items of memory that it says."""
-        found = self.advice["items"] if self.advice else None
-        return tuple(map(str, found)) if isinstance(found, list) else ()
+        """The ids of the items that the advice states."""
+        ids = self.advice["items"] if self.advice else None
+        if not isinstance(ids, list):
+            return ()
+        return tuple(map(str, ids))
 
     @classmethod
     def of(cls, given: HandedIn) -> Self:
-        """The extras that a call handed in, its budgets left out.
+        """Build the extras from the arguments of a call, except the budgets.
 
-        Raises InvalidEvent, naming the section, for what no request could hold.
+        Raises InvalidEvent, naming the section, for a value that no request can hold.
         """
-        if unknown := sorted(set(given) - set(HandedIn.__annotations__)):
-            known = f"(there is: {', '.join(HandedIn.__annotations__)})"
-            raise InvalidEvent(f"there is no {unknown[0]!r} to hand in {known}")
-        window, advice = given.get("window"), given.get("advice")
+        names = HandedIn.__annotations__
+        unknown = sorted(set(given) - set(names))
+        if unknown:
+            raise InvalidEvent(
+                f"there is no {unknown[0]!r} to hand in (there is: {', '.join(names)})"
+            )
+        window = given.get("window")
+        advice = given.get("advice")
         if not isinstance(advice, Advice | None):
             raise InvalidEvent("advice: is what store.advice or session.advice gives")
         lists: dict[str, Any] = {
@@ -211,25 +246,31 @@ class Extras:
         return extras
 
     def dump(self) -> dict[str, str]:
-        """The sections that hold something, each as canonical JSON."""
-        found = {name: getattr(self, name) for name in SECTIONS}
-        if self.layers is not None:
-            found["layers"] = self.layers.refs
-        given = ((name, v) for name, v in found.items() if v not in (None, ()))
-        try:
-            return {name: canonical(value).decode() for name, value in given}
-        except TypeError:
-            raise InvalidEvent("what is handed in must be JSON") from None
+        """Return the sections that are not empty, each as canonical JSON."""
+        dumped: dict[str, str] = {}
+        for name in SECTIONS:
+            value = getattr(self, name)
+            if name == "layers" and self.layers is not None:
+                value = self.layers.refs
+            if value in (None, ()):
+                continue
+            try:
+                dumped[name] = canonical(value).decode()
+            except TypeError:
+                raise InvalidEvent(f"{name}: must be JSON") from None
+        return dumped
 
     @classmethod
     def load(cls, dumped: Mapping[str, str], window_tokens: int) -> Self:
-        """The extras that ``dump`` wrote.  Raises ValueError for anything else."""
-        values: dict[str, Any] = {k: orjson.loads(text) for k, text in dumped.items()}
+        """Read the sections that ``dump`` wrote.  Raises ValueError for others."""
+        values: dict[str, Any] = {
+            name: orjson.loads(text) for name, text in dumped.items()
+        }
         for name in _LISTS.keys() & values:
             values[name] = tuple(values[name])
         for name in ("advice", "layers"):
             if not isinstance(values.get(name), dict | None):
-                raise ValueError(f"{name} is no object")
+                raise ValueError(f"{name} is not an object")
         if values.get("layers") is not None:
             values["layers"] = Elsewhere(values["layers"])
         try:
@@ -238,75 +279,97 @@ class Extras:
             raise ValueError(str(error)) from None
 
     def _items(self, section: str) -> list[_Item]:
+        """The items of a section, in order."""
         match section:
             case "examples":
-                return _groups(self.examples)
-            case "memory" | "evidence":
-                more = MESSAGE_OVERHEAD if section == "memory" else 0
-                texts: tuple[str, ...] = getattr(self, section)
-                return [((text,), estimate_text(text) + more) for text in texts]
+                return _example_items(self.examples)
+            case "memory":
+                return [
+                    _Item((text,), estimate_text(text) + MESSAGE_OVERHEAD)
+                    for text in self.memory
+                ]
+            case "evidence":
+                return [_Item((text,), estimate_text(text)) for text in self.evidence]
             case "advice":
-                text = self.advice_text
-                return [((self.advice,), cost(text))] if text else []
+                if not self.advice_text:
+                    return []
+                return [_Item((self.advice,), cost(self.advice_text))]
             case "layers":
-                said = self.layers.texts if self.layers else ()
-                told = sum(estimate_text(one) + MESSAGE_OVERHEAD for _, one in said)
-                return [((self.layers,), told)] if said else []
+                if self.layers is None or not self.layers.texts:
+                    return []
+                texts = [text for _, text in self.layers.texts]
+                tokens = [estimate_text(text) + MESSAGE_OVERHEAD for text in texts]
+                return [_Item((self.layers,), sum(tokens))]
         value = getattr(self, section)
-        return [((value,), estimate(value))] if value else []
+        return [_Item((value,), estimate(value))] if value else []
 
     def _with(self, section: str, items: Sequence[_Item]) -> Self:
-        kept: Any = tuple(one for group, _ in items for one in group)
+        """The extras with only these items of a section."""
+        parts: list[Any] = []
+        for item in items:
+            parts += item.parts
+        value: Any = tuple(parts)
         if section in ("advice", "layers"):
-            kept = kept[0] if kept else None
-        changed: dict[str, Any] = {section: kept}
+            value = parts[0] if parts else None
+        changed: dict[str, Any] = {section: value}
         return replace(self, **changed)
 
     def within_budgets(self, budgets: Budgets) -> tuple[Self, list[Cut]]:
-        """A section over its budget loses its last items; what had to be cut.
+        """Remove the last items of each section over its budget.
 
-        System, tools and state are never cut: that they are too large is told.
+        System, tools, and state are never cut; a cut reports that they are too large.
 
-        Raises InvalidEvent for a budget of no section, or below 0.
+        Returns the remaining extras, and a cut for each section over its budget.
+
+        Raises InvalidEvent for an unknown section or a budget below 0.
         """
-        extras, cuts = self, []
+        extras = self
+        cuts: list[Cut] = []
         for name, budget in budgets.items():
             if name not in SECTIONS:
-                known = f"(there is: {', '.join(SECTIONS)})"
-                raise InvalidEvent(f"budgets: there is no section {name!r} {known}")
+                raise InvalidEvent(
+                    f"budgets: there is no section {name!r} "
+                    f"(there is: {', '.join(SECTIONS)})"
+                )
             if not isinstance(budget, int) or budget < 0:
                 raise InvalidEvent(f"budgets: {name} must be 0 tokens or more")
             items = self._items(name)
-            tokens = sum(cost for _, cost in items)
+            tokens = sum(item.tokens for item in items)
             if tokens <= budget:
                 continue
-            if name not in _GIVEN_UP:
+            if name not in _CUTTABLE:
                 cuts.append(Cut(name, tokens, budget, "sent whole: it cannot be cut"))
                 continue
-            sums = accumulate(cost for _, cost in items)
-            kept = sum(total <= budget for total in sums)
-            extras = extras._with(name, items[:kept])
-            cuts.append(Cut(name, tokens, budget, _dropped(items, kept)))
+            totals = list(accumulate(item.tokens for item in items))
+            count = bisect_right(totals, budget)
+            extras = extras._with(name, items[:count])
+            cuts.append(Cut(name, tokens, budget, _dropped(items, count)))
         return extras, cuts
 
     def within_window(self, tokens: int) -> tuple[Self, list[Cut]]:
-        """What is left of it if the whole, of so many tokens, is over the window.
+        """Remove items until a context of ``tokens`` tokens fits into the window.
 
-        Evidence goes first, then examples, memory and advice, last items first.
+        Evidence gives way first, then examples, memory, layers, and advice; of each
+        section, the last items first.
+
+        Returns the remaining extras, and a cut for each section that lost items.
         """
-        extras, cuts = self, []
-        too_many = over = tokens - self.window_tokens
-        for name in _GIVEN_UP:
+        extras = self
+        cuts: list[Cut] = []
+        excess = tokens - self.window_tokens
+        over = excess
+        for name in _CUTTABLE:
             items = self._items(name)
-            kept = len(items)
-            while kept and over > 0:
-                kept -= 1
-                over -= items[kept][1]
-            if kept < len(items):
-                own = sum(cost for _, cost in items)
-                why = f"the whole is over the window: {_dropped(items, kept)}"
-                cuts.append(Cut(name, own, max(0, own - too_many), why))
-                extras = extras._with(name, items[:kept])
+            count = len(items)
+            while count and over > 0:
+                count -= 1
+                over -= items[count].tokens
+            if count < len(items):
+                section_tokens = sum(item.tokens for item in items)
+                reason = f"the whole is over the window: {_dropped(items, count)}"
+                budget = max(0, section_tokens - excess)
+                cuts.append(Cut(name, section_tokens, budget, reason))
+                extras = extras._with(name, items[:count])
         if over > 0:
             cuts.append(Cut("whole", tokens, self.window_tokens, _TOO_LONG))
         return extras, cuts
@@ -315,43 +378,49 @@ class Extras:
 NO_EXTRAS: Final = Extras()
 
 
-def _groups(messages: Sequence[Message]) -> list[_Item]:
-    """Examples, each from a question of the user to before the next."""
-    groups: list[_Item] = []
+def _example_items(messages: Sequence[Message]) -> list[_Item]:
+    """Group examples: each from a question of the user up to the next question."""
+    examples: list[_Item] = []
     for message in messages:
-        content = message["content"]
-        blocks = content if isinstance(content, list) else ()
-        answers = any(block["type"] == "tool_result" for block in blocks)
-        asks = message["role"] == "user" and not answers
-        tokens = estimate(content) + MESSAGE_OVERHEAD
-        if groups and not asks:
-            group, before = groups[-1]
-            groups[-1] = (*group, message), before + tokens
+        tokens = estimate(message["content"]) + MESSAGE_OVERHEAD
+        if examples and not _is_question(message):
+            example = examples[-1]
+            examples[-1] = _Item((*example.parts, message), example.tokens + tokens)
         else:
-            groups.append(((message,), tokens))
-    return groups
+            examples.append(_Item((message,), tokens))
+    return examples
 
 
-def _dropped(items: Sequence[_Item], kept: int) -> str:
-    return f"the last {len(items) - kept} of {len(items)} left out"
+def _is_question(message: Message) -> bool:
+    if message["role"] != "user":
+        return False
+    content = message["content"]
+    blocks = content if isinstance(content, list) else ()
+    return all(block["type"] != "tool_result" for block in blocks)
 
 
-def _tuple(name: str, given: object, kind: type) -> tuple[Any, ...]:
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Sequence):
+def _dropped(items: Sequence[_Item], count: int) -> str:
+    return f"the last {len(items) - count} of {len(items)} left out"
+
+
+def _tuple(name: str, value: object, type_: type) -> tuple[Any, ...]:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence):
         raise InvalidEvent(f"{name}: must be a list")
-    if not all(isinstance(item, kind) for item in given):
-        what = "texts" if kind is str else "objects"
-        raise InvalidEvent(f"{name}: must be a list of {what}")
-    return tuple(given)
+    if not all(isinstance(item, type_) for item in value):
+        items = "texts" if type_ is str else "objects"
+        raise InvalidEvent(f"{name}: must be a list of {items}")
+    return tuple(value)
 
 
 _POINTER = "\n(… {{}} characters left out; the log has them all at seq {} …)\n"
 
 
 def shorten(blocks: Numbered, limit: int) -> Numbered:
-    """``blocks``, each with its seq, with their texts cut to ``limit`` tokens in all.
+    """Shorten the texts of blocks to ``limit`` tokens in all.
 
-    Each text keeps its share.  Thinking and images stay as they are.
+    Each text keeps its share.  Thinking and images stay unchanged.
+
+    blocks: each with the seq of its event.
     """
     sizes = [_size(block) for _, block in blocks]
     total = sum(sizes)
@@ -364,46 +433,55 @@ def shorten(blocks: Numbered, limit: int) -> Numbered:
 
 
 def cut_to(text: str, tokens: int, seq: int | None) -> str:
-    """Head and tail of ``text`` in about ``tokens``, and a pointer between them."""
+    """Shorten a text to its head and tail in about ``tokens``, with a pointer between.
+
+    seq: the event that the pointer names, where the log has the whole text.
+    """
     size = estimate_text(text)
     if size <= tokens:
         return text
-    mark = _POINTER.format(seq)
-    least = len(mark) + 40
-    keep = max(len(text) * tokens // size, least)
-    while (
-        estimate_text(short := markup.cut_middle(text, keep, mark)) > tokens
-        and keep > least
-    ):
-        keep = max(keep * 9 // 10, least)
+    pointer = _POINTER.format(seq)
+    fewest = len(pointer) + 40
+    characters = max(len(text) * tokens // size, fewest)
+    short = markup.cut_middle(text, characters, pointer)
+    while estimate_text(short) > tokens and characters > fewest:
+        characters = max(characters * 9 // 10, fewest)
+        short = markup.cut_middle(text, characters, pointer)
     return short
 
 
-def _told(block: Block) -> tuple[str, str | list[Block]]:
-    """The field of a block that can be cut, and the text or the blocks in it."""
+def _content(block: Block) -> str | list[Block]:
+    """The text or the blocks in a block that can be shortened."""
     match block:
-        case {"type": "text", "text": str(told)}:
-            return "text", told
+        case {"type": "text", "text": str(text)}:
+            return text
         case {"type": "tool_use", "input": arguments}:
-            return "input", markup.value_text(arguments)
-        case {"type": "tool_result", "content": str(told) | list(told)}:
-            return "content", told
-    return "", ""
+            return markup.value_text(arguments)
+        case {"type": "tool_result", "content": str(content) | list(content)}:
+            return content
+    return ""
 
 
 def _size(block: Block) -> int:
-    """The tokens of what can be cut in a block."""
-    _, told = _told(block)
-    return estimate_text(told) if isinstance(told, str) else sum(map(_size, told))
+    """The tokens of a block that can be shortened."""
+    content = _content(block)
+    if isinstance(content, str):
+        return estimate_text(content)
+    return sum(_size(part) for part in content)
 
 
 def _cut(block: Block, tokens: int, seq: int | None) -> Block:
     size = _size(block)
     if size <= tokens:
         return block
-    field, told = _told(block)
-    if isinstance(told, str):
-        short = cut_to(told, tokens, seq)
-        return {**block, field: {"arguments": short} if field == "input" else short}
-    cut = [_cut(part, tokens * _size(part) // size, seq) for part in told]
-    return {**block, field: cut}
+    content = _content(block)
+    if isinstance(content, list):
+        parts = [_cut(part, tokens * _size(part) // size, seq) for part in content]
+        return {**block, "content": parts}
+    short = cut_to(content, tokens, seq)
+    match block["type"]:
+        case "text":
+            return {**block, "text": short}
+        case "tool_use":
+            return {**block, "input": {"arguments": short}}
+    return {**block, "content": short}
