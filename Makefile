@@ -1,6 +1,6 @@
 .POSIX:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-frameworks coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-capture bench-capture bench-parquet bench-server screenshots \
+.PHONY: help demo test test-frameworks test-repeat coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-capture bench-capture bench-parquet bench-server screenshots \
 	fuzz clean
 
 # The first Python that is new enough; PYTHON=... on the command line overrides it.
@@ -10,8 +10,10 @@ PYTHON ?= $(shell for python in python3.11 python3; do \
 BIN = .venv/bin
 # Processes that tests start load compiled modules, also where the shell says not to.
 PYTHON_RUN = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
-# -qq: errors only.
-PIP = $(BIN)/python -m pip -qq --disable-pip-version-check
+# -qq: errors only.  A network that fails for a moment does not fail an installation.
+PIP = $(BIN)/python -m pip -qq --disable-pip-version-check --no-input --retries 10 --timeout 60
+UV = UV_HTTP_TIMEOUT=120 UV_HTTP_RETRIES=10 $(BIN)/uv
+APT_GET = DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=5 -o DPkg::Lock::Timeout=120
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links \
 	--custom-compile-command "make lock"
@@ -22,6 +24,9 @@ help:
 	@echo "             ARGS='-k word' or ARGS=tests/a_file.py for some of them"
 	@echo "make test-frameworks"
 	@echo "             only those of the adapters of frameworks"
+	@echo "make test-repeat"
+	@echo "             the tests of terminal, page, worker and server COUNT=50 times each"
+	@echo "             under load; ARGS=tests/a_file.py for others"
 	@echo "make coverage"
 	@echo "             the same, and which lines no test reaches"
 	@echo "make simulate"
@@ -68,7 +73,7 @@ help:
 
 demo: .venv/.refold
 	@mkdir -p build
-	@PATH="$$PWD/$(BIN):$$PATH" sh examples/demo.sh build/demo.html
+	@PATH="$$PWD/$(BIN):$$PATH" sh examples/demo.sh build/demo.html </dev/null
 
 # The page is tested in a real browser; where none can be installed, its tests say how.
 .venv/.browser: .venv/.refold
@@ -76,26 +81,51 @@ demo: .venv/.refold
 		command -v $$name >/dev/null 2>&1 && exit 0; done; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
 		echo "installing Chromium for the tests of the page"; \
-		apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
-			apt-get -qq install --yes --no-install-recommends chromium >/dev/null; \
+		$(APT_GET) update </dev/null && \
+			$(APT_GET) install --yes --no-install-recommends chromium </dev/null >/dev/null; \
 	else echo "the tests of the page need Chromium: sudo apt-get install chromium" >&2; fi
 	@touch $@
 
+# The tests of the frameworks run next to the others, and are printed behind them.  Both
+# parts run to their end; either fails the target.
 test: .venv/.refold .venv/.browser .venv/frameworks/.ready
-	@$(PYTHON_RUN) -m pytest -n 2 --dist worksteal $(ARGS)
-	@$(if $(ARGS),,$(FRAMEWORKS))
+ifdef ARGS
+	@$(MAIN_TESTS) $(ARGS) </dev/null
+else
+	@mkdir -p build
+	@$(FRAMEWORK_TESTS) >build/test-frameworks.txt 2>&1 </dev/null & \
+	frameworks=$$!; \
+	trap 'kill $$frameworks' INT TERM; \
+	status=0; \
+	$(MAIN_TESTS) </dev/null || status=$$?; \
+	wait $$frameworks || status=$$?; \
+	cat build/test-frameworks.txt; \
+	exit $$status
+endif
+
+MAIN_TESTS = $(PYTHON_RUN) -m pytest -n 2 --dist worksteal
 
 # The adapters of frameworks, with all of these in one environment.
-FRAMEWORKS = env -u PYTHONDONTWRITEBYTECODE .venv/frameworks/bin/python -m pytest -n 2 tests/frameworks
+FRAMEWORK_TESTS = env -u PYTHONDONTWRITEBYTECODE .venv/frameworks/bin/python -m pytest tests/frameworks
 .venv/frameworks/.ready: requirements/frameworks.txt pyproject.toml .venv/.refold
 	@test -x .venv/frameworks/bin/python || $(PYTHON) -m venv .venv/frameworks
 	@echo "installing the frameworks into .venv/frameworks"
-	@$(BIN)/uv pip sync --quiet --require-hashes --python .venv/frameworks/bin/python requirements/frameworks.txt
-	@$(BIN)/uv pip install --quiet --no-deps --python .venv/frameworks/bin/python -e .
+	@$(UV) pip sync --quiet --require-hashes --python .venv/frameworks/bin/python requirements/frameworks.txt
+	@$(UV) pip install --quiet --no-deps --python .venv/frameworks/bin/python -e .
 	@touch $@
 
 test-frameworks: .venv/frameworks/.ready
-	@$(FRAMEWORKS) $(ARGS)
+	@$(FRAMEWORK_TESTS) -n 2 $(ARGS) </dev/null
+
+# Some tests fail only on a busy machine: these run with a load on every core.
+COUNT = 50
+REPEATED = tests/cli/test_terminal.py tests/cli/test_view.py tests/cli/test_watch.py \
+	tests/cli/test_worker.py tests/server/test_browser.py tests/server/test_pages.py \
+	tests/server/test_serving.py tests/server/test_tail.py tests/store/test_jobs.py \
+	tests/store/test_working.py
+test-repeat: .venv/.refold .venv/.browser
+	@$(PYTHON_RUN) -m pytest -p tests.support.repeating --repeat $(COUNT) --quiet \
+		-n 2 --dist worksteal $(or $(ARGS),$(REPEATED)) </dev/null
 
 # Apart from the tests: counting lines doubles their time.
 coverage: .venv/.refold
@@ -107,7 +137,7 @@ simulate: .venv/.refold
 # An environment of its own: it instruments what it runs.
 .venv/fuzz/.ready: pyproject.toml requirements/run.txt .venv/.refold
 	@test -x .venv/fuzz/bin/python || $(PYTHON) -m venv .venv/fuzz
-	@$(BIN)/uv pip install --quiet --python .venv/fuzz/bin/python --group fuzz -e . hypothesis pytest
+	@$(UV) pip install --quiet --python .venv/fuzz/bin/python --group fuzz -e . hypothesis pytest
 	@touch $@
 
 TARGET = redact-text
@@ -123,7 +153,7 @@ soak: .venv/.refold
 	@$(BIN)/python -m tests.soak --seed $(SEED) --events $(EVENTS) \
 		--sessions $(SESSIONS) --processes $(PROCESSES)
 
-COUNT = 10000
+soak-capture: COUNT = 10000
 soak-capture: .venv/.refold
 	@$(BIN)/python -m tests.support.capturing $(COUNT) $(SEED)
 
@@ -156,7 +186,7 @@ lock: .venv/.refold
 .venv/bench/.ready: pyproject.toml .venv/.refold
 	@test -x .venv/bench/bin/python || $(PYTHON) -m venv .venv/bench
 	@echo "installing what the benchmark compares with into .venv/bench"
-	@$(BIN)/uv pip install --quiet --python .venv/bench/bin/python --group bench -e .
+	@$(UV) pip install --quiet --python .venv/bench/bin/python --group bench -e .
 	@touch $@
 
 bench: .venv/bench/.ready
@@ -166,7 +196,7 @@ bench-redaction: .venv/bench/.ready
 	@.venv/bench/bin/refold bench redaction $(ARGS)
 
 bench-frameworks: .venv/bench/.ready
-	@$(BIN)/uv pip install --quiet --python .venv/bench/bin/python "langgraph>=1.2"
+	@$(UV) pip install --quiet --python .venv/bench/bin/python "langgraph>=1.2"
 	@.venv/bench/bin/python -m benchmarks.frameworks
 
 bench-capture: .venv/.refold

@@ -5,8 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -16,6 +14,7 @@ import sqlalchemy
 
 from tests.support import postgres as support
 from tests.support.postgres import Postgres, PostgresUnavailable
+from tests.support.waiting import until
 
 
 def ask(url: str, question: str) -> object:
@@ -31,13 +30,6 @@ def tell(url: str, statement: str) -> None:
 
 def directory_of(url: str) -> Path:
     return Path(parse_qs(urlsplit(url).query)["host"][0])
-
-
-def soon(true: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 20
-    while not true() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return true()
 
 
 def test_it_is_a_postgresql_that_refold_supports(postgres_url: str) -> None:
@@ -140,7 +132,7 @@ def test_a_killed_parent_leaves_neither_server_nor_directory() -> None:
     parent.communicate()
 
     assert parent.returncode == -signal.SIGKILL
-    assert soon(lambda: not directory_of(url).exists())
+    until(lambda: not directory_of(url).exists(), "the directory to be removed")
     with pytest.raises(psycopg.OperationalError):
         client.execute("SELECT 1")
     client.close()

@@ -30,6 +30,7 @@ from refold.testing import memory_log
 from tests.support import warm
 from tests.support.auditing import Table
 from tests.support.stores import lines, open_at
+from tests.support.waiting import until
 
 APPENDED = "session_append_event"
 
@@ -247,8 +248,13 @@ def test_kill_9_loses_the_newest_records_and_no_more(
     with open_at(store_url, tmp_path) as store:
         writer = warm.module("tests.support.audit_writer", "load", store_url)
         acknowledged = int(lines(writer, 30)[-1])
-        while not list(store.access_log.records()):
+
+        def recorded() -> bool:
+            nonlocal acknowledged
             acknowledged = int(lines(writer, 1)[-1])
+            return bool(list(store.access_log.records()))
+
+        until(recorded, "the first record")
 
         writer.send_signal(signal.SIGKILL)
         writer.communicate()

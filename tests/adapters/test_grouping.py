@@ -18,6 +18,7 @@ from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.domain.errors import StoreUnavailable
 from refold.domain.ids import StreamId
 from refold.testing import append_to, memory_log, said
+from tests.support.waiting import PATIENCE_SEC, until
 
 
 class Recording:
@@ -30,7 +31,7 @@ class Recording:
     def __call__(self, batches: Sequence[Any]) -> list[Any]:
         self.groups.append(list(batches))
         self.entered.set()
-        assert self.gate.wait(10)
+        assert self.gate.wait(PATIENCE_SEC)
         return [ValueError(b) if b == "bad" else Wrote(b) for b in batches]
 
 
@@ -73,13 +74,12 @@ def queue_up(
             results[name] = error
 
     threads = [started(partial(caller, "first"))]
-    assert database.entered.wait(10)
+    assert database.entered.wait(PATIENCE_SEC)
     threads += [started(partial(caller, name)) for name in names]
-    while len(group._queue) < len(names):
-        pass
+    until(lambda: len(group._queue) == len(names), "all others in the queue")
     database.gate.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE_SEC)
         assert not thread.is_alive()
     return results
 
@@ -138,22 +138,21 @@ def test_a_waiter_that_is_interrupted_passes_the_lead_on() -> None:
             raise KeyboardInterrupt
 
     leader = started(partial(write, group, "first"))
-    assert database.entered.wait(10)
+    assert database.entered.wait(PATIENCE_SEC)
 
     def interrupted() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("refold.adapters.sql.database.Event", Interrupted)
             with pytest.raises(KeyboardInterrupt):
                 write(group, "second")
-        meet.wait(10)
+        meet.wait(PATIENCE_SEC)
 
     waiter = started(interrupted)
-    while not waits:
-        pass
+    until(lambda: waits, "the second to wait")
     database.gate.set()
-    meet.wait(10)
+    meet.wait(PATIENCE_SEC)
     for thread in (leader, waiter):
-        thread.join(10)
+        thread.join(PATIENCE_SEC)
 
     assert write(group, "third") == wrote("third")
     assert ["second"] not in database.groups
@@ -219,14 +218,14 @@ def test_a_leaders_interrupt_is_its_own() -> None:
 
     group = GroupCommit(write_group)
     threads = [started(partial(caller, "first"))]
-    assert database.entered.wait(10)
+    assert database.entered.wait(PATIENCE_SEC)
     for name in "abc":
         threads.append(started(partial(caller, name)))
-        while len(group._queue) < len(threads) - 1:
-            pass
+        waiting = len(threads) - 1
+        until(lambda: len(group._queue) == waiting, f"{waiting} in the queue")  # noqa: B023  # awaited here
     database.gate.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE_SEC)
 
     interrupted = [n for n, r in results.items() if isinstance(r, KeyboardInterrupt)]
     assert interrupted == ["a"]

@@ -25,6 +25,7 @@ from tests.support.messages_api import (
     thinking,
     tool_use,
 )
+from tests.support.waiting import until_async
 
 TOOLS: Any = [{"name": "bash", "input_schema": {"type": "object"}}]
 SIGNATURE = "c2lnbmF0dXJl/+="
@@ -517,8 +518,7 @@ def test_a_task_that_is_cancelled_leaves_an_error(
         async with api.async_client(max_retries=0) as client:
             ask = AsyncCapture(client, session, model="claude-x", max_tokens=99)
             task = asyncio.create_task(ask.create("Why?"))
-            while not api.requests:
-                await asyncio.sleep(0.001)
+            await until_async(lambda: api.requests, "the request")
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

@@ -11,6 +11,7 @@ import pytest
 from refold.adapters.cli.commands import compact as command
 from tests.cli.conftest import ROOT, Refold
 from tests.support import warm
+from tests.support.waiting import until
 
 SESSION = ("--user", "lin", "--session", "run")
 SPEC = "turn_window:full_turns=2,cached_turns=2"
@@ -217,8 +218,7 @@ def test_what_cannot_be_done_is_one_sentence(
 def test_a_command_that_was_killed_is_run_again(refold: Refold, sample: Path) -> None:
     args = ("--db", f"sqlite:///{sample}", "rebuild", "--strategy", OLD, "--json")
     process = warm.module("refold", *args)
-    while not _summaries(refold):
-        pass
+    until(lambda: _summaries(refold), "the first summary")
     process.send_signal(signal.SIGKILL)
     process.communicate()
 

@@ -16,6 +16,7 @@ import refold
 from refold.adapters.eventsourcing import SessionLog, SqlTrackingRecorder
 from tests.support.eventsourcing import MODULE
 from tests.support.stores import open_at
+from tests.support.waiting import until
 
 
 class Calls(SqlTrackingRecorder):
@@ -81,9 +82,13 @@ def run() -> ProjectionRunner[SessionLog, Calls]:
 
 def seen_until(runner: ProjectionRunner[SessionLog, Calls], count: int) -> Any:
     """Wait for so many calls; a stopped runner raises what stopped it."""
-    while len(found := runner.view.all()) < count and not runner.is_interrupted.wait(0):
+
+    def seen() -> Any:
         runner.run_forever(timeout=0.01)
-    return found
+        calls = runner.view.all()
+        return calls if len(calls) >= count else None
+
+    return until(seen, f"{count} calls", state=runner.view.all)
 
 
 def test_a_runner_follows_sessions_and_goes_on_where_it_stopped(

@@ -15,6 +15,7 @@ from refold.adapters.eventsourcing import Factory, SqlApplicationRecorder, engin
 from tests.support import warm
 from tests.support.eventsourcing import factory, stored
 from tests.support.stores import release
+from tests.support.waiting import until
 
 Make = Callable[..., Factory]
 
@@ -33,9 +34,11 @@ def test_a_tail_misses_nothing_that_processes_write(make: Make, empty_url: str) 
     release(writers)
     total, seen = 3 * 20 * 3, ids(recorder)
 
-    while (recorder.max_notification_id() or 0) < total:
-        seen += ids(recorder, after=seen[-1] if seen else 0)
-    seen += ids(recorder, after=seen[-1])
+    def all_seen() -> bool:
+        seen.extend(ids(recorder, after=seen[-1] if seen else 0))
+        return len(seen) >= total
+
+    until(all_seen, f"{total} events", state=lambda: seen)
 
     assert [process.communicate() for process in writers] == [("done\n", "")] * 3
     assert seen == list(range(1, total + 1))
@@ -51,8 +54,7 @@ def test_who_takes_a_place_later_commits_later(postgres_url: str) -> None:
         engines._insert(slow, recorder.events, [row], recorder._positions)
         rival.start()
         with psycopg.connect(postgres_url, autocommit=True) as looker:
-            while not waits(looker):
-                assert rival.is_alive(), "the rival did not wait for the first"
+            until(lambda: waits(looker), "the rival to wait for the first")
         assert recorder.max_notification_id() is None
     rival.join()
 

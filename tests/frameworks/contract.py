@@ -20,6 +20,7 @@ import pytest
 import refold
 from refold.domain.errors import RefoldError
 from refold.redaction import Policy
+from tests.support.waiting import PATIENCE_SEC
 
 SECRET = "ghp_Zk3vQ9xLmN7pRt2wYb5uCe8dHf4jGa6sVb1n"
 MAIL = "grace.hopper@navy-yard.org"
@@ -302,12 +303,12 @@ class RedactedContract(ABC):
 
         def held(request: Any) -> Any:
             began.set()
-            go.wait(30)
+            assert go.wait(PATIENCE_SEC)
             return append(request)
 
         async def cancelled() -> None:
             task = asyncio.ensure_future(self.save(adapter, "t", items, items))
-            await asyncio.to_thread(began.wait, 30)
+            assert await asyncio.to_thread(began.wait, PATIENCE_SEC)
             task.cancel()
             await asyncio.sleep(0)
             go.set()
@@ -392,7 +393,7 @@ def together(*stores: refold.SessionStore) -> None:
     def held(append: Any, waits: list[bool], request: Any) -> Any:
         if waits.pop():
             with suppress(threading.BrokenBarrierError):
-                barrier.wait(30)
+                barrier.wait(PATIENCE_SEC)
         waits.append(False)
         return append(request)
 

@@ -9,7 +9,6 @@ import random
 import string
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,14 +116,8 @@ def test_over_http_for_who_has_the_token(db: str) -> None:
 async def _over_http(url: str, token: str) -> None:
     from mcp.client.streamable_http import streamable_http_client
 
-    end = time.monotonic() + 60
     async with httpx.AsyncClient() as client:
-        while time.monotonic() < end:
-            try:
-                refused = await client.post(url, json={})
-                break
-            except httpx.TransportError:
-                await asyncio.sleep(0.05)
+        refused = await client.post(url, json={})
         assert refused.status_code == 401
         wrong = await client.post(
             url, json={}, headers={"Authorization": f"Bearer {token}x"}

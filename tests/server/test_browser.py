@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from refold.adapters.server.app import COOKIE, Gate
 from refold.store import Session, SessionStore
 from tests.server.hostile import PAYLOADS, record
 from tests.server.test_pages import places, spoken
+from tests.support.waiting import PATIENCE_SEC, until
 
 AXE = Path(__file__).parent / "vendored" / "axe.min.js"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -70,9 +70,7 @@ def served(gate: Gate) -> Iterator[str]:
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    until = time.monotonic() + 30
-    while not server.started and time.monotonic() < until:
-        time.sleep(0.01)
+    until(lambda: server.started, "the server to start")
     port = server.servers[0].sockets[0].getsockname()[1]
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True
@@ -80,6 +78,8 @@ def served(gate: Gate) -> Iterator[str]:
 
 
 Opens = Callable[..., Page]
+
+expect.set_options(timeout=PATIENCE_SEC * 1000)
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def opens(browser: Browser, served: str, verifier: Verifier) -> Iterator[Opens]:
             viewport=SIZES[size], base_url=served, locale="en-GB", **how
         )
         contexts.append(context)
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(PATIENCE_SEC * 1000)
         context.add_init_script(WATCH)
         token = verifier.mint("ada", ("append", "read", "review", "erase"))
         context.add_cookies([{"name": COOKIE, "value": token, "url": served}])
@@ -328,6 +328,7 @@ def test_a_token_opens_the_page_and_is_given_back(
     page.get_by_role("link", name="English").click()
     expect(page.locator(".tabs a").first).to_have_text("Timeline")
     page.get_by_role("button", name="Log out").click()
+    expect(page.locator("input[name=token]")).to_be_visible()
     page.goto("/run/run")
     expect(page.locator("input[name=token]")).to_be_visible()
     context.close()

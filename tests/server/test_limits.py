@@ -19,6 +19,7 @@ from refold.adapters.server.access_tokens import Verifier
 from refold.adapters.server.app import Gate, Limits, application
 from refold.store import SessionStore
 from tests.server.conftest import Speaks
+from tests.support.waiting import PATIENCE_SEC, until_async
 
 Message = dict[str, Any]
 ASKS = {"events": [{"type": "user_input", "payload": {"text": "hello"}}]}
@@ -96,7 +97,7 @@ class Held:
 
         def wait(*args: Any, **kwargs: Any) -> Any:
             self._begun.release()
-            assert self._go.wait(30)
+            assert self._go.wait(PATIENCE_SEC)
             return list_(*args, **kwargs)
 
         monkeypatch.setattr(store, "sessions", wait)
@@ -114,8 +115,9 @@ class Held:
         ]
         try:
             for _ in range(number):
-                while not self._begun.acquire(blocking=False):
-                    await asyncio.sleep(0.01)
+                await until_async(
+                    lambda: self._begun.acquire(blocking=False), "a request to begin"
+                )
             yield tasks
         finally:
             self._go.set()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from refold.adapters.server.app import Limits, application, rate_key
 from refold.errors import InvalidConfiguration
 from refold.store import SessionStore
 from tests.server.test_tail import SESSION, served, text
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "build.test"])  # noqa: S104  # it is refused
@@ -130,9 +130,7 @@ def running(store: SessionStore, verifier: Verifier, place: Place) -> Iterator[s
     server = uvicorn.Server(listening(gate, place))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    until = time.monotonic() + 30
-    while not server.started and time.monotonic() < until:
-        time.sleep(0.01)
+    until(lambda: server.started, "the server to start")
     port = server.servers[0].sockets[0].getsockname()[1]
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True

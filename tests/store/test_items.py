@@ -216,7 +216,7 @@ def test_two_writers_of_one_item_write_it_once(url: str) -> None:
 
         def write(session: refold.Session) -> None:
             for number in range(20):
-                at_once.wait(30)
+                at_once.wait(60)
                 session.append_items(CHAT, [said("x", name=str(number))])
 
         threads = [threading.Thread(target=write, args=(one,)) for one in sessions]

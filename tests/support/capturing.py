@@ -23,6 +23,7 @@ from uuid import UUID
 import refold
 from refold.adapters.importers.follower import status
 from tests.support import warm
+from tests.support.waiting import until
 
 USER = "ada"
 SECRET = "ghp_" + "9fK2mQ7xR4tW8bN3vC6zJ1hL5pD0sGyEaUiO"[:36]
@@ -159,10 +160,12 @@ class Client:
 
     def settle(self, gone: Path | None = None) -> None:
         """Wait until nothing is left to be read, and nothing of ``gone`` is known."""
-        until = time.monotonic() + _PATIENCE_SEC
-        while self._is_behind(gone):
-            assert time.monotonic() < until, self._stuck()
-            time.sleep(0.01)
+        until(
+            lambda: not self._is_behind(gone),
+            "the capture to catch up",
+            state=self._stuck,
+            seconds=_PATIENCE_SEC,
+        )
 
     def _stuck(self) -> str:
         """What the process said that does not catch up, and where it stands."""
