@@ -163,14 +163,16 @@ def test_an_older_hook_is_replaced_and_others_beside_it_stay(
 
 def test_a_link_to_settings_stays_a_link(refold: Refold, folder: Path) -> None:
     elsewhere = folder.parent / "dotfiles.json"
-    elsewhere.write_text('{"model": "opus"}')
+    elsewhere.write_text("{}")
     settings = folder.parent / "settings.json"
     settings.symlink_to(elsewhere)
 
     refold(*CLAUDE, "--folder", folder, "--install")
+    assert "hooks" in json.loads(elsewhere.read_text())
+    refold(*CLAUDE, "--folder", folder, "--uninstall")
 
     assert settings.is_symlink()
-    assert "hooks" in json.loads(elsewhere.read_text())
+    assert json.loads(settings.read_text()) == {}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
@@ -18,8 +19,9 @@ import pytest
 
 import refold
 from refold.adapters import capture_hook
-from refold.adapters.capture_state import CaptureState, Holder, all_states, states_of
+from refold.adapters.capture_state import CaptureState, Holder, all_states
 from refold.adapters.cli import client_settings
+from refold.adapters.importers.follower import status
 from tests.cli.test_startup import HEAVY
 from tests.support import warm
 
@@ -52,8 +54,9 @@ class Capturing:
 
     @property
     def state(self) -> CaptureState:
-        (state,) = states_of(USER)
-        return state
+        return CaptureState.of(
+            url=self.url, user_id=USER, client="claude-code", folder=self.folder
+        )
 
     def write(self, count: int = 1) -> None:
         with self.transcript.open("a") as file:
@@ -233,24 +236,57 @@ def test_a_process_that_lingers_ends_by_itself(capturing: Capturing) -> None:
 def test_a_hook_starts_a_process_that_goes_on_without_its_client(
     capturing: Capturing,
 ) -> None:
-    capturing.write()
-
-    # The client reads what its hook prints to the end, and then ends all it started.
+    # The client reads what its hook prints to the end, and then kills all it started.
     client = subprocess.Popen(
-        capturing.hook, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ["sh", "-c", f"{shlex.join(capturing.hook)}; sleep 600"],
+        stdin=subprocess.DEVNULL,
         start_new_session=True,
-    )  # fmt: skip
-    printed, _ = client.communicate(timeout=NEVER_SEC)
-    assert (client.returncode, printed) == (0, b"")
-    pid = capturing.lingering()
-
-    assert os.getsid(pid) != client.pid
-    assert os.getsid(pid) != os.getsid(0)
-    wait_for(lambda: capturing.captured() == 1)
+    )
+    try:
+        pid = capturing.lingering()
+    finally:
+        os.killpg(client.pid, signal.SIGKILL)
+        client.wait()
     capturing.write()
+
+    wait_for(lambda: capturing.captured() == 1)
+    assert os.getsid(pid) not in (client.pid, os.getsid(0))
+
+
+def test_a_client_that_reads_what_its_hook_prints_is_not_kept(
+    capturing: Capturing,
+) -> None:
+    ran = subprocess.run(capturing.hook, capture_output=True, timeout=NEVER_SEC)
+
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
+
+
+def test_a_later_hook_leaves_its_work_to_the_process_of_an_earlier_one(
+    capturing: Capturing,
+) -> None:
     subprocess.run(capturing.hook, check=True)
-    wait_for(lambda: capturing.captured() == 2)
+    pid = capturing.lingering()
+    capturing.write()
+
+    subprocess.run(capturing.hook, check=True)
+
+    wait_for(lambda: capturing.captured() == 1)
     assert capturing.state.holder() == (pid, True)
+
+
+def test_codex_hands_its_hook_one_argument_more(
+    capturing: Capturing, tmp_path: Path
+) -> None:
+    path = client_settings.install(
+        "codex", url=capturing.url, user=USER, folder=capturing.folder
+    )
+    command = tomllib.loads(path.read_text())["notify"]
+    entry = {"type": "session_meta", "payload": {"id": "s-1"}}
+    (capturing.folder / "rollout-s-1.jsonl").write_text(json.dumps(entry) + "\n")
+
+    subprocess.run([*command, '{"type": "agent-turn-complete"}'], check=True)
+
+    wait_for(lambda: capturing.captured() == 1)
 
 
 def test_the_installed_hook_returns_at_once_and_captures(capturing: Capturing) -> None:
@@ -298,7 +334,8 @@ def test_a_hook_without_a_store_says_so_in_the_status(capturing: Capturing) -> N
     ran = subprocess.run([*HOOK, *capturing.options])
 
     assert ran.returncode == 1
-    assert "REFOLD_DB is not set" in capturing.state.log.read_text()
+    (capture,) = status()
+    assert "REFOLD_DB is not set" in capture["log"][0]
 
 
 def test_a_hook_loads_nothing_heavy() -> None:

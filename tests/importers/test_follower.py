@@ -13,6 +13,7 @@ import pytest
 
 import refold
 from refold.adapters.capture_state import forget_user, states_of
+from refold.adapters.importers import follower as follower_module
 from refold.adapters.importers.follower import AlreadyCaptured, Follower, status
 from refold.domain.errors import Erased, Frozen, InvalidConfiguration
 from refold.store import Session, SessionStore
@@ -263,6 +264,30 @@ def test_what_cannot_be_appended_is_said_and_the_rest_goes_on(
 
     assert ids(store) == ["u-1", "u-3"]
     assert [one["refused"] for one in status()] == [1]
+
+
+def test_a_file_that_is_rotated_while_it_is_listed_is_read_whole(
+    store: SessionStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = folder / "s.jsonl"
+    path.write_bytes(line(1) + line(2))
+    follower = Follower(store, "claude-code", user_id=USER, folder=folder.parent)
+    listed = follower_module._listed
+
+    def listed_and_rotated(below: Path) -> list[tuple[str, os.stat_result]]:
+        files = [*listed(below)]
+        path.rename(folder / "s.jsonl.1")
+        path.write_bytes(line(3))
+        return files
+
+    with follower.alone():
+        with monkeypatch.context() as patched:
+            patched.setattr(follower_module, "_listed", listed_and_rotated)
+            follower.look()
+        follower.look()
+        follower.look(whole=False)
+
+    assert sorted(ids(store)) == ["u-1", "u-2", "u-3"]
 
 
 def test_an_erased_user_is_not_captured_again(

@@ -50,7 +50,7 @@ def uninstall(client: str, folder: Path) -> Path:
 
 
 def _change(client: str, folder: Path, command: list[str] | None) -> Path:
-    name, edit = _CLIENTS[client]
+    name, edit, empty = _CLIENTS[client]
     path = folder.parent / name
     file = path.resolve()  # people keep settings elsewhere, and link to them
     try:
@@ -60,10 +60,12 @@ def _change(client: str, folder: Path, command: list[str] | None) -> Path:
         raise InvalidConfiguration(f"{path} is not changed: {error}") from None
     if after == before:
         return path
-    if after is None:
-        file.unlink()
-    else:
+    if after is not None:
         _write(file, after)
+    elif path.is_symlink():
+        _write(file, empty)
+    else:
+        file.unlink()
     return path
 
 
@@ -194,7 +196,8 @@ def _codex(text: str | None, command: list[str] | None) -> str | None:
     return f"notify = {json.dumps(command)}  {_MARK}{end}{others}"
 
 
-_CLIENTS: Final[dict[str, tuple[str, _Edit]]] = {
-    "claude-code": ("settings.json", _claude_code),
-    "codex": ("config.toml", _codex),
+# The name of a client's settings, what changes them, and settings without a value.
+_CLIENTS: Final[dict[str, tuple[str, _Edit, str]]] = {
+    "claude-code": ("settings.json", _claude_code, "{}\n"),
+    "codex": ("config.toml", _codex, ""),
 }

@@ -290,14 +290,18 @@ class Follower:
         """
         whole_from = 0.0
         busy_at = time.monotonic()
+        warning = ""
         while not stop.is_set():
             since = self.state.take_request()
             whole = since is not None or time.monotonic() >= whole_from
             appended = 0
             try:
                 appended = self.look(whole=whole)
+                warning = ""
             except _STORES as error:
-                _log.warning("capture waits: %s", error)
+                if warning != str(error):  # once, not at every look
+                    warning = str(error)
+                    _log.warning("capture waits: %s", warning)
                 if since is not None:
                     self.state.request(since=since)
                     since = None
@@ -330,7 +334,7 @@ class Follower:
         files = sorted(_listed(self.folder), key=lambda file: file[1].st_mtime)
         self._listing_sec = time.process_time() - began
         for path, info in files:
-            key = f"{info.st_dev}:{info.st_ino}"
+            key = _key(info)
             seen.add(key)
             self._look_at(key, path, info)
         for key in self._places.keys() - seen:  # swept away, or moved out of sight
@@ -356,10 +360,7 @@ class Follower:
 
     def _opened(self, key: str, path: str) -> BinaryIO | None:
         """The file, which stays open as long as it is among those that change."""
-        file = self._files.pop(key, None)
-        if file is None:
-            with suppress(OSError):  # it is gone since
-                file = open(path, "rb")  # noqa: SIM115  # closed when it is let go of
+        file = self._files.pop(key, None) or _open(path, key)
         if file is not None:
             self._files[key] = file
             if len(self._files) > _OPEN:
@@ -570,6 +571,26 @@ def _listed(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
                         folders.append(entry.path)
                     elif ".jsonl" in entry.name and entry.is_file():
                         yield entry.path, entry.stat()
+
+
+def _key(info: os.stat_result) -> str:
+    """What a file is known by, whatever it is called."""
+    return f"{info.st_dev}:{info.st_ino}"
+
+
+def _open(path: str, key: str) -> BinaryIO | None:
+    """The file of this key at ``path``; None if it has gone, or another has its name.
+
+    A client may rotate its files between the listing and this.
+    """
+    try:
+        file = open(path, "rb")  # noqa: SIM115  # its caller closes it
+    except OSError:
+        return None
+    if _key(os.fstat(file.fileno())) == key:
+        return file
+    file.close()
+    return None
 
 
 def _is_whole(content: lines.Line) -> bool:
