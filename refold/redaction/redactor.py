@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, wraps
-from threading import Lock
 from time import perf_counter
 from typing import Any, Final, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 import orjson
 
+from refold.domain.locks import computed_once, forkable_lock
 from refold.redaction.documents import Around, Work, redacted
 from refold.redaction.engines import check_installed
 from refold.redaction.plan import Plan, Tagger
@@ -31,7 +31,7 @@ __all__ = ["NO_SKIP", "RedactionError", "Redactor", "Skip", "Tally"]
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 # Two that need the same rules at once wait for one to compile them.
-_COMPILING: Final = Lock()
+_COMPILING: Final = forkable_lock()
 # A quote in so many bytes of JSON are many leaves.
 _DENSE: Final = 64
 # What JSON has no word for must not be let through as if it were scanned.
@@ -105,7 +105,7 @@ class Redactor:
         """Whether its placeholders carry numbers."""
         return self.plan.numbered
 
-    @cached_property
+    @computed_once
     def _settler(self) -> Settler:
         """Rules and engine, compiled when they are first needed."""
         plan = self.plan

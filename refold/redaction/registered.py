@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from operator import itemgetter
 from string import ascii_lowercase, ascii_uppercase, digits
-from threading import Lock
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 from urllib.parse import quote, quote_plus, unquote
 
 from refold.domain.canonical import encodable
 from refold.domain.envelope import PLACEHOLDER
+from refold.domain.locks import forkable_lock
 from refold.redaction.engines import EngineName, Literals, best, literals
 from refold.redaction.engines.fold import fold
 from refold.redaction.types import well_formed
@@ -163,7 +163,7 @@ class Registered:
 
     def __init__(self, *, engine: EngineName = "auto") -> None:
         self._engine: EngineName = engine
-        self._lock = Lock()
+        self._lock = forkable_lock()
         self._values: dict[str, str] = {}
         self._known: _Known | None = None
 

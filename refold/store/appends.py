@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
-from threading import Lock
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -21,6 +20,7 @@ from refold.domain.envelope import LATER, NO_META, Blob, Draft, Envelope, Meta, 
 from refold.domain.errors import InvalidEvent, SessionClosed, StaleSession
 from refold.domain.events import Event, Item, JsonObject, ToolCall, ToolResult
 from refold.domain.ids import MAIN, RESERVED, StreamId
+from refold.domain.locks import forkable_lock
 from refold.domain.session import SessionState, accepted_next, decide, evolve
 from refold.projections.items import (
     changed_texts,
@@ -627,7 +627,7 @@ class Heads:
 
     def __init__(self) -> None:
         self._heads: OrderedDict[StreamId, ports.Head] = OrderedDict()
-        self._lock = Lock()
+        self._lock = forkable_lock()
         self._waiting: dict[StreamId, list[Callable[[], object]]] = {}
 
     @contextmanager

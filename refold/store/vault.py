@@ -7,13 +7,13 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from threading import Lock
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from refold.domain.canonical import canonical
 from refold.domain.envelope import NUMBERED
 from refold.domain.ids import StreamId
+from refold.domain.locks import forkable_lock
 from refold.projections.context.text import Message
 from refold.projections.context.view import View
 from refold.redaction.plan import Plan, tag
@@ -233,7 +233,8 @@ class Vault:
         self._types, self._arguments = frozenset(types), dict(arguments or {})
         self._most, self._most_bytes = most, most_bytes
         self._values: OrderedDict[tuple[StreamId, str], str] = OrderedDict()
-        self._bytes, self._lock = 0, Lock()
+        self._bytes = 0
+        self._lock = forkable_lock()
 
     def __repr__(self) -> str:
         return f"Vault({len(self._values)} values)"

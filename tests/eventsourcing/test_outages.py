@@ -16,7 +16,7 @@ from eventsourcing.persistence import (
 )
 
 from refold.adapters.eventsourcing import Factory, engines
-from refold.adapters.sql import memory
+from refold.adapters.sql import files
 from tests.support.eventsourcing import factory, stored
 from tests.support.postgres import Postgres
 
@@ -107,7 +107,7 @@ def test_an_application_outlives_a_restart_of_its_server(
 def test_a_file_that_another_process_keeps_locked_is_an_error_of_the_library(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "BUSY_MS", 10)
+    monkeypatch.setattr(files, "BUSY_MS", 10)
     made = factory(sqlite_url, "App")
     recorder = made.application_recorder()
     other = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)

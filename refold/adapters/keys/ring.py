@@ -12,7 +12,6 @@ import os
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from threading import Lock
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from weakref import ref
 
@@ -26,6 +25,7 @@ from refold.adapters.sql.keystore import SqlKeyStore
 from refold.domain.chain import length_prefixed
 from refold.domain.errors import Erased, KeyUnavailable
 from refold.domain.ids import StreamId
+from refold.domain.locks import forkable_lock
 
 _MOST = 10_000
 # Of so many sessions at most, what was opened is kept.
@@ -39,7 +39,7 @@ class Recent(Generic[K, V]):
 
     def __init__(self) -> None:
         self._kept: OrderedDict[K, V] = OrderedDict()
-        self._lock = Lock()
+        self._lock = forkable_lock()
 
     def get(self, key: K) -> V | None:
         """The value, if it is there."""

@@ -173,9 +173,9 @@ class CitusDatabase(postgres.PostgresDatabase):
         """Bytes of our tables with their indexes, on all machines."""
         return int(connection.exec_driver_sql(_SQL["size"]).scalar_one())
 
-    def _forget(self) -> None:
+    def leave_to_parent(self, *, in_use: bool) -> None:
         self._lanes = {}
-        super()._forget()
+        super().leave_to_parent(in_use=in_use)
 
     def close(self) -> None:
         for lane in self._lanes.values():

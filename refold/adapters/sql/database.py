@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from functools import cache
 from threading import Condition, Event, Lock
 from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
@@ -17,7 +16,6 @@ from sqlalchemy.exc import ArgumentError
 
 from refold.adapters.rows import Batch, HeadRow, Heads, Rewrite, WriteOutcome
 from refold.adapters.sql.tables import Tables
-from refold.domain.canonical import shipped
 from refold.domain.errors import RefoldError, StoreUnavailable
 from refold.domain.ids import StreamId
 
@@ -274,14 +272,6 @@ class ErrorsTranslated(AbstractContextManager[None]):
         ours = self._translate(error) if isinstance(error, Exception) else None
         if ours is not None:
             raise ours from None
-
-
-@cache
-def refusals(engine: str) -> dict[str, tuple[str, str]]:
-    """What there is to say of refusals, and the remedy, by the signs of each."""
-    found: dict[str, tuple[str, str]]
-    found = shipped("refold.adapters.sql", "data", "refusals.toml")[engine]
-    return found
 
 
 def moved(said: str) -> StoreUnavailable | None:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import os
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
+from sqlalchemy import event
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
 
 from refold.adapters.keys.master import create_private, remark_on_mode
 from refold.adapters.keys.store import KeyPlace, UserEntry
-from refold.adapters.sql import memory
-from refold.adapters.sql.tables import described, statements
+from refold.adapters.sql import files, forks, memory
+from refold.adapters.sql.forks import FileId
+from refold.adapters.sql.tables import described, refusals, statements
 from refold.domain.errors import Erased, InvalidConfiguration, KeyUnavailable
 from refold.domain.ports import JUNK
 
@@ -83,14 +85,13 @@ class SqlKeyStore:
     """
 
     def __init__(self, url: str) -> None:
-        (self._engine, self.readonly), self._pid = _engine(url), os.getpid()
-        self._t = KeyTables(schema=self._engine.dialect.name != "sqlite")
-        metadata = self._t.metadata
-        # Each statement by itself, without the round trips of a transaction.
-        level = {"isolation_level": "AUTOCOMMIT"} if metadata.schema else {}
-        self._alone = self._engine.execution_options(refold_begin="", **level)
+        self._place = _place_of(url)
+        self._t = KeyTables(schema=self._place.schema)
+        self._made: tuple[sa.Engine, sa.Engine] | None = None
+        forks.register(self)
         if self.readonly:
             return
+        metadata = self._t.metadata
         with self._writing() as connection:
             if metadata.schema:
                 lock = "SELECT pg_advisory_xact_lock(7881629)"
@@ -98,9 +99,53 @@ class SqlKeyStore:
                 connection.execute(CreateSchema(metadata.schema, if_not_exists=True))
             metadata.create_all(connection)
 
+    @property
+    def readonly(self) -> bool:
+        """Whether it can be read where it lies, and not written."""
+        return self._place.readonly
+
+    @property
+    def file(self) -> FileId | None:
+        """The file that is open, if the keys are in one."""
+        return self._place.file
+
+    def _engines(self) -> tuple[sa.Engine, sa.Engine]:
+        """What reaches the key store, made on first use: in transactions, and without.
+
+        The second sends each statement by itself, and no round trips for a transaction.
+        """
+        forks.notice()
+        if self._made is None:
+            engine = self._place.engine(self)
+            options: dict[str, Any] = {"refold_begin": ""}
+            if self._place.schema:
+                options["isolation_level"] = "AUTOCOMMIT"
+            self._made = engine, engine.execution_options(**options)
+        return self._made
+
+    @property
+    def _engine(self) -> sa.Engine:
+        return self._engines()[0]
+
+    @property
+    def _alone(self) -> sa.Engine:
+        return self._engines()[1]
+
     def close(self) -> None:
         """Close all connections."""
-        self._engine.dispose()
+        forks.notice()
+        if self._made is not None:
+            self._engine.dispose()
+
+    def close_before_fork(self) -> None:
+        """Close the connections to a file; the next use opens new ones."""
+        if self._place.file is not None and self._made is not None:
+            self._engine.dispose()
+
+    def leave_to_parent(self, *, in_use: bool) -> None:  # noqa: ARG002  # the place says it
+        """Begin without connections, in a forked child."""
+        if self._place.left_to_parent():
+            self._made = None
 
     @property
     def tables(self) -> dict[str, sa.Table]:
@@ -465,9 +510,6 @@ class SqlKeyStore:
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        if self._pid != os.getpid():
-            self._engine.dispose(close=False)
-            self._pid = os.getpid()
         try:
             yield
         except SQLAlchemyError as error:
@@ -477,15 +519,32 @@ class SqlKeyStore:
                     remedy="copy it to a folder that can be written, or check the "
                     "rights on the key file",
                 ) from None
-            raise KeyUnavailable(
-                f"the key store cannot be used ({type(error).__name__})",
-                remedy="check REFOLD_KEYS, or the rights on the key file",
-            ) from None
+            reason, remedy = _refusal(error)
+            raise KeyUnavailable(reason, remedy=remedy) from None
         except JUNK:
             raise KeyUnavailable(
                 "the key store holds what was not written by Refold",
                 remedy="restore a backup of it",
             ) from None
+
+
+def _refusal(error: SQLAlchemyError) -> tuple[str, str]:
+    """What a key store could not do, and what to do about it."""
+    cause = error.orig if isinstance(error, DBAPIError) else None
+    if isinstance(cause, files.CommitFailed):
+        return (
+            f"the key store failed to commit ({cause}), and whether the change was "
+            "written is unknown",
+            "check the disk and try again: the same key is never kept twice",
+        )
+    if isinstance(cause, sqlite3.Error):
+        for sign, (reason, remedy) in refusals("sqlite").items():
+            if sign in str(cause).lower():
+                return f"the key store {reason}", remedy
+    return (
+        f"the key store cannot be used ({type(error).__name__})",
+        "check REFOLD_KEYS, or the rights on the key file",
+    )
 
 
 def _of(table: sa.Table, user_ref: str, sessions: Sequence[str] | None) -> list[Any]:
@@ -531,31 +590,92 @@ def _named(row: Any) -> tuple[str, UserEntry]:
     return _text(row[0]), _entry(row[1:])
 
 
-def _engine(url: str) -> tuple[sa.Engine, bool]:
-    """What reaches the key store, and whether it can only be read."""
+class _Place(Protocol):
+    """Where a key store is, and how it is reached."""
+
+    schema: bool  # its tables are in a schema of their own
+    readonly: bool
+
+    @property
+    def file(self) -> FileId | None:
+        """The file that is open, if it is one."""
+
+    def engine(self, store: SqlKeyStore) -> sa.Engine:
+        """What reaches it."""
+
+    def left_to_parent(self) -> bool:
+        """Leave, in a forked child, what is its parent's; False if it has a copy."""
+
+
+class _InMemory:
+    schema = False
+    readonly = False
+    file = None
+
+    def engine(self, store: SqlKeyStore) -> sa.Engine:  # noqa: ARG002  # the protocol's
+        return memory.engine_in_memory()
+
+    def left_to_parent(self) -> bool:
+        return False
+
+
+class _InFile:
+    schema = False
+
+    def __init__(self, path: Path) -> None:
+        create_private(path)
+        remark_on_mode(path)
+        self._watched = files.WatchedFile(path)
+        self.readonly = self._watched.readonly = files.only_read(path)
+
+    @property
+    def file(self) -> FileId | None:
+        return self._watched.file
+
+    def engine(self, store: SqlKeyStore) -> sa.Engine:
+        return files.engine_of_file(self._watched, store, _on_connect)
+
+    def left_to_parent(self) -> bool:
+        return True
+
+
+class _OnServer:
+    schema = True
+    readonly = False
+    file = None
+
+    def __init__(self, url: sa.URL) -> None:
+        self._url = url.set(drivername="postgresql+psycopg")
+        self._sockets = forks.Sockets()
+
+    def engine(self, store: SqlKeyStore) -> sa.Engine:  # noqa: ARG002  # the protocol's
+        engine = sa.create_engine(
+            self._url, pool_size=2, max_overflow=8, pool_pre_ping=True
+        )
+        event.listen(engine, "connect", self._sockets.note)
+        return engine
+
+    def left_to_parent(self) -> bool:
+        self._sockets.sever()
+        return True
+
+
+def _place_of(url: str) -> _Place:
+    """Where the key store of this URL is."""
     if url == "memory://":
-        return memory.engine_in_memory(), False
+        return _InMemory()
     try:
         parsed = sa.make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise InvalidConfiguration(
             "REFOLD_KEYS is not a database URL: sqlite:///keys.db or postgresql://…"
         ) from None
     if parsed.get_backend_name() == "sqlite":
         if not parsed.database or ":memory:" in parsed.database or parsed.query:
             raise InvalidConfiguration("a SQLite key store is sqlite:///FILE")
-        path = Path(parsed.database).absolute()
-        create_private(path)
-        remark_on_mode(path)
-        readonly = memory.only_read(path)
-        place = memory.place_of(path, readonly=readonly)
-        return memory.engine_of_file(
-            partial(memory.connected, place), _on_connect
-        ), readonly
+        return _InFile(Path(parsed.database).absolute())
     if parsed.get_backend_name() in ("postgresql", "postgres"):
-        url_ = parsed.set(drivername="postgresql+psycopg")
-        engine = sa.create_engine(url_, pool_size=2, max_overflow=8, pool_pre_ping=True)
-        return engine, False
+        return _OnServer(parsed)
     raise InvalidConfiguration("a key store is SQLite or PostgreSQL")
 
 

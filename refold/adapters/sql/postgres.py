@@ -34,14 +34,13 @@ from refold.adapters.rows import (
     WriteOutcome,
     Wrote,
 )
-from refold.adapters.sql import roles, tables
+from refold.adapters.sql import forks, roles, tables
 from refold.adapters.sql.database import (
     MOVED,
     NOBODY,
     Database,
     Write,
     moved,
-    refusals,
 )
 from refold.adapters.sql.libpq import Command, Driver, Line, Statement, run_once
 from refold.adapters.sql.tables import SCHEMA
@@ -75,6 +74,8 @@ class PostgresDatabase(Database):
         what = shown.render_as_string(hide_password=True)
         super().__init__(what, tables.build(SCHEMA, rowid=False))
         self._writer = Writer(self._connection)
+        self._sockets = forks.Sockets()
+        forks.register(self)
 
     def _make_pool(self) -> Engine:
         try:
@@ -91,6 +92,7 @@ class PostgresDatabase(Database):
 
     def _on_connect(self, connection: Any, _record: object) -> None:
         """One isolation level whatever the server's default: heads are row locks."""
+        self._sockets.note(connection)
         connection.autocommit = True
         connection.execute(_SQL["connected"])
         connection.autocommit = False
@@ -423,10 +425,16 @@ class PostgresDatabase(Database):
         return int(connection.exec_driver_sql(_SQL["size"]).scalar_one())
 
     def _forget(self) -> None:
+        forks.notice()
+
+    def close_before_fork(self) -> None:
+        """Nothing to do before a fork: the child opens connections of its own."""
+
+    def leave_to_parent(self, *, in_use: bool) -> None:  # noqa: ARG002  # no thread has its socket
+        """Drop the parent's connections, in a forked child; the parent keeps them."""
+        self._sockets.sever()
         self._writer.forget()
-        if self._pool is not None:
-            self._pool.dispose(close=False)
-            self._pool = None
+        self._pool = None
 
     def close(self) -> None:
         self._writer.close()
@@ -723,7 +731,7 @@ def translated(shown: str, error: Exception) -> errors.RefoldError | None:
     if gone := moved(str(cause)):
         return gone
     state = cause.sqlstate or ""
-    for prefix, (what, remedy) in refusals("postgres").items():
+    for prefix, (what, remedy) in tables.refusals("postgres").items():
         if state.startswith(prefix):
             return errors.StoreUnavailable(f"{shown} {what}", remedy=remedy)
     if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError):

@@ -25,8 +25,8 @@ from refold.adapters.rows import (
     WriteOutcome,
     Wrote,
 )
-from refold.adapters.sql import memory, tables
-from refold.adapters.sql.database import MOVED, Database, Write, moved, refusals
+from refold.adapters.sql import files, forks, memory, tables
+from refold.adapters.sql.database import MOVED, Database, Write, moved
 from refold.domain import errors
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate
@@ -35,7 +35,7 @@ from refold.domain.ports import Duplicate
 def translated(path: str, said: str) -> errors.RefoldError:
     """The error for what SQLite said of the file at ``path``."""
     lowered = said.lower()
-    for sign, (what, remedy) in refusals("sqlite").items():
+    for sign, (what, remedy) in tables.refusals("sqlite").items():
         if sign in lowered:
             return errors.StoreUnavailable(f"{path} {what}", remedy=remedy)
     if "not a database" in lowered or "malformed" in lowered:
@@ -84,10 +84,12 @@ class _File:
         with _files_lock:
             if self._descriptor is None:
                 self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                forks.plain_descriptors.add(self._descriptor)
         return _count(self._descriptor, names)
 
     def __del__(self) -> None:
         if self._descriptor is not None:
+            forks.plain_descriptors.discard(self._descriptor)
             os.close(self._descriptor)
 
 
@@ -126,7 +128,6 @@ def _replace(connection: sqlite3.Connection, what: Rewrite) -> None:
 
 
 APPLICATION_ID: Final = int.from_bytes(b"RFLD", "big")
-_INHERITED: Final[list[object]] = []
 
 
 class SqliteDatabase(Database):
@@ -154,22 +155,34 @@ class SqliteDatabase(Database):
         self.path = Path(url.database).absolute()
         super().__init__(str(self.path), tables.build(None, rowid=True))
         self._synchronous = level
+        self._watched = files.WatchedFile(self.path)
         self._writer: sqlite3.Connection | None = None
         self._lock: AbstractContextManager[Any] = Lock()
+        forks.register(self)
+
+    @property
+    def file(self) -> forks.FileId | None:
+        """The file that is open."""
+        return self._watched.file
 
     def _make_pool(self) -> Engine:
-        with _files_lock:
-            _create(self.path)
-            self._file = _files.setdefault(os.path.realpath(self.path), _File())
-        self.readonly = memory.only_read(self.path)
-        self._identify()
-        return memory.engine_of_file(self._open, self._on_connect)
+        use = forks.begin_use(self)
+        try:
+            with _files_lock:
+                if self.file is None:
+                    _create(self.path)
+                self._reader = _files.setdefault(os.path.realpath(self.path), _File())
+            self.readonly = self._watched.readonly = files.only_read(self.path)
+            self._identify()
+            return files.engine_of_file(self._watched, self, self._on_connect)
+        finally:
+            forks.end_use(use)
 
     def _identify(self) -> None:
         """Refuse, before anything is set or written, a file of another program."""
         if not self.path.exists() or not self.path.stat().st_size:
             return
-        with closing(self._open()) as looker:
+        with closing(self._watched.connect()) as looker:
             # In this order: who makes the store now does both in one transaction.
             (tables_,) = looker.execute("SELECT count(*) FROM sqlite_master").fetchone()
             (made_by,) = looker.execute("PRAGMA application_id").fetchone()
@@ -177,9 +190,6 @@ class SqliteDatabase(Database):
             raise errors.IncompatibleStore(
                 f"{self.path} is the database of another program: give a new file"
             )
-
-    def _open(self) -> sqlite3.Connection:
-        return memory.connected(memory.place_of(self.path, readonly=self.readonly))
 
     def _check_writable(self) -> None:
         if self.readonly:
@@ -227,6 +237,8 @@ class SqliteDatabase(Database):
         cause = error.orig if isinstance(error, DBAPIError) else error
         if not isinstance(cause, sqlite3.Error):
             return None
+        if isinstance(cause, files.CommitFailed):
+            return files.outcome_unknown(self.path, cause)
         return moved(str(cause)) or translated(str(self.path), str(cause))
 
     def prepare(self, connection: Connection) -> None:
@@ -282,7 +294,7 @@ class SqliteDatabase(Database):
         """Hold the write lock meanwhile."""
         return self._in_transaction(
             lambda connection: work(
-                _head(connection, stream), partial(_write, connection)
+                _head(connection, stream), partial(_write_after, connection)
             )
         )
 
@@ -299,8 +311,9 @@ class SqliteDatabase(Database):
             what = build({name: HeadRow(*columns) for name, *columns in found})
             if what is None:
                 return False
+            _check_process(connection)
             _replace(connection, what)
-            insert(what.batch, partial(_write, connection))
+            insert(what.batch, partial(_write_after, connection))
             return True
 
         return self._in_transaction(work)
@@ -312,34 +325,70 @@ class SqliteDatabase(Database):
             connection.execute(TOUCH)
 
         self._check_process()
-        with self._lock:
-            connection = self._written()
-            connection.execute("PRAGMA synchronous=FULL")
-            try:
-                _in_transaction(connection, touch)
-            finally:
-                connection.execute(f"PRAGMA synchronous={self._synchronous}")
+        use = forks.begin_use(self)
+        try:
+            with self._lock:
+                connection = self._writer or self._written()
+                connection.execute("PRAGMA synchronous=FULL")
+                try:
+                    self._commit(connection, touch)
+                finally:
+                    connection.execute(f"PRAGMA synchronous={self._synchronous}")
+        finally:
+            forks.end_use(use)
 
     def _in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do ``work`` while nobody else writes: all of it, or nothing."""
-        self._check_process()
-        with self._lock:
-            return _in_transaction(self._writer or self._written(), work)
+        if self._closed:
+            self._check_process()
+        use = forks.begin_use(self)
+        try:
+            with self._lock:
+                return self._commit(self._writer or self._written(), work)
+        finally:
+            forks.end_use(use)
 
     def _written(self) -> sqlite3.Connection:
         """What writes, which no pool looks after; the lock is held."""
-        if self._writer is None:
-            self._check_writable()
-            writer = self._open()
-            self._on_connect(writer, None)
-            self._writer = writer
-        return self._writer
+        self._check_writable()
+        writer = self._watched.connect()
+        self._on_connect(writer, None)
+        self._writer = writer
+        return writer
+
+    def _commit(
+        self,
+        connection: sqlite3.Connection,
+        work: Callable[[sqlite3.Connection], T],
+    ) -> T:
+        """Do ``work`` in a transaction of the file that the store opened."""
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            if not self.in_memory:
+                self._watched.check(cast("files.FileConnection", connection))
+            done = work(connection)
+            connection.commit()
+        except BaseException:
+            _roll_back(connection)
+            raise
+        return done
+
+    def close_before_fork(self) -> None:
+        """Close all connections before a fork; the next use opens new ones."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        if self._pool is not None:
+            self._pool.dispose()
+
+    def leave_to_parent(self, *, in_use: bool) -> None:  # noqa: ARG002  # the file says it
+        """Begin without connections, in a forked child."""
+        self._pool = None
+        self._writer = None
+        self._lock = Lock()
 
     def _forget(self) -> None:
-        # Not closed, which would touch the parent's files: SQLite forbids it.
-        _INHERITED.append((self._pool, self._writer))
-        self._pool = self._writer = None
-        self._lock = Lock()
+        forks.notice()
 
     def _fetch(
         self,
@@ -368,20 +417,25 @@ class SqliteDatabase(Database):
         Deleted cells were overwritten with zeros as they were deleted
         (``secure_delete``); ``vacuum`` writes all anew.
         """
+        self._check_process()
         self._check_writable()
-        with closing(
-            sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None)
-        ) as own:
-            own.execute("PRAGMA secure_delete=ON")
-            if vacuum:
-                own.execute("VACUUM")
-            busy, *_ = own.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        use = forks.begin_use(self)
+        try:
+            with closing(self._watched.connect()) as own:
+                own.isolation_level = None
+                own.execute(f"PRAGMA busy_timeout={int(_BUSY * 1000)}")
+                own.execute("PRAGMA secure_delete=ON")
+                if vacuum:
+                    own.execute("VACUUM")
+                busy, *_ = own.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        finally:
+            forks.end_use(use)
         return {"vacuum": vacuum, "wal_emptied": not busy}
 
     def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
         """How often each of the names stands in the file and in its logs."""
         telling = {name.encode() for name in names if len(name.encode()) >= _TELLING}
-        found = {self.path.name: self._file.count(self.path, telling)}
+        found = {self.path.name: self._reader.count(self.path, telling)}
         for end in _LOGS:
             log = self.path.with_name(self.path.name + end)
             with suppress(FileNotFoundError), log.open("rb") as opened:
@@ -419,17 +473,22 @@ class SqliteInMemory(SqliteDatabase):
         with pool.connect() as connection:
             only = connection.connection.driver_connection
         self._writer = cast("memory.OnlyConnection", only)
-        self._lock = cast("memory.OnePool", pool.pool).turn
+        self._lock = cast("memory.OnePool", pool.pool)
+
+    @property
+    def file(self) -> None:
+        """There is none."""
 
     def _forget(self) -> None:
         """A forked child has a copy of its own."""
 
     def _in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        self._check_process()
         only = cast("memory.OnlyConnection", self._writer)
         with self._lock:
             only.users += 1
             try:
-                return super()._in_transaction(work)
+                return self._commit(only, work)
             finally:
                 only.users -= 1
 
@@ -466,7 +525,7 @@ def _turn_to_wal(connection: sqlite3.Connection) -> None:
 
     SQLite does not wait for who is about it, but for a write lock it does.
     """
-    until = monotonic() + memory.BUSY_MS / 1000
+    until = monotonic() + files.BUSY_MS / 1000
     while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
         try:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -477,18 +536,17 @@ def _turn_to_wal(connection: sqlite3.Connection) -> None:
             connection.execute("COMMIT")
 
 
-def _in_transaction(
-    connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]
-) -> T:
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        done = work(connection)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    return done
+def _roll_back(connection: sqlite3.Connection) -> None:
+    if isinstance(connection, forks.OwnConnection):
+        connection.rollback()
+    elif connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+def _check_process(connection: sqlite3.Connection) -> None:
+    """Refuse to write in a child that was forked inside the transaction."""
+    if isinstance(connection, forks.OwnConnection):
+        connection.check_process()
 
 
 def _head(connection: sqlite3.Connection, stream: StreamId) -> HeadRow | None:
@@ -520,6 +578,12 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> WriteOutcome:
     if batch.blobs or batch.uses:
         _write_beside(connection, batch)
     return Wrote(batch.head)
+
+
+def _write_after(connection: sqlite3.Connection, batch: Batch) -> WriteOutcome:
+    """Write what was built inside the transaction, unless that was forked meanwhile."""
+    _check_process(connection)
+    return _write(connection, batch)
 
 
 def _begin_stream(connection: sqlite3.Connection, batch: Batch) -> sqlite3.Cursor:

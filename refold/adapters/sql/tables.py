@@ -165,3 +165,11 @@ def _events(metadata: sa.MetaData, *, rowid: bool) -> sa.Table:
     if not rowid:
         sa.Index("events_position", table.c.position)
     return table
+
+
+@cache
+def refusals(engine: str) -> dict[str, tuple[str, str]]:
+    """The reason and the remedy for each refusal of an engine, by its sign."""
+    reasons: dict[str, tuple[str, str]]
+    reasons = shipped("refold.adapters.sql", "data", "refusals.toml")[engine]
+    return reasons

@@ -1,0 +1,250 @@
+"""SQLite files as a store has them open: which file it is, and its connections."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, cast
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.pool import QueuePool
+
+from refold.adapters.sql import forks
+from refold.adapters.sql.forks import FileId, Holder, OwnConnection, file_at
+from refold.domain.errors import StoreUnavailable
+
+BUSY_MS: Final = 10_000
+_TRIES: Final = 5
+_USE: Final = "refold_use"  # where a connection of the pool has its use
+
+
+class CommitFailed(sqlite3.OperationalError):
+    """A COMMIT failed: nobody knows whether what it wrote will be read again.
+
+    It may be in the write-ahead log, which SQLite replays when the file is opened next.
+    """
+
+
+class FileConnection(OwnConnection):
+    """A connection to a file that stays in its place."""
+
+    watched: WatchedFile
+    log: FileId | None = None
+
+    def commit(self) -> None:
+        """Commit.
+
+        Raises CommitFailed, and StoreUnavailable if the file went away meanwhile.
+        """
+        if self.pid != os.getpid():
+            self.check_process()
+        writes = self.in_transaction
+        try:
+            super().commit()
+        except sqlite3.Error as error:
+            # These two leave the transaction open, or undo it, and say so for certain.
+            if error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL):
+                raise
+            raise CommitFailed(*error.args) from error
+        if writes:
+            self.watched.check_committed()
+
+
+class WatchedFile:
+    """A path, and the file that a store found there when it opened it.
+
+    A store goes on with that file alone.  Where it was moved, deleted, or replaced,
+    SQLite would write on into a file that nobody finds again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.readonly = False
+        self.file: FileId | None = None
+        self._path = os.fspath(path)
+        self._log = f"{path}-wal"
+
+    def connect(self) -> FileConnection:
+        """A connection to the file, for any thread.
+
+        Raises StoreUnavailable if another file is there now, or the parent of this
+        process had the file open.
+        """
+        for _ in range(_TRIES):
+            before = file_at(self.path)
+            if self.file is not None and before != self.file:
+                raise self._displaced()
+            forks.check_not_inherited(self.path, before)
+            place = place_of(self.path, readonly=self.readonly)
+            connection = _connected(place)
+            if file_at(self.path) == before:
+                connection.file = before
+                connection.watched = self
+                if self.file is None:
+                    self.file = before
+                return connection
+            connection.close()
+        raise self._displaced()
+
+    def check(self, connection: FileConnection) -> None:
+        """Raise StoreUnavailable unless file and log are where they were opened.
+
+        The connection is in a transaction, in which nobody else removes the log.
+        """
+        try:
+            file = os.stat(self._path)
+        except OSError:
+            raise self._displaced() from None
+        if (file.st_dev, file.st_ino) != self.file:
+            raise self._displaced()
+        try:
+            log = os.stat(self._log)
+        except OSError:
+            log_id = None
+        else:
+            log_id = FileId(log.st_dev, log.st_ino)
+        if connection.log is None:
+            connection.log = log_id
+        elif connection.log != log_id:
+            raise StoreUnavailable(
+                f"{self._log} was moved, deleted, or replaced while the store was "
+                "open: nothing was written",
+                remedy="put it back where it was, or restore a backup: it alone has "
+                "what was written since the last checkpoint",
+            )
+
+    def check_committed(self) -> None:
+        """Raise StoreUnavailable if the file went away during a commit."""
+        if file_at(self._path) != self.file:
+            raise self._displaced("the last change is in the file that was there")
+
+    def _displaced(self, written: str = "nothing was written") -> StoreUnavailable:
+        return StoreUnavailable(
+            f"{self.path} was moved, deleted, or replaced while the store was open: "
+            f"{written}",
+            remedy="put the file back where it was with its -wal file, or close the "
+            "store and open it again",
+        )
+
+
+def outcome_unknown(path: Path, error: CommitFailed) -> StoreUnavailable:
+    """What a store says of a COMMIT that failed."""
+    return StoreUnavailable(
+        f"{path}: the commit failed ({error}), and whether the change was written is "
+        "unknown",
+        remedy="check the disk, then read what is there; repeating an append is safe "
+        "only with the idempotency key that it had",
+    )
+
+
+class FilePool(QueuePool):
+    """Connections to a file, each of which is in use from checkout to return."""
+
+    def __init__(self, creator: Any, *, holder: Holder, **settings: Any) -> None:
+        super().__init__(creator, **settings)
+        self._holder = holder
+
+    def _do_get(self) -> Any:
+        use = forks.begin_use(self._holder)
+        try:
+            record = super()._do_get()
+        except BaseException:
+            forks.end_use(use)
+            raise
+        cast("dict[str, forks.Use]", record.record_info)[_USE] = use
+        return record
+
+    def _do_return_conn(self, record: Any) -> None:
+        use = cast("dict[str, forks.Use]", record.record_info).pop(_USE, None)
+        try:
+            super()._do_return_conn(record)
+        finally:
+            if use is not None:
+                forks.end_use(use)
+
+    def recreate(self) -> FilePool:
+        """An empty one with the same settings."""
+        return FilePool(
+            self._creator,
+            holder=self._holder,
+            pre_ping=self._pre_ping,
+            recycle=self._recycle,
+            echo=self.echo,
+            logging_name=self._orig_logging_name,
+            reset_on_return=self._reset_on_return,
+            _dispatch=self.dispatch,
+            dialect=self._dialect,
+        )
+
+
+def engine_of_file(
+    watched: WatchedFile, holder: Holder, on_connect: Callable[..., None]
+) -> Engine:
+    """A pool of connections to a file, each prepared by ``on_connect``.
+
+    Each transaction that has the write lock checks first that the file is in its place.
+    """
+
+    def begin(connection: Connection) -> None:
+        mode = connection.get_execution_options().get("refold_begin", "DEFERRED")
+        if not mode:
+            return
+        connection.exec_driver_sql(f"BEGIN {mode}")
+        if mode == "IMMEDIATE":
+            driver = cast("FileConnection", connection.connection.driver_connection)
+            try:
+                watched.check(driver)
+            except StoreUnavailable:
+                driver.rollback()
+                raise
+
+    engine = create_engine("sqlite://", pool=FilePool(watched.connect, holder=holder))
+    event.listen(engine, "connect", on_connect)
+    event.listen(engine, "begin", begin)
+    return engine
+
+
+def _connected(place: str) -> FileConnection:
+    """A connection to the file of this URI, for any thread."""
+    return sqlite3.connect(
+        place,
+        uri=True,
+        timeout=BUSY_MS / 1000,
+        check_same_thread=False,
+        cached_statements=256,
+        factory=FileConnection,
+    )
+
+
+def only_read(path: Path) -> bool:
+    """Whether the file is there, and this process cannot write it where it lies."""
+    beside = (path.parent, path.with_name(f"{path.name}-shm"))
+    can = os.access(path, os.W_OK) and any(os.access(one, os.W_OK) for one in beside)
+    return path.exists() and not can
+
+
+def place_of(path: Path, *, readonly: bool) -> str:
+    """The URI that opens a file, which is never made by that.
+
+    Where a log lies beside a file that cannot be written, SQLite reads both if the
+    index of the log is there or can be made.  Without one the file is all there is.
+
+    Raises StoreUnavailable for a log that cannot be read where it lies.
+    """
+    place = path.as_uri()
+    if not readonly:
+        return f"{place}?mode=rw"
+    wal, index, journal = (
+        path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm", "-journal")
+    )
+    held = any(one.exists() and one.stat().st_size for one in (wal, journal))
+    if not held and not (wal.exists() and index.exists()):
+        return f"{place}?mode=ro&immutable=1"
+    if wal.exists() and not index.exists() and not os.access(path.parent, os.W_OK):
+        raise StoreUnavailable(
+            f"{path} cannot be read where it lies: part of it is in {wal.name}",
+            remedy="copy both to a folder that can be written",
+        )
+    return f"{place}?mode=ro"

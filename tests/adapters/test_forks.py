@@ -1,0 +1,161 @@
+"""What a process acknowledges is in the store, however the process was forked."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+import refold
+from refold.domain.locks import forkable_lock
+from tests.support import warm
+from tests.support.stores import open_at, prepare
+
+
+def run(history: str, url: str, folder: Path, *more: str) -> list[str]:
+    """What a history of ``tests.support.forked`` says.
+
+    Fails if a process of it failed, or the store lacks what one acknowledged.
+    """
+    prepare(url, folder)
+    process = warm.module("tests.support.forked", history, url, *more)
+    printed, errors = process.communicate()
+    lines = printed.splitlines()
+
+    assert process.returncode == 0, errors
+    assert [line for line in lines if line.startswith("failed")] == [], errors
+    with open_at(url, folder) as store:
+        for line in lines:
+            if line.startswith("wrote"):
+                check_written(store, line)
+        problems = [verified.problems for _, verified in store.verify()]
+        assert [found for found in problems if found] == []
+    return lines
+
+
+def check_written(store: refold.SessionStore, line: str) -> None:
+    """The store has exactly the events that the line counts."""
+    words = line.split()
+    session_id, count = " ".join(words[1:-1]), int(words[-1])
+    session = store.session(user_id=f"user {session_id}", session_id=session_id)
+    try:
+        stored = session.head().seq
+    except refold.SessionNotFound:
+        stored = 0
+    assert (session_id, stored) == (session_id, count)
+
+
+def refused(lines: list[str]) -> list[str]:
+    return [line for line in lines if line.startswith("refused")]
+
+
+@pytest.mark.parametrize("history", ["daemon", "closing", "workers"])
+def test_a_forked_process_loses_nothing_that_it_acknowledged(
+    history: str, store_url: str, tmp_path: Path
+) -> None:
+    lines = run(history, store_url, tmp_path)
+
+    assert refused(lines) == []
+    assert all(line.endswith(" 4") for line in lines)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_processes_of_multiprocessing_lose_nothing(
+    method: str, store_url: str, tmp_path: Path
+) -> None:
+    lines = run("processes", store_url, tmp_path, method)
+
+    assert sorted(lines) == ["wrote before 4", "wrote process 0 4", "wrote process 1 4"]
+
+
+@pytest.mark.parametrize("history", ["busy", "loops"])
+def test_a_fork_beside_threads_that_write_lets_parent_and_child_go_on(
+    history: str, store_url: str, tmp_path: Path
+) -> None:
+    lines = run(history, store_url, tmp_path)
+
+    assert refused(lines) == []
+    assert len([line for line in lines if line.startswith("wrote child")]) >= 4
+
+
+def test_a_child_of_a_fork_in_c_is_refused_and_harms_nothing(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    lines = run("unseen", sqlite_url, tmp_path)
+
+    append, opening = refused(lines)
+    assert "was open when this process was forked" in append
+    assert "was open when this process was forked" in opening
+    assert "start the process with spawn or forkserver" in opening
+    written = [line for line in lines if line.startswith("wrote")]
+    assert written == ["wrote before 4", "wrote child 0", "wrote after 4"]
+
+
+def test_a_child_of_a_fork_in_c_makes_its_own_connections_to_a_server(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    lines = run("unseen", postgres_url, tmp_path)
+
+    written = [line for line in lines if line.startswith("wrote")]
+    assert "wrote after 4" in written
+    assert [line for line in lines if "keys.db was open" in line]
+
+
+@pytest.mark.parametrize("history", ["held", "within"])
+def test_a_fork_inside_a_transaction_is_refused_in_the_child_and_never_waits_for_ever(
+    history: str, sqlite_url: str, tmp_path: Path
+) -> None:
+    lines = run(history, sqlite_url, tmp_path)
+
+    assert "was open when this process was forked" in refused(lines)[-1]
+    written = [line for line in lines if line.startswith("wrote")]
+    assert written == ["wrote before 4", "wrote child 0", "wrote after 4"]
+
+
+@pytest.mark.parametrize("history", ["held", "within"])
+def test_a_child_never_speaks_through_its_parents_connection_to_a_server(
+    history: str, postgres_url: str, tmp_path: Path
+) -> None:
+    lines = run(history, postgres_url, tmp_path)
+
+    written = [line for line in lines if line.startswith("wrote")]
+    assert written == ["wrote before 4", "wrote child 4", "wrote after 4"]
+
+
+def test_a_child_finds_no_lock_that_a_thread_of_its_parent_held() -> None:
+    lock = forkable_lock()
+    held, done = Event(), Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            done.wait()
+
+    thread = Thread(target=hold)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if not child:
+        os._exit(0 if lock.acquire(blocking=False) else 1)
+    _, status = os.waitpid(child, 0)
+    done.set()
+    thread.join()
+
+    assert status == 0
+
+
+def test_a_store_in_memory_is_copied_by_a_fork() -> None:
+    with refold.open("memory://") as store:
+        session = store.session(user_id="ada", session_id="s")
+        session.append(refold.UserInput(text="before"))
+        child = os.fork()
+        if not child:
+            receipt = session.append(refold.UserInput(text="child"))
+            os._exit(receipt.last_seq)
+        _, status = os.waitpid(child, 0)
+        receipt = session.append(refold.UserInput(text="parent"))
+
+    assert os.waitstatus_to_exitcode(status) == 2
+    assert receipt.last_seq == 2

@@ -1,0 +1,302 @@
+"""Processes that fork while they have a store open; each says what was acknowledged.
+
+A line ``wrote SESSION COUNT`` says how many events of the session were acknowledged,
+``refused SESSION ERROR`` that an append to it was refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import refold
+from refold.adapters.sql import forks
+from refold.store import SessionStore
+
+if TYPE_CHECKING:
+    from refold.adapters.log import EncryptedLog
+    from refold.adapters.sql.database import Database
+
+_LOOK = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+connection.close()
+"""
+_APPENDS = 4
+
+
+def look(url: str) -> None:
+    """Have another process open and close the file, which removes an unlocked log."""
+    if url.startswith("sqlite:///"):
+        path = url.removeprefix("sqlite:///")
+        command = [sys.executable, "-ISc", _LOOK, path]
+        subprocess.run(command, check=True)
+
+
+def write(store: SessionStore, url: str, session_id: str) -> None:
+    """Append a few events, with a look from outside after each; say what came of it."""
+    session = store.session(user_id=f"user {session_id}", session_id=session_id)
+    acknowledged = 0
+    try:
+        for number in range(_APPENDS):
+            session.append(refold.UserInput(text=f"{session_id} {number}"))
+            acknowledged += 1
+            look(url)
+    except refold.RefoldError as error:
+        say(f"refused {session_id} {type(error).__name__}: {error}")
+    say(f"wrote {session_id} {acknowledged}")
+
+
+def database_of(store: SessionStore) -> Database:
+    """The database that a store writes to."""
+    return cast("EncryptedLog", store.log).recorder.database
+
+
+def say(line: str) -> None:
+    """Print it in one piece, whoever else prints."""
+    os.write(1, f"{line}\n".encode())
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Fork, and do ``work`` in the child; its process id."""
+    child = os.fork()
+    if not child:
+        _end(work)
+    return child
+
+
+def _end(work: Callable[[], None]) -> None:
+    code = 1
+    try:
+        work()
+        code = 0
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def joined(*children: int) -> None:
+    """Wait for the children, which all must have ended well."""
+    for child in children:
+        _, status = os.waitpid(child, 0)
+        if status:
+            say(f"failed {child} {status}")
+
+
+def daemon(url: str) -> None:
+    """Fork twice and let both parents end before the daemon writes."""
+    store = refold.open(url)
+    write(store, url, "before")
+    parents_gone, open_in_parents = os.pipe()
+
+    def become_daemon() -> None:
+        if not os.fork():
+            os.close(open_in_parents)
+            assert os.read(parents_gone, 1) == b""
+            _end(lambda: write(store, url, "daemon"))
+
+    joined(in_child(become_daemon))
+
+
+def closing(url: str) -> None:
+    """Close the store in the parent while the child goes on."""
+    with refold.open(url) as store:
+        write(store, url, "before")
+        child = in_child(lambda: write(store, url, "child"))
+    look(url)
+    joined(child)
+
+
+def workers(url: str) -> None:
+    """Open the store before the workers are forked, and replace workers that end."""
+    with refold.open(url) as store:
+        write(store, url, "before")
+        for generation in range(3):
+            names = [f"worker {generation} {number}" for number in range(2)]
+            children = [in_child(partial(write, store, url, name)) for name in names]
+            write(store, url, f"parent {generation}")
+            joined(*children)
+
+
+def _work(store: SessionStore, url: str, name: str) -> None:
+    write(store, url, name)
+
+
+def _open_and_work(url: str, name: str) -> None:
+    with refold.open(url) as store:
+        write(store, url, name)
+
+
+def processes(url: str, method: str) -> None:
+    """Start processes of ``multiprocessing`` inside ``with refold.open()``."""
+    context: Any = multiprocessing.get_context(method)
+    with refold.open(url) as store:
+        write(store, url, "before")
+        started = []
+        for number in range(2):
+            name = f"process {number}"
+            if method == "fork":
+                process = context.Process(target=_work, args=(store, url, name))
+            else:
+                process = context.Process(target=_open_and_work, args=(url, name))
+            process.start()
+            started.append(process)
+    look(url)
+    for process in started:
+        process.join()
+        if process.exitcode:
+            say(f"failed {process.pid} {process.exitcode}")
+
+
+def busy(url: str) -> None:
+    """Fork several times while other threads write without a pause."""
+    with refold.open(url) as store:
+        stop = threading.Event()
+        counts = {"thread 0": 0, "thread 1": 0}
+
+        def pour(name: str) -> None:
+            session = store.session(user_id=f"user {name}", session_id=name)
+            while not stop.is_set():
+                session.append(refold.UserInput(text="x"))
+                counts[name] += 1
+
+        threads = [threading.Thread(target=pour, args=(name,)) for name in counts]
+        for thread in threads:
+            thread.start()
+        while not all(counts.values()):
+            time.sleep(0.01)
+        children = [
+            in_child(partial(write, store, url, f"child {number}"))
+            for number in range(5)
+        ]
+        joined(*children)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        for name, count in counts.items():
+            say(f"wrote {name} {count}")
+
+
+def loops(url: str) -> None:
+    """Fork while a loop of asyncio appends through the writer's thread."""
+    with refold.open(url) as store:
+        count = 0
+        stop = threading.Event()
+
+        async def pour() -> None:
+            nonlocal count
+            session = store.session(user_id="user loop", session_id="loop")
+            while not stop.is_set():
+                await session.append_async(refold.UserInput(text="x"))
+                count += 1
+
+        async def once(name: str) -> None:
+            session = store.session(user_id=f"user {name}", session_id=name)
+            await session.append_async(refold.UserInput(text="x"))
+            say(f"wrote {name} 1")
+
+        def run_once(name: str) -> None:
+            asyncio.run(once(name))
+
+        thread = threading.Thread(target=lambda: asyncio.run(pour()))
+        thread.start()
+        while not count:
+            time.sleep(0.01)
+        children = [
+            in_child(partial(run_once, f"child {number}")) for number in range(4)
+        ]
+        joined(*children)
+        stop.set()
+        thread.join()
+        say(f"wrote loop {count}")
+
+
+def unseen(url: str) -> None:
+    """Fork in C, where no hook of Python runs; the child ends as programs do."""
+    store = refold.open(url)
+    write(store, url, "before")
+    child = ctypes.PyDLL(None).fork()
+    if not child:
+        write(store, url, "child")
+        try:
+            refold.open(url).close()
+        except refold.StoreUnavailable as error:
+            say(f"refused open {type(error).__name__}: {error}")
+        store.close()
+        del store
+        gc.collect()
+        sys.exit(0)
+    joined(child)
+    write(store, url, "after")
+    store.close()
+
+
+def held(url: str) -> None:
+    """Fork while another thread is in a transaction that does not end."""
+    forks.PATIENCE = 0.2
+    with refold.open(url) as store:
+        write(store, url, "before")
+        inside, fork_done = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with database_of(store).writing("ada"):
+                inside.set()
+                fork_done.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        inside.wait()
+        child = in_child(lambda: write(store, url, "child"))
+        joined(child)
+        fork_done.set()
+        thread.join()
+        write(store, url, "after")
+
+
+def within(url: str) -> None:
+    """Fork inside a transaction, in the thread that is in it."""
+    with refold.open(url) as store:
+        write(store, url, "before")
+        child = 0
+        try:
+            with database_of(store).writing("ada"):
+                child = os.fork()
+        except refold.StoreUnavailable as error:
+            say(f"refused transaction {type(error).__name__}: {error}")
+            write(store, url, "child")
+            os._exit(0)
+        if not child:
+            write(store, url, "child")
+            os._exit(0)
+        joined(child)
+        write(store, url, "after")
+
+
+HISTORIES = {
+    "busy": busy,
+    "closing": closing,
+    "daemon": daemon,
+    "held": held,
+    "loops": loops,
+    "unseen": unseen,
+    "within": within,
+    "workers": workers,
+}
+
+if __name__ == "__main__":
+    name, url_, *more = sys.argv[1:]
+    if name == "processes":
+        processes(url_, *more)
+    else:
+        HISTORIES[name](url_)
