@@ -11,10 +11,14 @@ import lazy_loader
 __version__ = "0.1.0"
 
 # What ``__init__.pyi`` lists is loaded when it is first used: importing stays fast.
-__getattr__, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, _, _names = lazy_loader.attach_stub(__name__, __file__)
 _ROOMS = {"errors", "events", "memory", "redaction", "review", "strategies"}
-__all__ = [*sorted({*__all__, "__version__"} - _ROOMS)]
+_OFFERED = sorted({*_names, "__version__"} - _ROOMS)
+# By star these would hide the builtin ``open`` and ``typing.Final``: they are used as
+# ``refold.open`` and ``refold.Final``.
+_NOT_BY_STAR = {"open", "Final"}
+__all__ = [name for name in _OFFERED if name not in _NOT_BY_STAR]
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return _OFFERED

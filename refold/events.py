@@ -7,3 +7,4 @@ from refold.projections.items import NativeItem
 
 __all__ = ["Draft", "Envelope", "Format", "Meta", "Native", "NativeItem"]
 __all__ += events.__all__
+__all__.remove("Final")  # by star it would hide typing.Final: import it by name

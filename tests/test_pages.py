@@ -81,7 +81,11 @@ GIVEN: Final[Mapping[str, Given]] = {
         }
     ),
     "docs/how-to/ask-questions.md": Given(
-        before=f"{ADA}refold compact --user ada --session s-1 --strategy turn_window\n",
+        # Folders of other exports, and of other programs, are next to the tables.
+        before=f"{ADA}refold compact --user ada --session s-1 --strategy turn_window\n"
+        "refold export --user ada --out ada-export\n"
+        "refold export --user ada --session s-1 --out run-copy.jsonl\n"
+        "mkdir site && echo '{}' > site/manifest.json\n",
         without={"pip install": INSTALLED},
     ),
     "docs/how-to/exchange.md": Given(before=ADA),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import inspect
 import subprocess
 import sys
+import typing
 from importlib import import_module
 
 import pytest
@@ -17,7 +20,7 @@ from tests.support.stores import ROOT
 ROOMS = ("errors", "events", "memory", "redaction", "review", "strategies")
 
 
-@pytest.mark.parametrize("name", refold.__all__)
+@pytest.mark.parametrize("name", dir(refold))
 def test_a_public_name_exists_and_is_documented(name: str) -> None:
     assert getattr(refold, name) is not None
     if name == "__version__":
@@ -29,8 +32,8 @@ def test_a_public_name_exists_and_is_documented(name: str) -> None:
 
 
 def test_a_first_page_of_code_has_few_names_to_choose_from() -> None:
-    assert len(refold.__all__) <= 40
-    assert len(set(refold.__all__)) == len(refold.__all__)
+    assert len(dir(refold)) <= 40
+    assert len(set(dir(refold))) == len(dir(refold))
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -51,6 +54,34 @@ def test_what_a_room_offers_exists_and_has_a_docstring(room: str) -> None:
     assert bare == []
 
 
+@pytest.mark.parametrize("module", ["refold", *(f"refold.{room}" for room in ROOMS)])
+def test_star_import_hides_nothing_of_python(module: str) -> None:
+    names: dict[str, object] = {}
+
+    exec(f"from {module} import *", names)  # noqa: S102  # the import is the test
+
+    assert "RefoldError" in names or module not in ("refold", "refold.errors")
+    assert not names.keys() & (set(dir(builtins)) - {"__doc__"})
+    assert not names.keys() & set(typing.__all__)
+
+
+def test_open_and_final_are_used_by_their_full_names() -> None:
+    assert callable(refold.open)
+    assert refold.Final(text="Done.").type == refold.events.Final(text="Done.").type
+    assert {"open", "Final"} <= set(dir(refold))
+
+
+def test_type_checkers_see_the_names_that_star_import_gives() -> None:
+    stub = ast.parse((ROOT / "refold" / "__init__.pyi").read_text("utf-8"))
+    (listed,) = (
+        ast.literal_eval(node.value)
+        for node in stub.body
+        if isinstance(node, ast.Assign)
+    )
+
+    assert listed == refold.__all__
+
+
 @pytest.mark.parametrize("kind", CALLS)
 def test_a_session_is_named_by_keyword(kind: str) -> None:
     methods = vars(getattr(store, kind)).items()
@@ -69,7 +100,7 @@ def test_a_session_is_named_by_keyword(kind: str) -> None:
 
 
 def test_what_is_not_public_is_no_attribute() -> None:
-    assert set(dir(refold)) == set(refold.__all__)
+    assert set(refold.__all__) < set(dir(refold))
     with pytest.raises(AttributeError, match="attribute nothing"):
         refold.nothing  # type: ignore[attr-defined]  # noqa: B018  # the look-up is the test
 

@@ -79,6 +79,14 @@ def check_session_id(value: str) -> str:
     return value
 
 
+def is_internal(session_id: str) -> bool:
+    """Whether a session is Refold's own and no conversation: no listing shows it.
+
+    It is verified, erased, and exported with its user all the same.
+    """
+    return session_id.startswith("_")
+
+
 def bounded(kind: str, value: int) -> int:
     """Return ``value`` if it can be a seq or a number of events, cut to 64 bits.
 

@@ -21,7 +21,7 @@ from refold.domain.events import (
     Request,
     Span,
 )
-from refold.domain.ids import StreamId, check_id
+from refold.domain.ids import StreamId, check_id, is_internal
 from refold.domain.session import SessionState
 
 
@@ -220,9 +220,14 @@ class SessionInfo:
         return self.status in ("open", "closed")
 
     @property
+    def is_internal(self) -> bool:
+        """Whether it is Refold's own, such as what a user allows: see ``ids``."""
+        return is_internal(self.session_id)
+
+    @property
     def is_apart(self) -> bool:
-        """Whether it was erased, or is none of an agent: what a user allows, say."""
-        return self.status == "erased" or self.session_id.startswith("_")
+        """Whether it was erased, or is no conversation."""
+        return self.status == "erased" or self.is_internal
 
 
 @dataclass(frozen=True, slots=True)

@@ -364,9 +364,11 @@ class Eraser:
     def plan(self, whose: Whose) -> ErasurePlan:
         """What would be deleted; nothing is changed."""
         whose = self._with_forks(whose)
-        found = self.writer.log.sessions(whose.user_id)
-        every = [info.session_id for info in found]
-        names = [one for one in every if one in (whose.sessions or every)]
+        names: list[str] = []
+        for info in self.writer.log.sessions(whose.user_id):
+            is_named = whose.sessions is None or info.session_id in whose.sessions
+            if is_named and not info.is_internal:
+                names.append(info.session_id)
         holds = [hold.name for hold in self.erasures.holds(whose.user_id)]
         exports = self._exports(whose)
         return ErasurePlan(names, self.erasures.left(whose), holds, exports)

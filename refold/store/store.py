@@ -156,16 +156,18 @@ class SessionStore:
         label: Mapping[str, str] | None = None,
         after: ports.SessionInfo | str | None = None,
         limit: int | None = None,
+        internal: bool = False,
     ) -> list[ports.SessionInfo]:
         """The sessions of a user, or of all users, by user and name.
-
-        What memory keeps of sessions that are gone is none.
 
         label: only those with all these labels, such as ``{"project": "refold"}``.
         after: only those behind this one; a name is that of a session of the user.
         limit: at most so many: with the last of them as ``after``, the next page.
+        internal: also ``_user``, in which Refold records what a user allows.  What
+                  memory keeps of sessions that are gone is never listed.
 
-        Raises InvalidConfiguration for a label or a name without its user.
+        Raises InvalidConfiguration for a label or a name without its user, InvalidEvent
+        for a name that no session can have.
         """
         user_id, labels = ports.scope(user_id).user_id, {} if label is None else label
         held = [*labels, *labels.values()] if isinstance(labels, Mapping) else [None]
@@ -173,6 +175,8 @@ class SessionStore:
             raise InvalidConfiguration('label: texts by name, {"project": "refold"}')
         if user_id is None and (labels or isinstance(after, str)):
             raise InvalidConfiguration("name the user whose sessions they are, too")
+        if isinstance(after, str) and after:
+            ids.check_id("session_id", after)
         place = (user_id or "", after) if isinstance(after, str) else None
         if isinstance(after, ports.SessionInfo):
             place = after.user_id, after.session_id
@@ -181,8 +185,11 @@ class SessionStore:
         while most is None or len(found) < most:
             left = None if most is None else most - len(found)
             page = self.log.sessions(user_id, labels=labels, after=place, limit=left)
-            there = [info for info in page if info.status != "erased"]
-            found += [one for one in there if not one.session_id.startswith(ids.KEPT)]
+            for info in page:
+                if info.status == "erased" or info.session_id.startswith(ids.KEPT):
+                    continue
+                if internal or not info.is_internal:
+                    found.append(info)
             if left is None or len(page) < left:
                 break
             place = page[-1].user_id, page[-1].session_id
@@ -252,7 +259,8 @@ class SessionStore:
         """
         ids.check_id("user_id", user_id)
         self.log.erasures.refuse_erased(user_id)
-        every = self.sessions(user_id)
+        named_internal = session_id is not None and ids.is_internal(session_id)
+        every = self.sessions(user_id, internal=named_internal)
         infos = [info for info in every if session_id in (None, info.session_id)]
         if session_id is not None and not infos:
             raise errors.SessionNotFound(user_id, session_id)
@@ -503,7 +511,7 @@ class SessionStore:
         how: Any = {"strict": strict, "dry_run": dry_run}
         work = partial(rebuilt, strategy=taken, summarizer=fits, **how)
         found = self._writable(user_id, session_id)
-        wanted = (info for info in found if info.session_id not in ids.RESERVED)
+        wanted = (info for info in found if not info.is_internal)
         return spread(self, work, wanted, executor, progress)
 
     def catch_up(self, user_id: str | None = None) -> int:

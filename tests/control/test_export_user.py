@@ -50,7 +50,7 @@ def test_every_event_of_the_user_is_in_it_and_none_of_others(
             events = session.events() if name == "main" else session.derived(name)
             assert lines(file) == [envelope.to_json() for envelope in events]
     assert [one["session_id"] for one in manifest["sessions"]] == [
-        info.session_id for info in filled.sessions("ada")
+        info.session_id for info in filled.sessions("ada", internal=True)
     ]
     everything = b"".join(file.read_bytes() for file in out.rglob("*.*"))
     assert b"bobs" not in everything

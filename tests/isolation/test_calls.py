@@ -264,7 +264,12 @@ def everything(store: SessionStore) -> list[Any]:
     """All of ada's, as it is stored."""
     session = store.session(user_id="ada", session_id=HERS)
     derived = [session.derived(name) for name in session.streams()]
-    return [session.events(), derived, session.head(), store.sessions("ada")]
+    return [
+        session.events(),
+        derived,
+        session.head(),
+        store.sessions("ada", internal=True),
+    ]
 
 
 @pytest.mark.parametrize("name", LOOKS)
@@ -411,4 +416,4 @@ def test_a_name_that_is_almost_hers_is_another(
 ) -> None:
     with pytest.raises(refold.SessionNotFound):
         looked_at.session(user_id=user, session_id=HERS).events()
-    assert looked_at.sessions(user) == []
+    assert looked_at.sessions(user, internal=True) == []

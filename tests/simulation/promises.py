@@ -33,7 +33,7 @@ class Aftermath:
         self.store: SessionStore = self.world.store(self.world.process())
         self.sessions = [
             self.store.session(user_id=info.user_id, session_id=info.session_id)
-            for info in self.store.sessions()
+            for info in self.store.sessions(internal=True)
             if not self.erased(info.session_id)
         ]
         self.events = {one.session_id: one.events() for one in self.sessions}

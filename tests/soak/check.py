@@ -72,7 +72,7 @@ def check(store: SessionStore, plan: Plan, folder: Path) -> Checked:
     found = Found()
     sessions = [
         store.session(user_id=USER, session_id=one.session_id)
-        for one in store.sessions(USER)
+        for one in store.sessions(USER, internal=True)
     ]
     for session in sessions:
         found.read(session)

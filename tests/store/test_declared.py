@@ -43,7 +43,7 @@ def known(store: SessionStore, user: str = "ada", **how: Any) -> Profile:
 def kept(store: SessionStore, user: str = "ada") -> list[str]:
     return [
         info.session_id
-        for info in store.sessions(user)
+        for info in store.sessions(user, internal=True)
         if DECLARED_NAME in store.log.view_names(user, info.session_id)
     ]
 

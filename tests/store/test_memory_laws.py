@@ -79,7 +79,7 @@ def lived(store: SessionStore, user: str, steps: Sequence[Step]) -> None:
 
 
 def anew(store: SessionStore, user: str) -> bytes:
-    for info in store.sessions(user):
+    for info in store.sessions(user, internal=True):
         store.log.drop_views(user, info.session_id)
     return told(store, user)
 

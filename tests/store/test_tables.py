@@ -79,7 +79,7 @@ def exported(out: Path) -> Rows:
 def logged(store: SessionStore) -> Rows:
     """The envelopes of the log as JSON, their time as a row has it: in UTC."""
     found: list[dict[str, Any]] = []
-    for info in store.sessions():
+    for info in store.sessions(internal=True):
         name = {"user_id": info.user_id, "session_id": info.session_id}
         for one in store.session(**name).timeline():
             told: Any = one.to_json()

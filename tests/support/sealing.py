@@ -43,7 +43,7 @@ def sealed(store: SessionStore) -> list[tuple[str, int]]:
     tree: Any = store.seals
     found = [
         (seal.leaf, name, seal.seq)
-        for name in (info.session_id for info in store.sessions())
+        for name in (info.session_id for info in store.sessions(internal=True))
         for seal in tree.tree.seals(
             store.session(user_id="ada", session_id=name).stream
         )

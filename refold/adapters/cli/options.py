@@ -240,11 +240,12 @@ def pages(
     label: Mapping[str, str] | None = None,
     after: SessionInfo | str | None = None,
     limit: int | None = None,
+    internal: bool = False,
 ) -> Iterator[list[SessionInfo]]:
     """What ``store.sessions`` lists, a bounded number at a time."""
     left = sys.maxsize if limit is None else limit
     while page := store.sessions(
-        user, label=label, after=after, limit=min(left, _MANY)
+        user, label=label, after=after, limit=min(left, _MANY), internal=internal
     ):
         yield page
         after, left = page[-1], left - len(page)
@@ -253,8 +254,11 @@ def pages(
 def sessions(
     store: SessionStore, user: str | None, session: str | None
 ) -> Iterator[SessionInfo]:
-    """The sessions of that user and name, else all; raises SessionNotFound for none."""
-    every = chain.from_iterable(pages(store, user))
+    """The sessions of that user and name, else all; raises SessionNotFound for none.
+
+    Those of Refold's own are among them: a command that lists sessions leaves them out.
+    """
+    every = chain.from_iterable(pages(store, user, internal=True))
     found = (info for info in every if session in (None, info.session_id))
     first = next(found, None)
     if first is not None or (user is None and session is None):

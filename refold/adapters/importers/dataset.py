@@ -23,7 +23,7 @@ from refold.domain.envelope import Envelope
 from refold.domain.erasure import subject
 from refold.domain.errors import Erased, Frozen
 from refold.domain.events import Final as Outcome, JsonObject
-from refold.domain.ids import RESERVED, StreamId
+from refold.domain.ids import StreamId
 from refold.domain.ports import listed
 from refold.projections.models import answers
 from refold.store import SessionStore, exports
@@ -69,7 +69,7 @@ class Dataset:
             self.users.append(user)
             consent: JsonObject = {"scope": self.scope, "at": allowed.at}
             for info in infos:
-                if info.user_id == user and info.session_id not in RESERVED:
+                if info.user_id == user:
                     yield from self._row(user, info.session_id, salt, consent)
         check_dataset(self.store.writer, self.users)
 

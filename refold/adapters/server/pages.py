@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from refold.adapters.keys.signatures import public_pem
 from refold.adapters.server import run
 from refold.adapters.server.refusals import Refusal, headers_of, refusal_of
-from refold.adapters.server.routes import asked
+from refold.adapters.server.routes import asked, checked_types, labels_of
 from refold.domain import errors
 from refold.projections.memory import advice, profile
 from refold.projections.review.incidents import DECISIONS, Decision
@@ -170,8 +170,7 @@ def sessions(
     if q.strip():
         found = store.search(here.user, q, limit=LISTED)
         return here.page(page, q=q, label=label, found=found)
-    name, named, value = (one.strip() for one in label.partition("="))
-    wanted = {name: value} if named else {}
+    wanted = labels_of([label] if label else [])
     infos = store.sessions(here.user, label=wanted, after=after, limit=LISTED + 1)
     more = infos[LISTED - 1].session_id if infos[LISTED:] else None
 
@@ -219,7 +218,7 @@ def timeline(
 ) -> Response:
     """A page of a run, as turns; ``live`` is only the turns of it."""
     session = here.session(session_id)
-    wanted = run.Wanted(tuple(filter(None, type or ())), agent, redacted)
+    wanted = run.Wanted(checked_types(type or ()), agent, redacted)
     if live:
         after = max(after, session.head().seq - run.LIMIT)
     part = run.part(session, after=after, before=before, seq=seq, wanted=wanted)

@@ -191,5 +191,7 @@ _DEMANDS: Final = {
 
 
 def _demand(error: Mapping[str, Any]) -> str:
+    if error["type"] == "string_too_short" and error["ctx"]["min_length"] == 1:
+        return "must not be empty"
     demand = _DEMANDS.get(error["type"], "is not valid")
     return demand.format(**error.get("ctx", {}))

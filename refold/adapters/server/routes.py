@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -267,12 +267,23 @@ def _draft(given: Given, request_id: str, may_decide: bool) -> Draft:
     return Draft(event, given.ts, request_id, given.agent, Meta.of(given.meta))
 
 
+def labels_of(texts: Iterable[str]) -> dict[str, str]:
+    """The labels that are written so.  Raises InvalidEvent for what is no label."""
+    labels: dict[str, str] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not (name.strip() and sign):
+            raise errors.InvalidEvent("write a label as NAME=VALUE")
+        labels[name.strip()] = value.strip()
+    return labels
+
+
 @router.get("/sessions", operation_id="sessions")
 def sessions(
     of: ReadAsked, label: Several = (), after: str | None = None, limit: Most = 100
 ) -> Response:
     """List sessions by name; go on with the last one as `after`."""
-    labels = dict(one.partition("=")[::2] for one in label)
+    labels = labels_of(label)
     found = of.store.sessions(of.user_id, label=labels, after=after, limit=limit)
     last = found[-1].session_id if len(found) == limit else None
     told = [one.to_json() | {"status": one.status} for one in found]
@@ -288,6 +299,16 @@ def session(one: ReadSession) -> Response:
     return answer({**told, **whose, "streams": one.streams()})
 
 
+def checked_types(types: Iterable[str]) -> tuple[str, ...]:
+    """The types of events.  Raises InvalidEvent if there is no such type."""
+    names = tuple(types)
+    if set(names) <= EVENT_CLASSES.keys():
+        return names
+    raise errors.InvalidEvent(
+        "there is no such type of event; the types are " + ", ".join(EVENT_CLASSES)
+    )
+
+
 @router.get("/sessions/{session_id}/events", operation_id="events")
 def events(
     one: ReadSession,
@@ -296,7 +317,7 @@ def events(
     type: Several = (),  # noqa: A002  # as an event's field is named
 ) -> Response:
     """Read events in their order; go on with `next` as `after`."""
-    found = one.events(after, limit, types=type)
+    found = one.events(after, limit, types=checked_types(type))
     last = found[-1].seq if len(found) == limit else None
     return answer({"events": [each.to_json() for each in found], "next": last})
 
@@ -418,7 +439,7 @@ def export(of: ReadAsked) -> Response:
             for each in found:
                 yield orjson.dumps(each.to_json()) + b"\n"
 
-    infos = of.store.sessions(of.user_id)
+    infos = of.store.sessions(of.user_id, internal=True)
     return StreamingResponse(lines(), media_type="application/x-ndjson")
 
 

@@ -164,7 +164,7 @@ class Worker:
             key = info.user_id, info.session_id
             found[key] = info.head_seq
             # A closed session is as long as it will ever be, but is still read.
-            live = info.is_live and not info.session_id.startswith("_")
+            live = info.is_live and not info.is_internal
             new = self._looks if key not in self._seen else self._looks & {"compact"}
             for duty in new if self._seen.get(key) != info.head_seq else ():
                 if live or (duty == "verify" and info.status != "erased"):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from datetime import datetime
 from functools import partial
-from itertools import count, groupby
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -28,6 +28,7 @@ from refold.domain.errors import InvalidConfiguration, RefoldError, counted
 if TYPE_CHECKING:
     from refold.domain.access_log import AccessRecord
     from refold.domain.envelope import Envelope
+    from refold.domain.ports import SessionInfo
     from refold.projections.models import Spending
     from refold.store import SessionStore
 
@@ -220,11 +221,7 @@ def export(
     if jobs != 1:
         raise typer.BadParameter("--jobs is for a folder: see --out")
     store = call.store()
-    found = sessions(store, user, session)
-    there = count()
-    names = (
-        (info.user_id, info.session_id) for info, _ in zip(found, there, strict=False)
-    )
+    names = _Names(sessions(store, user, session), internal=form == "events")
     lines = map(orjson.dumps, _values(store, names, form, content=content))
     if out is None:
         for line in lines:
@@ -232,9 +229,28 @@ def export(
         return None
     wrote = _write(out, lines)
     unit, units = _UNITS[form]
-    looked = next(there)  # as many as were asked for
-    of = f"{counted(wrote, unit, units)} of {counted(looked, 'session')}"
-    return _wrote(out, of, {"sessions": looked, units: wrote})
+    of = f"{counted(wrote, unit, units)} of {counted(names.listed, 'session')}"
+    return _wrote(out, of, {"sessions": names.listed, units: wrote})
+
+
+class _Names:
+    """The users and names of sessions; counts those that a listing shows.
+
+    internal: whether those of Refold's own are among them, uncounted.
+    """
+
+    def __init__(self, found: Iterable[SessionInfo], *, internal: bool) -> None:
+        self._found = found
+        self._internal = internal
+        self.listed = 0
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for info in self._found:
+            if not info.is_internal:
+                self.listed += 1
+            elif not self._internal:
+                continue
+            yield info.user_id, info.session_id
 
 
 def _of_user(

@@ -158,7 +158,7 @@ def _scan(
     done: list[tuple[SessionInfo, Reviewed]] = []
     skipped = failed = 0
     for info in options.sessions(store, user, session):
-        if info.status != "open" or info.session_id.startswith("_"):
+        if info.status != "open" or info.is_internal:
             skipped += info.status != "open"
             continue
         one = store.session(**whose(info))

@@ -174,15 +174,17 @@ SELECT (SELECT max(position) FROM {events} WHERE position>0),
 -- name: drop_views
 DELETE FROM {views} WHERE user_id=? AND session_id=?
 
--- Sizes of what is in a `{scope}`, rates since so long ago.
+-- Sizes of what is in a `{scope}`, rates since so long ago.  No figure counts sessions of
+-- Refold's own, which `ids.is_internal` tells by their first character.
 -- name: size_of_heads
 SELECT count(DISTINCT user_id) AS users,
-  count(*) FILTER (WHERE stream='main') AS sessions,
+  count(*) FILTER (WHERE stream='main' AND substr(session_id, 1, 1)<>'_') AS sessions,
   count(*) FILTER (WHERE stream<>'main') AS derived_streams,
   coalesce(sum(tokens) FILTER (WHERE stream='main'), 0) AS tokens,
-  count(*) FILTER (WHERE stream='main' AND updated_at>:last_hour)
-    AS sessions_last_hour,
-  count(*) FILTER (WHERE stream='main' AND updated_at>:last_day) AS sessions_last_day
+  count(*) FILTER (WHERE stream='main' AND substr(session_id, 1, 1)<>'_'
+    AND updated_at>:last_hour) AS sessions_last_hour,
+  count(*) FILTER (WHERE stream='main' AND substr(session_id, 1, 1)<>'_'
+    AND updated_at>:last_day) AS sessions_last_day
 FROM {heads} WHERE {scope}
 
 -- name: size_of_events
