@@ -600,7 +600,9 @@ def compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
     seq: of the summary, in the derived stream.
     """
     decided_at = summary.decided_at_seq
-    through = max(summary.last_seq, outline.compacted_through or 0)
+    through = summary.last_seq  # 0 or less in a fork, for events of its parent
+    if outline.compacted_through is not None:
+        through = max(through, outline.compacted_through)
     kept, waiting = outline.waiting.compacted(through, decided_at)
     summaries = [live for live in outline.summaries if live.seq not in summary.absorbs]
     summaries.append(_live(seq, summary))
