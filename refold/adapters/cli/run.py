@@ -79,7 +79,7 @@ def application() -> Any:
             typer.echo(context.get_help(), err=True)
             raise typer.Exit(WRONG)
 
-    does = "Keep everything an agent session did: append once, refold any time."
+    does = "A session store for LLM agents: append once, refold any time."
     group = app.callback(cls=Commands, invoke_without_command=True, help=does)
     group(described(refold, {}))
     return typer.main.get_command(app)

@@ -39,7 +39,7 @@ def capture(
     uninstall: bool = False,
     state: bool = False,
 ) -> output.Result | None:
-    """Append what a coding agent writes, while it works."""
+    """Record what a coding agent writes, while it works."""
     if state:
         return _status()
     if program is None or user is None:

@@ -49,7 +49,7 @@ def compact(
     watch: bool = False,
     every: float | None = None,
 ) -> Result | None:
-    """Compact a session if a compaction is due."""
+    """Compact a session if its strategy decides to."""
     writes = _writer(summarizer, model)
     if watch:
         if until_idle:
@@ -172,7 +172,7 @@ def worker(
     health: int | None = None,
     jobs: int = 1,
 ) -> None:
-    """Do what is due in a store, beside other workers."""
+    """Run background work: compact, seal, erase, verify."""
     store, duties = call.store(), dict[str, float]()
     do += ",rebuild" * (rebuild is not None) + ",retain" * (retain is not None)
     for one in do.split(","):
@@ -270,7 +270,7 @@ def rebuild(
     activate: bool = False,
     retire: str | None = None,
 ) -> Result:
-    """Make the summaries a strategy would have made."""
+    """Make the summaries that a strategy would have made."""
     writes, begun = _writer(summarizer, model), time.monotonic()
     store = call.store()
     found = list(sessions(store, user, session))

@@ -52,7 +52,7 @@ def rerun(
     prompt: Path | None = None,
     model: str | None = None,
 ) -> Result:
-    """Make the requests of a run anew, and name what differs."""
+    """Repeat the requests of a run, and report what differs."""
     chosen = call.store().session(user_id=user, session_id=session)
     ran = chosen.rerun(
         strategy,

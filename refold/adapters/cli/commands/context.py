@@ -30,7 +30,7 @@ def context(
     before_response: int | None = None,
     as_: As = "sent",
 ) -> Result:
-    """Show what the model is sent, or was sent earlier."""
+    """Show the context that a model is sent, or was sent earlier."""
     given = [place for place in (at, before_call, before_response) if place is not None]
     if len(given) > 1:
         raise typer.BadParameter(

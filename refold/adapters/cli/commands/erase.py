@@ -194,7 +194,7 @@ def _list(store: SessionStore, user: str | None) -> output.Result:
 def restore(
     call: Call, user: str, reason: str, operator: str | None = None
 ) -> output.Result:
-    """Undo an erasure whose grace is not over."""
+    """Undo an erasure during its grace period."""
     signed = call.store().erasures.restore(user, reason, operator=who(operator))
     return _signed(signed, "readable again")
 
@@ -202,7 +202,7 @@ def restore(
 def readmit(
     call: Call, user: str, reason: str, operator: str | None = None
 ) -> output.Result:
-    """Let an erased user come back, with a new key."""
+    """Let the id of an erased user be used again, with a new key."""
     signed = call.store().erasures.readmit(user, reason, operator=who(operator))
     return _signed(signed, f"readmitted, in epoch {signed.statement['epoch']}")
 
@@ -215,7 +215,7 @@ def hold(
     release: bool = False,
     operator: str | None = None,
 ) -> output.Result:
-    """Forbid erasing a user: set or release a legal hold."""
+    """Set or release a legal hold, which forbids erasing a user."""
     if name is not None and not reason:
         raise typer.BadParameter("give --reason, for the certificate")
     store = call.store()
@@ -262,7 +262,7 @@ def retain(
     key_backups: timedelta | None = None,
     operator: str | None = None,
 ) -> output.Result:
-    """Erase what was unused for longer than a policy says."""
+    """Erase sessions that were unused for longer than a policy says."""
     if policy is not None and preset is None:
         chosen = RetentionPolicy.read(policy.read_bytes())
     elif preset is not None and policy is None:

@@ -29,7 +29,7 @@ def keys(
     user: str | None = None,
     session: str | None = None,
 ) -> Result:
-    """Show the keys, or replace them."""
+    """Show the state of the keys, or replace them."""
     if action == "reconcile":
         return _told({"destroyed": reconcile_keys(call.url)})
     rotates = action == "rotate" and master and user is None

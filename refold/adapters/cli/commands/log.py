@@ -51,7 +51,7 @@ def sessions(
 def label(
     call: options.Call, user: str, session: str, labels: list[str]
 ) -> output.Result:
-    """Give a session labels by which it is found."""
+    """Set or remove labels of a session."""
     given = {name: value or None for name, value in map(_label, labels)}
     one = call.store().session(user_id=user, session_id=session)
     one.head()
@@ -68,7 +68,7 @@ def search(
     session: str | None = None,
     limit: int = 20,
 ) -> output.Result:
-    """Find the events that have all of some words."""
+    """Find events that contain all the given words."""
     store, said = call.store(), " ".join(words)
     found = store.search(user, said, session_id=session, limit=limit)
 

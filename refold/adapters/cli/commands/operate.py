@@ -201,7 +201,7 @@ def export(
     buckets: int | None = None,
     jobs: int = 1,
 ) -> Result | None:
-    """Export the log, or everything of a user."""
+    """Export the log, or everything stored about a user."""
     if form == "dataset" and (out is None or session is not None):
         raise typer.BadParameter("a dataset needs --out, and takes no --session")
     if (columns or buckets) and form != "parquet":
@@ -380,7 +380,7 @@ def view(
     lang: Lang = "en",
     seq: int | None = None,
 ) -> Result:
-    """Show a run in the terminal, or write it as one HTML file to send."""
+    """Show a run in the terminal, or write it as one HTML file."""
     from refold.adapters.frameworks import needed
 
     needed("jinja2", "server" if html else "tui")
@@ -451,7 +451,7 @@ def schema(
 
 
 def move(call: Call, to: str, keys_to: str | None = None) -> Result:
-    """Move the store into a PostgreSQL database, while others write."""
+    """Migrate the store to PostgreSQL while agents write."""
     from refold.opener import move as moved
 
     def told(rows: int) -> None:

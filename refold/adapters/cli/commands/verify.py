@@ -35,7 +35,7 @@ def verify(
     public_key: Path | None = None,
     jobs: int = 1,
 ) -> Result:
-    """Check that what is stored is what was written."""
+    """Check that stored data is what was written."""
     if proof is not None:
         return _proof(call, proof, public_key)
     if export is not None:
@@ -245,7 +245,7 @@ def _misattributed(
 def repair(
     call: Call, user: str | None = None, session: str | None = None, apply: bool = False
 ) -> Result:
-    """Report damage, and repair what can be repaired."""
+    """Report damage, and repair derived data."""
     if session is not None and user is None:
         raise typer.BadParameter("--session needs --user")
     store, looked = call.store(), 0
