@@ -103,7 +103,9 @@ else
 	exit $$status
 endif
 
-MAIN_TESTS = $(PYTHON_RUN) -m pytest -n 2 --dist worksteal
+# One more than two cores have work for: tests wait for servers, disks, and processes.
+WORKERS = 3
+MAIN_TESTS = $(PYTHON_RUN) -m pytest -n $(WORKERS) --dist worksteal
 
 # The adapters of frameworks, with all of these in one environment.
 FRAMEWORK_TESTS = env -u PYTHONDONTWRITEBYTECODE .venv/frameworks/bin/python -m pytest tests/frameworks

@@ -20,6 +20,7 @@ from tests.citus.conftest import FOLDER
 from tests.support.citus import Cluster
 from tests.support.operations import log_of
 from tests.support.stores import open_at
+from tests.support.waiting import until
 
 USERS = [f"u-{number}" for number in range(12)]
 
@@ -97,17 +98,21 @@ def test_users_of_other_machines_go_on_while_one_is_down(
     with ThreadPoolExecutor(len(down)) as pool:
         for user in down:
             pool.submit(pour, store, user, stop, acknowledged.__setitem__)
-        while not acknowledged:
-            pass
-        own_cluster.kill(1)
-        for number in range(20):
-            for user in up:
-                acknowledged[user] = append(store, user, f"{number}")
-        own_cluster.start_again(1)
-        before = dict(acknowledged)
-        while any(acknowledged.get(user, 0) <= before.get(user, 0) for user in down):
-            pass
-        stop.set()
+        try:
+            until(lambda: acknowledged, "the first acknowledged append")
+            own_cluster.kill(1)
+            for number in range(20):
+                for user in up:
+                    acknowledged[user] = append(store, user, f"{number}")
+            own_cluster.start_again(1)
+            before = dict(acknowledged)
+            for user in down:
+                until(
+                    lambda name=user: acknowledged.get(name, 0) > before.get(name, 0),  # type: ignore[misc]
+                    f"an append of {user} on the machine that came back",
+                )
+        finally:
+            stop.set()
 
     whole(store, acknowledged)
     for user in down:  # each key was used once

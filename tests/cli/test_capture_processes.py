@@ -24,6 +24,7 @@ from refold.adapters.cli import client_settings
 from refold.adapters.importers.follower import status
 from tests.cli.test_startup import HEAVY
 from tests.support import warm
+from tests.support.waiting import until
 
 USER: Final = "ada"
 # No step here waits for another process, so that none may take as long as this.
@@ -125,10 +126,7 @@ class Capturing:
 
 
 def wait_for(happened: Any) -> None:
-    until = time.monotonic() + NEVER_SEC
-    while not happened():
-        assert time.monotonic() < until, "it did not happen"
-        time.sleep(0.02)
+    until(happened, "the capture to get there")
 
 
 @pytest.fixture
