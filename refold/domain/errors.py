@@ -162,6 +162,11 @@ class Erased(RefoldError):
         super().__init__(f"{what} was erased: nothing of it can be read or written")
         self.what = what
 
+    @property
+    def of_user(self) -> bool:
+        """Whether the whole user was erased, not a session of theirs."""
+        return self.what == "the user"
+
 
 class NotErased(RefoldError, LookupError):
     """The user was not erased, or not in a way that can be undone."""

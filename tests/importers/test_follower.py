@@ -303,6 +303,24 @@ def test_an_erased_user_is_not_captured_again(
     assert [*capture_files(folder)] == []
 
 
+def test_an_erased_session_keeps_no_other_from_being_captured(
+    store: SessionStore, folder: Path
+) -> None:
+    for name in ("s", "t"):
+        (folder / f"{name}.jsonl").write_bytes(line(1, sessionId=name))
+    captured(store, folder)
+    store.erase(USER, "asked", session_id="s")
+    for name in ("s", "t"):
+        with (folder / f"{name}.jsonl").open("ab") as file:
+            file.write(line(2, sessionId=name))
+
+    assert captured(store, folder) == 1
+
+    assert ids(store, "t") == ["u-1", "u-2"]
+    (refusal,) = status()[0]["refusals"]
+    assert "was refused: the session was erased" in refusal["why"]
+
+
 def capture_files(folder: Path) -> Iterator[Path]:
     """What captures have written below the home of Refold."""
     yield from (folder.parents[1] / "home" / "capture").iterdir()

@@ -246,7 +246,7 @@ class Follower:
 
         Returns None if another process follows: it does the work, as it is asked to.
 
-        Raises StoreUnavailable, KeyUnavailable, Frozen, Erased.
+        Raises StoreUnavailable, KeyUnavailable, Frozen, and Erased for the user.
         """
         self.state.request()
         return self.answer()
@@ -456,9 +456,11 @@ class Follower:
             )
             if not receipt.duplicate:
                 self.appended += len(natives)
-        except (*_STORES, errors.Erased):
+        except _STORES:
             raise
         except errors.RefoldError as error:
+            if isinstance(error, errors.Erased) and error.of_user:
+                raise
             if len(entries) == 1:
                 batch.damage.append((entries[0].line, f"was refused: {error}"))
             else:

@@ -129,7 +129,8 @@ def _status() -> output.Result:
 def _show_status(screen: output.Screen, capture: dict[str, Any]) -> None:
     state = "running" if capture["running"] else "not running"
     waiting = output.size(capture["bytes"])
-    counts = f"{capture['appended']:,} entries, {capture['refused']:,} refused, "
+    entries = counted(capture["appended"], "entry", "entries")
+    counts = f"{entries}, {capture['refused']:,} refused, "
     client = capture["client"] or "a capture that has not looked yet"
     screen.line((client, "bold"), f", {state}: {counts}{waiting} waiting")
     if capture["user"] is not None:
