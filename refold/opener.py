@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast, overload
 
 from refold.adapters import config
-from refold.domain.errors import InvalidConfiguration, KeyUnavailable, RefoldError
+from refold.domain.errors import (
+    InvalidConfiguration,
+    KeyUnavailable,
+    RefoldError,
+    StoreUnavailable,
+    remedy_for,
+)
 
 if TYPE_CHECKING:
     from refold.adapters.keys.master import MasterKey
@@ -122,7 +128,7 @@ def open_store(
             "PostgreSQL needs REFOLD_KEYS, a database for keys that all its clients "
             "reach (a key file of one host would lock out the others)"
         )
-    with ExitStack() as opened:
+    with _file_errors(), ExitStack() as opened:
         recorder, store_id = open_recorder(url)
         opened.callback(recorder.close)
         if readonly := recorder.database.readonly:
@@ -166,6 +172,19 @@ def open_store(
     )
 
 
+@contextmanager
+def _file_errors() -> Iterator[None]:
+    """Raise StoreUnavailable for what the file system refuses while a store opens."""
+    try:
+        yield
+    except OSError as error:
+        place = error.filename or "a file of the store"
+        raise StoreUnavailable(
+            f"{place} cannot be used ({error.strerror or error})",
+            remedy=remedy_for(error),
+        ) from None
+
+
 open = open_store  # noqa: A001  # refold.open reads well
 
 
@@ -201,7 +220,7 @@ def reconcile_keys(url: str | None = None, *, keys: str | None = None) -> int:
     from refold.store.store import now
 
     url = url or config.database()
-    with ExitStack() as opened:
+    with _file_errors(), ExitStack() as opened:
         recorder, store_id = open_recorder(url)
         opened.callback(recorder.close)
         filled = recorder.has_sessions()
@@ -239,7 +258,7 @@ def move(
     if keys_to == "memory://":
         raise same
     url = url or config.database()
-    with ExitStack() as opened:
+    with _file_errors(), ExitStack() as opened:
         source, target = _database(url), cast("PostgresDatabase", _database(to))
         opened.callback(source.close)
         opened.callback(target.close)

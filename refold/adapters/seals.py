@@ -30,7 +30,12 @@ from refold.adapters.sql.tree import Ends, Grown, Tree
 from refold.adapters.verification import Standing, Stated
 from refold.domain.chain import Frontier, consistency_proof, inclusion_proof, root_of
 from refold.domain.erasure import Signed, Whose, timestamp
-from refold.domain.errors import RefoldError, SealBroken, StoreUnavailable
+from refold.domain.errors import (
+    RefoldError,
+    SealBroken,
+    StoreUnavailable,
+    remedy_for,
+)
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
 from refold.domain.ports import JUNK, WRONG_TYPE, Problem
@@ -584,7 +589,7 @@ class FileAnchor:
     def _unusable(self, error: OSError) -> StoreUnavailable:
         return StoreUnavailable(
             f"the anchor {self.path} cannot be used ({error.strerror})",
-            remedy="check the rights on the file and its folder",
+            remedy=remedy_for(error),
         )
 
 

@@ -38,7 +38,8 @@ was refused may be what had to be redacted.
 
 from __future__ import annotations
 
-from typing import Any
+import errno
+from typing import Any, Final
 
 __all__ = [
     "AlreadyDecided", "AnswerFailed", "ContextTooLarge", "CorruptEvent",
@@ -54,6 +55,29 @@ __all__ = [
 def counted(count: int, what: str, many: str | None = None) -> str:
     """``count`` with its noun, as every message says it: 1 event, 2,000 events."""
     return f"{count:,} {what if count == 1 else many or what + 's'}"
+
+
+_REMEDIES: Final = {
+    errno.EACCES: "check the rights on the file and its folder",
+    errno.EPERM: "check the rights on the file and its folder",
+    errno.EROFS: "the file system is read-only: name a place that can be written",
+    errno.ENOSPC: "free space and try again",
+    errno.EDQUOT: "free space within your quota and try again",
+    errno.ENOENT: "check that its folder exists",
+    errno.ENOTDIR: "a part of the path is a file: name a folder that exists",
+    errno.EEXIST: "a part of the path is a file: name a folder that exists",
+    errno.EFBIG: "raise the limit of the size of files (ulimit -f)",
+    errno.EISDIR: "it is a folder: name a file",
+    errno.ENAMETOOLONG: "give it a shorter name",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the limit of open files of this machine",
+    errno.EIO: "check the disk",
+}
+
+
+def remedy_for(error: OSError) -> str:
+    """What to do about an error of the file system."""
+    return _REMEDIES.get(error.errno or 0, "check the path and the disk")
 
 
 class RefoldError(Exception):

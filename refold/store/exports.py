@@ -140,13 +140,19 @@ def whole_or_nothing(out: Path) -> Iterator[Path]:
         raise errors.ExportFailed(
             f"{str(out)!r} is there already: export to a new or empty folder"
         )
-    folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:
-        yield folder
-        os.rename(folder, out)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+        try:
+            yield folder
+            os.rename(folder, out)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise errors.ExportFailed(
+            f"{str(out)!r} cannot be written ({error.strerror}): "
+            f"{errors.remedy_for(error)}"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

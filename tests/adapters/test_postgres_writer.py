@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from threading import Timer
+from pathlib import Path
+from threading import Thread, Timer
 from typing import NamedTuple
 
 import psycopg
@@ -18,11 +20,14 @@ from refold.adapters.rows import Batch, BlobRow, Moved, WriteOutcome, Wrote
 from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.recorder import Recorder
 from refold.domain.errors import StoreUnavailable
+from refold.domain.events import UserInput
 from refold.domain.ids import StreamId
 from refold.domain.ports import Duplicate
 from refold.domain.seals import Use
 from refold.testing import append_to, memory_log, said, texts
+from tests.support.postgres import Postgres
 from tests.support.statements import Wire
+from tests.support.stores import open_at
 
 
 class Written(NamedTuple):
@@ -338,3 +343,50 @@ def test_a_connection_prepares_what_comes_again_and_not_without_end(
         )
 
         assert prepared.scalar_one() == 100
+
+
+def test_a_server_that_dies_during_a_commit_leaves_the_outcome_unknown(
+    own_postgres: Postgres, tmp_path: Path
+) -> None:
+    url = own_postgres.create_database("lost")
+    failures: list[Exception] = []
+    with open_at(url, tmp_path) as store:
+        session = store.session(user_id="ada", session_id="s")
+        session.append(UserInput(text="first"))
+        never_answer_commits(url)
+
+        def append() -> None:
+            try:
+                session.append(UserInput(text="second"), idempotency_key="key")
+            except Exception as error:  # it is looked at below
+                failures.append(error)
+
+        thread = Thread(target=append)
+        thread.start()
+        wait_for_commit(url)
+        assert own_postgres._server is not None
+        own_postgres._server.halt(signal.SIGQUIT)
+        thread.join()
+
+    own_postgres.run()
+    with open_at(url, tmp_path) as store:
+        assert store.session(user_id="ada", session_id="s").head().seq == 2
+    (failure,) = failures
+    assert isinstance(failure, StoreUnavailable)
+    assert "took effect is unknown" in str(failure)
+    assert "idempotency key" in str(failure)
+
+
+def never_answer_commits(url: str) -> None:
+    """Have every commit wait for a replica that does not exist."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        connection.execute("SELECT pg_reload_conf()")
+
+
+def wait_for_commit(url: str) -> None:
+    """Return when a commit is on the server's disk and waits for the replica."""
+    query = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    with psycopg.connect(url, autocommit=True) as connection:
+        while not connection.execute(query).fetchone():
+            time.sleep(0.02)

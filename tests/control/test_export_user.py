@@ -241,7 +241,7 @@ def test_a_full_disk_leaves_nothing(
 
     monkeypatch.setattr("refold.store.exports.os.fsync", full)
 
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(refold.errors.ExportFailed, match="free space"):
         filled.export_user("ada", tmp_path / "out")
     assert sorted(tmp_path.iterdir()) == before
 

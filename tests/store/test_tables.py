@@ -340,7 +340,7 @@ def test_an_export_that_fails_leaves_nothing(
     (tmp_path / "place").mkdir()
     monkeypatch.setattr("refold.store.exports.Files.finish", _full)
 
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(refold.errors.ExportFailed, match="free space"):
         tables(filled).write(tmp_path / "place" / "out")
 
     assert list((tmp_path / "place").iterdir()) == []

@@ -211,9 +211,7 @@ def _failed(error: Exception, args: Sequence[str]) -> int:
         raise error
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
-        output.complain(
-            f"{where}{error.strerror.lower()}: check the path and its permissions"
-        )
+        output.complain(f"{where}{error.strerror.lower()}: {errors.remedy_for(error)}")
     else:
         output.complain(_unexpected(error))
     return FAILED

@@ -8,7 +8,8 @@ import re
 import shlex
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -16,7 +17,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from refold.adapters import config
-from refold.domain.errors import InvalidConfiguration, KeyUnavailable
+from refold.domain.errors import InvalidConfiguration, KeyUnavailable, remedy_for
 
 _NONCE = 12
 SIZE = 32
@@ -126,7 +127,9 @@ class MasterKeyFile:
 
     def create(self) -> None:
         """Make it, unless it is there; says so, for without it nothing can be read."""
-        if create_private(self.path, _written([os.urandom(SIZE)])):
+        with self._writing():
+            made = create_private(self.path, _written([os.urandom(SIZE)]))
+        if made:
             log.warning(
                 "made a new master key at %s (mode 0600): back it up apart from the "
                 "database, without it nothing can be read",
@@ -139,8 +142,8 @@ class MasterKeyFile:
 
     def read(self) -> Sequence[bytes]:
         """All keys in it, the newest first.  Raises KeyUnavailable."""
-        remark_on_mode(self.path)
         try:
+            remark_on_mode(self.path)
             keys = decoded(self.path.read_text())
         except OSError as error:
             raise KeyUnavailable(
@@ -169,17 +172,29 @@ class MasterKeyFile:
     def _replace(self, keys: Sequence[bytes]) -> None:
         """Put another file in its place, whole or not at all."""
         draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(_written(keys))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY)
+        with self._writing():
+            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(_written(keys))
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self.path)
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Raises KeyUnavailable for what the file system refuses."""
         try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+            yield
+        except OSError as error:
+            raise KeyUnavailable(
+                f"the master key {self.path} cannot be written ({error.strerror})",
+                remedy=remedy_for(error),
+            ) from None
 
 
 def decoded(text: str) -> list[bytes]:

@@ -289,7 +289,7 @@ def engine_of(url: str) -> tuple[EngineName, URL] | None:
     try:
         parsed = make_url(url)
         backend = parsed.get_backend_name()
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # such as brackets that are not closed
         return None
     if backend == "sqlite":
         return "sqlite", parsed

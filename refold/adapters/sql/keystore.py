@@ -19,7 +19,12 @@ from refold.adapters.keys.store import KeyPlace, UserEntry
 from refold.adapters.sql import files, forks, memory
 from refold.adapters.sql.forks import FileId
 from refold.adapters.sql.tables import described, refusals, statements
-from refold.domain.errors import Erased, InvalidConfiguration, KeyUnavailable
+from refold.domain.errors import (
+    Erased,
+    InvalidConfiguration,
+    KeyUnavailable,
+    remedy_for,
+)
 from refold.domain.ports import JUNK
 
 SCHEMA = "refold_keys"
@@ -623,10 +628,16 @@ class _InFile:
     schema = False
 
     def __init__(self, path: Path) -> None:
-        create_private(path)
-        remark_on_mode(path)
         self._watched = files.WatchedFile(path)
-        self.readonly = self._watched.readonly = files.only_read(path)
+        try:
+            create_private(path)
+            remark_on_mode(path)
+            self.readonly = self._watched.readonly = files.only_read(path)
+        except OSError as error:
+            raise KeyUnavailable(
+                f"the key store {path} cannot be opened ({error.strerror})",
+                remedy=remedy_for(error),
+            ) from None
 
     @property
     def file(self) -> FileId | None:

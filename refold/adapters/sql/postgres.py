@@ -59,6 +59,8 @@ _FILL_LOCK: Final = _SCHEMA_LOCK + 1
 _AT_A_TIME, _USED_UP = 10_000, 100_000_000  # transactions
 _RETRIES: Final = 5
 _FIRST_PAUSE: Final = 0.1
+# How the driver's messages begin that are not about a connection that was made.
+_NOT_CONNECTED: Final = ("failed to resolve", "connection failed", "connection timeout")
 
 
 class PostgresDatabase(Database):
@@ -241,14 +243,32 @@ class PostgresDatabase(Database):
         """
         self._check_process()
         if len(batches) == 1:
-            try:
-                return [self.retrying(lambda: self._writer.alone(batches[0]))]
-            except Exception as error:
-                return [self.translate(error) or error]
+            return [self._write_alone(batches[0])]
         try:
             return list(self._writer.together(batches))
-        except psycopg.Error:
-            return [self.write_group([batch])[0] for batch in batches]
+        except psycopg.Error as error:
+            lost = answer_lost(error)
+            return [self._write_alone(batch, lost=lost) for batch in batches]
+
+    def _write_alone(
+        self, batch: Batch, *, lost: bool = False
+    ) -> WriteOutcome | Exception:
+        """Write one batch; ``lost``: it was sent before, and no answer came."""
+
+        def attempt() -> WriteOutcome:
+            nonlocal lost
+            try:
+                return self._writer.alone(batch)
+            except psycopg.Error as error:
+                lost = lost or answer_lost(error)
+                raise
+
+        try:
+            return self.retrying(attempt)
+        except Exception as error:
+            if lost and broken(error):
+                return outcome_unknown(self.what)
+            return self.translate(error) or error
 
     def _connection(self) -> Driver:
         """A connection that no pool looks after."""
@@ -290,7 +310,12 @@ class PostgresDatabase(Database):
 
                 return work(row, write_here)
 
-        return self.retrying(attempt)
+        try:
+            return self.retrying(attempt)
+        except (psycopg.Error, DBAPIError) as error:
+            if tried and broken(error):
+                raise outcome_unknown(self.what) from None
+            raise
 
     def rewrite(
         self,
@@ -735,14 +760,31 @@ def translated(shown: str, error: Exception) -> errors.RefoldError | None:
         if state.startswith(prefix):
             return errors.StoreUnavailable(f"{shown} {what}", remedy=remedy)
     if isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError):
-        what = "cannot be reached, or broke the connection"
+        if answer_lost(cause):
+            return outcome_unknown(shown)
         return errors.StoreUnavailable(
-            f"{shown} {what}", remedy="check that it runs, and try again"
+            f"{shown} cannot be reached", remedy="check that it runs, and try again"
         )
     name = type(cause).__name__
     return errors.StoreUnavailable(
         f"{shown} refused a statement ({name} {state})", remedy="see the server's log"
     )
+
+
+def outcome_unknown(shown: str) -> errors.StoreUnavailable:
+    """What there is to say where the answer to a statement, or a COMMIT, was lost."""
+    return errors.StoreUnavailable(
+        f"{shown} broke the connection, and whether a change that was being written "
+        "took effect is unknown",
+        remedy="check that it runs, then read what is there; repeating an append is "
+        "safe only with the idempotency key that it had",
+    )
+
+
+def answer_lost(error: psycopg.Error) -> bool:
+    """Whether a connection broke that had been made: something may have been sent."""
+    never_connected = error.pgconn is not None or str(error).startswith(_NOT_CONNECTED)
+    return broken(error) and not never_connected
 
 
 def broken(error: Exception) -> bool:

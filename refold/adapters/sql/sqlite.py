@@ -234,6 +234,13 @@ class SqliteDatabase(Database):
         return bool(self._fetch("", "SELECT 1 FROM heads LIMIT 1", ()))
 
     def translate(self, error: Exception) -> errors.RefoldError | None:
+        if isinstance(error, OSError) and str(error.filename).startswith(
+            str(self.path)
+        ):
+            return errors.StoreUnavailable(
+                f"{error.filename} cannot be used ({error.strerror})",
+                remedy=errors.remedy_for(error),
+            )
         cause = error.orig if isinstance(error, DBAPIError) else error
         if not isinstance(cause, sqlite3.Error):
             return None
