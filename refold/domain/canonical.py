@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import tomllib
+from collections.abc import Container
 from importlib.resources import files
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from refold.domain.errors import InvalidConfiguration
 
-_HALF = re.compile("[\ud800-\udfff]")
+_HALF: Final = re.compile("[\ud800-\udfff]")
+# Levels of nesting: those that a value may have, which are those that redaction takes;
+# those that a repaired value keeps; and those that the JSON encoder takes.
+NESTED: Final = 128
+DEEPEST: Final = 120
+MOST_LEVELS: Final = 254
 
 
 def canonical(value: Any) -> bytes:
     """The compact JSON of ``value`` with sorted keys, in UTF-8."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def json_text(value: Any) -> str:
+    """The JSON text of ``value``: canonical, but for numbers that only a text can hold.
+
+    Raises TypeError or ValueError for what is no JSON.
+    """
+    _, changes = repaired(value)
+    if not changes:
+        return canonical(value).decode()
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
 def digest(value: Any) -> str:
@@ -32,26 +50,78 @@ def text_digest(text: str) -> str:
 
 
 def repaired(value: Any) -> tuple[Any, int]:
-    """``value`` with what JSON in UTF-8 cannot hold replaced, and how often.
+    """``value`` as JSON in UTF-8 can hold it, and how many replacements that took.
 
-    Half surrogates become U+FFFD, integers over 64 bits become their decimal text,
-    NaN and infinities their name.
+    The result depends on ``value`` alone, so a retry repairs in the same way:
+
+    - half of a surrogate pair becomes U+FFFD;
+    - an integer over 64 bits becomes its decimal text;
+    - NaN and the infinities become their names;
+    - what lies deeper than ``DEEPEST`` levels becomes its JSON text;
+    - a key that another key of the object was repaired to gets ``~2``, ``~3``, …
+
+    Other objects, such as a ``datetime``, are returned as they are.
     """
+    return _repaired(value, DEEPEST)
+
+
+def _repaired(value: Any, levels: int) -> tuple[Any, int]:
     if isinstance(value, str):
-        clean = value if encodable(value) else _HALF.sub("\ufffd", value)
-        return clean, int(clean is not value)
-    if isinstance(value, dict):
-        pairs = [(repaired(key), repaired(item)) for key, item in value.items()]
-        changes = sum(key[1] + item[1] for key, item in pairs)
-        return {key[0]: item[0] for key, item in pairs}, changes
-    if isinstance(value, list | tuple):
-        items = [repaired(item) for item in value]
-        return [item for item, _ in items], sum(changed for _, changed in items)
+        if encodable(value):
+            return value, 0
+        return _HALF.sub("\ufffd", value), 1
+    if isinstance(value, bool):
+        return value, 0
     if isinstance(value, float) and not isfinite(value):
         return str(value), 1
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
-        return str(value), 1
-    return value, 0
+        return decimal(value), 1
+    if not isinstance(value, dict | list | tuple):
+        return value, 0
+    if not levels:
+        return json.dumps(value), 1
+    if isinstance(value, dict):
+        return _repaired_object(value, levels)
+    items: list[Any] = []
+    changes = 0
+    for item in value:
+        clean, changed = _repaired(item, levels - 1)
+        items.append(clean)
+        changes += changed
+    return items, changes
+
+
+def _repaired_object(value: dict[Any, Any], levels: int) -> tuple[dict[Any, Any], int]:
+    clean: dict[Any, Any] = {}
+    changes = 0
+    for key, item in value.items():
+        clean_key, changed_key = _repaired(key, levels)
+        if changed_key:
+            clean_key = _unused(clean_key, value.keys() | clean.keys())
+        clean[clean_key], changed_item = _repaired(item, levels - 1)
+        changes += changed_key + changed_item
+    return clean, changes
+
+
+def _unused(key: str, others: Container[str]) -> str:
+    """``key``, with a number behind it if it is among the others."""
+    chosen = key
+    number = 2
+    while chosen in others:
+        chosen = f"{key}~{number}"
+        number += 1
+    return chosen
+
+
+def decimal(value: int) -> str:
+    """The decimal text of an integer; of one with thousands of digits, hexadecimal.
+
+    Python converts no longer integer to decimal, since that takes quadratic time.
+    """
+    try:
+        return str(value)
+    except ValueError:
+        return hex(value)
 
 
 def encodable(text: str) -> bool:

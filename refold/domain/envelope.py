@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeAlias
 from uuid import UUID
@@ -20,9 +20,17 @@ from pydantic import (
     model_validator,
 )
 
+from refold.domain.canonical import repaired
 from refold.domain.chain import Columns
 from refold.domain.errors import InvalidEvent
-from refold.domain.events import Event, Item, JsonObject, SessionEvent
+from refold.domain.events import (
+    Event,
+    Item,
+    JsonObject,
+    SessionEvent,
+    ToolCall,
+    ToolResult,
+)
 from refold.domain.ids import StreamId
 from refold.domain.model import Model, built, explain
 
@@ -40,6 +48,13 @@ NUMBERED: Final = re.compile(rf"\[({_TYPE})_[1-9][0-9]{{0,5}}\]")
 STANDS_FOR: Final = re.compile(rf"{PLACEHOLDER.pattern}|\[~?{NUMBERED.pattern[2:]}")
 
 
+# The codes of warnings that more than one module gives.
+REPAIRED: Final = "repaired"
+ID_REPEATED: Final = "call_id_repeated"
+# What these say is of the recording, not of the run: nothing failed in it.
+OF_RECORDING: Final = frozenset({REPAIRED, ID_REPEATED})
+
+
 class Warn(Model):
     """A degradation, by code: what could not be kept or done as it was asked."""
 
@@ -51,6 +66,8 @@ class Meta(Model):
     """What is known of an event beside its payload; further keys are allowed.
 
     ``response_id`` is the provider's id of the response an event is part of.
+    ``call_id`` is the provider's id of a call that is recorded under another, since two
+    open calls had it.
     ``source`` says where an imported event came from.  ``native`` is the item of a
     framework that the event, with those behind it, is the typed view of: where these
     hold a text of it, it names their place.
@@ -67,6 +84,7 @@ class Meta(Model):
     warnings: tuple[Warn, ...] = ()
     scenario: str | None = None
     response_id: str | None = None
+    call_id: str | None = None
     source: JsonObject | None = None
     native: JsonObject | None = None
 
@@ -80,10 +98,14 @@ class Meta(Model):
         if not isinstance(given, Mapping):
             raise InvalidEvent("meta must be a mapping of names to JSON values")
         try:
-            return cls.model_validate(dict(given))
+            clean, changes = repaired(dict(given))
+            meta = cls.model_validate(clean)
         except ValidationError as error:
             reason = explain("meta", error, cls.model_fields)
             raise InvalidEvent(reason) from None
+        except (ValueError, TypeError, RecursionError):
+            raise InvalidEvent("meta must hold JSON values") from None
+        return meta.warned(REPAIRED) if changes else meta
 
     def dump(self) -> JsonObject:
         """The keys that hold something, as JSON."""
@@ -358,6 +380,17 @@ class Draft:
     meta: Meta = NO_META
     native: Native | None = None
     key: str | None = field(default=None, repr=False)
+
+
+def with_id(draft: Draft, apart: ToolCall | ToolResult) -> Draft:
+    """The draft of a call or result under another id; its ``meta`` keeps its own."""
+    given = draft.event
+    if not isinstance(given, ToolCall | ToolResult) or apart.call_id == given.call_id:
+        return draft
+    meta = draft.meta.model_copy(update={"call_id": given.call_id})
+    if isinstance(apart, ToolCall):
+        meta = meta.warned(ID_REPEATED)
+    return replace(draft, event=apart, meta=meta)
 
 
 class Blob(NamedTuple):

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final as TypingFinal,
+    Literal,
+    Self,
+    TypeAlias,
+    get_args,
+)
 
-from pydantic import BaseModel, Field, JsonValue, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    ValidationError,
+    field_validator,
+)
 
+from refold.domain.canonical import json_text, repaired, text_digest
 from refold.domain.errors import InvalidEvent
 from refold.domain.model import Model, explain
 
@@ -24,9 +42,13 @@ _set = object.__setattr__
 
 
 class Event(Model):
-    """What happened, without its place: ``type`` and ``version`` name its shape."""
+    """What happened, without its place: ``type`` and ``version`` name its shape.
 
-    __slots__ = ("_validated",)
+    A value that JSON cannot hold is repaired, here or on append; ``meta.warnings`` of
+    the recorded event then has ``repaired``.
+    """
+
+    __slots__ = ("_repaired", "_validated")
     version: ClassVar[int] = 1
     type: str
 
@@ -34,15 +56,42 @@ class Event(Model):
         try:
             super().__init__(**data)
         except ValidationError as error:
-            kind = type(self)
-            reason = explain(kind.__name__, error, kind.model_fields)
-            raise InvalidEvent(reason) from None
+            if not self._is_repaired(data):
+                kind = type(self)
+                reason = explain(kind.__name__, error, kind.model_fields)
+                raise InvalidEvent(reason) from None
         _set(self, "_validated", True)
+
+    def _is_repaired(self, data: dict[str, Any]) -> bool:
+        """Make the event of ``data`` as JSON can hold it, if that differs."""
+        try:
+            clean, changes = repaired(data)
+            if not changes:
+                return False
+            super().__init__(**clean)
+        except (ValueError, TypeError, RecursionError):
+            return False
+        _set(self, "_repaired", True)
+        return True
 
     @property
     def validated(self) -> bool:
         """Whether its fields are known to be right; not those of a changed copy."""
         return hasattr(self, "_validated")
+
+    @property
+    def repaired(self) -> bool:
+        """Whether it was made of values that JSON cannot hold."""
+        return hasattr(self, "_repaired")
+
+    def model_copy(
+        self, *, update: Mapping[str, Any] | None = None, deep: bool = False
+    ) -> Self:
+        """As pydantic's; a copy of a repaired event is one, too."""
+        copy = super().model_copy(update=update, deep=deep)
+        if self.repaired:
+            _set(copy, "_repaired", True)
+        return copy
 
     def fields(self) -> dict[str, Any] | None:
         """What ``payload`` gives, with the event's own JSON in it; None if it cannot.
@@ -180,16 +229,42 @@ class Planner(Event):
     iteration: int | None = None
 
 
+LONGEST_ID: TypingFinal = 256
+
+
+def shortened(call_id: Any) -> Any:
+    """A provider's id of a call; of one that is too long the start and a digest."""
+    if not isinstance(call_id, str) or len(call_id) <= LONGEST_ID:
+        return call_id
+    suffix = "-" + text_digest(repaired(call_id)[0])[:32]
+    return call_id[: LONGEST_ID - len(suffix)] + suffix
+
+
+CallId: TypeAlias = Annotated[
+    str, Field(min_length=1, max_length=LONGEST_ID), BeforeValidator(shortened)
+]
+
+
 class ToolCall(Event):
     """A call the model asked for; one ``ToolResult`` with its ``call_id`` ends it.
 
-    ``arguments`` is a text where a model wrote something that is not JSON.
+    ``arguments`` are a JSON object, or a text: what a model wrote that is no JSON, and
+    the canonical JSON of what is no object, such as a list.
     """
 
     type: Literal["tool_call"] = "tool_call"
-    call_id: str = Field(min_length=1, max_length=256)
+    call_id: CallId
     tool_name: str
     arguments: JsonObject | str = Field(default_factory=dict)
+
+    @field_validator("arguments", mode="before")
+    @classmethod
+    def _text_of_no_object(cls, arguments: Any) -> Any:
+        if arguments is None:
+            return {}
+        if isinstance(arguments, list | tuple | int | float):
+            return json_text(arguments)
+        return arguments
 
 
 class ToolResult(Event):
@@ -200,7 +275,7 @@ class ToolResult(Event):
     """
 
     type: Literal["tool_result"] = "tool_result"
-    call_id: str = Field(min_length=1, max_length=256)
+    call_id: CallId
     tool_name: str | None = None
     content: JsonValue = ""
     status: Literal["ok", "error", "unknown"] = "ok"

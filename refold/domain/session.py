@@ -15,6 +15,8 @@ from refold.domain.errors import InvalidEvent, SessionClosed
 from refold.domain.events import (
     DERIVED_TYPES,
     EVENT_CLASSES,
+    LONGEST_ID,
+    AgentResponse,
     Event,
     Fork,
     HumanReview,
@@ -151,6 +153,76 @@ def decide(
         state = evolve(state, event)
         accepted.append(event)
     return accepted, state
+
+
+# Stands between the id that a provider gave to several open calls and a number.
+_SAME_ID: Final = "~"
+
+
+def told_apart(
+    state: SessionState, events: Sequence[Event]
+) -> tuple[list[Event], SessionState]:
+    """As ``decide``, with ids of their own for calls that a provider gave one id.
+
+    A call whose id an open call has is recorded under that id, ``~`` and its seq, if
+    both are in these events, or if the response that made it is.  Alone it stays as it
+    is, for ``decide`` to refuse: it may be the same call, appended twice.  A result
+    belongs to the oldest open call of its id and, where it names one, of its tool.
+
+    Raises as ``decide``.
+    """
+    begun = state.head_seq
+    answered = False
+    apart: list[Event] = []
+    for event in events:
+        if isinstance(event, AgentResponse):
+            answered = True
+        elif isinstance(event, ToolCall) and event.call_id in state.open_calls:
+            if answered or state.open_calls[event.call_id].seq > begun:
+                event = with_own_id(state, event)
+        elif isinstance(event, ToolResult):
+            event = answering_one(state, event)
+        event = accepted_next(state, event)
+        state = evolve(state, event)
+        apart.append(event)
+    return apart, state
+
+
+def repeats_id(state: SessionState) -> bool:
+    """Whether a call may be open whose id another call of the session has."""
+    return any(_SAME_ID in name for name in state.open_calls)
+
+
+def with_own_id(state: SessionState, call: ToolCall) -> ToolCall:
+    """The call, which comes next, under an id that no call in the session has."""
+    seq = state.head_seq + 1
+    return call.model_copy(update={"call_id": _numbered(call.call_id, str(seq))})
+
+
+def answering_one(state: SessionState, result: ToolResult) -> ToolResult:
+    """The result, under the recorded id of the open call that it answers."""
+    given = result.call_id
+    names = [name for name in state.open_calls if _may_be(name, given)]
+    names.sort(key=lambda name: state.open_calls[name].seq)
+    tool = result.tool_name
+    of_tool = [name for name in names if state.open_calls[name].tool_name == tool]
+    chosen = next(iter(of_tool or names), given)
+    if chosen == given:
+        return result
+    return result.model_copy(update={"call_id": chosen})
+
+
+def _may_be(recorded: str, given: str) -> bool:
+    """Whether a call of the ``given`` id is recorded under this one."""
+    if recorded == given:
+        return True
+    _, mark, number = recorded.rpartition(_SAME_ID)
+    return bool(mark) and number.isdecimal() and recorded == _numbered(given, number)
+
+
+def _numbered(call_id: str, number: str) -> str:
+    suffix = _SAME_ID + number
+    return call_id[: LONGEST_ID - len(suffix)] + suffix
 
 
 def accepted_next(state: SessionState, event: Event) -> Event:

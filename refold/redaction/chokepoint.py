@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -14,8 +13,15 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast, get_origin
 
 import orjson
 
-from refold.domain.canonical import repaired
-from refold.domain.envelope import NO_META, Blob, Draft, Native, microseconds
+from refold.domain.canonical import MOST_LEVELS, NESTED, repaired
+from refold.domain.envelope import (
+    NO_META,
+    REPAIRED,
+    Blob,
+    Draft,
+    Native,
+    microseconds,
+)
 from refold.domain.errors import (
     Erased,
     EventTooLarge,
@@ -132,6 +138,7 @@ def recorded_id(redactor: Redactor, given: str, tag: Tagger | None) -> str:
 
     Else it is a name that ``tag`` makes of it: the same for a call and its result.
     """
+    given, _ = repaired(given)
     clean, _ = redactor.text(given)
     return clean if clean == given or tag is None else f"redacted_{tag(_ID, given)}"
 
@@ -188,7 +195,7 @@ class JudgedItem:
         self, redactor: Redactor, native: dict[str, Any], tag: Tagger | None
     ) -> None:
         """Raises InvalidEvent for what is not JSON, RedactionFailed."""
-        (record, data), self.repaired = _mended(native)
+        (record, data), self.repaired = _mended("item", native, unchecked=True)
         self.size, self.redactor = len(data), redactor
         try:
             self.record, self.found = redact_native(redactor, record, tag)
@@ -429,15 +436,19 @@ def redact(
     edits a signed block: it drops it, and ``meta.warnings`` says so.  ``tag`` makes
     pseudonyms of the user's, if the redactor's plan wants any.
 
-    Raises InvalidEvent for text that is not Unicode, RedactionFailed, EventTooLarge.
+    Values that JSON in UTF-8 cannot hold are repaired (domain.canonical.repaired), and
+    ``meta.warnings`` has ``repaired``.
+
+    Raises InvalidEvent for what is no JSON, RedactionFailed, EventTooLarge.
     """
     event, seen = draft.event, draft if isinstance(draft, Seen) else None
     kind = event.type
     if EVENT_CLASSES.get(kind) is not type(event):
         raise InvalidEvent("only the event classes of refold can be recorded")
     fields = event.fields()
-    payload = _storable(kind, event.payload() if fields is None else fields)
-    beside = _beside(draft)
+    given = event.payload() if fields is None else fields
+    payload, payload_repaired = _mended(kind, given)
+    beside, beside_repaired = _beside(draft)
     try:
         _check_size(kind, payload, limits)
         item = seen.item if seen else None
@@ -455,8 +466,10 @@ def redact(
         blobs = (*blobs, *seen.opaque)
         if item and draft.meta.native:
             clean.tally.update(item.found)
+    if event.repaired or payload_repaired or beside_repaired:
+        clean.warnings.append(REPAIRED)
     # What was valid and did not change is not validated, nor encoded, once more.
-    same = guarded is payload[0]
+    same = guarded is payload[0] and not payload_repaired
     receipt: dict[str, Any] = redactor.receipt(clean.tally)
     content: dict[str, Any] = {
         **_told(clean_beside, clean.warnings),
@@ -578,12 +591,12 @@ def _guarded(
 _NOTHING_BESIDE: Final[_Json] = ({"meta": {}}, b"{}")
 
 
-def _beside(draft: Draft) -> _Json:
-    """What the writer knows beside the event."""
+def _beside(draft: Draft) -> tuple[_Json, bool]:
+    """What the writer knows beside the event, and whether it was repaired."""
     if draft.meta is NO_META and draft.request_id is None and draft.agent is None:
-        return _NOTHING_BESIDE
+        return _NOTHING_BESIDE, False
     named = {"request_id": draft.request_id, "agent": draft.agent}
-    return _storable(draft.event.type, {**named, "meta": draft.meta.dump()})
+    return _mended(draft.event.type, {**named, "meta": draft.meta.dump()})
 
 
 def _microseconds(ts: datetime) -> int:
@@ -593,27 +606,49 @@ def _microseconds(ts: datetime) -> int:
         raise InvalidEvent("ts must be in the years 1 to 9999 in UTC") from None
 
 
-def _storable(event_type: str, value: dict[str, Any]) -> _Json:
-    """``value`` as JSON gives it back, so that what is read is what was judged."""
+def _mended(
+    event_type: str, value: dict[str, Any], *, unchecked: bool = False
+) -> tuple[_Json, bool]:
+    """``value`` as JSON gives it back, and whether it had to be repaired for that.
+
+    unchecked: it may hold NaN, which the encoder would write as null.
+
+    Raises InvalidEvent for what is no JSON.
+    """
+    encoded = _encoded(value)
+    if encoded is not None:
+        lossless = not unchecked or b"null" not in encoded[1] or encoded[0] == value
+        if lossless:
+            return encoded, False
+    try:
+        clean, changes = repaired(value)
+        encoded = _encoded(clean)
+    except (ValueError, TypeError, RecursionError):
+        encoded = None
+    if encoded is None:
+        raise InvalidEvent(
+            f"the {event_type} event cannot be stored: it holds an object that is no "
+            "JSON value, or is nested too deeply"
+        )
+    return encoded, changes > 0
+
+
+def _encoded(value: dict[str, Any]) -> _Json | None:
+    """``value`` as JSON gives it back, and its JSON; None if it must be repaired."""
     try:
         data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        if data.count(b"[") + data.count(b"{") > NESTED:
+            orjson.dumps(_surrounded(value))
         return orjson.loads(data), data
-    except orjson.JSONEncodeError:
-        raise InvalidEvent(
-            f"the {event_type} event is no JSON that can be stored: it holds half of a "
-            "surrogate pair, an integer over 64 bits or another kind of object, or is "
-            "nested too deeply; refold.domain.canonical.repaired mends the first two"
-        ) from None
+    except (orjson.JSONEncodeError, orjson.JSONDecodeError):
+        return None
 
 
-def _mended(item: dict[str, Any]) -> tuple[_Json, bool]:
-    """``_storable`` of an item, which a framework made: what it holds is repaired."""
-    with suppress(InvalidEvent):
-        found = _storable("item", item)
-        if b"null" not in found[1] or found[0] == item:  # NaN is written as null
-            return found, False
-    clean, changes = repaired(item)
-    return _storable("item", clean), changes > 0
+def _surrounded(value: Any) -> Any:
+    """``value`` in so many lists that the encoder takes it if redaction does."""
+    for _ in range(MOST_LEVELS - NESTED):
+        value = [value]
+    return value
 
 
 def _told(beside: JsonObject, warnings: list[str]) -> dict[str, Any]:
@@ -622,7 +657,8 @@ def _told(beside: JsonObject, warnings: list[str]) -> dict[str, Any]:
         return {}
     meta: dict[str, Any] = beside["meta"]  # type: ignore[assignment]  # an object
     if warnings:
-        added = [{"code": code} for code in warnings]
-        meta = {**meta, "warnings": [*meta.get("warnings", []), *added]}
+        known = meta.get("warnings", [])
+        new = [{"code": code} for code in warnings if {"code": code} not in known]
+        meta = {**meta, "warnings": [*known, *new]}
     told = {**beside, "meta": meta}
     return {key: value for key, value in told.items() if value not in (None, {})}

@@ -16,12 +16,31 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from refold.domain import errors, events, ports
 from refold.domain.access_log import AccessTrail
 from refold.domain.canonical import canonical, encodable
-from refold.domain.envelope import LATER, NO_META, Blob, Draft, Envelope, Meta, Native
+from refold.domain.envelope import (
+    LATER,
+    NO_META,
+    REPAIRED,
+    Blob,
+    Draft,
+    Envelope,
+    Meta,
+    Native,
+    with_id,
+)
 from refold.domain.errors import InvalidEvent, SessionClosed, StaleSession
 from refold.domain.events import Event, Item, JsonObject, ToolCall, ToolResult
 from refold.domain.ids import MAIN, RESERVED, StreamId
 from refold.domain.locks import forkable_lock
-from refold.domain.session import SessionState, accepted_next, decide, evolve
+from refold.domain.session import (
+    SessionState,
+    accepted_next,
+    answering_one,
+    decide,
+    evolve,
+    repeats_id,
+    told_apart,
+    with_own_id,
+)
 from refold.projections.items import (
     changed_texts,
     replaced,
@@ -165,17 +184,21 @@ class Writer:
     def decided(
         self, state: SessionState, events: Sequence[Event], *, user_id: str
     ) -> tuple[list[Event], SessionState]:
-        """What ``decide`` gives and raises, also for results of redacted call ids."""
-        try:
-            return decide(state, events)
-        except InvalidEvent:
-            named = [self._named(event, user_id) for event in events]
-            if all(one is event for one, event in zip(named, events, strict=True)):
-                raise
-        return decide(state, named)
+        """What ``decide`` gives and raises, with calls under the ids that are recorded.
+
+        Those are names of ids in which something is redacted, and ids of their own for
+        calls that a provider gave one id.
+        """
+        if not repeats_id(state):
+            try:
+                return decide(state, events)
+            except InvalidEvent:
+                pass  # the ids that are recorded of them may be other ones
+        named = [self._named(event, user_id) for event in events]
+        return told_apart(state, named)
 
     def _named(self, event: Event, user_id: str) -> Event:
-        """A call or a result under the id that is recorded of it."""
+        """A call or a result under the id that is recorded of its own id."""
         if not isinstance(event, ToolCall | ToolResult):
             return event
         name = self.recorded_id(user_id, event.call_id)
@@ -410,7 +433,7 @@ class Writer:
                 items[len(drafts)] = item.record
                 first, *more = _typed(state, draft, item, self.limits)
                 payloads = [one.event.payload() for one in (first, *more)]
-                meta = first.meta.warned("repaired") if item.repaired else first.meta
+                meta = first.meta.warned(REPAIRED) if item.repaired else first.meta
                 meta = _beside(meta, item.record, payloads, self.limits)
                 new = [replace(first, meta=meta, opaque=opaque), *more]
             places.append(ports.Keyed(draft.key or "", len(drafts), len(new)))
@@ -466,13 +489,25 @@ class Writer:
             if known is None or known[0] is not event:
                 draft = order.drafts[index]
                 if draft.event is not event:
-                    draft = replace(draft, event=event)
+                    draft = self._renamed(draft, event, user_id)
                 one = self.redacted(
                     draft, user_id=user_id, now=now, unscanned=unscanned, tag=tag
                 )
                 made[index] = known = (event, one)
             found.append(known[1])
         return found
+
+    def _renamed(self, draft: Draft, event: Event, user_id: str) -> Draft:
+        """The draft of an event that was decided on under another id, or tool."""
+        given = draft.event
+        ids = (ToolCall, ToolResult)
+        if isinstance(given, ids) and isinstance(event, ids):
+            name = given.call_id
+            if event.call_id != name:
+                name = self.recorded_id(user_id, name)
+            named = given.model_copy(update={"call_id": name})
+            draft = with_id(replace(draft, event=named), event)
+        return replace(draft, event=event)
 
     def _confirm(self, order: Order, made: _Made, found: ports.Duplicate) -> Receipt:
         """The receipt of the first use of a key, if the content is the same."""
@@ -485,7 +520,7 @@ class Writer:
             tag, made = self.numbering(order.stream, known), {}
         redacted = self._redacted(order, made, events, self.clock(), tag)
         if len(stored) != len(redacted) or not all(
-            superseded(envelope, one.event) or same_event(envelope.payload, one.event)
+            superseded(envelope, one.event) or same_event(given(envelope), one.event)
             for envelope, one in zip(stored, redacted, strict=True)
         ):
             session_id = order.stream.session_id
@@ -505,9 +540,11 @@ def _typed(
     native: Any = draft.native
     kind, value = native.kind, item.record["value"]
     found: list[Seen] = []
+    begun = state.head_seq
     try:
         for one in native.format.view(kind, value, state.open_calls):
             told = one if isinstance(one, Draft) else Draft(one)
+            told = _with_own_id(state, begun, told, item)
             event = accepted_next(state, _within(told.event, limits, item))
             match told.event, event:
                 case ToolResult(tool_name=None), ToolResult(tool_name=str(name)):
@@ -521,6 +558,27 @@ def _typed(
     event = Item(format=native.format.name, kind=kind, value=value)
     event = _within(event, limits, item)
     return [_one_of(draft, draft, event, item)]
+
+
+def _with_own_id(
+    state: SessionState, begun: int, draft: Draft, item: JudgedItem
+) -> Draft:
+    """The draft under an id of its own if two calls of an item have one id.
+
+    begun: the seq before the item.
+    """
+    event = draft.event
+    apart = event
+    if isinstance(event, ToolCall):
+        open_call = state.open_calls.get(event.call_id)
+        if open_call is not None and open_call.seq > begun:
+            apart = with_own_id(state, event)
+    elif isinstance(event, ToolResult) and repeats_id(state):
+        apart = answering_one(state, event)
+    if apart is event or not isinstance(apart, ToolCall | ToolResult):
+        return draft
+    item.hears(apart.call_id)
+    return with_id(draft, apart)
 
 
 def _one_of(draft: Draft, told: Draft, event: Event, item: JudgedItem) -> Seen:
@@ -612,6 +670,14 @@ def same_event(stored: Event, other: Event) -> bool:
     return stored.type == other.type and (
         canonical(stored.payload()) == canonical(other.payload())
     )
+
+
+def given(stored: Envelope) -> Event:
+    """The event as it was given: a call under the id that its provider used."""
+    event, call_id = stored.payload, stored.meta.call_id
+    if call_id is None or not isinstance(event, ToolCall | ToolResult):
+        return event
+    return event.model_copy(update={"call_id": call_id})
 
 
 def superseded(stored: Envelope, other: Event) -> bool:

@@ -103,7 +103,7 @@ def test_events_are_frozen() -> None:
         (ToolCall, {"call_id": "", "tool_name": "bash"}),
         (events.Final, {"outcome": SECRET}),
         (events.Final, {"reward": float("nan")}),
-        (events.Planner, {"plan": [float("inf")]}),
+        (events.Planner, {"plan": [object()]}),
         (events.Reflection, {"confidence": 1.5}),
         (events.Pin, {"seqs": []}),
         (events.Verdict, {"item_id": SECRET, "verdict": "maybe"}),

@@ -298,7 +298,8 @@ def test_a_resumed_session_is_named_after_its_file(tmp_path: Path) -> None:
 def test_results_that_no_call_waits_for_are_skipped(tmp_path: Path) -> None:
     entries = [
         said("u1", [returned("never-made")]),
-        answered("a", "m", use("c1"), use("c1")),
+        answered("a", "m", use("c1")),
+        answered("a2", "m", use("c1")),
         said("u2", [returned("c1")]),
         said("u3", [returned("c1")]),
         said("u4", [{"type": "tool_result", "content": "whose?"}]),
@@ -309,9 +310,9 @@ def test_results_that_no_call_waits_for_are_skipped(tmp_path: Path) -> None:
     assert kinds(transcript) == ["tool_call", "tool_result"]
     assert list(reasons(transcript)) == [
         "file.jsonl line 1",
-        "file.jsonl line 2",
-        "file.jsonl line 4",
-        "file.jsonl line 5 content[0]",
+        "file.jsonl line 3",
+        "file.jsonl line 5",
+        "file.jsonl line 6 content[0]",
     ]
 
 

@@ -15,6 +15,7 @@ from refold.adapters import importers
 from refold.adapters.importers import base as source
 from refold.domain.errors import ImportFailed
 from refold.domain.events import UserInput
+from refold.store.sessions import Session, extend
 from tests.importers import samples
 from tests.importers.samples import (
     events,
@@ -224,18 +225,22 @@ def test_no_number_loses_a_digit(tmp_path: Path, number: str, kept: Any) -> None
     assert event.payload()["arguments"] == {"n": kept}
 
 
-def test_a_value_nested_too_deeply_for_an_event_is_skipped(tmp_path: Path) -> None:
-    deep: Any = "secret"
-    for _ in range(230):
+@pytest.mark.parametrize("levels", [150, 230, 900])
+def test_a_deeply_nested_value_is_imported_with_its_depths_as_text(
+    session: Session, tmp_path: Path, levels: int
+) -> None:
+    deep: Any = "leaf"
+    for _ in range(levels):
         deep = [deep]
     path = write_lines(tmp_path, [samples.answered("a", "m", samples.use("c", n=deep))])
 
     transcript = read_one(path)
+    extend(session, transcript.drafts, where="x")
 
-    assert transcript.drafts == ()
-    assert reasons(transcript) == {
-        "file.jsonl line 1": "not valid as an event tool_call"
-    }
+    (event,) = session.events()
+    assert transcript.skipped == ()
+    assert "leaf" in str(event.payload.payload())
+    assert [warning.code for warning in event.meta.warnings] == ["repaired"]
 
 
 def test_a_session_id_that_cannot_be_one_is_left_to_the_caller(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from refold.domain.events import (
     ToolResult,
     UserInput,
 )
+from refold.projections.context.text import violations
+from refold.store.sessions import Session, extend
 from tests.importers import samples
 from tests.importers.samples import (
     events,
@@ -211,6 +213,56 @@ def test_a_refusal_and_a_spoken_answer_are_responses(tmp_path: Path) -> None:
     ]
 
 
+def answer(call_id: str, content: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
+
+
+SAME_ID = [
+    {"role": "user", "content": "Weather, and delete it."},
+    calling(call("call_0", "weather"), call("call_0", "delete_file")),
+    answer("call_0", "sun"),
+    answer("call_0", "deleted"),
+    {"role": "assistant", "content": "Done."},
+    calling(call("call_0", "weather")),
+    answer("call_0", "rain"),
+]
+
+
+def test_calls_of_one_id_are_all_imported_with_their_results(tmp_path: Path) -> None:
+    transcript = read_one(write_document(tmp_path, SAME_ID))
+
+    made = [e for e in events(transcript) if isinstance(e, ToolCall)]
+    results = [e for e in events(transcript) if isinstance(e, ToolResult)]
+    assert [e.tool_name for e in made] == ["weather", "delete_file", "weather"]
+    assert [e.content for e in results] == ["sun", "deleted", "rain"]
+    assert [e.call_id for e in results] == [e.call_id for e in made]
+    assert made[0].call_id != made[1].call_id
+    assert [draft.meta.call_id for draft in transcript.drafts[1:5]] == [
+        None, "call_0", None, "call_0"
+    ]  # fmt: skip
+    assert transcript.skipped == ()
+
+
+def test_calls_of_one_id_are_imported_once(session: Session, tmp_path: Path) -> None:
+    done = []
+    for upto in (2, 3, 7, 7):
+        transcript = read_one(write_document(tmp_path, SAME_ID[:upto]), "openai")
+        done.append(extend(session, transcript.drafts, where="x").events)
+
+    assert done == [3, 1, 4, 0]
+    assert violations(session.context().messages) == []
+    assert session.verify().problems == []
+
+
+def test_a_call_that_another_message_repeats_is_one_call(tmp_path: Path) -> None:
+    messages = [SAME_ID[0], calling(call("c", "f")), calling(call("c", "f"))]
+
+    transcript = read_one(write_document(tmp_path, messages))
+
+    assert kinds(transcript) == ["user_input", "tool_call"]
+    assert list(reasons(transcript).values()) == ["tool call that is told again"]
+
+
 def test_what_is_no_message_is_skipped_by_place(tmp_path: Path) -> None:
     messages: list[Any] = [
         {"role": "user", "content": "Hello"},
@@ -220,7 +272,7 @@ def test_what_is_no_message_is_skipped_by_place(tmp_path: Path) -> None:
         {"role": "assistant", "content": ""},
         {"role": "system", "content": {"secret": 1}},
         {"role": "tool", "content": "secret"},
-        calling(call("c1", "f"), call("c1", "g"), call("c3", "")),
+        calling(call("c1", "f"), call("c3", "")),
         {"role": "assistant", "content": {"secret": 1}, "tool_calls": {"secret": 1}},
         "secret",
     ]
@@ -229,8 +281,8 @@ def test_what_is_no_message_is_skipped_by_place(tmp_path: Path) -> None:
 
     assert kinds(transcript) == ["user_input", "tool_call"]
     assert list(reasons(transcript)) == [
-        *(f"file.json messages[{index}]" for index in range(1, 8)),
-        "file.json messages[7] tool_calls[2]",
+        *(f"file.json messages[{index}]" for index in range(1, 7)),
+        "file.json messages[7] tool_calls[1]",
         "file.json messages[8]",
         "file.json messages[8] tool_calls",
         "file.json messages[9]",

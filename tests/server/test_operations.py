@@ -75,6 +75,24 @@ def test_events_come_by_pages_and_by_type(ada: TestClient) -> None:
     assert [each["type"] for each in calls["events"]] == ["tool_call"]
 
 
+def test_values_that_json_cannot_hold_are_repaired(ada: TestClient) -> None:
+    odd = r'{"half": "\ud800", "wei": 25000000000000000000, "nan": NaN, "ok": 1}'
+    event = f'{{"type": "state", "payload": {{"set": {odd}}}}}'
+    body = f'{{"events": [{event}, {{"type": "user_input"}}]}}'
+    headers = {"Content-Type": "application/json", "Idempotency-Key": "k"}
+
+    statuses = [
+        ada.post(EVENTS, content=body, headers=headers).status_code for _ in "ab"
+    ]
+    repaired, plain = ada.get(EVENTS).json()["events"]
+
+    clean = {"half": "\ufffd", "wei": "25000000000000000000", "nan": "nan", "ok": 1}
+    assert statuses == [201, 200]
+    assert repaired["payload"]["set"] == clean
+    assert repaired["meta"]["warnings"] == [{"code": "repaired"}]
+    assert "warnings" not in plain["meta"]
+
+
 def test_sessions_come_by_pages_and_by_label(ada: TestClient) -> None:
     for name in ("a", "b", "c"):
         begun(ada, name)

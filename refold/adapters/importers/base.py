@@ -19,20 +19,24 @@ from refold.adapters.importers.lines import (
     loads as loads,
     problem,
 )
-from refold.domain.canonical import canonical, repaired
-from refold.domain.envelope import Draft, Meta
+from refold.domain.canonical import repaired
+from refold.domain.envelope import Draft, Meta, with_id
 from refold.domain.errors import ImportFailed, InvalidEvent, counted
-from refold.domain.events import Event, JsonObject, event_of
+from refold.domain.events import Event, JsonObject, ToolCall, ToolResult, event_of
 from refold.domain.ids import RESERVED, StreamId, check_session_id
 from refold.domain.ports import Skipped as Skipped, Transcript as Transcript
-from refold.domain.session import SessionState, decide
+from refold.domain.session import (
+    SessionState,
+    answering_one,
+    decide,
+    with_own_id,
+)
 
 Given = TypeVar("Given")
 
 MAX_FILE = 256 << 20
 _SNIFFED = 4096
 _MILLISECONDS_FROM = 100_000_000_000  # as seconds: the year 5138
-_ROOM = 32  # levels of nesting left to whatever stores, shows and exports an event
 _PACKED = {
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "zip",
@@ -405,10 +409,8 @@ def accepted(
     Raises InvalidEvent, ValueError, TypeError, RecursionError.
     """
     (event,), state = decide(state, [event])
-    value: Any = [event.payload(), meta.dump()]
-    for _ in range(_ROOM):
-        value = [value]
-    canonical(value)
+    # An append repairs what JSON cannot hold; what is no JSON at all stops here.
+    repaired([event.payload(), meta.dump()])
     return event, state
 
 
@@ -431,6 +433,7 @@ class Recording:
         self._form, self._name = form, name
         self._state = SessionState(StreamId("importer", "transcript"))
         self._usage: dict[str, JsonObject] = {}
+        self._calls: dict[str, tuple[str, ToolCall]] = {}
         self._drafts: list[Draft] = []
         self._skipped: list[Skipped] = []
 
@@ -443,6 +446,11 @@ class Recording:
     def waiting(self) -> tuple[str, ...]:
         """The ids of the calls without a result, oldest first."""
         return tuple(self._state.open_calls)
+
+    def waits(self, call_id: str) -> bool:
+        """Whether a call to which a provider gave this id has no result yet."""
+        result = answering_one(self._state, ToolResult(call_id=call_id))
+        return result.call_id in self._state.open_calls
 
     def take(self, found: Iterable[Found], origin: Origin) -> None:
         """Record what was found in one entry, in its order."""
@@ -464,20 +472,27 @@ class Recording:
         )
 
     def _add(self, piece: Piece, origin: Origin) -> bool:
-        call_id, why = piece.fields.get("call_id"), ""
-        waits = isinstance(call_id, str) and call_id in self._state.open_calls
-        if piece.type == "tool_call" and waits:
-            why = "tool call whose id another open call has"
-        elif piece.type == "tool_result" and not waits:
-            why = (
-                "tool result without an open call: no call stands before it, or "
-                "the call has a result already"
-            )
-        if why:
-            self.skip(why, origin.place)
-            return False
         try:
             draft = self._draft(piece, origin)
+        except (InvalidEvent, ValueError, TypeError, RecursionError):
+            self.skip(f"not valid as an event {piece.type}", origin.place)
+            return False
+        event = draft.event
+        if isinstance(event, ToolCall) and event.call_id in self._state.open_calls:
+            if self._told_again(event, origin):
+                self.skip("tool call that is told again", origin.place)
+                return False
+            draft = with_id(draft, with_own_id(self._state, event))
+        elif isinstance(event, ToolResult):
+            if not self.waits(event.call_id):
+                why = (
+                    "tool result without an open call: no call stands before it, or "
+                    "the call has a result already"
+                )
+                self.skip(why, origin.place)
+                return False
+            draft = with_id(draft, answering_one(self._state, event))
+        try:
             event, state = accepted(self._state, draft.event, draft.meta)
         except (InvalidEvent, ValueError, TypeError, RecursionError):
             self.skip(f"not valid as an event {piece.type}", origin.place)
@@ -485,8 +500,15 @@ class Recording:
         self._state = state
         if origin.response_id and origin.usage:
             self._usage[origin.response_id] = origin.usage
+        if isinstance(event, ToolCall):
+            self._calls[event.call_id] = origin.place, event
         self._drafts.append(replace(draft, event=event))
         return True
+
+    def _told_again(self, call: ToolCall, origin: Origin) -> bool:
+        """Whether it is the open call of its id: another entry repeats it."""
+        place, before = self._calls[call.call_id]
+        return place != origin.place and call == before
 
     def _draft(self, piece: Piece, origin: Origin) -> Draft:
         """Put a response's usage on its first event, once.

@@ -344,7 +344,7 @@ class _Conversation:
             self._take([messages.said([str(text)])], one)
 
     def _returned(self, called: str, content: Any, one: _Span) -> None:
-        if called not in self.recording.waiting:
+        if not self.recording.waits(called):
             return  # told before
         failed = base.at(one.span, "status", "code") in _FAILED
         took = (one.order[2] - one.order[1]) / 1e6 if called in self._ran else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections import Counter, deque
@@ -32,7 +33,8 @@ from starlette.responses import Response, StreamingResponse
 
 from refold.adapters.server.access_tokens import Caller
 from refold.domain import errors
-from refold.domain.envelope import Draft, Envelope, Meta
+from refold.domain.canonical import repaired
+from refold.domain.envelope import REPAIRED, Draft, Envelope, Meta
 from refold.domain.erasure import span
 from refold.domain.events import EVENT_CLASSES, HumanReview, event_of
 from refold.domain.ids import StreamId, check_id, check_session_id
@@ -251,11 +253,34 @@ def _drafts(
     try:
         given = _EVENTS.validate_json(body)
     except ValidationError as wrong:
-        kinds = {str(one["type"]) for one in wrong.errors(include_input=False)}
-        said = f"this is not a list of events ({', '.join(sorted(kinds))})"
-        raise errors.InvalidEvent(said) from None
+        mended = _mended(body)
+        if mended is None:
+            kinds = {str(one["type"]) for one in wrong.errors(include_input=False)}
+            said = f"this is not a list of events ({', '.join(sorted(kinds))})"
+            raise errors.InvalidEvent(said) from None
+        given = mended
     beside = request_id, caller.may("review")
     return [_draft(one, *beside) for one in given.events], given.unscanned
+
+
+def _mended(body: bytes) -> Events | None:
+    """The events of JSON that only a lenient reader takes, such as half of a pair.
+
+    Each event that was repaired says so in its ``meta``.  None if they are no events.
+    """
+    try:
+        whole = json.loads(body.decode())
+        for event in whole["events"]:
+            clean, changes = repaired(event)
+            event.clear()
+            event.update(clean)
+            if changes:
+                meta = event.get("meta") or {}
+                warnings = [*meta.get("warnings", ()), {"code": REPAIRED}]
+                event["meta"] = {**meta, "warnings": warnings}
+        return _EVENTS.validate_json(orjson.dumps(whole))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return None
 
 
 def _draft(given: Given, request_id: str, may_decide: bool) -> Draft:

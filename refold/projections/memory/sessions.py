@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from refold.domain import events
 from refold.domain.canonical import shipped
-from refold.domain.envelope import Envelope, Meta
+from refold.domain.envelope import OF_RECORDING, Envelope, Meta
 from refold.domain.ids import MEMORY_ID
 from refold.domain.model import Kept
 from refold.domain.session import labels_in
@@ -330,7 +330,9 @@ class Watch:
             case events.ToolCall() as call if self._agent in (None, envelope.agent):
                 self._take_call(seq, call, envelope.agent or "")
             case events.ToolResult() as result:
-                self._take_result(seq, result, codes_of(envelope.meta.warnings))
+                warnings = envelope.meta.warnings
+                degraded = [one for one in warnings if one.code not in OF_RECORDING]
+                self._take_result(seq, result, codes_of(degraded))
             case events.Reflection(pass_=passed, issues=issues):
                 self._iterations += 1
                 self._name_failures(codes_of(issues))
@@ -534,11 +536,15 @@ def may_trigger(event: events.Event, meta: Meta) -> bool:
     match event:
         case events.Aggregate(results=results):
             has_mistake = any(one.verdict == "incorrect" for one in results)
-            return has_mistake or bool(meta.warnings)
+            return has_mistake or _is_degraded(meta)
         case events.Reflection() | events.AgentError() | events.Final():
             return True
         case events.HumanReview(decision=decision) if decision is not None:
             return True
         case events.StateUpdate(set=keys) if keys.get("warnings"):
             return True
-    return bool(meta.warnings)
+    return _is_degraded(meta)
+
+
+def _is_degraded(meta: Meta) -> bool:
+    return any(warning.code not in OF_RECORDING for warning in meta.warnings)
