@@ -16,8 +16,6 @@ from typing import Final, NamedTuple
 from refold.adapters.config import home
 
 _SUFFIXES: Final = (".json", ".new", ".lock", ".request", ".log")
-
-
 # How often, and how fast, taking the lock is tried while ``holder`` asks for it.
 _TRIES: Final = 200
 _RETRY_SEC: Final = 0.005
@@ -40,7 +38,7 @@ class CaptureState:
 
     One process at a time holds the lock and appends.  Another one that finds it held
     has left a *request* before: the holder looks again for each request, also for one
-    that arrives while it ends.  So whoever is refused the lock may leave.
+    that arrives while it ends.  So a process that is refused the lock may leave.
 
     ``base`` is the path of all files without their suffixes.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shlex
@@ -10,9 +11,10 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
+from threading import Timer
 from typing import Any, Final
 
 import pytest
@@ -74,11 +76,12 @@ class Capturing:
         return process
 
     def once(self) -> tuple[int, str, str]:
-        """Run it once to its end; a process that waits fails the test."""
+        """Run it once to its end; one that waits is killed, which is no exit code."""
         process = self.start("--once")
-        signal.alarm(NEVER_SEC)
+        killer = Timer(NEVER_SEC, process.send_signal, (signal.SIGKILL,))
+        killer.start()
         out, err = process.communicate()
-        signal.alarm(0)
+        killer.cancel()
         assert process.returncode is not None
         return process.returncode, out, err
 
@@ -99,18 +102,15 @@ class Capturing:
 
     def lingering(self) -> int:
         """The process that a hook started, from when it works."""
-        holders: list[Holder] = []
 
-        def signed() -> bool:
+        def signed() -> Holder | None:
             holder = self.state.holder()
-            if holder is None or holder.pid == 0:
-                return False
-            holders.append(holder)
-            return True
+            return holder if holder is not None and holder.pid else None
 
-        wait_for(signed)
-        assert holders[0].temporary
-        return holders[0].pid
+        holder = until(signed, "the process of a hook")
+        assert holder is not None
+        assert holder.temporary
+        return holder.pid
 
     def end(self) -> None:
         for process in self._processes:
@@ -125,7 +125,7 @@ class Capturing:
                 time.sleep(0.02)
 
 
-def wait_for(happened: Any) -> None:
+def wait_for(happened: Callable[[], object]) -> None:
     until(happened, "the capture to get there")
 
 
@@ -211,8 +211,6 @@ def test_several_at_the_same_moment_lose_nothing(capturing: Capturing) -> None:
 def test_asking_for_the_status_keeps_no_process_from_its_work(
     capturing: Capturing,
 ) -> None:
-    import fcntl
-
     capturing.write()
     capturing.once()
     capturing.write()
