@@ -108,8 +108,13 @@ class FilmedViewer(Viewer):
         super().__init__(store, session, seq)
         self.console._color_system = ColorSystem.STANDARD
         self.frames: list[Frame] = []
+        self.notes: list[str] = []  # all of them: on the screen they soon expire
         self._characters = [[" "] * 80 for _ in range(24)]
         self._reversed = [[False] * 80 for _ in range(24)]
+
+    def notify(self, message: str, **options: Any) -> None:
+        self.notes.append(message)
+        super().notify(message, **options)
 
     def paint_at_each_change(self) -> None:
         """Paint whenever a widget has announced a change: the worst of all timings."""
@@ -211,9 +216,10 @@ class Reader:
     def place(self) -> str:
         return str(self.viewer.query_one("#place", Static).content)
 
-    @property
-    def notes(self) -> list[str]:
-        return [one.message for one in self.viewer._notifications]
+    async def note(self, words: str) -> None:
+        """Wait for a notification with these words."""
+        notes = self.viewer.notes
+        await self.until(lambda: any(words in note for note in notes), repr(words))
 
 
 def reading(
@@ -387,10 +393,10 @@ def test_a_search_shows_the_events_that_have_the_words(store: SessionStore) -> N
         assert "content of file" in reader.told
 
         await reader.ask("slash", "nowhere")
-        assert "no event here is like that" in reader.notes[-1]
+        await reader.note("no event here is like that")
         await reader.press("escape")
         await reader.ask("slash", "!?")
-        assert "search for 1 to 50 words" in reader.notes[-1]
+        await reader.note("search for 1 to 50 words")
         assert reader.lines[0].startswith("1 before")
 
     assert reading(store, spoken(store), script) is None
