@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Unpack
 
 from anthropic import AnthropicError
@@ -20,7 +21,7 @@ from refold.adapters.claude.messages import events_of, plain
 from refold.adapters.claude.summarizer import failure, own_client
 from refold.adapters.claude.tools import not_recorded
 from refold.domain import errors
-from refold.domain.canonical import canonical
+from refold.domain.canonical import canonical, repaired
 from refold.domain.envelope import Meta
 from refold.domain.events import Event, JsonObject
 from refold.projections.context.budget import HandedIn
@@ -41,8 +42,12 @@ Content: TypeAlias = str | Event | Sequence[Any] | None
 _OURS: Final = frozenset(
     {"model", "max_tokens", "system", "messages", "tools", "stream"}
 )
-# Of the client, not of what the model is sent; headers may hold secrets.
-_UNTOLD: Final = frozenset({"extra_headers", "extra_query", "timeout"})
+# Of the client, not of what the model is sent; headers and tokens are secrets.
+_UNTOLD: Final = frozenset(
+    {"extra_headers", "extra_query", "timeout", "fallback_credit_token"}
+)
+# What is not recorded of an MCP server.
+_SERVER_SECRETS: Final = frozenset({"authorization_token"})
 _BETAS: Final = {
     "clear_": "context-management-2025-06-27",
     "compact_": "compact-2026-01-12",
@@ -63,10 +68,11 @@ class Brought(HandedIn, total=False):
 class Asked(NamedTuple):
     """A request that is recorded and may be sent: what the SDK's ``create`` takes.
 
-    ``began_at`` is in microseconds.
+    ``api`` is the client's that takes it.  ``began_at`` is in microseconds.
     """
 
     body: dict[str, Any]
+    api: Any
     began_at: int
     request_id: str | None
 
@@ -112,11 +118,13 @@ class _Captured:
         *,
         messages: Sequence[Mapping[str, Any]] = (),
         response: Message | Mapping[str, Any] | None = None,
-        system: str | None = None,
+        system: str | Sequence[Mapping[str, Any]] | None = None,
         tools: Sequence[JsonObject] = (),
         request_id: str | None = None,
     ) -> None:
         """Record a call that was made without the capture.
+
+        ``response`` is the SDK's, its raw response (``with_raw_response``), or JSON.
 
         Of ``messages``, as they were sent, what is new is recorded, then the request,
         then ``response``.  The request says whether what was sent is what the session
@@ -129,6 +137,7 @@ class _Captured:
         Raises InvalidEvent for a message that cannot be told, and what ``append``
         raises; RecordingFailed if that is for the response.
         """
+        response = chat.parsed(response)
         if messages:
             found = chat.news(self.session, messages)
             warnings = [{"code": "history_differs"}] if found.differs else []
@@ -136,6 +145,7 @@ class _Captured:
             if found.events:
                 self._append(found.events, request_id, warned)
             handed: HandedIn = {**self._window(), "tools": tools}
+            system = chat.system_text(system)
             if system is not None:
                 handed["system"] = system
             view = self.session.context(self._chosen(), **handed)
@@ -180,8 +190,14 @@ class _Captured:
         """Record what the user brings, and the request, before anything is sent."""
         handed: dict[str, Any] = {**brought}
         request_id = handed.pop("request_id", None)
-        options = handed.pop("options", None)
-        told = _told(options or {})
+        options = {**(handed.pop("options", None) or {})}
+        told = _told(options)
+        api = self._api(options)
+        given: Any = {**self._window(), **self._handed, **handed}
+        blocks = given.get("system")
+        if not isinstance(blocks, str | None):
+            given["system"] = chat.system_text(blocks)
+            told["system_blocks"] = chat.layout(blocks)
         if events := chat.events_of_user(content):
             try:
                 self._append(events, request_id)
@@ -191,7 +207,6 @@ class _Captured:
                     raise
                 if new:
                     self._append(new, request_id)
-        given: Any = {**self._window(), **self._handed, **handed}
         view = self.session.prepare(
             self._chosen(prepares=True),
             summarizer=self._summarizer,
@@ -200,13 +215,33 @@ class _Captured:
         )
         view = self.session.revealed(view)
         body = view.to_request(model=self._model, max_tokens=self._max_tokens)
-        body |= options or {}
+        in_blocks = not isinstance(blocks, str | None)
+        if in_blocks and chat.system_text(body.get("system")) == given["system"]:
+            body["system"] = chat.plain([*blocks])
+        body |= options
         betas = [*body.get("betas", ()), *_betas(body)]
         if betas:
             body["betas"] = list(dict.fromkeys(betas))
+            api = self.client.beta.messages
         meta = {"max_tokens": self._max_tokens, **({"options": told} if told else {})}
         self._append(view.request(model=self._model, matches=True), request_id, meta)
-        return Asked(body, self.session.writer.clock(), request_id)
+        return Asked(body, api, self.session.writer.clock(), request_id)
+
+    def _api(self, options: Mapping[str, Any]) -> Any:
+        """What of the client takes these options: the beta, if nothing else does.
+
+        Raises InvalidConfiguration for one that neither takes, before anything is
+        recorded.
+        """
+        if not _unknown(self.client.messages, options):
+            return self.client.messages
+        unknown = _unknown(self.client.beta.messages, options)
+        if unknown:
+            raise errors.InvalidConfiguration(
+                f"options: the SDK has no {unknown[0]!r}: check the spelling, or put "
+                "it into the option extra_body"
+            )
+        return self.client.beta.messages
 
     def _answer(
         self, answer: Any, request_id: str | None, took: float | None = None
@@ -217,7 +252,7 @@ class _Captured:
         """
         try:
             message = plain(answer)
-            name = message.get("id")
+            name, _ = repaired(message.get("id"))
             key = f"response:{name}" if name else None
             self._append(events_of(message), request_id, _meta(message, took), key=key)
         except Exception as error:
@@ -281,7 +316,7 @@ class Capture(_Captured):
         """
         asked = self._ask(content, more)
         try:
-            message: Message = _api(self.client, asked.body).create(**asked.body)
+            message: Message = asked.api.create(**asked.body)
         except BaseException as error:
             self._broke_off(asked, None, error)
             raise
@@ -301,7 +336,7 @@ class Capture(_Captured):
         asked = self._ask(content, more)
         stream = None
         try:
-            with _api(self.client, asked.body).stream(**asked.body) as stream:
+            with asked.api.stream(**asked.body) as stream:
                 whole = stream.get_final_message
 
                 def revealed() -> Any:
@@ -327,7 +362,7 @@ class AsyncCapture(_Captured):
         """``Capture.create`` for asyncio."""
         asked = await asyncio.to_thread(self._ask, content, more)
         try:
-            message: Message = await _api(self.client, asked.body).create(**asked.body)
+            message: Message = await asked.api.create(**asked.body)
         except BaseException as error:
             await _in_thread(self._broke_off, asked, None, error)
             raise
@@ -343,7 +378,7 @@ class AsyncCapture(_Captured):
         asked = await asyncio.to_thread(self._ask, content, more)
         stream = None
         try:
-            async with _api(self.client, asked.body).stream(**asked.body) as stream:
+            async with asked.api.stream(**asked.body) as stream:
                 whole = stream.get_final_message
 
                 async def revealed() -> Any:
@@ -401,6 +436,17 @@ def _api(client: Any, body: Mapping[str, Any]) -> Any:
     return client.beta.messages if body.get("betas") else client.messages
 
 
+def _unknown(api: Any, options: Mapping[str, Any]) -> list[str]:
+    """The options that neither ``create`` nor ``stream`` of this API has."""
+    names = set[str]()
+    for method in (api.create, api.stream):
+        parameters = signature(method).parameters
+        if any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values()):
+            return []
+        names |= parameters.keys()
+    return sorted(options.keys() - names)
+
+
 def _came(stream: Any) -> Any:
     """The message as far as it came, or None."""
     try:
@@ -426,17 +472,29 @@ def _told(options: Mapping[str, Any]) -> JsonObject:
         )
     told = {key: value for key, value in options.items() if key not in _UNTOLD}
     try:
-        canonical(told)
-    except TypeError:
+        clean, _ = repaired(chat.plain(told))
+        if "mcp_servers" in clean:
+            clean["mcp_servers"] = [*map(_without_token, clean["mcp_servers"])]
+        canonical(clean)
+    except (TypeError, ValueError, RecursionError):
         raise errors.InvalidConfiguration(
             "options: must be JSON, to be recorded"
         ) from None
-    return told
+    recorded: JsonObject = clean
+    return recorded
+
+
+def _without_token(server: Any) -> Any:
+    if not isinstance(server, Mapping):
+        return server
+    return {
+        name: value for name, value in server.items() if name not in _SERVER_SECRETS
+    }
 
 
 def _betas(body: Mapping[str, Any]) -> list[str]:
     """The betas that the context management of a request needs."""
-    edits = body.get("context_management", {}).get("edits", ())
+    edits = (body.get("context_management") or {}).get("edits") or ()
     kinds = [edit["type"] for edit in edits]
     known = _BETAS.items()
     return [beta for start, beta in known if any(k.startswith(start) for k in kinds)]

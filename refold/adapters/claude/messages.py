@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from inspect import iscoroutinefunction
 from typing import Any, Final, NamedTuple
 
 import anthropic
@@ -14,6 +15,7 @@ from refold.domain import events as kinds
 from refold.domain.envelope import Draft
 from refold.domain.errors import InvalidEvent
 from refold.domain.events import Event, JsonObject
+from refold.store.appends import given
 from refold.store.sessions import Session
 
 INTERRUPTED: Final = "interrupted"
@@ -24,10 +26,50 @@ _THINKING: Final = ("thinking", "redacted_thinking")
 def plain(value: Any) -> Any:
     """A response or block of the SDK as JSON, as it came; JSON as it is."""
     if isinstance(value, anthropic.BaseModel):
-        return value.to_dict(mode="json")
+        return value.to_dict(mode="json", warnings=False)
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def parsed(response: Any) -> Any:
+    """The message of a raw response (``with_raw_response``); another one as it is.
+
+    Raises InvalidEvent for a raw response whose message must be awaited.
+    """
+    if isinstance(response, anthropic.BaseModel | Mapping | None):
+        return response
+    parse = getattr(response, "parse", None)
+    if parse is None or iscoroutinefunction(parse):
+        raise InvalidEvent(
+            "a response is the SDK's message, its JSON, or a raw response: give "
+            "`await response.parse()` of an asynchronous one"
+        )
+    return parse()
+
+
+def system_text(system: str | Sequence[Mapping[str, Any]] | None) -> str | None:
+    """A system prompt that is a text, or text blocks.  Raises InvalidEvent."""
+    if isinstance(system, str | None):
+        return system
+    texts = blocks.plain(plain([*system]))
+    if texts is None:
+        raise InvalidEvent("system: must be a text, or text blocks")
+    return "\n\n".join(texts)
+
+
+def layout(system: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The length of each text block of a system prompt, and its fields but the text.
+
+    With the system prompt, that is how it was sent.
+    """
+    found: list[Any] = []
+    for block in plain([*system]):
+        others = {}
+        if isinstance(block, dict):
+            others = {k: v for k, v in block.items() if k not in ("type", "text")}
+        found.append({"characters": len(blocks.words(block) or ""), **others})
+    return found
 
 
 def events_of(message: JsonObject) -> list[Event]:
@@ -36,9 +78,8 @@ def events_of(message: JsonObject) -> list[Event]:
     Blocks that only the provider can read are kept byte for byte.
     """
     content = _blocks(message)
-    calls = [block for block in content if block["type"] == "tool_use"]
-    known = ("text", "tool_use", *_THINKING)
-    others = [block for block in content if block["type"] not in known]
+    calls = [block for block in content if _is_call(block)]
+    others = [block for block in content if not _is_call(block) and not _is_said(block)]
     edits = sequence(message, "context_management", "applied_edits")
     events: list[Event] = [_response(message, message.get("stop_reason"))]
     events += [
@@ -60,7 +101,7 @@ def broken_off(message: JsonObject | None, error: kinds.AgentError) -> list[Even
     """
     if message is None or not message.get("content"):
         return [error]
-    calls: Any = [block for block in _blocks(message) if block["type"] == "tool_use"]
+    calls: Any = [one for one in _blocks(message) if one.get("type") == "tool_use"]
     context = {**(error.context or {}), "partial": True}
     if calls:
         context["calls"] = calls
@@ -95,15 +136,26 @@ def error_of(error: BaseException | None) -> kinds.AgentError:
 def _response(message: JsonObject, stop_reason: Any) -> kinds.AgentResponse:
     content, usage = _blocks(message), message.get("usage")
     return kinds.AgentResponse(
-        text="".join(block["text"] for block in content if block["type"] == "text"),
+        text="".join(blocks.words(block) or "" for block in content),
         thinking=tuple(
             kinds.Thinking.model_validate(blocks.thinking_of(one))
             for one in content
-            if one["type"] in _THINKING
+            if one.get("type") in _THINKING
         ),
-        stop_reason=stop_reason,
+        stop_reason=stop_reason if isinstance(stop_reason, str) else None,
         usage=usage if isinstance(usage, dict) else None,
     )
+
+
+def _is_call(block: Mapping[str, Any]) -> bool:
+    """Whether it is a call that a result can name."""
+    named = isinstance(block.get("id"), str) and isinstance(block.get("name"), str)
+    return block.get("type") == "tool_use" and named and bool(block["id"])
+
+
+def _is_said(block: Mapping[str, Any]) -> bool:
+    """Whether it is a text or thinking, which are in the response itself."""
+    return block.get("type") in _THINKING or blocks.words(block) is not None
 
 
 def _blocks(message: JsonObject) -> list[dict[str, Any]]:
@@ -152,7 +204,7 @@ def news(session: Session, messages: Sequence[Mapping[str, Any]]) -> News:
     found = session.writer.log.read(
         session.stream, types=_SAID, limit=_NEWEST, newest=True
     )
-    last = next(filter(None, (_key(one.payload) for one in reversed(found))), None)
+    last = next(filter(None, (_key(given(one)) for one in reversed(found))), None)
     if last is None:
         return News([event for message in messages for event in _of(message)])
     numbers = session.head().state.numbers

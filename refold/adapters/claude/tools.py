@@ -5,9 +5,10 @@ Nothing here needs the SDK: blocks may be JSON, from whichever client.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Unpack
 
+from refold.domain.canonical import repaired
 from refold.domain.envelope import Draft, Envelope, Meta
 from refold.domain.errors import IdempotencyConflict, InvalidEvent
 from refold.domain.events import Event, JsonObject, ToolCall, ToolResult
@@ -43,6 +44,14 @@ def _call_of(tool_use: Any) -> ToolCall | None:
 
 def result_of(session: Session, call_id: str) -> Envelope | None:
     """The newest recorded result of a call."""
+    return next(results_of(session, call_id), None)
+
+
+def results_of(session: Session, call_id: str) -> Iterator[Envelope]:
+    """The recorded results of the calls that a provider gave this id, newest first.
+
+    The last one is that of the newest call which is recorded under the id itself.
+    """
     log, upto = session.writer.log, None
     call_id = session.writer.recorded_id(session.user_id, call_id)
     while page := log.read(
@@ -50,10 +59,14 @@ def result_of(session: Session, call_id: str) -> Envelope | None:
     ):
         for envelope in reversed(page):
             payload = envelope.payload
-            if isinstance(payload, ToolResult) and payload.call_id == call_id:
-                return envelope
+            if not isinstance(payload, ToolResult):
+                continue
+            if payload.call_id == call_id:
+                yield envelope
+                return
+            if envelope.meta.call_id == call_id:
+                yield envelope
         upto = page[0].seq - 1
-    return None
 
 
 def not_recorded(session: Session, events: Sequence[Event]) -> list[Event]:
@@ -64,8 +77,9 @@ def not_recorded(session: Session, events: Sequence[Event]) -> list[Event]:
 def _is_recorded(session: Session, event: Event) -> bool:
     if not isinstance(event, ToolResult):
         return False
-    found = result_of(session, event.call_id)
-    return found is not None and result_block("", event) == _block(session, "", found)
+    block, _ = repaired(result_block("", event))
+    results = results_of(session, event.call_id)
+    return any(block == _block(session, "", found) for found in results)
 
 
 def _block(session: Session, call_id: str, recorded: Envelope) -> Block:

@@ -202,7 +202,14 @@ def thinking_of(block: dict[str, Any]) -> JsonObject:
 
 
 def attachment(block: dict[str, Any]) -> JsonObject | None:
-    """The image or document of a block, or None if it holds neither."""
+    """The file of a block, or None if it holds none: an image, a document, a search
+    result, or a file for the container of a tool.
+    """
+    if block.get("type") == "search_result":
+        return _search_result(block)
+    if block.get("type") == "container_upload":
+        name = base.text(block, "file_id")
+        return {"kind": "file", "url": f"file:{name}"} if name else None
     kind, source = block.get("type"), base.mapping(block, "source")
     where = _SOURCES.get(base.text(source, "type") or "")
     if kind not in ("image", "document") or where is None:
@@ -217,6 +224,19 @@ def attachment(block: dict[str, Any]) -> JsonObject | None:
     found |= {"name": name} if (name := base.text(block, "title")) else {}
     media = base.text(source, "media_type")
     return found | ({"media_type": media} if media else {})
+
+
+def _search_result(block: dict[str, Any]) -> JsonObject | None:
+    """What was found, as a document with the texts, title and source of the block."""
+    texts = plain(block.get("content"))
+    if texts is None:
+        return None
+    found: JsonObject = {"kind": "document", "text": "\n\n".join(texts)}
+    if title := base.text(block, "title"):
+        found["name"] = title
+    if source := base.text(block, "source"):
+        found["url"] = source
+    return found
 
 
 def _result(item: tuple[int, Any]) -> base.Found:

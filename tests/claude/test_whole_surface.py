@@ -1,0 +1,274 @@
+"""Whatever the SDK's types allow, in an answer or a request, a capture records."""
+
+from __future__ import annotations
+
+import types
+from inspect import signature
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Required,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import anthropic
+import pytest
+from anthropic.types import ContentBlock, message_create_params
+from anthropic.types.beta import (
+    BetaContentBlock,
+    message_create_params as beta_message_create_params,
+)
+from pydantic import BaseModel
+
+import refold
+from refold.adapters.claude.capture import Capture
+from refold.projections.context.text import violations
+from refold.store import Session
+from tests.support.messages_api import MessagesApi, message
+
+NEVER_OPTIONS = {"model", "max_tokens", "messages", "stream", "system", "tools"}
+OF_THE_CLIENT = {"extra_headers", "extra_query", "extra_body", "timeout", "betas"}
+WRAPPERS = (Annotated, Required, NotRequired)
+
+
+def sample(annotation: Any, depth: int = 0) -> Any:
+    """A JSON value of this type of the SDK, with every field it may have."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in WRAPPERS:
+        return sample(arguments[0], depth)
+    if origin in (Union, types.UnionType):
+        some = [one for one in arguments if one is not type(None)]
+        return sample(some[0], depth)
+    if origin is Literal:
+        return arguments[0]
+    if annotation in (int, float):
+        return 3
+    if annotation is bool:
+        return True
+    if origin is dict:
+        return {"key": sample(arguments[1], depth + 1)}
+    if origin is not None and arguments:
+        return [sample(arguments[0], depth + 1)]
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        fields = annotation.model_fields.items()
+        return {name: sample(one.annotation, depth + 1) for name, one in fields}
+    if isinstance(annotation, type) and hasattr(annotation, "__required_keys__"):
+        hints = get_type_hints(annotation, include_extras=True)
+        known = annotation.__required_keys__ if depth > 4 else hints
+        return {name: sample(hints[name], depth + 1) for name in known}
+    return "x"
+
+
+def members(union: Any) -> list[Any]:
+    arguments = get_args(union)
+    if get_origin(union) is Annotated:
+        arguments = get_args(arguments[0])
+    return list(arguments)
+
+
+def options(create: Any, params: Any) -> dict[str, Any]:
+    names = signature(create).parameters.keys() - NEVER_OPTIONS - OF_THE_CLIENT
+    hints = get_type_hints(params, include_extras=True)
+    return {name: sample(hints[name]) for name in sorted(names)}
+
+
+CLIENT = anthropic.Anthropic(api_key="none")
+STABLE = options(
+    CLIENT.messages.create, message_create_params.MessageCreateParamsNonStreaming
+)
+BETA = options(
+    CLIENT.beta.messages.create,
+    beta_message_create_params.MessageCreateParamsNonStreaming,
+)
+ANSWERS = {
+    one.__name__: sample(one)
+    for one in members(ContentBlock) + members(BetaContentBlock)
+}
+USER_BLOCKS: dict[str, Any] = {
+    "search_result": {
+        "type": "search_result",
+        "source": "https://example.org/paris",
+        "title": "Paris",
+        "content": [{"type": "text", "text": "Paris is in France."}],
+        "citations": {"enabled": True},
+        "cache_control": {"type": "ephemeral"},
+    },
+    "container_upload": {"type": "container_upload", "file_id": "file_123"},
+    "document": {
+        "type": "document",
+        "source": {"type": "url", "url": "https://example.org/a.pdf"},
+    },
+    "image": {"type": "image", "source": {"type": "file", "file_id": "file_124"}},
+}
+
+
+def capture(session: Session, api: MessagesApi, **more: Any) -> Capture:
+    client = api.client(max_retries=0)
+    return Capture(client, session, model="claude-x", max_tokens=99, **more)
+
+
+def recorded(session: Session, kind: str) -> list[Any]:
+    return [event.payload for event in session.events() if event.type == kind]
+
+
+def test_the_sdk_has_blocks_and_options_to_try() -> None:
+    assert len(ANSWERS) >= 25
+    assert {"tool_choice", "metadata", "output_config"} <= STABLE.keys()
+    assert {"mcp_servers", "context_management"} <= BETA.keys() - STABLE.keys()
+
+
+@pytest.mark.parametrize("block", ANSWERS.values(), ids=ANSWERS.keys())
+def test_every_block_of_an_answer_is_recorded(
+    session: Session, api: MessagesApi, block: Any
+) -> None:
+    api.reply(message("Here: ", block), message("Done."))
+    ask = capture(session, api)
+
+    ask.create("Go.")
+
+    kind = block["type"]
+    if kind == "tool_use":
+        (call,) = recorded(session, "tool_call")
+        assert call.arguments == block["input"]
+        ask.create([{"type": "tool_result", "tool_use_id": call.call_id}])
+    elif kind == "text":
+        assert recorded(session, "agent_response")[0].text == "Here: " + block["text"]
+        ask.create("And?")
+    elif "thinking" in kind:
+        (thinking,) = recorded(session, "agent_response")[0].thinking
+        assert thinking.type == kind
+        ask.create("And?")
+    else:
+        (edit,) = recorded(session, "provider_edit")
+        assert [one["type"] for one in edit.blocks] == [kind]
+        ask.create("And?")
+    assert violations(session.context().messages) == []
+    assert session.verify().problems == []
+
+
+@pytest.mark.parametrize("block", USER_BLOCKS.values(), ids=USER_BLOCKS.keys())
+def test_every_file_block_of_a_user_is_recorded(
+    session: Session, api: MessagesApi, block: Any
+) -> None:
+    api.reply(message("Fine."))
+
+    capture(session, api).create([{"type": "text", "text": "Look."}, block])
+
+    (said,) = recorded(session, "user_input")
+    (attachment,) = said.attachments
+    known = str(attachment.model_dump())
+    for part in ("Paris is in France.", "https://example.org", "file_12"):
+        assert (part in str(block)) == (part in known)
+    assert session.verify().problems == []
+
+
+@pytest.mark.parametrize("name", sorted(STABLE.keys() | BETA.keys()))
+def test_every_option_is_sent_and_recorded(
+    session: Session, api: MessagesApi, name: str
+) -> None:
+    value = STABLE.get(name, BETA.get(name))
+    api.reply(message("Fine."))
+
+    capture(session, api).create("Go.", options={name: value})
+
+    (sent,) = api.requests
+    request = session.events()[1]
+    assert value in (sent.body.get(name), *sent.headers.values())
+    assert request.type == "request"
+    secret = {"fallback_credit_token"}
+    assert (name in request.meta.dump().get("options", {})) == (name not in secret)  # type: ignore[operator]  # an object
+    assert recorded(session, "agent_response")[0].text == "Fine."
+
+
+def test_the_token_of_an_mcp_server_is_not_recorded(
+    session: Session, api: MessagesApi
+) -> None:
+    api.reply(message("Fine."))
+    server = {"type": "url", "name": "a", "url": "https://example.org"}
+    secret = {**server, "authorization_token": "correct-horse"}
+
+    capture(session, api).create("Go.", options={"mcp_servers": [secret]})
+
+    assert api.requests[0].body["mcp_servers"] == [secret]
+    assert session.events()[1].meta.dump()["options"] == {"mcp_servers": [server]}
+
+
+def test_an_unknown_option_is_refused_before_anything_is_recorded(
+    session: Session, api: MessagesApi
+) -> None:
+    with pytest.raises(refold.errors.InvalidConfiguration, match="tool_choise"):
+        capture(session, api).create("Go.", options={"tool_choise": {"type": "any"}})
+
+    with pytest.raises(refold.SessionNotFound):
+        session.head()
+    assert api.requests == []
+
+
+def test_a_system_prompt_of_blocks_is_sent_as_it_is(
+    session: Session, api: MessagesApi
+) -> None:
+    cached = {
+        "type": "text",
+        "text": "Be kind.",
+        "cache_control": {"type": "ephemeral"},
+    }
+    system: Any = [{"type": "text", "text": "Be brief."}, cached]
+    api.reply(message("Yes."))
+
+    capture(session, api, system=system).create("Go.")
+
+    assert api.requests[0].body["system"] == system
+    assert session.events()[1].meta.dump()["options"] == {
+        "system_blocks": [
+            {"characters": 9},
+            {"characters": 8, "cache_control": {"type": "ephemeral"}},
+        ]
+    }
+    assert session.verify().problems == []
+
+
+def test_a_raw_response_is_recorded(session: Session, api: MessagesApi) -> None:
+    api.reply(message("Because."))
+    ask = capture(session, api)
+    messages: Any = [{"role": "user", "content": "Why?"}]
+    raw = ask.client.messages.with_raw_response.create(
+        model="claude-x", max_tokens=9, messages=messages
+    )
+
+    ask.record(messages=messages, response=raw)  # type: ignore[arg-type]  # a raw one
+
+    assert recorded(session, "agent_response")[0].text == "Because."
+
+
+def test_an_odd_answer_is_recorded_and_its_results_find_their_calls(
+    session: Session, api: MessagesApi
+) -> None:
+    def use(name: str, given: Any) -> Any:
+        return {"type": "tool_use", "id": "t1", "name": name, "input": given}
+
+    odd = {"wei": 25 * 10**18}
+    api.reply(message(use("pay", odd), use("ping", [1, 2]), stop_reason="tool_use"))
+    api.reply(message("Paid."), message("Again."))
+    ask = capture(session, api)
+    results: Any = [
+        {"type": "tool_result", "tool_use_id": "t1", "content": "paid \udc80"},
+        {"type": "tool_result", "tool_use_id": "t1", "content": "pong"},
+    ]
+
+    answer = ask.create("Pay.")
+    ask.record(response=answer)
+    ask.create(results)
+    ask.create(results)
+
+    made, given = recorded(session, "tool_call"), recorded(session, "tool_result")
+    assert [one.tool_name for one in made] == ["pay", "ping"]
+    assert made[0].arguments == {"wei": str(25 * 10**18)}
+    assert [one.content for one in given] == ["paid \ufffd", "pong"]
+    assert [one.call_id for one in given] == [one.call_id for one in made]
+    assert violations(session.context().messages) == []
+    assert session.verify().problems == []
