@@ -1,6 +1,8 @@
 """The program that hooks of a client run: it starts a capture, if none runs, and ends.
 
-    python -P -m refold.adapters.capture_hook CLIENT --user U --folder F [--db URL] […]
+    python -P -m refold.adapters.capture_hook CLIENT --user U --folder F …
+
+``--db URL`` and ``--home PATH`` stand for REFOLD_DB and REFOLD_HOME.
 
 A client waits for its hooks, or kills them when it ends.  So this program loads little,
 and the process that it starts belongs to a session of its own.
@@ -33,6 +35,8 @@ def main(arguments: Sequence[str]) -> int:
     options = dict(zip(rest[::2], rest[1::2], strict=False))
     user = options["--user"]
     folder = options["--folder"]
+    if "--home" in options:
+        os.environ["REFOLD_HOME"] = options["--home"]
     path = Path(folder)
     nowhere = CaptureState.of(url="", user_id=user, client=client, folder=path)
     url = options.get("--db") or os.environ.get("REFOLD_DB")

@@ -306,6 +306,23 @@ def test_the_installed_hook_returns_at_once_and_captures(capturing: Capturing) -
     wait_for(lambda: capturing.captured() == 1)
 
 
+def test_a_hook_finds_the_keys_where_they_were_when_it_was_installed(
+    capturing: Capturing,
+) -> None:
+    capturing.write()
+    path = client_settings.install(
+        "claude-code", url=capturing.url, user=USER, folder=capturing.folder
+    )
+    (group,) = json.loads(path.read_text())["hooks"]["Stop"]
+    (hook,) = group["hooks"]
+    other = {**os.environ, "REFOLD_HOME": str(capturing.folder.parent / "other")}
+
+    subprocess.run(["sh", "-c", hook["command"]], env=other, check=True)
+
+    wait_for(lambda: capturing.captured() == 1)
+    assert not Path(other["REFOLD_HOME"]).exists()
+
+
 def test_hooks_at_the_same_moment_start_one_process(capturing: Capturing) -> None:
     capturing.write()
 

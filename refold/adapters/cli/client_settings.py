@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from refold.adapters.capture_hook import MODULE
+from refold.adapters.config import home
 from refold.domain.errors import InvalidConfiguration
 
 _EVENTS: Final = ("Stop", "SubagentStop", "PreCompact", "SessionEnd")
@@ -38,6 +39,9 @@ def install(client: str, *, url: str, user: str, folder: Path) -> Path:
     # The URL of a server is left to the environment, which keeps its password.
     if url.startswith("sqlite"):
         command += ["--db", url]
+    # The keys are there, and the client may be started without this variable.
+    if "REFOLD_HOME" in os.environ:
+        command += ["--home", str(home().absolute())]
     return _change(client, folder, command)
 
 
