@@ -30,7 +30,15 @@ from refold.adapters.streams import Blobs, EncryptedStreams, encrypted_head, use
 from refold.domain import erasure
 from refold.domain.canonical import canonical
 from refold.domain.chain import leaf_hash, root_of
-from refold.domain.erasure import FREEZE, Accesses, Job, LegalHold, Signed, Whose
+from refold.domain.erasure import (
+    FREEZE,
+    Accesses,
+    Job,
+    LegalHold,
+    Signed,
+    Stranded,
+    Whose,
+)
 from refold.domain.errors import Erased, KeyUnavailable, NotErased, OnHold, RefoldError
 from refold.domain.events import JsonObject
 from refold.domain.ids import MAIN, StreamId
@@ -83,9 +91,7 @@ class StoredErasures:
         for other in self._jobs(connection, job.user_ref):
             if other.whose == job.whose:
                 return other
-        row: dict[str, Any] = {"job_id": job.job_id, "user_ref": job.user_ref}
-        row |= {"stage": job.stage, "due_at": job.due_at, "body": job.dump()}
-        connection.execute(sa.insert(self._t.erasures).values(row))
+        connection.execute(sa.insert(self._t.erasures).values(_row_of(job)))
         return job
 
     def subjects(self, job: Job, status: Literal["erasing", "erased"]) -> list[Subject]:
@@ -117,6 +123,69 @@ class StoredErasures:
         if user_ref is not None:
             query = query.where(table.c.user_ref == user_ref)
         return query.order_by(table.c.job_id)
+
+    def stranded(self, user_id: str | None = None) -> list[Stranded]:
+        jobs = self.jobs(user_id)
+        if user_id is None and not self._has_lost_record(jobs):
+            return []
+        heads = self._t.heads.c
+        query = sa.select(heads.user_id, heads.session_id).distinct()
+        query = query.where(heads.status == "erased")
+        query = query.order_by(heads.user_id, heads.session_id)
+        if user_id is not None:
+            query = query.where(heads.user_id == user_id)
+        marked: dict[str, set[str]] = {}
+        if user_id is not None:
+            marked[user_id] = set()  # a user may have keys and no session
+        for user, session in self._database.read(user_id, query):
+            marked.setdefault(str(user), set()).add(str(session))
+        stranded = []
+        for user, names in marked.items():
+            whose = self._not_covered(user, names, jobs)
+            if whose is not None:
+                stranded.append(Stranded(whose, self._has_keys(whose)))
+        return stranded
+
+    def _has_lost_record(self, jobs: Sequence[Job]) -> bool:
+        """Whether a subject is being erased by none of these jobs."""
+        covered = {
+            subject.ref for job in jobs for subject in self.subjects(job, "erasing")
+        }
+        return any(
+            subject.status == "erasing" and subject.ref not in covered
+            for subject in self._subjects.changed()
+        )
+
+    def _not_covered(
+        self, user_id: str, names: set[str], jobs: Sequence[Job]
+    ) -> Whose | None:
+        """What is marked of a user and is in none of these jobs."""
+        for job in jobs:
+            if job.whose.user_id != user_id:
+                continue
+            if job.whose.sessions is None:
+                return None
+            names = names - set(job.whose.sessions)
+        subject = self._subjects.of(self._keys.user_ref(user_id))
+        if subject is not None and subject.status == "erasing":
+            return Whose(user_id)
+        return Whose(user_id, tuple(sorted(names))) if names else None
+
+    def _has_keys(self, whose: Whose) -> bool:
+        """Whether keys of these are still there, in use or put aside."""
+        store = self._keys.store
+        user_ref = self._keys.user_ref(whose.user_id)
+        refs = self._refs(whose)
+        if store.aside(user_ref, refs):
+            return True
+        if refs is None:
+            user = store.get_user(user_ref)
+            return user is not None and user.wrapped is not None
+        in_use = {place.session_ref for place in store.keys_of(user_ref)}
+        return not in_use.isdisjoint(refs)
+
+    def keep(self, job: Job) -> None:
+        self._database.run(NOBODY, sa.insert(self._t.erasures).values(_row_of(job)))
 
     def advance(self, job: Job, before: erasure.Stage) -> Job | None:
         table = self._t.erasures
@@ -500,6 +569,16 @@ class StoredErasures:
 
     def key_status(self) -> dict[str, Any]:
         return rotation.status(self._keys)
+
+
+def _row_of(job: Job) -> dict[str, Any]:
+    return {
+        "job_id": job.job_id,
+        "user_ref": job.user_ref,
+        "stage": job.stage,
+        "due_at": job.due_at,
+        "body": job.dump(),
+    }
 
 
 def _of(table: sa.Table, whose: Whose) -> list[Any]:

@@ -150,6 +150,16 @@ class Remains(NamedTuple):
     root: bytes
 
 
+class Stranded(NamedTuple):
+    """Data that is marked as erased, although no record says by which erasure.
+
+    restorable: whether the keys are still there, so that the data can be read again.
+    """
+
+    whose: Whose
+    restorable: bool
+
+
 @quiet
 class LegalHold(NamedTuple):
     """What keeps a user from being erased, until it is released."""
@@ -178,6 +188,12 @@ class ErasureSteps(Protocol):
 
     def jobs(self, user_id: str | None = None) -> list[Job]:
         """Erasures that are not done, of a user or all."""
+
+    def stranded(self, user_id: str | None = None) -> list[Stranded]:
+        """Data marked as erased by an erasure whose record is gone."""
+
+    def keep(self, job: Job) -> None:
+        """Keep the record of a job again, as it is."""
 
     def mark(self, job: Job) -> None:
         """Mark all heads as erased: from here on nothing is read or written."""

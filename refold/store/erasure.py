@@ -31,6 +31,7 @@ from refold.store.proofs.verification import Verified, with_forks, with_room
 from refold.store.vault import unexpired
 
 _RETURNED: Final = "erased before; a backup of the database brought rows back"
+_LOST: Final = "erased before; the record of the erasure was lost"
 _TRIES: Final = 3
 _NAMES: Final = 20  # of sessions that are looked for in files, beside the user
 _TELLING: Final = 6
@@ -55,7 +56,10 @@ class Erasure(NamedTuple):
     salt:        in hex: with it the certificate can be shown to be this user's.  It is
                  handed over here, once, and kept nowhere.
     database:    which one, as messages name it.
-    already:     it was erased before; only what a cut off run left was done.
+    already:     it was erased before, and the certificate is of then; only what a cut
+                 off run left was done.
+    unfinished:  why deleted bytes could not be overwritten or searched for, if so: the
+                 erasure is certified, and the next call does that again.
     due_at:      when it will be destroyed, if it is held back; microseconds since 1970.
     left:        rows that a search of every table found afterwards.
     cleaned:     what was done to overwrite deleted bytes.
@@ -70,6 +74,7 @@ class Erasure(NamedTuple):
     cleaned: Mapping[str, Any] = _NOTHING
     files: Mapping[str, Any] = _NOTHING
     database: str = ""
+    unfinished: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The same for programs."""
@@ -82,12 +87,16 @@ class Erasure(NamedTuple):
 
 @quiet
 class ErasurePlan(NamedTuple):
-    """What an erasure would delete, what forbids it, and which datasets hold rows."""
+    """What an erasure would delete, what forbids it, and which exports hold copies.
+
+    already: it was erased before, and nothing is left to delete.
+    """
 
     sessions: list[str]
     counts: dict[str, int]
     holds: list[str]
     exports: list[JsonObject] | None
+    already: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +159,27 @@ class Erasures:
     def __init__(self, writer: Writer, access_log: AccessLog) -> None:
         self.writer, self._access_log = writer, access_log
 
-    def plan(self, user_id: str, *, session_id: str | None = None) -> ErasurePlan:
-        """What ``erase`` would delete, and which holds forbid it; changes nothing."""
-        return Eraser(self.writer).plan(whose_of(user_id, session_id))
+    def plan(
+        self, user_id: str, *, session_id: str | None = None, absent_ok: bool = False
+    ) -> ErasurePlan:
+        """What ``erase`` would delete, and which holds forbid it; changes nothing.
+
+        Raises UserNotFound unless ``absent_ok``, SessionNotFound.
+        """
+        whose = whose_of(user_id, session_id)
+        return Eraser(self.writer).plan(whose, absent_ok=absent_ok)
 
     def pending(self) -> list[Job]:
         """Erasures that are not done: cut off, or held back until their date."""
         return self.writer.log.erasures.jobs()
+
+    def stranded(self, user_id: str | None = None) -> list[erasure.Stranded]:
+        """Data marked as erased by an erasure whose record is gone.
+
+        ``erase`` completes such an erasure, and ``restore`` undoes it where the keys
+        are still there.
+        """
+        return self.writer.log.erasures.stranded(scope(user_id).user_id)
 
     def unfinished(self, user_id: str | None) -> Iterator[tuple[SessionInfo, Verified]]:
         """Erasures that were cut off, as problems of what they are of."""
@@ -169,6 +192,14 @@ class Erasures:
                 problem = Problem(owner, name, "main", None, "erasure", detail)
                 info = SessionInfo(owner, name, 0, "erased", 0)
                 yield info, Verified(0, 0, 0, [problem])
+        for whose, restorable in self.stranded(user_id):
+            owner, names = whose
+            name = names[0] if names else "_user"
+            problem = Problem(
+                owner, name, "main", None, "erasure", _lost_record(restorable)
+            )
+            info = SessionInfo(owner, name, 0, "erased", 0)
+            yield info, Verified(0, 0, 0, [problem])
 
     def complete(
         self, *, vacuum: bool = False, progress: Progress | None = None
@@ -176,7 +207,9 @@ class Erasures:
         """Complete every erasure that was cut off, or whose time has come.
 
         Erased users whose rows came back with a backup of the database are erased
-        again.
+        again, and so is data whose keys are destroyed, where the record of the erasure
+        is gone.  Where the keys are still there, nobody knows whether a grace is over:
+        ``stranded`` names such data.
         """
         now, eraser = self.writer.clock(), Eraser(self.writer, progress)
         for job in self.pending():
@@ -184,6 +217,9 @@ class Erasures:
                 eraser.restored(job)
             elif job.stage != "held" or (job.due_at or 0) <= now:
                 yield eraser.run(job, vacuum=vacuum)
+        for whose, restorable in self.writer.log.erasures.stranded():
+            if not restorable:
+                yield eraser.erase(Ask(whose, _LOST, "", vacuum=vacuum))
         for user_id in self.writer.log.erasures.returned():
             ask = Ask(Whose(user_id), _RETURNED, "", vacuum=vacuum, absent_ok=True)
             yield eraser.erase(ask)
@@ -200,6 +236,9 @@ class Erasures:
             if job.stage in ("held", "restoring"):
                 job = replace(job, facts={**job.facts, **told})
                 signed = eraser.restored(job) or signed
+        for whose, restorable in self.writer.log.erasures.stranded(user_id):
+            if restorable:
+                signed = eraser.restored(eraser.reinstated(whose, told)) or signed
         if signed is None:
             raise errors.NotErased("that user has no erasure that can be undone")
         return signed
@@ -283,6 +322,7 @@ class Erasures:
         operator: str = "",
         key_backups: timedelta | None = None,
         progress: Callable[[str, str], None] | None = None,
+        erased: Callable[[Erasure], None] | None = None,
     ) -> Retained:
         """Erase what nobody used for as long as the policy says.
 
@@ -293,10 +333,13 @@ class Erasures:
         dry_run:     say what would go, and change nothing.
         operator:    for the certificates; redacted.
         key_backups: how long backups of the key store survive, for them too.
+        erased:      called with each erasure at once: a salt is handed over only once,
+                     and a later failure loses what is returned.
         """
         self._access_log.count()
         asked = Ask(Whose(""), REASON, operator, key_backups=key_backups)
-        done = Retainer(self.writer, policy, asked, dry_run, progress).run()
+        retainer = Retainer(self.writer, policy, asked, dry_run, progress, erased)
+        done = retainer.run()
         if policy.audit is None or dry_run or self._access_log.trail is None:
             return done
         return done._replace(audit=self._access_log.purge(policy.audit))
@@ -361,8 +404,15 @@ class Eraser:
     def erasures(self) -> erasure.ErasureSteps:
         return self.writer.log.erasures
 
-    def plan(self, whose: Whose) -> ErasurePlan:
+    def plan(self, whose: Whose, *, absent_ok: bool = False) -> ErasurePlan:
         """What would be deleted; nothing is changed."""
+        already = False
+        if not any(self.erasures.left(whose).values()):
+            try:
+                self._refuse_erased(whose)
+                self._refuse_absent(whose, absent_ok=absent_ok)
+            except errors.Erased:
+                already = True
         whose = self._with_forks(whose)
         names: list[str] = []
         for info in self.writer.log.sessions(whose.user_id):
@@ -371,7 +421,8 @@ class Eraser:
                 names.append(info.session_id)
         holds = [hold.name for hold in self.erasures.holds(whose.user_id)]
         exports = self._exports(whose)
-        return ErasurePlan(names, self.erasures.left(whose), holds, exports)
+        counts = self.erasures.left(whose)
+        return ErasurePlan(names, counts, holds, exports, already)
 
     def _exports(self, whose: Whose) -> list[JsonObject] | None:
         """The datasets with rows of these; None if that cannot be read."""
@@ -394,7 +445,7 @@ class Eraser:
         if job is None:
             try:
                 self._refuse_erased(ask.whose)
-                self._refuse_absent(ask)
+                self._refuse_absent(ask.whose, absent_ok=ask.absent_ok)
             except errors.Erased:
                 # A backup of the database may have come back since.
                 if not any(self.erasures.left(ask.whose).values()):
@@ -429,13 +480,13 @@ class Eraser:
             if not any(self.erasures.left(Whose(whose.user_id, (name,))).values()):
                 raise errors.SessionNotFound(whose.user_id, name)
 
-    def _refuse_absent(self, ask: Ask) -> None:
+    def _refuse_absent(self, whose: Whose, *, absent_ok: bool) -> None:
         """Sign nothing for a name that was mistyped, or is in another database."""
-        user_id, sessions = ask.whose
-        if sessions is not None or ask.absent_ok:
+        user_id, sessions = whose
+        if sessions is not None or absent_ok:
             return
-        # Who has no row left may have been here: certificates say so.
-        known = any(self.erasures.left(ask.whose).values())
+        # A user without rows may have been here before: certificates show that.
+        known = any(self.erasures.left(whose).values())
         if not (known or self.erasures.certificates(user_id)):
             raise errors.UserNotFound(user_id, database=self.erasures.database)
 
@@ -521,7 +572,12 @@ class Eraser:
         self._deleted(job)
         self._forgotten(job)
         done = self._certified(self._to(job, "deleted"))
-        return self._searched(job.whose, done, names, vacuum)
+        try:
+            return self._searched(job.whose, done, names, vacuum)
+        except (errors.RefoldError, OSError) as error:
+            # The salt is handed over once, whatever fails after the certificate.
+            why = f"deleted bytes could not be overwritten and searched for: {error}"
+            return done._replace(unfinished=why)
 
     def shredded(self, job: Job, *, marked: bool = False) -> Job:
         """Unreadable for good: the keys of what is marked are destroyed."""
@@ -641,6 +697,13 @@ class Eraser:
         done = done._replace(left=left, database=self.erasures.database)
         return done._replace(cleaned=cleaned, files=files)
 
+    def reinstated(self, whose: Whose, facts: dict[str, Any]) -> Job:
+        """The record of an erasure that was lost, kept again in order to undo it."""
+        facts = {"requested_at": timestamp(self.writer.clock()), **facts}
+        job = self.erasures.new_job(whose, due_at=None, facts=facts).at("restoring")
+        self.erasures.keep(job)
+        return job
+
     def restored(self, job: Job) -> Signed | None:
         """Undo an erasure that is held back, and say so."""
         kept = job if job.stage == "restoring" else self._to(job, "restoring")
@@ -651,6 +714,18 @@ class Eraser:
         said = {name: kept.facts.get(place, "") for name, place in told.items()}
         asked, salt = {"requested_at": kept.facts["requested_at"]}, os.urandom(SALT)
         return self.certify("restored", kept.whose, salt, kept, said=said, **asked)
+
+
+def _lost_record(restorable: bool) -> str:
+    if restorable:
+        return (
+            "it is marked as erased, and the record of the erasure is gone: "
+            "`refold erase` completes it, `refold restore` undoes it"
+        )
+    return (
+        "its keys are destroyed, and the record of the erasure is gone: "
+        "`refold erase --due` completes it"
+    )
 
 
 def _same(known: Whose, asked: Whose) -> bool:
@@ -671,7 +746,8 @@ class Retainer:
     """Applies a policy to the sessions of a store.
 
     asked:    what its erasures say of why and who; ``whose`` is put in.
-    progress: is told each user and session that goes.
+    progress: called with each user and session that is erased.
+    erased:   called with each erasure once it is done.
     """
 
     writer: Writer
@@ -679,6 +755,7 @@ class Retainer:
     asked: Ask
     dry_run: bool
     progress: Callable[[str, str], None] | None
+    erased: Callable[[Erasure], None] | None = None
     _kept: Counter[str] = field(default_factory=Counter)
     _sessions: list[tuple[str, str]] = field(default_factory=list)
     _erasures: list[Erasure] = field(default_factory=list)
@@ -687,11 +764,7 @@ class Retainer:
     def run(self) -> Retained:
         """Complete what was cut off, then erase what is unused."""
         eraser = Eraser(self.writer, retaining=True)
-        completed = [
-            eraser.run(job)
-            for job in ([] if self.dry_run else eraser.erasures.jobs())
-            if job.facts.get("reason") == REASON and job.due_at is None
-        ]
+        completed = [] if self.dry_run else self._completed(eraser)
         found = () if self.policy.sessions is None else listed(self.writer.log.sessions)
         for user_id, infos in groupby(found, lambda info: info.user_id):
             try:
@@ -710,6 +783,17 @@ class Retainer:
         kept = dict(+self._kept)
         done = self.dry_run, self._sessions, kept, len(completed), erasures
         return Retained(*done, blobs, memory=self._forgotten)
+
+    def _completed(self, eraser: Eraser) -> list[Erasure]:
+        """Complete the erasures of an earlier retention that was cut off."""
+        completed = []
+        for job in eraser.erasures.jobs():
+            if job.facts.get("reason") == REASON and job.due_at is None:
+                done = eraser.run(job)
+                completed.append(done)
+                if self.erased is not None:
+                    self.erased(done)
+        return completed
 
     def _forget_values(self) -> None:
         """Have sessions forget values that the policy of redaction keeps no longer."""
@@ -860,7 +944,10 @@ class Retainer:
         for name in whose.sessions or ():
             if self.progress is not None:
                 self.progress(whose.user_id, name)
-        return eraser.run(begun)
+        done = eraser.run(begun)
+        if self.erased is not None:
+            self.erased(done)
+        return done
 
 
 class Keys:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -212,3 +214,49 @@ def test_on_a_terminal_a_person_is_asked(
     assert "Erase 57 events of 1 session for good?" in ran.err
     assert ("nothing was done" in ran.err) is bool(code)
     assert (refold("sessions", "--user", "lin", "--json").json() != []) is bool(code)
+
+
+def test_a_dry_run_for_nobody_is_an_error(refold: Refold) -> None:
+    ran = refold("erase", "--user", "nobody", "--dry-run")
+
+    assert (ran.code, ran.out) == (1, "")
+    assert "nobody" in ran.err
+    session = refold("erase", *LIN, "--session", "none", "--dry-run")
+    assert (session.code, session.out) == (1, "")
+    assert "none" in session.err
+    allowed = ("erase", "--user", "nobody", "--dry-run", "--absent-ok")
+    assert refold(*allowed).code == 0
+
+
+def test_a_second_erasure_is_marked_as_done_before(refold: Refold) -> None:
+    first = refold(*ERASE)
+    (certificate,) = re.findall(r"certificate  (\S+)", first.out)
+
+    again = refold(*ERASE)
+
+    assert again.code == 0
+    assert "erased before, at 20" in again.out
+    assert "nothing was left to erase" in again.out
+    assert f"certificate  {certificate}  (signed then)" in again.out
+    assert "key destroyed" not in again.out
+    assert "events" not in again.out
+    assert "erased before" in refold("erase", *LIN, "--dry-run").out
+
+
+def test_an_erasure_without_its_record_is_named(refold: Refold, sample: Path) -> None:
+    refold(*ERASE, "--grace", "30d")
+    with closing(sqlite3.connect(sample)) as connection:
+        connection.execute("DELETE FROM erasures")
+        connection.commit()
+
+    due = refold("erase", "--due")
+    listed = refold("erase", "--list")
+
+    assert due.code == 1
+    assert "`refold restore` undoes it" in due.out
+    assert "`refold restore` undoes it" in listed.out
+    assert refold("erase", "--list", "--json").json()["stranded"] == [
+        {"user_id": "lin", "sessions": None, "restorable": True}
+    ]
+    assert refold("restore", *LIN, "--reason", "a mistake").code == 0
+    assert refold("log", *LIN, "--session", "run").code == 0

@@ -147,6 +147,7 @@ OF_A_USER: Final[dict[str, Callable[[SessionStore], Any]]] = {
     "erasures.holds": lambda store: store.erasures.holds("bob"),
     "memory.of": lambda store: store.memory.of("bob"),
     "memory.profile": lambda store: store.memory.profile("bob"),
+    "erasures.stranded": lambda store: store.erasures.stranded("bob"),
     "erasures.is_frozen": lambda store: store.erasures.is_frozen("bob"),
     "keys.rotate_user": lambda store: store.keys.rotate_user("bob"),
     "costs": lambda store: store.costs("bob"),

@@ -8,6 +8,8 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
+import sqlalchemy as sa
+
 import refold
 from refold.adapters.log import EncryptedLog
 from refold.adapters.rows import Batch, Wrote
@@ -182,6 +184,11 @@ def _erased(store: SessionStore) -> None:
     store.erase("mia", "one of them", session_id="gone")
     store.erase("mia", "all of them", grace=timedelta(days=1), absent_ok=True)
     store.erasures.restore("mia", "a mistake")
+    store.erase("mia", "again", grace=timedelta(days=1))
+    database = log_of(store).recorder.database
+    database.run("mia", sa.delete(database.tables.erasures))
+    store.erasures.stranded()
+    store.erasures.restore("mia", "its record was lost")
     store.erase("mia", "all of them", absent_ok=True)
     store.erasures.readmit("mia", "back")
     assert store.erasures.certificates("mia")

@@ -8,7 +8,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial, update_wrapper
 from itertools import chain
@@ -22,6 +22,7 @@ from refold.adapters.cli.output import Result, paint
 from refold.domain import errors
 from refold.domain.ids import check_id, check_session_id
 
+_STDOUT: Final = "why stdout failed"
 _MANY: Final = 1000  # sessions that are listed at once
 
 if TYPE_CHECKING:
@@ -111,13 +112,55 @@ class Call(typer.Context):
         return str(self.meta.get("--db") or config.database())
 
     def tell(self, result: Result) -> None:
-        """Print a result at once: of a command that goes on."""
-        result.print(as_json=self.as_json)
+        """Print a result at once: of a command that goes on.
 
-    def remark(self, show: Callable[[Screen], object]) -> None:
-        """Print what only people want to read while a command works."""
-        if not self.as_json:
+        What a command did is printed on stderr if stdout does not take it, and the
+        command goes on: ``check_told`` fails at its end.
+        """
+        if not result.acted:
+            result.print(as_json=self.as_json)
+            return
+        if result.show == "" and not self.as_json:
+            return
+        if _STDOUT not in self.meta:
+            error = result.try_to_print(as_json=self.as_json)
+            if error is None:
+                return
+            self.meta[_STDOUT] = error
+        result.print_on_stderr(as_json=self.as_json)
+
+    def check_told(self) -> None:
+        """Raises if what a command did could not be printed on stdout."""
+        error: OSError | None = self.meta.get(_STDOUT)
+        if isinstance(error, BrokenPipeError):
+            raise error
+        if error is not None:
+            why = str(error.strerror).lower()
+            raise errors.RefoldError(
+                f"stdout could not be written ({why}): the command did its work, and "
+                "its report stands above, on stderr"
+            )
+
+    def remark(self, show: Callable[[Screen], object], *, acted: bool = False) -> None:
+        """Print what only people want to read while a command works.
+
+        acted: whether it says what the command changed: then it is always printed.
+        """
+        if self.as_json:
+            return
+        if acted:
+            self.tell(Result(None, show, acted=True))
+        else:
             paint(show)
+
+    @contextmanager
+    def reporting(self, report: Callable[[], Result]) -> Iterator[None]:
+        """If the block fails, print what the command did until then."""
+        try:
+            yield
+        except BaseException:
+            self.tell(report())
+            raise
 
     def store(self, *, new: bool = False, **parts: Any) -> SessionStore:
         """Open the store; it is closed when the command ends.

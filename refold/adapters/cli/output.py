@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import logging
 import os
@@ -12,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TextIO
 
 from refold.domain.errors import counted
 
@@ -35,11 +36,14 @@ class Result(NamedTuple):
            ``Array`` is one line.
     show:  how people see it: a text, or what prints it.
     code:  the exit code.
+    acted: whether the command changed something.  Such a report is always printed: on
+           stderr if stdout does not take it.
     """
 
     value: Any
     show: str | Callable[[Screen], object]
     code: int = 0
+    acted: bool = False
 
     def print(self, *, as_json: bool) -> None:
         """Print it whole; JSON in UTF-8, whatever the terminal speaks."""
@@ -54,6 +58,29 @@ class Result(NamedTuple):
             return
         for one in value if isinstance(value, Iterator) else (value,):
             write_line(orjson.dumps(one))
+
+    def try_to_print(self, *, as_json: bool) -> OSError | None:
+        """Print it on stdout; returns why stdout did not take it, if it did not."""
+        if is_closed(sys.stdout):
+            return OSError(errno.EBADF, "it is closed")
+        try:
+            self.print(as_json=as_json)
+            sys.stdout.flush()
+        except OSError as error:
+            hush()
+            return error
+        return None
+
+    def print_on_stderr(self, *, as_json: bool) -> None:
+        """Print it on stderr, as far as that takes it."""
+        with contextlib.suppress(OSError), contextlib.redirect_stdout(sys.stderr):
+            self.print(as_json=as_json)
+            sys.stderr.flush()
+
+
+def is_closed(stream: TextIO) -> bool:
+    """Whether the process began without this stream: ``mend_streams`` opened it."""
+    return getattr(stream, "name", None) == os.devnull
 
 
 def paint(show: str | Callable[[Screen], object]) -> None:

@@ -46,8 +46,9 @@ class Command(TyperCommand):
         result = super().invoke(ctx)
         if isinstance(result, output.Result):
             ctx.tell(result)
-            if result.code:
-                raise typer.Exit(result.code)
+        ctx.check_told()
+        if isinstance(result, output.Result) and result.code:
+            raise typer.Exit(result.code)
 
 
 class Commands(TyperGroup):

@@ -336,6 +336,13 @@ class SqlKeyStore:
             self._take(connection, user_ref, sessions, now)
             return self._counted(connection, len(held))
 
+    def aside(self, user_ref: str, sessions: Sequence[str] | None) -> int:
+        """How many keys of a user, or of these sessions, are put aside."""
+        held = self._t.held
+        query = sa.select(sa.func.count()).select_from(held)
+        query = query.where(*_of(held, user_ref, sessions))
+        return self._read(query, lambda row: int(row[0]))[0]
+
     def release(self, user_ref: str, sessions: Sequence[str] | None) -> int:
         """Put back what was put aside; returns how many."""
         t, held = self._t, self._t.held

@@ -155,7 +155,7 @@ def _tell_done(call: Call, unit: Unit, made: Any) -> None:
             screen.line(shown(compact_json(told)))
 
     if unit.duty != "verify" or facts["problems"]:
-        call.tell(Result(told, show))
+        call.tell(Result(told, show, acted=unit.duty != "verify"))
         sys.stdout.flush()
 
 

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from refold.adapters.cli.files import Destination
 from refold.adapters.cli.options import Call
 from refold.adapters.cli.output import Part, Result, Screen, complain, number, visible
 from refold.domain.canonical import canonical
@@ -31,13 +32,16 @@ def compare(
     plot: Path | None = None,
 ) -> Result:
     """Compare what strategies would have sent."""
+    picture = None
     if plot is not None:
         _check_plot(plot)
+        picture = call.with_resource(Destination(plot))
     chosen = call.store().session(user_id=user, session_id=session)
     how: How = {"model": model, "prices": prices, "recorded": recorded}
     compared = chosen.compare(strategy or None, **how)
-    if plot is not None:
-        draw(compared.outcomes, plot)
+    if picture is not None:
+        picture.write(drawn(compared.outcomes))
+        picture.commit()
     for name, why in compared.skipped:
         complain(f"skipped {name}: {why}")
     told = [outcome.to_json() for outcome in compared.outcomes]
@@ -218,8 +222,8 @@ def _added(outcome: Outcome) -> str:
 _LONGEST: Final = 40
 
 
-def draw(outcomes: Sequence[Outcome], path: Path) -> None:
-    """Write the picture of ``outcomes`` to ``path``, whole or not at all."""
+def drawn(outcomes: Sequence[Outcome]) -> bytes:
+    """The picture of ``outcomes``, as PNG."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -233,7 +237,7 @@ def draw(outcomes: Sequence[Outcome], path: Path) -> None:
         image = io.BytesIO()
         figure.savefig(image, format="png")
         pyplot.close(figure)
-    path.write_bytes(image.getvalue())
+    return image.getvalue()
 
 
 def _tokens(axes: Any, outcomes: Sequence[Outcome], looks: Sequence[Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -12,12 +13,15 @@ import orjson
 import typer
 
 from refold.adapters.cli import output
+from refold.adapters.cli.files import Destination
 from refold.adapters.cli.options import Call, operator as who
 from refold.domain.erasure import RetentionPolicy
-from refold.domain.errors import counted
+from refold.domain.errors import InvalidConfiguration, counted
 
 if TYPE_CHECKING:
-    from refold.domain.erasure import Signed
+    from collections.abc import Sequence
+
+    from refold.domain.erasure import Signed, Stranded
     from refold.store import SessionStore
     from refold.store.erasure import Erasure, ErasurePlan, Retained
 
@@ -39,50 +43,118 @@ def erase(
     yes: bool = False,
 ) -> output.Result:
     """Erase a user or one session, and sign a certificate."""
+    if out is not None and (listed or due or dry_run or grace is not None):
+        raise typer.BadParameter(
+            "--out takes the certificate of an erasure that is done at once: leave "
+            "out --grace, --due, --list and --dry-run"
+        )
     store = call.store()
     if listed:
         return _list(store, user)
     if due:
-        done = []
-        for one in store.erasures.complete(vacuum=vacuum):
-            done.append(one.to_json())
-            call.remark(partial(_report, erased=one))
-        return output.Result(done, "")
+        return _complete(call, store, vacuum=vacuum)
     if user is None:
         raise typer.BadParameter("give --user, --due or --list")
     if dry_run:
-        return _plan(store.erasures.plan(user, session_id=session))
+        return _plan(store.erasures.plan(user, session_id=session, absent_ok=absent_ok))
     if not reason:
         raise typer.BadParameter("give --reason, for the certificate")
-    if not yes:
-        if not sys.stdin.isatty():
-            raise typer.BadParameter("this cannot be undone: add --yes if you mean it")
-        plan = store.erasures.plan(user, session_id=session)
-        events = counted(plan.counts.get("events", 0), "event")
-        of = counted(len(plan.sessions), "session")
-        typer.confirm(f"Erase {events} of {of} for good?", abort=True, err=True)
+    if output.is_closed(sys.stdout) and output.is_closed(sys.stderr):
+        raise InvalidConfiguration(
+            "open stdout: it takes the salt, which is shown once"
+        )
     quiet = call.as_json or not sys.stderr.isatty()
-    erased = store.erase(
-        user,
-        reason,
-        session_id=session,
-        operator=who(operator),
-        grace=grace,
-        key_backups=key_backups,
-        vacuum=vacuum,
-        absent_ok=absent_ok,
-        progress=None if quiet else _tell,
-    )
-    if out is not None and erased.certificate is not None:
-        text = erased.certificate.to_json()
-        out.write_bytes(orjson.dumps(text, option=orjson.OPT_INDENT_2) + b"\n")
-    return output.Result(erased.to_json(), lambda screen: _report(screen, erased))
+    with ExitStack() as files:
+        certificate_file = None
+        if out is not None:
+            certificate_file = files.enter_context(Destination(out, overwrite=False))
+        if not yes:
+            _confirm(store.erasures.plan(user, session_id=session, absent_ok=absent_ok))
+        erased = store.erase(
+            user,
+            reason,
+            session_id=session,
+            operator=who(operator),
+            grace=grace,
+            key_backups=key_backups,
+            vacuum=vacuum,
+            absent_ok=absent_ok,
+            progress=None if quiet else _show_progress,
+        )
+        unwritten = None
+        if certificate_file is not None and erased.certificate is not None:
+            unwritten = _unwritten(certificate_file, erased.certificate)
+
+    def show(screen: output.Screen) -> None:
+        _report(screen, erased)
+        if unwritten is not None and erased.certificate is not None:
+            screen.line(output.mark(False), f"{unwritten}; here it is:")
+            screen.line(orjson.dumps(erased.certificate.to_json()).decode())
+
+    value = erased.to_json()
+    if unwritten is not None:
+        value["unwritten"] = unwritten
+        output.complain(unwritten)
+    failed = unwritten is not None or bool(erased.unfinished)
+    return output.Result(value, show, int(failed), acted=True)
 
 
-def _tell(table: str, done: int, total: int) -> None:
+def _confirm(plan: ErasurePlan) -> None:
+    """Ask a person before erasing; raises if they say no, or if nobody is there."""
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("this cannot be undone: add --yes if you mean it")
+    events = counted(plan.counts.get("events", 0), "event")
+    of = counted(len(plan.sessions), "session")
+    typer.confirm(f"Erase {events} of {of} for good?", abort=True, err=True)
+
+
+def _unwritten(destination: Destination, certificate: Signed) -> str | None:
+    """Write the certificate; returns why that failed, if it did."""
+    try:
+        text = orjson.dumps(certificate.to_json(), option=orjson.OPT_INDENT_2)
+        destination.write(text + b"\n")
+        destination.commit()
+    except OSError as error:
+        why = str(error.strerror or error).lower()
+        return f"the certificate could not be written to {destination.path} ({why})"
+    return None
+
+
+def _complete(call: Call, store: SessionStore, *, vacuum: bool) -> output.Result:
+    """Complete all erasures whose time has come; print each at once."""
+    done: list[Erasure] = []
+
+    def told() -> output.Result:
+        value = [erased.to_json() for erased in done]
+        return output.Result(value, "", acted=True)
+
+    with call.reporting(told):
+        for erased in store.erasures.complete(vacuum=vacuum):
+            done.append(erased)
+            call.remark(partial(_report, erased=erased), acted=True)
+    stranded = store.erasures.stranded()
+    if stranded:
+        call.remark(partial(_lost, stranded=stranded), acted=True)
+    failed = bool(stranded) or any(erased.unfinished for erased in done)
+    return told()._replace(code=int(failed))
+
+
+def _lost(screen: output.Screen, stranded: Sequence[Stranded]) -> None:
+    """Name what is marked as erased by an erasure whose record is gone."""
+    for whose, restorable in stranded:
+        of = whose.user_id
+        if whose.sessions is not None:
+            of += f" / {', '.join(whose.sessions)}"
+        screen.line(output.mark(None), output.shown(of), ": marked as erased, but the")
+        undo = "; `refold restore` undoes it" if restorable else ""
+        screen.line(f"  record of the erasure is gone: erase it again{undo}")
+
+
+def _show_progress(table: str, done: int, total: int) -> None:
     end = "\n" if done >= total else ""
-    sys.stderr.write(f"\r{table}: {done:,} of {total:,} {end}")
-    sys.stderr.flush()
+    with suppress(OSError):  # nobody reads it: the erasure goes on
+        sys.stderr.write(f"\r{table}: {done:,} of {total:,} {end}")
+        sys.stderr.flush()
 
 
 def _moment(when: int | None) -> str | None:
@@ -95,15 +167,32 @@ def _report(screen: output.Screen, erased: Erasure) -> None:
         screen.line(output.mark(True), f"unreadable from now on, destroyed at {due}")
         screen.line("  until then, `refold restore --user …` undoes it")
         return
-    if erased.certificate is None:
-        screen.line(output.mark(True), "erased before; nothing is left to do")
-    else:
+    if erased.already:
+        _earlier(screen, erased.certificate)
+    elif erased.certificate is not None:
         _certificate(screen, erased.certificate.statement, erased.salt)
+    if erased.unfinished:
+        screen.line(output.mark(False), output.shown(erased.unfinished))
+        screen.line("  the erasure is certified: run the command again for the rest")
+        return
     rows, tables = sum(erased.left.values()), counted(len(erased.left), "table")
     left = f"searched {tables} afterwards: {counted(rows, 'row')} left"
     screen.line(output.mark(not rows), left)
     screen.line((f"  in {erased.database}", "dim"))
     _files(screen, erased)
+
+
+def _earlier(screen: output.Screen, certificate: Signed | None) -> None:
+    """Say that nothing was erased now, and which certificate stands for it."""
+    if certificate is None:
+        screen.line(output.mark(True), "erased before: nothing was left to erase")
+        return
+    statement = certificate.statement
+    when = str(statement["completed_at"])
+    screen.line(
+        output.mark(True), f"erased before, at {when}: nothing was left to erase"
+    )
+    screen.line(f"  certificate  {statement['certificate_id']}  (signed then)")
 
 
 # A row of a table, where its name is not the plural in s.
@@ -150,6 +239,9 @@ def _files(screen: output.Screen, erased: Erasure) -> None:
 
 def _plan(plan: ErasurePlan) -> output.Result:
     def show(screen: output.Screen) -> None:
+        if plan.already:
+            screen.line(output.mark(True), "erased before: nothing is left to erase")
+            return
         screen.line(f"would erase {counted(len(plan.sessions), 'session')}")
         rows = [(table, output.number(count)) for table, count in plan.counts.items()]
         screen.table(("table", "#rows"), rows)
@@ -173,6 +265,7 @@ def _exports(screen: output.Screen, exports: list[dict[str, Any]] | None) -> Non
 
 def _list(store: SessionStore, user: str | None) -> output.Result:
     signed = store.erasures.certificates(user)
+    stranded = store.erasures.stranded(user)
     open_ = [
         {"job_id": job.job_id, "stage": job.stage, "due_at": _moment(job.due_at)}
         for job in store.erasures.pending()
@@ -183,11 +276,20 @@ def _list(store: SessionStore, user: str | None) -> output.Result:
         facts = ({**one.statement, **(one.said or {})} for one in signed)
         rows = ([str(one.get(name, "")) for name in names] for one in facts)
         screen.table(names, rows)
+        _lost(screen, stranded)
         for job in open_:
             stage = "held back" if job["stage"] == "held" else "cut off: run --due"
             screen.line(output.mark(None), f"{job['job_id']}  {stage}  {job['due_at']}")
 
     told = {"certificates": [one.to_json() for one in signed], "unfinished": open_}
+    told["stranded"] = [
+        {
+            "user_id": whose.user_id,
+            "sessions": whose.sessions,
+            "restorable": restorable,
+        }
+        for whose, restorable in stranded
+    ]
     return output.Result(told, show)
 
 
@@ -232,7 +334,7 @@ def hold(
 
 def _signed(signed: Signed, done: str) -> output.Result:
     name = signed.statement["certificate_id"]
-    return output.Result(signed.to_json, f"{done}: certificate {name}")
+    return output.Result(signed.to_json(), f"{done}: certificate {name}", acted=True)
 
 
 def freeze(
@@ -251,7 +353,8 @@ def freeze(
         signed = change(user, reason, operator=who(operator))
     frozen = store.erasures.is_frozen(user)
     told = {"frozen": frozen, "certificate": signed and signed.to_json()}
-    return output.Result(told, "frozen" if frozen else "not frozen")
+    text = "frozen" if frozen else "not frozen"
+    return output.Result(told, text, acted=signed is not None)
 
 
 def retain(
@@ -269,10 +372,25 @@ def retain(
         chosen = RetentionPolicy.preset(preset)
     else:
         raise typer.BadParameter("give one of --policy FILE and --preset NAME")
-    done = call.store().erasures.retain(
-        chosen, dry_run=dry_run, operator=who(operator), key_backups=key_backups
+    store = call.store()
+    erasures: list[Erasure] = []
+
+    def unfinished() -> output.Result:
+        value = [erased.to_json() for erased in erasures]
+        text = "\n".join(orjson.dumps(erased).decode() for erased in value)
+        return output.Result({"certificates": value}, text, acted=True)
+
+    with call.reporting(unfinished):
+        done = store.erasures.retain(
+            chosen,
+            dry_run=dry_run,
+            operator=who(operator),
+            key_backups=key_backups,
+            erased=erasures.append,
+        )
+    return output.Result(
+        done.to_json(), lambda screen: _went(screen, done), acted=not dry_run
     )
-    return output.Result(done.to_json(), lambda screen: _went(screen, done))
 
 
 def _went(screen: output.Screen, done: Retained) -> None:

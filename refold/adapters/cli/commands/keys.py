@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from refold.adapters.cli import options
-from refold.adapters.cli.output import Result
+from refold.adapters.cli.output import Result, Screen
+from refold.adapters.config import home
 from refold.adapters.keys.master import VARIABLE, MasterKeyFile
-from refold.domain.errors import RefoldError, counted
+from refold.adapters.keys.ring import KeyRing
+from refold.adapters.keys.rotation import stale
+from refold.adapters.sql.keystore import SqlKeyStore
+from refold.domain.errors import KeyUnavailable, RefoldError, counted
 from refold.opener import reconcile_keys
 
 if TYPE_CHECKING:
@@ -35,10 +41,11 @@ def keys(
     rotates = action == "rotate" and master and user is None
     file = MasterKeyFile() if rotates and not os.environ.get(VARIABLE) else None
     if file is not None and not drop_older:
+        call.check_there()
         file.add()  # before the store is opened, which reads it
     store = call.store()
     if action == "status":
-        return _told(dict(store.keys.status()))
+        return _told(dict(store.keys.status()), acted=False)
     if rotates:
         return _told(_rotate_master(store, file, drop_older))
     if user is None or master:
@@ -62,10 +69,25 @@ def _rotate_master(
                 f"{counted(stale, 'key')} still under the previous master key: run "
                 "this again"
             )
+        _check_other_stores(file)
         file.drop_older()
     return {"wrapped": wrapped, "stale": stale, "older_dropped": drop_older}
 
 
-def _told(told: dict[str, Any]) -> Result:
+def _check_other_stores(file: MasterKeyFile) -> None:
+    """Refuse to drop a master key that another key store in ``REFOLD_HOME`` needs."""
+    master = file.open()
+    for path in sorted((home() / "keys").glob("*.db")):
+        key_store = SqlKeyStore(f"sqlite:///{path}")
+        with closing(key_store), suppress(KeyUnavailable):  # of another master key
+            if left := stale(KeyRing(key_store, master)):
+                raise RefoldError(
+                    f"{counted(left, 'key')} in {path} still under the previous master "
+                    "key: run `refold --db … keys rotate --master` for its store first"
+                )
+
+
+def _told(told: dict[str, Any], *, acted: bool = True) -> Result:
     rows = [(name.replace("_", " "), str(value)) for name, value in told.items()]
-    return Result(told, lambda screen: screen.table(("what", "#value"), rows))
+    show = partial(Screen.table, columns=("what", "#value"), rows=rows)
+    return Result(told, show, acted=acted)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import os
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from datetime import datetime
@@ -20,6 +18,7 @@ import orjson
 import typer
 
 from refold.adapters.cli import output
+from refold.adapters.cli.files import Destination, write_lines
 from refold.adapters.cli.options import Call, operator, sessions
 from refold.adapters.cli.output import Result, Screen, number, size, visible
 from refold.domain.canonical import repaired
@@ -227,7 +226,7 @@ def export(
         for line in lines:
             output.write_line(line)
         return None
-    wrote = _write(out, lines)
+    wrote = write_lines(out, lines)
     unit, units = _UNITS[form]
     of = f"{counted(wrote, unit, units)} of {counted(names.listed, 'session')}"
     return _wrote(out, of, {"sessions": names.listed, units: wrote})
@@ -324,7 +323,7 @@ def _dataset(
     from refold.adapters.importers.dataset import TRAINING, Dataset
 
     made = Dataset(store, consent or TRAINING)
-    wrote = _write(out, map(orjson.dumps, made.rows(user)))
+    wrote = write_lines(out, map(orjson.dumps, made.rows(user)))
     told = f"{counted(wrote, 'row')} of {counted(len(made.users), 'user')}"
     left = f", {counted(made.left, 'user')} without consent to {made.scope} left out"
     figures = {"export": made.export_id, "rows": wrote}
@@ -350,23 +349,6 @@ _UNITS: Final = {
     "atif": ("trajectory", "trajectories"),
     "otlp": ("trace", "traces"),
 }
-
-
-def _write(path: Path, lines: Iterable[bytes]) -> int:
-    """Write a file, whole and on disk or not at all; returns how many lines it has."""
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "Is a directory", str(path))
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            written = sum(bool(file.write(line + b"\n")) for line in lines)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
-    return written
 
 
 Lang = Literal["en", "zh"]
@@ -399,9 +381,11 @@ def view(
         raise typer.BadParameter("--seq is for the terminal, without --html")
     from refold.adapters.server.run import file
 
-    _write(html, [file(one, lang).encode()])
-    made = html.stat().st_size
-    return _wrote(html, size(made), {"bytes": made})
+    with Destination(html) as destination:
+        page = file(one, lang).encode() + b"\n"
+        destination.write(page)
+        destination.commit()
+    return _wrote(html, size(len(page)), {"bytes": len(page)})
 
 
 Database = Literal["citus", "postgresql", "sqlite"]
@@ -455,7 +439,8 @@ def move(call: Call, to: str, keys_to: str | None = None) -> Result:
     from refold.opener import move as moved
 
     def told(rows: int) -> None:
-        call.remark(lambda out: out.line(f"copied {counted(rows, 'row')}"))
+        copied = f"copied {counted(rows, 'row')}"
+        call.remark(lambda out: out.line(copied), acted=True)
 
     call.check_there()
     rows = moved(call.url, to=to, keys_to=keys_to, told=told)
@@ -467,7 +452,8 @@ def move(call: Call, to: str, keys_to: str | None = None) -> Result:
         if keys_to
         else "REFOLD_KEYS to its key store, where that is still"
     )
-    return Result({"rows": rows}, said + hint if rows else "it was moved there before")
+    text = said + hint if rows else "it was moved there before"
+    return Result({"rows": rows}, text, acted=True)
 
 
 def __getattr__(name: str) -> Any:

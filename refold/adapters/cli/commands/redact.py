@@ -53,11 +53,17 @@ def redact(
     options.sessions(store, user, session)
     found: list[Rechecked] = []
     look = store.reredact if apply else store.recheck
-    for rechecked in look(user, session_id=session, executor=call.executor(jobs)):
-        found.append(rechecked)
-        call.remark(partial(_session, one=rechecked))
-    told = _told(found, apply=apply)
-    return output.Result(told, partial(_total, told=told), int(bool(told["problems"])))
+
+    def report() -> output.Result:
+        told = _told(found, apply=apply)
+        code = int(bool(told["problems"]))
+        return output.Result(told, partial(_total, told=told), code, acted=apply)
+
+    with call.reporting(report) if apply else nullcontext():
+        for rechecked in look(user, session_id=session, executor=call.executor(jobs)):
+            found.append(rechecked)
+            call.remark(partial(_session, one=rechecked), acted=apply)
+    return report()
 
 
 def _told(found: list[Rechecked], *, apply: bool) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from refold.adapters.cli import options
 from refold.adapters.cli.commands.compact import stopped_by_signals
+from refold.adapters.cli.files import write_lines
 from refold.adapters.cli.output import Result, tree_head
 from refold.domain.errors import InvalidConfiguration, RefoldError
 from refold.store.work.workers import EVERY_SEC, Worker
@@ -56,7 +57,7 @@ def seal(
 
 
 def _sealed(head: TreeHead | None) -> Result:
-    return Result(head and head.to_json(), tree_head(head))
+    return Result(head and head.to_json(), tree_head(head), acted=True)
 
 
 def prove(
@@ -101,5 +102,5 @@ def _written(out: Path | None, result: Result) -> Result | None:
     """Write what people would see to a file, if there is one."""
     if out is None:
         return result
-    out.write_text(f"{result.show}\n", "utf-8")
+    write_lines(out, [str(result.show).encode()])
     return None

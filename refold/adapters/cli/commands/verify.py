@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -248,13 +249,24 @@ def repair(
     """Report damage, and repair derived data."""
     if session is not None and user is None:
         raise typer.BadParameter("--session needs --user")
-    store, looked = call.store(), 0
+    store = call.store()
     found: list[Damage] = []
-    for _, damages in store.repair(user, session_id=session, apply=apply):
-        looked += 1
-        found += damages
+    looked = 0
+
+    def report() -> Result:
+        return _repaired(looked, found, acted=apply)
+
+    with call.reporting(report) if apply else nullcontext():
+        for _, damages in store.repair(user, session_id=session, apply=apply):
+            looked += 1
+            found += damages
     if not looked:
         sessions(store, user, session)
+    return report()
+
+
+def _repaired(looked: int, found: list[Damage], *, acted: bool) -> Result:
+    """What a repair found and did, as far as it came."""
     told = {
         "sessions": looked,
         "mended": sum(damage.mended for damage in found),
@@ -263,7 +275,9 @@ def repair(
         "damages": [damage.to_json() for damage in found],
     }
     left = any(not damage.mended for damage in found)
-    return Result(told, lambda screen: _damages(screen, told, found), int(left))
+    return Result(
+        told, lambda screen: _damages(screen, told, found), int(left), acted=acted
+    )
 
 
 _FIGURES = {

@@ -1,0 +1,368 @@
+"""A command checks where its output goes before it acts, and always tells what it did.
+
+Each runs as a real process: on a path that is not there, a directory, a file that is
+there, a full disk, a closed stdout, and a pipe whose reader has gone.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refold as package
+from refold.adapters.cli.files import Destination, write_lines
+from refold.domain import errors
+from refold.store.erasure import Eraser
+from tests.cli.conftest import SAMPLE, Refold
+
+LIN = ("--user", "lin")
+ERASE = ("erase", *LIN, "--reason", "lin asked", "--yes")
+FULL = Path("/dev/full")
+
+
+class Process:
+    """What a command left that ran in a process of its own."""
+
+    def __init__(self, args: tuple[object, ...], stdout: str, folder: Path) -> None:
+        command = [sys.executable, "-m", "refold", *map(str, args)]
+        given: dict[str, Any] = {"cwd": folder, "stderr": subprocess.PIPE}
+        if stdout == "full":
+            with FULL.open("wb") as full:
+                ran = subprocess.run(command, stdout=full, check=False, **given)
+        elif stdout == "broken pipe":
+            reader, writer = os.pipe()
+            os.close(reader)
+            ran = subprocess.run(command, stdout=writer, check=False, **given)
+            os.close(writer)
+        else:
+            closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+            ran = subprocess.run(closed, check=False, **given)
+        self.code, self.err = ran.returncode, ran.stderr.decode()
+
+
+LOST = {"full": 1, "broken pipe": 141, "closed": 1}
+
+
+@pytest.fixture(autouse=True)
+def _there(sample: Path) -> None:
+    """Lin's session is in refold.db, in the working directory."""
+
+
+def is_there(refold: Refold) -> bool:
+    """Whether lin's session can still be read."""
+    return refold("log", *LIN, "--session", "run").code == 0
+
+
+def content(folder: Path) -> set[str]:
+    """The names of all files of a test, except those that SQLite makes by itself."""
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    return {name for name in names if not name.endswith(("-wal", "-shm"))}
+
+
+@pytest.mark.parametrize("out", ["missing/c.json", "folder", "there.json"])
+def test_an_output_that_cannot_be_written_stops_an_erasure_before_it_begins(
+    refold: Refold, tmp_path: Path, out: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "there.json").write_text("an earlier certificate")
+    before = content(tmp_path)
+
+    ran = refold(*ERASE, "--out", out)
+
+    assert ran.code != 0
+    assert out.partition("/")[0] in ran.err
+    assert is_there(refold)
+    assert content(tmp_path) == before
+    assert (tmp_path / "there.json").read_text() == "an earlier certificate"
+
+
+def test_a_folder_without_rights_stops_an_erasure_before_it_begins(
+    refold: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The superuser, who runs tests in containers, has every right.
+    def refused(path: Any, *_: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("refold.adapters.cli.files.os.open", refused)
+    ran = refold(*ERASE, "--out", "c.json")
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+
+    assert ran.code == 1
+    assert "permission denied" in ran.err
+    assert is_there(refold)
+
+
+def test_a_certificate_that_a_full_disk_refuses_is_printed_with_its_salt(
+    refold: Refold,
+) -> None:
+    ran = refold(*ERASE, "--out", FULL)
+
+    assert ran.code == 1
+    assert "no space left" in ran.err
+    assert "salt" in ran.out
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("{")]
+    assert json.loads(line)["certificate"]["act"] == "erased"
+    assert FULL.is_char_device()
+    assert not is_there(refold)
+
+
+def test_json_of_an_erasure_says_that_the_certificate_was_not_written(
+    refold: Refold,
+) -> None:
+    ran = refold(*ERASE, "--out", FULL, "--json")
+
+    told = ran.json()
+    assert ran.code == 1
+    assert len(told["salt"]) == 64
+    assert "no space left" in told["unwritten"]
+
+
+@pytest.mark.parametrize("way", ["--dry-run", "--due", "--list", "--grace=1d"])
+def test_an_output_that_would_stay_empty_is_refused(refold: Refold, way: str) -> None:
+    ran = refold(*ERASE, way, "--out", "c.json")
+
+    assert ran.code == 2
+    assert not Path("c.json").exists()
+    assert is_there(refold)
+
+
+def test_an_erasure_that_is_refused_leaves_no_file(refold: Refold) -> None:
+    refold("hold", *LIN, "--name", "case-17", "--reason", "a court asked")
+
+    assert refold(*ERASE, "--out", "c.json").code == 1
+
+    assert not Path("c.json").exists()
+
+
+@pytest.mark.parametrize("stdout", LOST)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_salt_is_on_stderr_if_stdout_does_not_take_it(
+    refold: Refold, tmp_path: Path, stdout: str, as_json: bool
+) -> None:
+    ran = Process((*ERASE, *(["--json"] if as_json else [])), stdout, tmp_path)
+
+    assert ran.code == LOST[stdout]
+    assert "salt" in ran.err
+    if as_json:
+        lines = [line for line in ran.err.splitlines() if line.startswith("{")]
+        assert len(json.loads(lines[-1])["salt"]) == 64
+    assert not is_there(refold)
+
+
+def test_an_erasure_needs_a_stream_to_print_the_salt_on(
+    refold: Refold, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "refold", *ERASE]
+    closed = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *command]
+
+    ran = subprocess.run(closed, cwd=tmp_path, check=False)
+
+    assert ran.returncode == 2
+    assert is_there(refold)
+
+
+def two_held(folder: Path) -> None:
+    """Two users whose erasures are past their grace."""
+    with package.open(f"sqlite:///{folder / 'refold.db'}") as store:
+        for user in ("ada", "bob"):
+            session = store.session(user_id=user, session_id="s")
+            session.append(package.UserInput(text="x"))
+            store.erase(user, "asked", grace=timedelta(days=1))
+    change(folder, "UPDATE erasures SET due_at = 1")
+
+
+def change(folder: Path, statement: str) -> None:
+    """Change rows of the store, as time would."""
+    with closing(sqlite3.connect(folder / "refold.db")) as connection:
+        connection.execute(statement)
+        connection.commit()
+
+
+@pytest.mark.parametrize("stdout", LOST)
+def test_a_lost_stdout_stops_no_erasure_that_is_due(
+    refold: Refold, tmp_path: Path, stdout: str
+) -> None:
+    two_held(tmp_path)
+
+    ran = Process(("erase", "--due"), stdout, tmp_path)
+
+    assert ran.code == LOST[stdout]
+    assert ran.err.count("salt") == 2
+    assert refold("erase", "--list", "--json").json()["unfinished"] == []
+
+
+COMMANDS = {
+    "freeze": (("freeze", *LIN, "--reason", "x"), "frozen"),
+    "hold": (("hold", *LIN, "--name", "n", "--reason", "x"), "held: certificate"),
+    "keys": (("keys", "rotate", *LIN), "sessions"),
+    "master": (("keys", "rotate", "--master"), "wrapped"),
+    "reconcile": (("keys", "reconcile"), "destroyed"),
+    "seal": (("seal",), "leaf"),
+    "repair": (("repair", "--apply"), "1 session"),
+    "recheck": (("redact", "--recheck", "--apply"), "findings in 57 events"),
+    "retain": (("retain", "--preset", "seed"), "erased"),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_a_command_did_is_on_stderr_if_stdout_does_not_take_it(
+    tmp_path: Path, name: str
+) -> None:
+    args, said = COMMANDS[name]
+
+    ran = Process(args, "full", tmp_path)
+
+    assert ran.code == 1, ran.err
+    assert said in ran.err
+
+
+OUTPUTS = {
+    "events": ("export", "--out"),
+    "of user": ("export", *LIN, "--out"),
+    "atif": ("export", "--format", "atif", "--out"),
+    "otlp": ("export", "--format", "otlp", "--out"),
+    "dataset": ("export", "--format", "dataset", "--out"),
+    "public key": ("prove", "--public-key", "--out"),
+    "page": ("view", *LIN, "--session", "run", "--html"),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+@pytest.mark.parametrize("place", ["missing/x.jsonl", "folder.jsonl"])
+def test_no_command_works_for_an_output_that_it_cannot_write(
+    refold: Refold, tmp_path: Path, name: str, place: str
+) -> None:
+    (tmp_path / "folder.jsonl").mkdir()
+    before = content(tmp_path)
+    records = refold("log", *LIN, "--session", "_user", "--json").out
+
+    ran = refold(*OUTPUTS[name], place)
+
+    assert ran.code == 1
+    assert place.partition("/")[0] in ran.err
+    assert content(tmp_path) == before
+    assert refold("log", *LIN, "--session", "_user", "--json").out == records
+
+
+@pytest.mark.parametrize("name", sorted(set(OUTPUTS) - {"of user"}))
+def test_a_full_disk_leaves_no_half_of_an_output(
+    refold: Refold, tmp_path: Path, name: str
+) -> None:
+    if name == "dataset":
+        refold("consent", *LIN, "--grant", "training")
+    full = tmp_path / "full.jsonl"
+    full.symlink_to(FULL)
+    before = content(tmp_path)
+
+    ran = refold(*OUTPUTS[name], full)
+
+    assert ran.code == 1
+    assert "no space left" in ran.err
+    assert FULL.is_char_device()
+    assert content(tmp_path) == before
+
+
+def test_an_output_goes_through_a_link_and_leaves_it(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("before")
+    link.symlink_to(target)
+
+    write_lines(link, [b"after"])
+
+    assert link.is_symlink()
+    assert target.read_text() == "after\n"
+
+
+def test_an_output_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.touch()
+    with Destination(path, overwrite=False) as destination:
+        destination.write(b"certificate")
+        destination.commit()
+    assert path.read_bytes() == b"certificate"
+
+    with pytest.raises(errors.InvalidConfiguration, match="is there already"):
+        Destination(path, overwrite=False)
+
+
+def test_a_search_that_fails_afterwards_does_not_lose_the_salt(
+    refold: Refold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise errors.StoreUnavailable("the disk is full", remedy="make room")
+
+    monkeypatch.setattr(Eraser, "_searched", broken)
+
+    ran = refold(*ERASE)
+
+    assert ran.code == 1
+    assert "salt" in ran.out
+    assert "the disk is full" in ran.out
+
+
+def test_a_retention_that_fails_prints_the_certificates_that_it_has(
+    refold: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refold("import", SAMPLE, "--user", "ada", "--session", "run")
+    change(tmp_path, "UPDATE heads SET updated_at = 1")
+    run = Eraser.run
+    done: list[object] = []
+
+    def once(eraser: Eraser, *args: Any, **given: Any) -> object:
+        if done:
+            raise errors.StoreUnavailable("the database is gone", remedy="start it")
+        done.append(run(eraser, *args, **given))
+        return done[-1]
+
+    monkeypatch.setattr(Eraser, "run", once)
+    policy = tmp_path / "policy.toml"
+    policy.write_text('sessions = "1s"\n')
+
+    ran = refold("retain", "--policy", policy, "--json")
+
+    assert ran.code == 1
+    assert "the database is gone" in ran.err
+    (certificate,) = json.loads(ran.out)["certificates"]
+    assert len(certificate["salt"]) == 64
+
+
+def test_a_master_key_that_another_store_needs_is_not_dropped(
+    refold: Refold, tmp_path: Path
+) -> None:
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    with package.open(other) as store:
+        session = store.session(user_id="ada", session_id="s")
+        session.append(package.UserInput(text="still readable"))
+    assert refold("keys", "rotate", "--master").code == 0
+
+    refused = refold("keys", "rotate", "--master", "--drop-older")
+
+    assert refused.code == 1
+    assert "previous master key" in refused.err
+    assert refold("--db", other, "log", "--user", "ada", "--session", "s").code == 0
+    assert refold("--db", other, "keys", "rotate", "--master").code == 0
+    assert refold("keys", "rotate", "--master", "--drop-older").code == 0
+    assert refold("--db", other, "log", "--user", "ada", "--session", "s").code == 0
+
+
+def test_a_master_key_is_replaced_for_no_store_that_is_not_there(
+    refold: Refold, tmp_path: Path
+) -> None:
+    before = (tmp_path / "home" / "master.key").read_text()
+
+    ran = refold("--db", "sqlite:///none.db", "keys", "rotate", "--master")
+
+    assert ran.code == 1
+    assert (tmp_path / "home" / "master.key").read_text() == before

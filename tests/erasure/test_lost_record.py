@@ -1,0 +1,141 @@
+"""An erasure whose record somebody deleted can be seen, completed and undone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from refold.domain.erasure import Whose
+from refold.domain.errors import Erased, NotErased, UserNotFound
+from refold.store import SessionStore
+from refold.testing.event_log import said
+from tests.support.engines import BOTH
+from tests.support.operations import log_of
+
+pytestmark = BOTH
+GRACE = timedelta(days=30)
+
+
+def lose_record(store: SessionStore) -> None:
+    """Delete every record of an erasure, as somebody with SQL would."""
+    database = log_of(store).recorder.database
+    database.run("", sa.delete(database.tables.erasures))
+    assert store.erasures.pending() == []
+
+
+def stop_after(store: SessionStore, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Begin an erasure of ada that is cut off before a step."""
+    steps: Any = type(log_of(store).erasures)
+
+    def cut(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, step, cut)
+        with pytest.raises(KeyboardInterrupt):
+            store.erase("ada", "asked")
+
+
+def test_a_lost_grace_can_be_restored(filled: SessionStore) -> None:
+    before = filled.session(user_id="ada", session_id="one").events()
+    filled.erase("ada", "asked", grace=GRACE)
+    lose_record(filled)
+    (stranded,) = filled.erasures.stranded()
+    assert stranded == (Whose("ada"), True)
+
+    signed = filled.erasures.restore("ada", "a mistake")
+
+    assert signed.statement["act"] == "restored"
+    assert filled.session(user_id="ada", session_id="one").events() == before
+    assert filled.erasures.stranded() == []
+    assert filled.erasures.pending() == []
+    assert [p for _, v in filled.verify() for p in v.problems] == []
+
+
+def test_a_lost_grace_of_one_session_can_be_restored(filled: SessionStore) -> None:
+    filled.erase("ada", "asked", session_id="one", grace=GRACE)
+    lose_record(filled)
+    (stranded,) = filled.erasures.stranded("ada")
+    assert stranded == (Whose("ada", ("one", "one-fork")), True)
+
+    filled.erasures.restore("ada", "a mistake")
+
+    assert filled.session(user_id="ada", session_id="one").events()
+    assert filled.erasures.stranded() == []
+
+
+def test_a_lost_grace_is_named_and_destroyed_only_on_request(
+    filled: SessionStore,
+) -> None:
+    filled.erase("ada", "asked", grace=GRACE)
+    lose_record(filled)
+
+    assert list(filled.erasures.complete()) == []
+    problems = [p for _, v in filled.verify("ada") for p in v.problems]
+    assert any("`refold restore` undoes it" in p.detail for p in problems)
+
+    done = filled.erase("ada", "asked again")
+
+    assert done.certificate is not None
+    assert set(done.left.values()) == {0}
+    assert filled.erasures.stranded() == []
+    assert log_of(filled).erasures.key_status()["held"] == 0
+    with pytest.raises(NotErased):
+        filled.erasures.restore("ada", "too late")
+
+
+def test_an_erasure_whose_keys_are_gone_is_completed_without_its_record(
+    filled: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_after(filled, monkeypatch, "remains")
+    lose_record(filled)
+    assert filled.erasures.stranded() == [(Whose("ada"), False)]
+    with pytest.raises(NotErased):
+        filled.erasures.restore("ada", "a mistake")
+
+    (done,) = filled.erasures.complete()
+
+    assert done.certificate is not None
+    assert set(done.left.values()) == {0}
+    assert filled.erasures.stranded() == []
+    with pytest.raises(Erased):
+        filled.session(user_id="ada", session_id="one").append(said("x"))
+
+
+def test_an_erasure_cut_off_before_its_keys_went_can_be_undone(
+    filled: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_after(filled, monkeypatch, "destroy_keys")
+    lose_record(filled)
+    assert filled.erasures.stranded() == [(Whose("ada"), True)]
+
+    filled.erasures.restore("ada", "a mistake")
+
+    assert filled.session(user_id="ada", session_id="one").events()
+
+
+def test_an_erasure_with_its_record_is_not_stranded(filled: SessionStore) -> None:
+    filled.erase("ada", "asked", grace=GRACE)
+    filled.erase("bob", "asked", session_id="bobs", grace=GRACE)
+
+    assert filled.erasures.stranded() == []
+
+
+def test_a_plan_for_nobody_is_refused(filled: SessionStore) -> None:
+    with pytest.raises(UserNotFound):
+        filled.erasures.plan("nobody")
+
+    plan = filled.erasures.plan("nobody", absent_ok=True)
+
+    assert plan.sessions == []
+    assert not plan.already
+
+
+def test_a_plan_says_that_somebody_was_erased_before(filled: SessionStore) -> None:
+    filled.erase("ada", "asked")
+
+    assert filled.erasures.plan("ada").already
+    assert not filled.erasures.plan("bob").already
