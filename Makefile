@@ -1,6 +1,6 @@
 .POSIX:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-frameworks test-repeat coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-capture bench-capture bench-parquet bench-server screenshots \
+.PHONY: help demo test test-frameworks test-repeat coverage check fix lock bench bench-redaction bench-frameworks simulate soak soak-forks soak-capture bench-capture bench-parquet bench-server screenshots \
 	fuzz clean
 
 # The first Python that is new enough; PYTHON=... on the command line overrides it.
@@ -34,6 +34,9 @@ help:
 	@echo "             memory; ARGS='--count 20000' or ARGS='--seed 7' for one, told"
 	@echo "make soak    real processes, kills and restarts on a PostgreSQL of its own;"
 	@echo "             SEED=1 EVENTS=2000000 SESSIONS=500 PROCESSES=8"
+	@echo "make soak-forks"
+	@echo "             families of processes that fork with a SQLite store open;"
+	@echo "             COUNT=200 SEED=1"
 	@echo "make soak-capture"
 	@echo "             transcripts torn, moved, rewritten and swept away while what"
 	@echo "             follows them is killed; COUNT=10000 SEED=1"
@@ -154,6 +157,10 @@ PROCESSES = 8
 soak: .venv/.refold
 	@$(BIN)/python -m tests.soak --seed $(SEED) --events $(EVENTS) \
 		--sessions $(SESSIONS) --processes $(PROCESSES)
+
+soak-forks: COUNT = 200
+soak-forks: .venv/.refold
+	@$(BIN)/python -m tests.soak.forks --count $(COUNT) --seed $(SEED)
 
 soak-capture: COUNT = 10000
 soak-capture: .venv/.refold

@@ -93,6 +93,16 @@ def test_a_child_of_a_fork_in_c_is_refused_and_harms_nothing(
     assert written == ["wrote before 4", "wrote child 0", "wrote after 4"]
 
 
+def test_a_worker_that_a_server_in_c_forks_is_refused(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    lines = run("hosted", sqlite_url, tmp_path)
+
+    assert "was open when this process was forked" in refused(lines)[0]
+    written = [line for line in lines if line.startswith("wrote")]
+    assert written == ["wrote before 4", "wrote child 0", "wrote after 4"]
+
+
 def test_a_child_of_a_fork_in_c_makes_its_own_connections_to_a_server(
     postgres_url: str, tmp_path: Path
 ) -> None:

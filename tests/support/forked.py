@@ -242,6 +242,19 @@ def unseen(url: str) -> None:
     store.close()
 
 
+def hosted(url: str) -> None:
+    """Fork as servers written in C do, which run only the hooks of the child."""
+    python = ctypes.PyDLL(None)
+    with refold.open(url) as store:
+        write(store, url, "before")
+        child = python.fork()
+        if not child:
+            python.PyOS_AfterFork_Child()
+            _end(lambda: write(store, url, "child"))
+        joined(child)
+        write(store, url, "after")
+
+
 def held(url: str) -> None:
     """Fork while another thread is in a transaction that does not end."""
     forks.PATIENCE = 0.2
@@ -288,6 +301,7 @@ HISTORIES = {
     "closing": closing,
     "daemon": daemon,
     "held": held,
+    "hosted": hosted,
     "loops": loops,
     "unseen": unseen,
     "within": within,

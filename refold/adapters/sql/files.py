@@ -44,8 +44,12 @@ class FileConnection(OwnConnection):
         try:
             super().commit()
         except sqlite3.Error as error:
-            # These two leave the transaction open, or undo it, and say so for certain.
-            if error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL):
+            code = getattr(error, "sqlite_errorcode", None)
+            # Without a code SQLite was not asked; these two certainly wrote nothing.
+            if code is None or code & 0xFF in (
+                sqlite3.SQLITE_BUSY,
+                sqlite3.SQLITE_FULL,
+            ):
                 raise
             raise CommitFailed(*error.args) from error
         if writes:

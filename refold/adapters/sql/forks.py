@@ -267,7 +267,8 @@ def _before_fork() -> None:
 def _after_in_parent() -> None:
     process = _process
     with process.changed:
-        process.forks -= 1
+        # A host written in C may call this hook, and not the one before.
+        process.forks = max(0, process.forks - 1)
         process.changed.notify_all()
 
 

@@ -1,0 +1,39 @@
+"""A soak of forks, small: ``make soak-forks`` is the same with hundreds of families."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from refold.adapters.sql import files, forks
+from refold.adapters.sql.sqlite import SqliteDatabase
+from tests.soak.forks import history
+
+SEEDS = range(1, 5)
+
+
+def test_a_family_of_processes_loses_nothing_that_one_acknowledged(
+    tmp_path: Path,
+) -> None:
+    wrong: list[str] = []
+    forked = 0
+    for seed in SEEDS:
+        found, done = history(seed, tmp_path / str(seed))
+        wrong += found
+        forked += done["fork"] + done["fork in C"]
+
+    assert wrong == []
+    assert forked > len(SEEDS)
+
+
+def test_a_family_that_goes_on_with_inherited_files_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SqliteDatabase, "close_before_fork", lambda _: None)
+    monkeypatch.setattr(forks, "check_not_inherited", lambda *_: None)
+    monkeypatch.setattr(files.WatchedFile, "check", lambda *_: None)
+
+    wrong = [line for seed in SEEDS for line in history(seed, tmp_path / str(seed))[0]]
+
+    assert [line for line in wrong if "acknowledged" in line]
