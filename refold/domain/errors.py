@@ -183,7 +183,10 @@ class Erased(RefoldError):
     """The user or the session was erased: nothing of it can be read or written."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what} was erased: nothing of it can be read or written")
+        said = f"{what} was erased"
+        if what == "the user":
+            said = "the user was erased; `refold readmit` lets the id be used again"
+        super().__init__(said)
         self.what = what
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -36,6 +37,22 @@ def test_others_are_served_only_if_their_tokens_can_be_verified(
 def test_a_port_that_is_none_is_refused(store: SessionStore, place: Place) -> None:
     with pytest.raises(InvalidConfiguration, match="a port is 0 to 65535"):
         serve(store, place, print)
+
+
+def test_files_that_tls_cannot_use_are_named(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    good, missing = tmp_path / "words.pem", tmp_path / "missing.pem"
+    good.write_text("no certificate")
+
+    for certificate, key, words in (
+        (missing, good, f"--tls-certificate {missing}: No such file"),
+        (good, missing, f"--tls-key {missing}: No such file"),
+        (good, good, "are no certificate and key in PEM"),
+    ):
+        place = Place("127.0.0.1", 0, "ada", certificate=certificate, key=key)
+        with pytest.raises(InvalidConfiguration, match=re.escape(words)):
+            serve(store, place, print)
 
 
 def test_half_of_tls_is_refused(store: SessionStore) -> None:

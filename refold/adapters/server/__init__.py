@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import IPv6Address, ip_address, ip_network
@@ -119,6 +120,30 @@ def listening(gate: Any, place: Place) -> Any:
     )
 
 
+def _check_tls(place: Place) -> None:
+    """Raises InvalidConfiguration for a certificate or key that TLS cannot use."""
+    if place.certificate is None or place.key is None:
+        return
+    for option, path in (
+        ("--tls-certificate", place.certificate),
+        ("--tls-key", place.key),
+    ):
+        try:
+            path.read_bytes()
+        except OSError as error:
+            reason = error.strerror
+            raise InvalidConfiguration(f"{option} {path}: {reason}") from None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # An encrypted key would ask on the terminal; uvicorn is given no password.
+        context.load_cert_chain(place.certificate, place.key, password="")
+    except ssl.SSLError:
+        raise InvalidConfiguration(
+            f"{place.certificate} and {place.key} are no certificate and key in PEM "
+            "that belong together"
+        ) from None
+
+
 def serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> None:
     """Serve the store until SIGINT or SIGTERM; ``tell`` is given the address.
 
@@ -137,6 +162,7 @@ def serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> N
         raise InvalidConfiguration(f"a port is 0 to 65535, not {place.port}")
     if (place.certificate is None) != (place.key is None):
         raise InvalidConfiguration("TLS needs both --tls-certificate and --tls-key")
+    _check_tls(place)
     verifier = verifier_of()
     if not (verifier.configured or place.is_loopback):
         raise InvalidConfiguration(
