@@ -135,6 +135,17 @@ class StaleSession(RefoldError):
         self.session_id, self.expected, self.actual = session_id, expected, actual
 
 
+class LeaseLost(RefoldError):
+    """Another worker holds the lease: the write of its former owner is refused."""
+
+    def __init__(self, work: str) -> None:
+        super().__init__(
+            f"the lease for {work} belongs to another worker by now, so nothing was "
+            "written: let that worker finish"
+        )
+        self.work = work
+
+
 class IdempotencyConflict(RefoldError):
     """The same idempotency key was used before, for other content."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -24,32 +25,72 @@ from refold.domain.events import (
 from refold.domain.ids import StreamId, check_id, is_internal
 from refold.domain.session import SessionState
 
+Clock: TypeAlias = Callable[[], int]  # microseconds since 1970
+
+
+class Holding(NamedTuple):
+    """What stands in the way of taking a lease.
+
+    left: microseconds until it ends; 0 if the lease is free.
+    done: nobody is at work: it is the mark that the work was done.
+    """
+
+    left: int
+    done: bool
+
 
 class Leases(Protocol):
     """Who may do what, for a time: at most one owner a derived stream, or a duty.
 
-    A lease saves the work of being second; that only one compaction takes effect is
-    up to the stream's compare-and-set.  A duty of workers is a stream of that name, of
-    a session, or of the user and session "" for the store as a whole.  Times are in
-    microseconds since 1970.
+    A duty of workers is a stream of that name, of a session, or of the user and session
+    "" for the store as a whole.  Times are in microseconds since 1970, periods in
+    microseconds.
+
+    ``clock`` is the caller's, and is read while nobody else changes the lease.  A
+    database server judges by its own clock instead.
+    Clocks can be wrong, so a lease may be taken from an owner that still works.  That
+    does no harm: ``owner`` is new for each taking, so it is a fencing token, and within
+    ``fenced`` the database refuses writes of an owner that lost its lease.
     """
 
-    def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
-        """Have ``owner`` hold the stream's lease, if it is free at ``now``.
+    def take_lease(
+        self, stream: StreamId, owner: str, *, clock: Clock, period: int
+    ) -> bool:
+        """Let ``owner`` hold the stream's lease for ``period``, if it is free.
 
-        It is free if nobody holds it, or its holder had it until ``now`` at most.
-        Otherwise the request is remembered: its holder learns of it in the end.  A
-        session that is not there, or erased, has no leases.
+        A lease is free if nobody holds it, if it has ended, or if it ends later than
+        twice its period from now: no correct clock can have written that.  Otherwise
+        the request is recorded, and ``release_lease`` reports it to the holder.  A
+        session that does not exist, or was erased, has no leases.
         """
 
-    def renew_lease(self, stream: StreamId, owner: str, *, until: int) -> bool:
-        """Hold it longer; False if ``owner`` does not hold it any more."""
+    def renew_lease(
+        self, stream: StreamId, owner: str, *, clock: Clock, period: int
+    ) -> bool:
+        """Hold it for ``period`` from now; False if ``owner`` lost it."""
 
-    def lease_end(self, stream: StreamId) -> int:
-        """Until when somebody holds it, if it is not renewed; 0 if nobody does."""
+    def mark_done(
+        self, stream: StreamId, owner: str, *, clock: Clock, period: int
+    ) -> bool:
+        """Turn the lease into a mark: the work is done, for ``period`` from now.
+
+        False if ``owner`` lost the lease.
+        """
+
+    def holding(self, stream: StreamId, *, clock: Clock) -> Holding:
+        """How long the lease or the mark stands, if it is not renewed."""
 
     def release_lease(self, stream: StreamId, owner: str) -> bool:
-        """Give it back if it is still held; True if others asked for it meanwhile."""
+        """Give it back if it is still held; True if others asked for it."""
+
+    def fenced(self, stream: StreamId, owner: str) -> AbstractContextManager[None]:
+        """Within the block, this thread writes only while ``owner`` holds the lease.
+
+        The database checks that in the transaction of each write.  Records of the
+        access log are exempt.
+
+        Writes raise LeaseLost once another owner took the lease.
+        """
 
 
 # In the names of stored views that are of no strategy: nobody brings them up.

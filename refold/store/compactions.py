@@ -20,7 +20,12 @@ from uuid import uuid4
 
 from refold.domain import events
 from refold.domain.envelope import Draft, Envelope, from_microseconds
-from refold.domain.errors import InvalidConfiguration, RefoldError, StaleSession
+from refold.domain.errors import (
+    InvalidConfiguration,
+    LeaseLost,
+    RefoldError,
+    StaleSession,
+)
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.model import quiet
 from refold.domain.ports import Leases
@@ -48,9 +53,10 @@ Automatic: TypeAlias = Literal["off", "background", "wait"]
 class Hold:
     """A lease that is held from ``take`` to the end of the ``with`` block.
 
-    A thread renews it meanwhile.  If the process dies, it ends by itself after the
-    seconds it was taken for.  ``asked`` is set at the end: whether others asked for
-    it meanwhile, who were refused.  ``keep`` leaves it taken behind the end.
+    A thread renews it.  If the process dies, the lease ends by itself after the seconds
+    it was taken for.  Within the block, this thread's writes raise LeaseLost once
+    another owner took the lease.  ``asked`` is set at the end: whether others asked for
+    the lease and were refused.  ``keep`` leaves the mark that the work is done.
     """
 
     _leases: Leases
@@ -59,7 +65,7 @@ class Hold:
     _clock: Callable[[], int]
     _sec: float
     asked: bool = field(default=False, init=False)
-    _is_kept: bool = field(default=False, init=False)
+    _done_for: float | None = field(default=None, init=False)
 
     @classmethod
     def take(
@@ -69,13 +75,15 @@ class Hold:
 
         It is not waited for: its holder learns that it was asked for.
         """
-        owner, now = uuid4().hex, clock()
-        until = now + int(sec * 1_000_000)
-        if not leases.take_lease(stream, owner, now=now, until=until):
+        owner = uuid4().hex
+        period = int(sec * 1_000_000)
+        if not leases.take_lease(stream, owner, clock=clock, period=period):
             return None
         return cls(leases, stream, owner, clock, sec)
 
     def __enter__(self) -> Self:
+        self._fence = self._leases.fenced(self._stream, self._owner)
+        self._fence.__enter__()
         self._done = Signal()
         self._renewing = Thread(target=self._renew, name="refold-lease", daemon=True)
         self._renewing.start()
@@ -84,22 +92,27 @@ class Hold:
     def __exit__(self, *raised: object) -> None:
         self._done.set()
         self._renewing.join()
+        self._fence.__exit__(None, None, None)
         try:
-            if self._is_kept:
-                self.renew()
+            if self._done_for is not None:
+                period = int(self._done_for * 1_000_000)
+                place = self._stream, self._owner
+                self._leases.mark_done(*place, clock=self._clock, period=period)
                 return
             self.asked = self._leases.release_lease(self._stream, self._owner)
         except RefoldError as lost:  # it ends by itself
             log.warning("a lease could not be given back: %s", lost)
 
     def keep(self, sec: float) -> None:
-        """At the end, leave it taken for so many seconds: what it is for is done."""
-        self._sec, self._is_kept = sec, True
+        """At the end, mark the work as done: it is due for nobody for ``sec``."""
+        self._done_for = sec
 
     def renew(self) -> bool:
-        """Have it for all of its time again; False if another may have it by now."""
-        until = self._clock() + int(self._sec * 1_000_000)
-        return self._leases.renew_lease(self._stream, self._owner, until=until)
+        """Hold it for its whole period again; False if another holds it by now."""
+        period = int(self._sec * 1_000_000)
+        return self._leases.renew_lease(
+            self._stream, self._owner, clock=self._clock, period=period
+        )
 
     def _renew(self) -> None:
         while not self._done.wait(self._sec / _RENEWALS):
@@ -392,11 +405,14 @@ class Compactor:
         )
 
     def _append(self, outline: Outline, event: events.Event) -> int | None:
-        """Its seq in the derived stream; None if that has moved since ``outline``."""
+        """Its seq in the derived stream; None if another compactor was first.
+
+        Then the stream has moved since ``outline``, or the lease was taken away.
+        """
         order = Order(self._derived, (Draft(event),), expected_seq=outline.derived_seq)
         try:
             return self.writer.append(order).last_seq
-        except StaleSession:
+        except (LeaseLost, StaleSession):
             return None
 
     @property

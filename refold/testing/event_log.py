@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from queue import SimpleQueue
@@ -20,6 +20,7 @@ from refold.adapters.sql.schema import migrate
 from refold.adapters.sql.sqlite import SqliteInMemory
 from refold.domain.envelope import Draft, Envelope, from_microseconds
 from refold.domain.erasure import FREEZE, LegalHold
+from refold.domain.errors import LeaseLost
 from refold.domain.events import (
     CompactionNote,
     Event,
@@ -116,16 +117,30 @@ def texts(events: Sequence[Envelope]) -> list[str]:
 _DERIVED: Final = ADA._replace(stream="f" * 64)
 _RETIRED: Final = CompactionNote(phase="retired")
 _VIEW: Final = StoredView(1, 0, {"n": 1})
-_LATER: Final = NOW + 1_000
+_PERIOD: Final = 1_000
+_LATER: Final = NOW + _PERIOD
 
 
-def take(log: EventLog, owner: str, *, now: int = NOW, until: int = _LATER) -> bool:
+def at(now: int) -> Callable[[], int]:
+    """A clock that stands."""
+    return lambda: now
+
+
+def take(log: EventLog, owner: str, *, now: int = NOW, period: int = _PERIOD) -> bool:
     """Ask for the lease of ``_DERIVED``."""
-    return log.leases.take_lease(_DERIVED, owner, now=now, until=until)
+    return log.leases.take_lease(_DERIVED, owner, clock=at(now), period=period)
+
+
+def renew(log: EventLog, owner: str, *, now: int) -> bool:
+    """Renew the lease of ``_DERIVED``."""
+    return log.leases.renew_lease(_DERIVED, owner, clock=at(now), period=_PERIOD)
 
 
 class LeaseContract:
-    """The promises of the port ``Leases``; part of ``EventLogContract``."""
+    """The promises of the port ``Leases``; part of ``EventLogContract``.
+
+    A log on a server judges by the server's clock: have it take ``now`` instead.
+    """
 
     def test_of_many_that_ask_for_a_lease_one_has_it(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
@@ -144,38 +159,92 @@ class LeaseContract:
 
         assert not take(log, "second")
         for stream in (_DERIVED._replace(stream=other), of_bob, of_store):
-            assert log.leases.take_lease(stream, "second", now=NOW, until=_LATER)
+            assert log.leases.take_lease(
+                stream, "second", clock=at(NOW), period=_PERIOD
+            )
 
     def test_a_lease_that_ended_can_be_taken(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
         take(log, "first")
 
         assert not take(log, "second", now=_LATER - 1)
-        assert take(log, "second", now=_LATER, until=_LATER + 1_000)
-        assert not log.leases.renew_lease(_DERIVED, "first", until=_LATER + 9_000)
+        assert take(log, "second", now=_LATER)
+        assert not renew(log, "first", now=_LATER)
         assert not log.leases.release_lease(_DERIVED, "first")
-        assert not take(log, "third", now=_LATER + 999)
+        assert not take(log, "third", now=_LATER + _PERIOD - 1)
 
     def test_a_lease_that_is_renewed_goes_on(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
         take(log, "first")
 
-        assert log.leases.renew_lease(_DERIVED, "first", until=_LATER + 1_000)
-        assert not log.leases.renew_lease(_DERIVED, "second", until=_LATER + 9_000)
+        assert renew(log, "first", now=_LATER)
+        assert not renew(log, "second", now=_LATER)
 
-        assert not take(log, "second", now=_LATER)
-        assert take(log, "second", now=_LATER + 1_000)
+        assert not take(log, "second", now=_LATER + _PERIOD - 1)
+        assert take(log, "second", now=_LATER + _PERIOD)
 
     def test_a_lease_given_back_is_free(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
         take(log, "first")
 
-        assert log.leases.lease_end(_DERIVED) == _LATER
+        assert log.leases.holding(_DERIVED, clock=at(NOW)) == (_PERIOD, False)
         assert log.leases.release_lease(_DERIVED, "first") is False
-        assert log.leases.lease_end(_DERIVED) == 0
+        assert log.leases.holding(_DERIVED, clock=at(NOW)) == (0, False)
 
         assert take(log, "second")
         assert not take(log, "first")
+
+    def test_a_lease_from_the_future_is_free(self, log: EventLog) -> None:
+        write(log, ADA, *said("a"))
+        ahead = NOW + 315_360_000_000_000
+        assert take(log, "first", now=ahead)
+
+        assert log.leases.holding(_DERIVED, clock=at(NOW)) == (0, False)
+        assert take(log, "second")
+
+        assert not take(log, "third")
+        assert not renew(log, "first", now=ahead)
+
+    def test_a_clock_set_back_a_little_frees_no_lease(self, log: EventLog) -> None:
+        write(log, ADA, *said("a"))
+        take(log, "first")
+
+        assert not take(log, "second", now=NOW - _PERIOD)
+        assert log.leases.holding(_DERIVED, clock=at(NOW - _PERIOD)).left == 2 * _PERIOD
+
+    def test_work_that_is_done_leaves_a_mark(self, log: EventLog) -> None:
+        write(log, ADA, *said("a"))
+        take(log, "first")
+
+        assert log.leases.mark_done(
+            _DERIVED, "first", clock=at(NOW), period=9 * _PERIOD
+        )
+        assert log.leases.holding(_DERIVED, clock=at(NOW)) == (9 * _PERIOD, True)
+        assert not take(log, "second", now=_LATER)
+        assert not renew(log, "first", now=NOW)
+        assert take(log, "second", now=NOW + 9 * _PERIOD)
+        late = at(_LATER)
+        assert not log.leases.mark_done(_DERIVED, "first", clock=late, period=_PERIOD)
+
+    def test_the_former_owner_of_a_lease_writes_nothing(self, log: EventLog) -> None:
+        write(log, ADA, *said("a"))
+        view = StoredView(1, 0, {"n": 1})
+        take(log, "first")
+        with log.leases.fenced(_DERIVED, "first"):
+            assert isinstance(write(log, ADA, *said("b")), Appended)
+            assert take(log, "second", now=_LATER) is True
+
+            with pytest.raises(LeaseLost):
+                write(log, ADA, *said("c"))
+            assert not log.save_view(ADA, "counts", view, replaces=0)
+        with log.leases.fenced(_DERIVED, "second"):
+            assert isinstance(write(log, ADA, *said("d")), Appended)
+        log.leases.release_lease(_DERIVED, "second")
+        with log.leases.fenced(_DERIVED, "second"), pytest.raises(LeaseLost):
+            write(log, ADA, *said("e"))
+
+        assert isinstance(write(log, ADA, *said("f")), Appended)
+        assert texts(log.read(ADA)) == ["a", "b", "d", "f"]
 
     def test_its_holder_learns_that_others_asked(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
@@ -189,7 +258,7 @@ class LeaseContract:
         write(log, ADA, *said("a"))
         take(log, "first")
         assert not take(log, "second")
-        assert take(log, "third", now=_LATER, until=_LATER + 1_000)
+        assert take(log, "third", now=_LATER)
 
         assert log.leases.release_lease(_DERIVED, "third") is False
 
@@ -197,7 +266,7 @@ class LeaseContract:
         write(log, ADA, *said("a"))
         take(log, "first")
 
-        assert take(log, "first", until=_LATER + 1_000)
+        assert take(log, "first", now=NOW + 1)
 
         assert not take(log, "second", now=_LATER)
         assert log.leases.release_lease(_DERIVED, "first") is True
@@ -205,7 +274,7 @@ class LeaseContract:
     def test_a_session_that_is_not_there_has_no_leases(self, log: EventLog) -> None:
         nobody = StreamId("nobody", "s-1", "f" * 64)
 
-        assert not log.leases.take_lease(nobody, "first", now=NOW, until=_LATER)
+        assert not log.leases.take_lease(nobody, "first", clock=at(NOW), period=_PERIOD)
 
 
 _SMALL = Limits(leaf_bytes=2048, event_bytes=8192)

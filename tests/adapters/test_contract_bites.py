@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ from refold.domain.ports import (
     NO_LABELS,
     Append,
     Appended,
+    Clock,
     Duplicate,
     EventLog,
     Head,
+    Holding,
     Lagging,
     Leases,
     Outcome,
@@ -40,14 +43,26 @@ PROMISES = [name for name in dir(EventLogContract) if name.startswith("test_")]
 class NoopLeases:
     """Gives every lease to everybody."""
 
-    def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
+    def take_lease(
+        self, stream: StreamId, owner: str, *, clock: Clock, period: int
+    ) -> bool:
         return True
 
-    def renew_lease(self, stream: StreamId, owner: str, *, until: int) -> bool:
+    def renew_lease(
+        self, stream: StreamId, owner: str, *, clock: Clock, period: int
+    ) -> bool:
         return True
 
-    def lease_end(self, stream: StreamId) -> int:
-        return 0
+    def mark_done(
+        self, stream: StreamId, owner: str, *, clock: Clock, period: int
+    ) -> bool:
+        return True
+
+    def holding(self, stream: StreamId, *, clock: Clock) -> Holding:
+        return Holding(0, done=False)
+
+    def fenced(self, stream: StreamId, owner: str) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def release_lease(self, stream: StreamId, owner: str) -> bool:
         return False

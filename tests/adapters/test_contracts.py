@@ -12,6 +12,7 @@ from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.sqlite import SqliteDatabase
 from refold.testing import EventLogContract, memory_log
+from tests.support.stores import judged_by_the_callers_clock
 
 
 class TestInMemory(EventLogContract):
@@ -33,7 +34,10 @@ class TestSqlite(EventLogContract):
 @pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
 class TestPostgres(EventLogContract):
     @pytest.fixture
-    def log(self, store_url: str) -> Iterator[EncryptedLog]:
+    def log(
+        self, store_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[EncryptedLog]:
+        judged_by_the_callers_clock(monkeypatch)
         dialect = PostgresDatabase(make_url(store_url))
         log = memory_log(Recorder(dialect))
         yield log

@@ -5,7 +5,6 @@ import re
 import shutil
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import HTTPError
@@ -14,7 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 from refold.adapters.cli.commands import compact
-from refold.store.work.workers import Worker
+from refold.store.work.workers import Unit, Worker
 from tests.cli.conftest import Refold
 from tests.support import warm
 from tests.support.stores import ROOT
@@ -74,7 +73,7 @@ def test_who_does_not_go_on_is_not_well(
         with compact._health(worker, 0) as port:
             paths = ("/health", "/health/ready", "/metrics")
             found.append(tuple(asked(str(port), path)[0] for path in paths))
-            worker.turned_at = int((time.time() - 601) * 1e6)
+            worker.turned_at -= 601_000_000
             found.append(tuple(asked(str(port), path)[0] for path in paths))
 
     monkeypatch.setattr(Worker, "run", once)
@@ -83,6 +82,32 @@ def test_who_does_not_go_on_is_not_well(
 
     assert ran.code == 0
     assert found == [(200, 503, 200), (503, 503, 200)]
+
+
+def test_a_duty_that_is_overdue_makes_the_worker_not_ready(
+    refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[tuple[int, str]] = []
+
+    def once(worker: Worker) -> None:
+        with compact._health(worker, 0) as port:
+            answers.append(asked(str(port), "/health/ready"))
+            for unit in worker._waits_since:
+                worker._waits_since[unit] -= 599_000_000
+            answers.append(asked(str(port), "/health/ready"))
+            worker._waits_since[Unit("seal")] -= 2_000_000
+            paths = ("/health", "/health/ready", "/metrics")
+            answers.extend(asked(str(port), path) for path in paths)
+
+    monkeypatch.setattr(Worker, "run", once)
+
+    refold("worker", "--do", "seal,erase")
+
+    assert [status for status, _ in answers] == [200, 200, 200, 503, 200]
+    assert answers[3][1].startswith("# seal: overdue for 601 seconds\n")
+    metrics = answers[4][1]
+    assert re.search(r'refold_worker_overdue_seconds{duty="seal"} 601\.', metrics)
+    assert 'refold_worker_overdue_seconds{duty="erase"} 0\n' in metrics
 
 
 def test_a_port_that_is_taken_is_named(refold: Refold, sample: Path) -> None:

@@ -26,7 +26,7 @@ from tests.support.operations import LONG, log_of
 from tests.support.postgres import Postgres
 from tests.support.retainer import in_a_year
 from tests.support.roles import Walled, as_user
-from tests.support.stores import open_at
+from tests.support.stores import judged_by_the_callers_clock, open_at
 from tests.support.talking import talk
 
 WINDOW: Final = "turn_window:full_turns=2,cached_turns=1"
@@ -52,7 +52,10 @@ class TestAsApp(AppContract):  # type: ignore[misc]  # made at run time
     """One user at a time, and every promise of a log but those that are wide."""
 
     @pytest.fixture
-    def log(self, walled: Walled) -> Iterator[EncryptedLog]:
+    def log(
+        self, walled: Walled, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[EncryptedLog]:
+        judged_by_the_callers_clock(monkeypatch)
         log = log_at(walled.app)
         yield log
         log.close()

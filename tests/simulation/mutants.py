@@ -18,6 +18,7 @@ from refold.adapters.rows import (
 )
 from refold.adapters.sql.database import GroupCommit, Result
 from refold.domain.ids import StreamId
+from refold.domain.ports import Clock
 from tests.simulation.committing import Committing
 from tests.simulation.erasing import Erasures
 from tests.simulation.history import History, Matter
@@ -96,15 +97,22 @@ class TakesAnyKey(Rows):
 class LeasesToAll(Rows):
     """It never checks whether a lease is held."""
 
-    def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
-        return super().take_lease(stream, owner, now=until + (1 << 50), until=until)
+    def take_lease(
+        self, stream: StreamId, owner: str, *, clock: Clock, period: int
+    ) -> bool:
+        held = self.lease(stream)
+        if held is not None:
+            self.release_lease(stream, held[0])
+        return super().take_lease(stream, owner, clock=clock, period=period)
 
 
 class LeasesForever(Rows):
     """It says that a lease is renewed which is another's by now."""
 
-    def renew_lease(self, stream: StreamId, owner: str, *, until: int) -> bool:
-        super().renew_lease(stream, owner, until=until)
+    def renew_lease(
+        self, stream: StreamId, owner: str, *, clock: Clock, period: int
+    ) -> bool:
+        super().renew_lease(stream, owner, clock=clock, period=period)
         return True
 
 

@@ -7,6 +7,7 @@ is lost), and the process may die on either side of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ from refold.adapters.sql.database import Result
 from refold.adapters.sql.recorder import Recorder
 from refold.domain.errors import Erased, RefoldError, StoreUnavailable
 from refold.domain.ids import StreamId
+from refold.domain.ports import Clock
 from tests.simulation.rows import Rows
 from tests.simulation.scheduler import Process
 
@@ -168,19 +170,26 @@ class SteppingRecorder(Stepping):
         saved: bool = self._do("save_view_row", save)
         return saved
 
-    def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
+    def take_lease(
+        self, stream: StreamId, owner: str, *, clock: Clock, period: int
+    ) -> bool:
         def take() -> bool:
             self._world.unlocked(stream)
             held = self._inner.lease(stream)
-            taken = self._inner.take_lease(stream, owner, now=now, until=until)
+            taken = self._inner.take_lease(stream, owner, clock=clock, period=period)
             if taken:
                 self._world.took(stream)
-            if taken and held and held[0] != owner and held[1] > now:
+            if taken and held and held[0] != owner and held[1] > clock():
                 self._world.violated("a lease was taken that another holds")
             return taken
 
         taken: bool = self._do("take_lease", take)
         return taken
+
+    def fenced(self, stream: StreamId, owner: str) -> AbstractContextManager[None]:
+        """No step: it asks the database nothing."""
+        fence: AbstractContextManager[None] = self._inner.fenced(stream, owner)
+        return fence
 
     def release_lease(self, stream: StreamId, owner: str) -> bool:
         def release() -> bool:

@@ -224,7 +224,7 @@ def test_compactors_of_two_strategies_do_not_wait_for_each_other(
 def test_an_erased_or_unknown_session_leaves_no_lease(store: SessionStore) -> None:
     nobody = StreamId("nobody", "s-1", "f" * 64)
 
-    assert not store.log.leases.take_lease(nobody, "me", now=1, until=2)
+    assert not store.log.leases.take_lease(nobody, "me", clock=lambda: 1, period=1)
 
 
 def test_it_says_when_there_is_something_to_do(session: Session, calls: Path) -> None:

@@ -16,11 +16,21 @@ from refold.store import Session, SessionStore
 from refold.store.compactions import LEASE_SEC
 from tests.support import warm
 from tests.support.compacting import STEPS, WINDOW
-from tests.support.stores import open_at, prepare, release
+from tests.support.stores import (
+    judged_by_the_callers_clock,
+    open_at,
+    prepare,
+    release,
+)
 from tests.support.summarizing import Counting, called
 from tests.support.talking import talk
 
 pytestmark = pytest.mark.each_engine
+
+
+@pytest.fixture(autouse=True)
+def _leases_end_by_the_tests_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged_by_the_callers_clock(monkeypatch)
 
 
 def start(*arguments: object) -> warm.Process:

@@ -21,7 +21,7 @@ from refold.store.work.workers import EVERY_SEC, Unit, Worker
 from tests.store.test_working import Clock
 from tests.support import warm
 from tests.support.sharing import WINDOW
-from tests.support.stores import open_at
+from tests.support.stores import judged_by_the_callers_clock, open_at
 from tests.support.summarizing import Counting, called
 from tests.support.talking import summaries, talk
 
@@ -37,9 +37,10 @@ def clock() -> Clock:
 
 @pytest.fixture
 def stores(
-    store_url: str, tmp_path: Path, clock: Clock
+    store_url: str, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[list[SessionStore]]:
     """Two stores over one database, as two processes have them, by one clock."""
+    judged_by_the_callers_clock(monkeypatch)
     with open_at(store_url, tmp_path) as first, open_at(store_url, tmp_path) as second:
         yield [
             SessionStore(

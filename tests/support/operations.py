@@ -140,11 +140,16 @@ def _rewritten(store: SessionStore) -> None:
 
 def _leased(store: SessionStore) -> None:
     leases, derived = store.log.leases, of(store).stream._replace(stream="d" * 64)
-    assert leases.take_lease(derived, "me", now=1, until=10)
-    assert not leases.take_lease(derived, "you", now=2, until=10)
-    assert leases.renew_lease(derived, "me", until=20)
-    assert leases.lease_end(derived) == 20
+    hour = 3_600_000_000
+    assert leases.take_lease(derived, "me", clock=store.clock, period=hour)
+    assert not leases.take_lease(derived, "you", clock=store.clock, period=hour)
+    assert leases.renew_lease(derived, "me", clock=store.clock, period=hour)
+    assert leases.holding(derived, clock=store.clock).left > 0
+    with leases.fenced(derived, "me"):
+        of(store).append(refold.UserInput(text="under a lease"))
     assert leases.release_lease(derived, "me")
+    assert leases.take_lease(derived, "you", clock=store.clock, period=hour)
+    assert leases.mark_done(derived, "you", clock=store.clock, period=1)
 
 
 def _followed(store: SessionStore) -> None:

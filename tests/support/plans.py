@@ -44,7 +44,7 @@ def crowd(connection: psycopg.Connection[Any]) -> None:
         "blobs": "'user-' || n / 20, int4send(n), 1, 0, 'body'",
         "receipts": f"{who}, 'main', int4send(n), 1, 1",
         "views": f"{who}, 'name', 1, 0, 'body', '[[1, 1]]', '[]'",
-        "leases": f"{who}, 'derived', 'owner', 0, 0",
+        "leases": f"{who}, 'derived', 'owner', 0, 0, 0",
         "leaves": "1000000 + n, '', NULL",
         "seals": f"{who}, 'main', 1, 1000000 + n, '', ''",
         "tree_heads": "1000000 + n, '', 0, '', '', '', 0",

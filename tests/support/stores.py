@@ -7,8 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import refold
 from refold.adapters.keys.master import MasterKeyFile
+from refold.adapters.sql.database import Database
+from refold.adapters.sql.postgres import PostgresDatabase
 from refold.store import SessionStore
 from tests.support import warm
 
@@ -26,6 +30,11 @@ def prepare(url: str, folder: Path) -> str:
 def open_at(url: str, folder: Path, **how: Any) -> SessionStore:
     """The store at ``url``, its keys in ``folder`` if it is PostgreSQL."""
     return refold.open(prepare(url, folder), **how)
+
+
+def judged_by_the_callers_clock(patch: pytest.MonkeyPatch) -> None:
+    """Let a server judge leases by the clock of the test, not by its own."""
+    patch.setattr(PostgresDatabase, "moment", Database.moment)
 
 
 def start(*arguments: str) -> warm.Process:

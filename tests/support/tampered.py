@@ -161,7 +161,7 @@ def fill(case: Tampered) -> None:
         assert session.catch_up()
         log = log_of(store)
         derived = session.stream._replace(stream="d" * 64)
-        assert log.leases.take_lease(derived, "me", now=1, until=2)
+        assert log.leases.take_lease(derived, "me", clock=lambda: 1, period=1)
         store.erase("eve", "made up")
         store.seal()
     case.sealed = case.row(

@@ -85,6 +85,7 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "leases.stream": ("", "a lease saves work, and decides nothing"),
     "leases.owner": ("", "a lease saves work, and decides nothing"),
     "leases.expires_at": ("", "a lease saves work, and decides nothing"),
+    "leases.period": ("", "a lease saves work, and decides nothing"),
     "leases.pending": ("", "a lease saves work, and decides nothing"),
     "labels.user_id": ("label", ""),
     "labels.session_id": ("label", ""),

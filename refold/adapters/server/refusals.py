@@ -27,6 +27,7 @@ _STATUS: Final[Mapping[type[errors.RefoldError], int]] = {
     errors.UserNotFound: 404,
     errors.NotErased: 404,
     errors.StaleSession: 409,
+    errors.LeaseLost: 409,
     errors.IdempotencyConflict: 409,
     errors.SessionClosed: 409,
     errors.AlreadyDecided: 409,

@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from threading import Condition, Event, Lock
+from contextlib import AbstractContextManager, contextmanager
+from threading import Condition, Event, Lock, local
 from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, TextClause, make_url, text
 from sqlalchemy.exc import ArgumentError
 
 from refold.adapters.rows import Batch, HeadRow, Heads, Rewrite, WriteOutcome
-from refold.adapters.sql.tables import Tables
-from refold.domain.errors import RefoldError, StoreUnavailable
+from refold.adapters.sql.tables import Tables, filled, statements
+from refold.domain.errors import LeaseLost, RefoldError, StoreUnavailable
 from refold.domain.ids import StreamId
 
 T = TypeVar("T")
+_SQL: Final = statements("recorder")
 NOBODY: Final = ""  # whose rows are those of a table that has none of users
 MOVED: Final = "refold: this store was moved to "  # what a moved one says
 _WRITTEN: Final = 1_000  # queries that are remembered with the names of tables in them
@@ -47,6 +48,7 @@ class Database(ABC):
     def __init__(self, what: str, tables: Tables) -> None:
         self.what, self.tables = what, tables
         self.errors: Final = ErrorsTranslated(self.translate)
+        self.fences: Final = Fences()
         self._pool: Engine | None = None
         self._pid, self._closed = os.getpid(), False
         named = tables.metadata.tables.values()
@@ -111,9 +113,38 @@ class Database(ABC):
 
         def work() -> T:
             with self.writing(user_id) as connection:
+                self.check_fences(connection.exec_driver_sql)
                 return change(connection)
 
         return self.attempt(work)
+
+    def moment(self, connection: Connection, clock: Callable[[], int]) -> int:  # noqa: ARG002  # of servers
+        """The time by which leases are judged: the caller's, on one machine."""
+        return clock()
+
+    @contextmanager
+    def fenced(self, stream: StreamId, owner: str) -> Iterator[None]:
+        """Within the block, this thread writes only while ``owner`` has the lease."""
+        before = self.fences.held
+        self.fences.held = (*before, (stream, owner))
+        try:
+            yield
+        finally:
+            self.fences.held = before
+
+    def check_fences(self, ask: Callable[[str, tuple[str, ...]], Any]) -> None:
+        """Raise LeaseLost, in the transaction of a write, if a lease was taken away.
+
+        ``ask`` executes a statement of the driver.
+        """
+        if not self.fences.held:
+            return
+        query = filled(_SQL["fence"], locked=self.shared, **self._names)
+        query = query.replace("?", self.mark)
+        for stream, owner in self.fences.held:
+            if ask(query, (*stream, owner)).fetchone() is None:
+                place = stream.session_id or "the store"
+                raise LeaseLost(f"{stream.stream} of {place}")
 
     def run(self, user_id: str | None, statement: Any, rows: Any = None) -> int:
         """How many rows a statement changed, in a transaction of its own."""
@@ -260,6 +291,13 @@ class Database(ABC):
     @abstractmethod
     def size(self, connection: Connection) -> int:
         """Bytes of the whole database on disk."""
+
+
+class Fences(local):
+    """The leases that this thread's writes depend on, each with its owner."""
+
+    def __init__(self) -> None:
+        self.held: tuple[tuple[StreamId, str], ...] = ()
 
 
 class ErrorsTranslated(AbstractContextManager[None]):

@@ -143,6 +143,10 @@ class PostgresDatabase(Database):
             connection.exec_driver_sql("SET LOCAL synchronous_commit TO off")
             yield connection
 
+    def moment(self, connection: Connection, clock: Callable[[], int]) -> int:  # noqa: ARG002  # the server's decides
+        """The server's clock: machines that share a store have no other in common."""
+        return int(connection.exec_driver_sql(_SQL["moment"]).scalar_one())
+
     @cached_property
     def _sight(self) -> roles.Sight:
         with self._connected() as driver:
@@ -295,6 +299,9 @@ class PostgresDatabase(Database):
 
         def attempt() -> WriteOutcome:
             with self._connected() as driver, driver.transaction():
+                if self._sight == "one" and self.fences.held:
+                    self._bind(driver, stream.user_id)
+                self.check_fences(driver.execute)
                 if self._sight != "owner":
                     roles.become_writer(driver, once=True)
                 row = head_row(driver, stream, lock=True)
@@ -329,6 +336,7 @@ class PostgresDatabase(Database):
             with self._connected() as driver, driver.transaction():
                 if self._sight == "one":
                     self._bind(driver, stream.user_id)
+                self.check_fences(driver.execute)
                 what = build(heads(driver, stream))
                 if what is None:
                     return False

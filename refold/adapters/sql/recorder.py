@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache, partial
 from itertools import count, islice
 from threading import Event
@@ -72,6 +73,7 @@ _SESSION: Final = (
 )
 _SQL: Final = statements("recorder")
 _GENERATION: Final = "key_generation"
+_DONE: Final = ""  # the owner of a mark: nobody is at work
 SubjectStatus: TypeAlias = Literal["live", "frozen", "erasing", "erased"]
 _HEAD_ROW, _VIEW_ROW, _NEW, _DERIVED, _SHOWN, _SUMMARIES = range(6)
 
@@ -121,6 +123,11 @@ class Recorder(ApplicationRecorder):
 
     def write(self, batch: Batch) -> WriteOutcome:
         """Write the batch or nothing, together with others; durable when it returns."""
+        if self.database.fences.held:
+            with self.database.errors:
+                return self.database.hold_head(
+                    batch.stream, lambda _head, write: write(batch)
+                )
         try:
             return self._group.write(batch)
         except Exception as error:
@@ -439,8 +446,9 @@ class Recorder(ApplicationRecorder):
         if self.database.readonly:
             return False
         place = (stream.user_id, stream.session_id, name)
-        query = f"{_SQL['save']} {self.database.shared} {_SQL['replace']}"
-        values = (name, *row, *stream, key_check, replaces, *place, replaces)
+        fence, owners = self._fence()
+        query = f"{_SQL['save']} {fence} {self.database.shared} {_SQL['replace']}"
+        values = [name, *row, *stream, key_check, replaces, *place, *owners, replaces]
         return bool(self.database.fetch(stream.user_id, query, values))
 
     def view_names(self, user_id: str, session_id: str) -> list[str]:
@@ -456,7 +464,17 @@ class Recorder(ApplicationRecorder):
         query, values = _SQL["drop_views"], [user_id, session_id]
         if name is not None:
             query, values = f"{query} AND name=?", [*values, name]
-        self.database.fetch(user_id, f"{query} RETURNING 1", values)
+        fence, owners = self._fence()
+        self.database.fetch(user_id, f"{query} {fence} RETURNING 1", values + owners)
+
+    def _fence(self) -> tuple[str, list[Any]]:
+        """A condition for what this thread's leases guard, and its values."""
+        condition: list[str] = []
+        values: list[Any] = []
+        for stream, owner in self.database.fences.held:
+            condition.append(_SQL["fenced"])
+            values += (*stream, owner)
+        return " ".join(condition), values
 
     def label(self, stream: StreamId, labels: Mapping[bytes, bytes | None]) -> None:
         """Put labels of these names at these places; None takes one away.
@@ -489,29 +507,85 @@ class Recorder(ApplicationRecorder):
         live = of_stream(heads, stream.main), heads.c.status != "erased"
         return select(heads.c.seq).where(*live).with_for_update(read=True)
 
-    def take_lease(self, stream: StreamId, owner: str, *, now: int, until: int) -> bool:
-        """Hold the lease if it is free at ``now``, else mark it as asked for."""
+    def take_lease(
+        self, stream: StreamId, owner: str, *, clock: ports.Clock, period: int
+    ) -> bool:
+        """Hold the lease for ``period`` if it is free, else mark it as asked for."""
         live = self._live(stream)
         taking = self.database.statement(_SQL["take"])
-        values = {**stream._asdict(), "owner": owner, "now": now, "until": until}
+        values = {**stream._asdict(), "owner": owner, "period": period}
 
         def taken(connection: Connection) -> bool:
             # The store as a whole is nobody's.
             if stream.user_id and connection.execute(live).first() is None:
                 return False
-            return bool(connection.execute(taking, values).scalar_one() == owner)
+            moment = self.database.moment(connection, clock)
+            times = {"now": moment, "until": moment + period}
+            holder = connection.execute(taking, values | times).scalar_one()
+            return bool(holder == owner)
 
-        return self.database.change(stream.user_id, taken)
+        return self._change_lease(stream, taken)
 
-    def renew_lease(self, stream: StreamId, owner: str, *, until: int) -> bool:
-        """Hold it longer, if it is still the owner's."""
-        values = (until, *stream, owner)
-        return bool(self.database.fetch(stream.user_id, _SQL["renew"], values))
+    def renew_lease(
+        self, stream: StreamId, owner: str, *, clock: ports.Clock, period: int
+    ) -> bool:
+        """Hold it for ``period`` from now, if it is still the owner's."""
+        return self._extend(stream, owner, owner, clock=clock, period=period)
 
-    def lease_end(self, stream: StreamId) -> int:
-        """Until when the lease is held; 0 if it is not."""
-        found = self.database.fetch(stream.user_id, _SQL["lease_end"], stream)
-        return sum(end for (end,) in found)
+    def mark_done(
+        self, stream: StreamId, owner: str, *, clock: ports.Clock, period: int
+    ) -> bool:
+        """Leave the mark that the work is done, if the lease is still the owner's."""
+        return self._extend(stream, owner, _DONE, clock=clock, period=period)
+
+    def _extend(
+        self,
+        stream: StreamId,
+        owner: str,
+        next_owner: str,
+        *,
+        clock: ports.Clock,
+        period: int,
+    ) -> bool:
+        renewing = self.database.statement(_SQL["renew"])
+        values = {**stream._asdict(), "owner": owner, "next_owner": next_owner}
+
+        def extended(connection: Connection) -> bool:
+            times = {"now": self.database.moment(connection, clock), "period": period}
+            return bool(connection.execute(renewing, values | times).rowcount)
+
+        return self._change_lease(stream, extended)
+
+    def _change_lease(
+        self, stream: StreamId, change: Callable[[Connection], bool]
+    ) -> bool:
+        """Do ``change`` to a lease, whether or not this thread's leases are held."""
+
+        def work() -> bool:
+            with self.database.writing(stream.user_id) as connection:
+                return change(connection)
+
+        return self.database.attempt(work)
+
+    def holding(self, stream: StreamId, *, clock: ports.Clock) -> ports.Holding:
+        """How long the lease or the mark stands."""
+        query = self.database.statement(_SQL["lease"])
+
+        def read() -> ports.Holding:
+            with self.database.reading(stream.user_id) as connection:
+                row = connection.execute(query, stream._asdict()).first()
+                if row is None:
+                    return ports.Holding(0, done=False)
+                left = row.expires_at - self.database.moment(connection, clock)
+            if left > 2 * row.period:  # no correct clock can have written that
+                left = 0
+            return ports.Holding(max(0, left), done=row.owner == _DONE)
+
+        return self.database.attempt(read)
+
+    def fenced(self, stream: StreamId, owner: str) -> AbstractContextManager[None]:
+        """Within the block, this thread's writes need ``owner`` to hold the lease."""
+        return self.database.fenced(stream, owner)
 
     def release_lease(self, stream: StreamId, owner: str) -> bool:
         """Give it back; True if it was marked as asked for."""

@@ -90,8 +90,18 @@ def first(connection: Connection, dialect: Database) -> None:
     dialect.guard_events(connection)
 
 
+def leases_have_periods(connection: Connection, dialect: Database) -> None:
+    """Leases that were taken before have the period 0: they are free at once."""
+    leases = dialect.tables.leases
+    columns = inspect(connection).get_columns(leases.name, schema=leases.schema)
+    if not any(column["name"] == "period" for column in columns):
+        connection.exec_driver_sql(
+            f"ALTER TABLE {leases} ADD COLUMN period BIGINT DEFAULT '0' NOT NULL"
+        )
+
+
 # What changes the schema later is a step of its own at the end; none is ever edited.
-STEPS: Final[tuple[Step, ...]] = (first,)
+STEPS: Final[tuple[Step, ...]] = (first, leases_have_periods)
 
 
 def migrate(

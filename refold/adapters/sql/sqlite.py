@@ -298,12 +298,13 @@ class SqliteDatabase(Database):
     def hold_head(
         self, stream: StreamId, work: Callable[[HeadRow | None, Write], WriteOutcome]
     ) -> WriteOutcome:
-        """Hold the write lock meanwhile."""
-        return self._in_transaction(
-            lambda connection: work(
-                _head(connection, stream), partial(_write_after, connection)
-            )
-        )
+        """Hold the write lock while ``work`` decides and writes."""
+
+        def attempt(connection: sqlite3.Connection) -> WriteOutcome:
+            self.check_fences(connection.execute)
+            return work(_head(connection, stream), partial(_write_after, connection))
+
+        return self._in_transaction(attempt)
 
     def rewrite(
         self,
@@ -314,6 +315,7 @@ class SqliteDatabase(Database):
         """Hold the write lock while ``build`` decides."""
 
         def work(connection: sqlite3.Connection) -> bool:
+            self.check_fences(connection.execute)
             found = connection.execute(_SQL["heads"], stream[:2])
             what = build({name: HeadRow(*columns) for name, *columns in found})
             if what is None:

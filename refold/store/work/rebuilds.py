@@ -131,7 +131,7 @@ class Rebuilder:
                 # Another rebuild, or a live one, made the step: go on behind it.
                 told = walk.told
                 continue
-            except _Overtaken:
+            except (_Overtaken, errors.LeaseLost):
                 return walk.told._replace(problem=_HELD)
             if not self.dry_run:
                 viewer.keep(self.strategy, outline)

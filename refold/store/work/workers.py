@@ -1,7 +1,9 @@
-"""A worker: it does what is due in a store, and shares that with others by leases."""
+"""A worker: it does a store's pending work, and shares it with others by leases."""
 
 from __future__ import annotations
 
+import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from refold.domain.envelope import Envelope, microseconds
 from refold.domain.erasure import RetentionPolicy
-from refold.domain.errors import InvalidConfiguration, RefoldError
+from refold.domain.errors import InvalidConfiguration, LeaseLost, RefoldError
 from refold.domain.events import Summary
 from refold.domain.ids import StreamId
 from refold.domain.ports import Scope, SessionInfo, listed
@@ -24,6 +26,7 @@ from refold.projections.context.strategy import Strategy, fitting
 from refold.store.compactions import Hold, attempt
 from refold.store.contexts import WORTH_STORING, bring_up, lagging
 from refold.store.proofs.verification import Verified
+from refold.store.store import now as machine_clock
 from refold.store.work.rebuilds import rebuilt
 
 if TYPE_CHECKING:
@@ -37,7 +40,12 @@ _TIMES: Final = (60.0, 60.0, 3_600.0, 30.0, 366 * 86_400.0, 7 * 86_400.0)
 EVERY_SEC: Final[Mapping[str, float]] = dict(zip(_DUTIES, _TIMES, strict=True))
 _WIDE: Final = frozenset({"seal", "erase", "retain"})  # of the store as a whole
 _LONGEST_SEC, _LOOK_SEC, _AGAIN_SEC = EVERY_SEC["rebuild"], 3_600.0, 60.0
+# A duty is overdue after so many of its intervals, but not before so many seconds.
+OVERDUE_INTERVALS: Final = 3
+OVERDUE_SEC: Final = 600.0
+STUCK_SEC: Final = 600.0  # longer than a model's answer, or one proof, should take
 _SECOND: Final = 1_000_000
+log = logging.getLogger("refold")
 _GOES_ON: Final = "the worker goes on, it will try again"
 
 
@@ -47,6 +55,11 @@ class Unit(NamedTuple):
     duty: str
     user_id: str = ""
     session_id: str = ""
+
+
+def monotonic() -> int:
+    """Microseconds of a clock that never jumps."""
+    return time.monotonic_ns() // 1_000
 
 
 @dataclass(eq=False, repr=False)
@@ -71,7 +84,9 @@ class Worker:
     counts:   what came of how many pieces of which duty; ``failing`` is what of the
               store as a whole failed last, ``turned_at`` when it went on, or will.
 
-    The clock is the store's.  Use one from one thread, but for ``stop``.
+    Timers go by the machine's monotonic clock, which does not jump.  A store that was
+    given a clock of its own has its timers from that clock.  Use one worker from one
+    thread; only ``stop`` may be called from any.
 
     Raises InvalidConfiguration for what is no time, no number, or is missing.
     """
@@ -94,6 +109,9 @@ class Worker:
     turned_at: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self._now = self.store.clock
+        if self.store.clock is machine_clock:
+            self._now = monotonic
         times = all(0 < n <= _LONGEST_SEC for n in (*self.duties.values(), self.lease))
         lacks = {"rebuild": self.rebuilds is None, "retain": self.retains is None}
         wrong = any(lacks.get(one, one not in EVERY_SEC) for one in self.duties)
@@ -108,15 +126,41 @@ class Worker:
         self._seen: dict[tuple[str, str], int] = {}
         self._due: dict[str, list[tuple[int, int, Unit]]]
         self._due = {duty: [] for duty in EVERY_SEC if duty in self.duties}
+        # Since when each piece of work waits; what is not due yet, from when.
+        self._waits_since: dict[Unit, int] = {}
+        self._at_work: Unit | None = None
         self._untold: list[tuple[Unit, Any]] = []
-        self._list_at = self._next_at = 0
+        self._list_at = self._next_at = self._now()
         self._sealed: int | None = None
         # Unlike a condition, it may be put into by a handler of a signal.
         self._woken: SimpleQueue[None] = SimpleQueue()
         self._stopping, self.turned_at = False, self._now()
+        self._compact_at: int | None = None
         for duty in self._due:
             if duty in _WIDE or (duty == "verify" and self._scope == Scope()):
-                self._at(Unit(duty), 0)
+                self._at(Unit(duty), self._now())
+
+    def overdue(self) -> dict[str, float]:
+        """Duties with work that waits too long, and since how many seconds.
+
+        Too long is OVERDUE_INTERVALS of the duty's interval, and OVERDUE_SEC at least,
+        from when the work was due.  Work that this worker is doing and making progress
+        in does not count.  May be called from any thread.
+        """
+        at = self._now()
+        waits: dict[str, float] = {}
+        for unit, since in list(self._waits_since.items()):
+            progresses = (at - self.turned_at) / _SECOND <= STUCK_SEC
+            if unit == self._at_work and progresses:
+                continue
+            waiting = (at - since) / _SECOND
+            if waiting > max(OVERDUE_SEC, OVERDUE_INTERVALS * self.duties[unit.duty]):
+                waits[unit.duty] = max(waiting, waits.get(unit.duty, 0.0))
+        return waits
+
+    def silent_sec(self) -> float:
+        """Seconds since this worker last made progress.  Any thread may call this."""
+        return max(0.0, (self._now() - self.turned_at) / _SECOND)
 
     def run(self) -> None:
         """Work until ``stop``; in between it sleeps until the next timer or list."""
@@ -140,7 +184,9 @@ class Worker:
             if (unit := self._next()) is None:
                 break
             self._next_at = self._in(1 / self.most_per_second)
+            self._at_work = unit
             well = attempt(partial(self._do, unit), otherwise=_GOES_ON)
+            self._at_work = None
             if not well:
                 self.counts[unit.duty, "failed"] += 1
                 self._at(unit, self._in(min(self.duties[unit.duty], _AGAIN_SEC)))
@@ -170,6 +216,9 @@ class Worker:
                 if live or (duty == "verify" and info.status != "erased"):
                     self._at(Unit(duty, *key), self._now())
         self._seen = found
+        for unit in list(self._waits_since):
+            if unit.user_id and unit[1:] not in found:
+                del self._waits_since[unit]
 
     def _sweep(self) -> None:
         for view in lagging(self.store.log, self._scope, by=WORTH_STORING):
@@ -178,6 +227,7 @@ class Worker:
                 attempt(up, otherwise=_GOES_ON)
 
     def _at(self, unit: Unit, at: int) -> None:
+        self._waits_since.setdefault(unit, at)
         # Each process has an order of its own, so that they seldom meet.
         heappush(self._due[unit.duty], (at, hash(unit), unit))
 
@@ -200,21 +250,41 @@ class Worker:
         stream = StreamId(unit.user_id, unit.session_id, name)
         hold = Hold.take(leases, stream, clock=clock, sec=self.lease)
         if hold is None:
-            self.counts[unit.duty, "held"] += 1
-            self._at(unit, leases.lease_end(stream) or self._in(self.lease))
+            self._pass_over(unit, stream)
             return
-        known = len(self._untold)
-        with hold:
-            for result in self._results(unit):
-                self._untold.append((unit, result))
-                self._turn()
-                if self._stopping:
-                    break
-            if unit.duty != "compact" and not self._stopping:
-                hold.keep(self.duties[unit.duty])
-                self._at(unit, self._in(self.duties[unit.duty]))
-        came = "done" if len(self._untold) > known else "nothing"
+        done_before = len(self._untold)
+        try:
+            with hold:
+                for result in self._results(unit):
+                    self._untold.append((unit, result))
+                    self._turn()
+                    if self._stopping:
+                        break
+                if unit.duty != "compact" and not self._stopping:
+                    hold.keep(self.duties[unit.duty])
+        except LeaseLost as lost:
+            log.warning("%s", lost)
+            self._pass_over(unit, stream)
+            return
+        came = "done" if len(self._untold) > done_before else "nothing"
         self.counts[unit.duty, came] += 1
+        if not self._stopping:
+            self._completed(unit)
+            if unit.duty != "compact":
+                self._at(unit, self._in(self.duties[unit.duty]))
+            elif self._compact_at is not None:
+                self._at(unit, self._compact_at)
+
+    def _pass_over(self, unit: Unit, stream: StreamId) -> None:
+        """Leave it to the worker that holds it, and look again when its lease ends."""
+        self.counts[unit.duty, "held"] += 1
+        holding = self.store.log.leases.holding(stream, clock=self.store.clock)
+        if holding.done:
+            self._completed(unit)
+        self._at(unit, self._now() + (holding.left or int(self.lease * _SECOND)))
+
+    def _completed(self, unit: Unit) -> None:
+        self._waits_since.pop(unit, None)
 
     def _results(self, unit: Unit) -> Iterator[Any]:
         store = self.store
@@ -251,6 +321,7 @@ class Worker:
         session = self.store.session(user_id=unit.user_id, session_id=unit.session_id)
         made_by = session.compactor(self.strategy, summarizer=self.summarizer)
         compactor = replace(made_by, lease_sec=self.lease)
+        self._compact_at = None
         strategy, made = compactor.strategy, False
         if strategy.needs == "counts":  # it never compacts
             return
@@ -261,17 +332,16 @@ class Worker:
             if one.seq > known and isinstance(one.payload, Summary):
                 yield one
         compactor.viewer.caught_up(strategy)
-        if (due := compactor.due_at()) is not None:
-            at = microseconds(due)
-            # Due and not done: another is at it, or it cannot be done now.
-            later = self._in(self.duties["compact"])
-            self._at(unit, at if at > self._now() else later)
+        due = compactor.due_at()
+        if due is not None:
+            wait = microseconds(due) - self.store.clock()
+            if wait <= 0:
+                # Due and not done: another is at it, or it cannot be done now.
+                wait = int(self.duties["compact"] * _SECOND)
+            self._compact_at = self._now() + wait
 
     def _turn(self, _: int = 0) -> None:
         self.turned_at = self._now()
 
     def _in(self, seconds: float) -> int:
         return self._now() + int(seconds * _SECOND)
-
-    def _now(self) -> int:
-        return self.store.clock()

@@ -27,7 +27,7 @@ from refold.domain.errors import InvalidConfiguration, UnknownModel, counted
 from refold.domain.events import Summary
 from refold.projections import models
 from refold.redaction.documents import compact_json
-from refold.store.work.workers import EVERY_SEC, Worker
+from refold.store.work.workers import EVERY_SEC, STUCK_SEC, Worker
 
 if TYPE_CHECKING:
     from refold.domain.ports import SessionInfo
@@ -197,30 +197,41 @@ def worker(
         works.run()
 
 
-_STUCK_SEC: Final = 600  # longer than a model's answer, or one proof, should take
-
-
 @contextmanager
 def _health(worker: Worker, port: int) -> Iterator[int]:
-    """Tell on this machine how a worker goes on, in Prometheus' format, meanwhile.
+    """Serve the worker's health and metrics on loopback while the block runs.
 
-    The status says whether it is well, but that of /metrics.
+    The answers are in Prometheus' format.  Except for /metrics, the status is 503 if
+    the worker is stuck; /health/ready is 503 also if a duty fails or is overdue.
     """
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            silent = max(0.0, time.time() - worker.turned_at / 1e6)
-            failing = self.path.endswith("/ready") and worker.failing
-            sick = self.path != "/metrics" and (failing or silent > _STUCK_SEC)
-            facts = {"silent_seconds": silent, "failing": len(worker.failing)}
+            silent = worker.silent_sec()
+            overdue = worker.overdue()
+            problems = []
+            if silent > STUCK_SEC:
+                problems.append(f"# no progress for {silent:.0f} seconds\n")
+            if self.path.endswith("/ready"):
+                for name in sorted(worker.failing):
+                    problems.append(f"# {name}: the last attempt failed\n")
+                for duty, seconds in sorted(overdue.items()):
+                    problems.append(f"# {duty}: overdue for {seconds:.0f} seconds\n")
+            facts = {"silent_seconds": silent, "failing": float(len(worker.failing))}
+            for duty in worker.duties:
+                seconds = overdue.get(duty, 0.0)
+                facts[f'overdue_seconds{{duty="{duty}"}}'] = seconds
             for (duty, came), units in sorted(worker.counts.items()):
                 facts[f'units_total{{duty="{duty}",came="{came}"}}'] = units
-            text = "".join(f"refold_worker_{one} {n}\n" for one, n in facts.items())
+            lines = [f"refold_worker_{name} {n:g}\n" for name, n in facts.items()]
+            sick = bool(problems) and self.path != "/metrics"
+            if sick:
+                lines = problems + lines
             self.send_response(503 if sick else 200)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.end_headers()
-            self.wfile.write(text.encode())
+            self.wfile.write("".join(lines).encode())
 
         def log_message(self, *_: object) -> None: ...
 

@@ -227,6 +227,9 @@ END LOOP; END $$
 SELECT current_setting('server_encoding'), to_regclass('refold.heads') IS NULL
   AND EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'refold')
 
+-- name: moment
+SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)
+
 -- name: size
 SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class
 WHERE relkind = 'r' AND relnamespace = to_regnamespace('refold')

@@ -104,10 +104,19 @@ SELECT name FROM {views} WHERE user_id=? AND session_id=? ORDER BY name
 SELECT name, address FROM {labels} WHERE user_id=? AND session_id=?
 
 -- name: renew
-UPDATE {leases} SET expires_at=? WHERE {stream} AND owner=? RETURNING 1
+UPDATE {leases} SET owner=:next_owner, expires_at=:now + :period, period=:period
+WHERE user_id=:user_id AND session_id=:session_id AND stream=:stream AND owner=:owner
 
--- name: lease_end
-SELECT expires_at FROM {leases} WHERE {stream}
+-- name: lease
+SELECT owner, expires_at, period FROM {leases}
+WHERE user_id=:user_id AND session_id=:session_id AND stream=:stream
+
+-- The row stays as it is until the commit, so nobody takes the lease before that.
+-- name: fence
+SELECT 1 FROM {leases} WHERE {stream} AND owner=? {locked}
+
+-- name: fenced
+AND EXISTS (SELECT 1 FROM {leases} WHERE {stream} AND owner=?)
 
 -- name: release
 DELETE FROM {leases} WHERE {stream} AND owner=? RETURNING pending
@@ -120,16 +129,19 @@ SELECT * FROM (SELECT {part}, {event_row},
   FROM {events} e WHERE {stream} AND e.seq>(SELECT coalesce(max({known}), 0) FROM v)
   ORDER BY e.seq LIMIT ?) {known}
 
+-- It ended, or ends later than a correct clock can have written, or is the owner's.
 -- name: free
-held.expires_at <= :now OR held.owner = excluded.owner
+held.expires_at <= :now OR held.expires_at - 2 * held.period > :now
+  OR held.owner = excluded.owner
 
 -- name: take
 INSERT INTO {leases} AS held
-  (user_id, session_id, stream, owner, expires_at, pending)
-VALUES (:user_id, :session_id, :stream, :owner, :until, 0)
+  (user_id, session_id, stream, owner, expires_at, pending, period)
+VALUES (:user_id, :session_id, :stream, :owner, :until, 0, :period)
 ON CONFLICT (user_id, session_id, stream) DO UPDATE SET
   owner = CASE WHEN {free} THEN excluded.owner ELSE held.owner END,
   expires_at = CASE WHEN {free} THEN excluded.expires_at ELSE held.expires_at END,
+  period = CASE WHEN {free} THEN excluded.period ELSE held.period END,
   pending = CASE WHEN {free} THEN 0 ELSE 1 END
 RETURNING owner
 
