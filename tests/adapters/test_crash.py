@@ -107,5 +107,5 @@ def test_a_server_that_stays_away_is_said_in_one_sentence(
         session.append(refold.UserInput(text="a"))
         own_postgres.stop()
 
-        with pytest.raises(refold.StoreUnavailable, match="cannot be reached"):
+        with pytest.raises(refold.StoreUnavailable, match="took effect is unknown"):
             session.append(refold.UserInput(text="b"))
