@@ -16,6 +16,7 @@ import orjson
 import sqlalchemy as sa
 from cryptography.exceptions import InvalidTag
 
+from refold.adapters.inventory import forget_files
 from refold.adapters.keys import rotation
 from refold.adapters.keys.master import SIZE
 from refold.adapters.keys.ring import KeyRing, seal, unseal, user_context
@@ -523,6 +524,9 @@ class StoredErasures:
         table, ref = self._t.holds, self._keys.user_ref(user_id)
         gone = sa.delete(table).where(table.c.user_ref == ref, table.c.name == name)
         return bool(self._database.run(NOBODY, gone))
+
+    def forget_files(self, whose: Whose) -> dict[str, list[str]]:
+        return {} if whose.sessions is not None else forget_files(whose.user_id)
 
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
         with self._database.errors:

@@ -243,6 +243,12 @@ class ErasureSteps(Protocol):
     def left(self, whose: Whose) -> dict[str, int]:
         """How many rows of every table are still there: a search of all of them."""
 
+    def forget_files(self, whose: Whose) -> dict[str, list[str]]:
+        """Remove a user's files on this machine; gives them by their place.
+
+        Nothing is removed for single sessions: the files are of the whole user.
+        """
+
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
         """Overwrite what was deleted, as far as the engine can; says what it did."""
 

@@ -60,6 +60,7 @@ class Erasure(NamedTuple):
                  off run left was done.
     unfinished:  why deleted bytes could not be overwritten or searched for, if so: the
                  erasure is certified, and the next call does that again.
+    removed:     files that were removed, by the place of the inventory they were in.
     due_at:      when it will be destroyed, if it is held back; microseconds since 1970.
     left:        rows that a search of every table found afterwards.
     cleaned:     what was done to overwrite deleted bytes.
@@ -75,12 +76,15 @@ class Erasure(NamedTuple):
     files: Mapping[str, Any] = _NOTHING
     database: str = ""
     unfinished: str = ""
+    removed: Mapping[str, list[str]] = _NOTHING
 
     def to_json(self) -> dict[str, Any]:
         """The same for programs."""
         told, due = self._asdict(), self.due_at
         signed = told.pop("certificate")
-        told |= {name: dict(told[name]) for name in ("left", "cleaned", "files")}
+        told |= {
+            name: dict(told[name]) for name in ("left", "cleaned", "files", "removed")
+        }
         told |= {"salt": self.salt or None, "due_at": due and timestamp(due)}
         return told if signed is None else {**signed.to_json(), **told}
 
@@ -495,7 +499,9 @@ class Eraser:
         signed = self.erasures.certificates(ask.whose.user_id)
         acts = [one for one in signed if one.statement["act"] == "erased"]
         last = acts[-1] if acts and ask.whose.sessions is None else None
-        return self._searched(ask.whose, Erasure(last, already=True), [], ask.vacuum)
+        removed = self.erasures.forget_files(ask.whose)
+        done = Erasure(last, already=True, removed=removed)
+        return self._searched(ask.whose, done, [], ask.vacuum)
 
     def asked(self, ask: Ask) -> Job:
         """The job of it; nothing is kept of it yet."""
@@ -571,7 +577,8 @@ class Eraser:
         names = list(job.facts.get("names", ()))
         self._deleted(job)
         self._forgotten(job)
-        done = self._certified(self._to(job, "deleted"))
+        removed = self.erasures.forget_files(job.whose)
+        done = self._certified(self._to(job, "deleted"), removed)
         try:
             return self._searched(job.whose, done, names, vacuum)
         except (errors.RefoldError, OSError) as error:
@@ -641,7 +648,7 @@ class Eraser:
             remedy="close what writes them, and run `refold erase --due`",
         )
 
-    def _certified(self, job: Job) -> Erasure:
+    def _certified(self, job: Job, removed: dict[str, list[str]]) -> Erasure:
         salt = os.urandom(SALT)
         facts = {name: job.facts[name] for name in _CERTIFIED}
         facts["exports"] = job.facts.get("exports")
@@ -651,8 +658,11 @@ class Eraser:
             "leaves": self.erasures.tree_leaves(job),
         }
         facts["rows_left"] = self.erasures.left(job.whose)
+        facts["files_removed"] = {place: len(files) for place, files in removed.items()}
         signed = self.certify("erased", job.whose, salt, job, **facts)
-        return Erasure(signed, salt.hex()) if signed else Erasure(already=True)
+        if signed is None:
+            return Erasure(already=True, removed=removed)
+        return Erasure(signed, salt.hex(), removed=removed)
 
     def certify(
         self,

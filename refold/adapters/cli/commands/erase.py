@@ -171,6 +171,10 @@ def _report(screen: output.Screen, erased: Erasure) -> None:
         _earlier(screen, erased.certificate)
     elif erased.certificate is not None:
         _certificate(screen, erased.certificate.statement, erased.salt)
+    for place, files in erased.removed.items():
+        if files:
+            removed = f"removed {counted(len(files), 'file')} of {place}"
+            screen.line(output.mark(True), removed)
     if erased.unfinished:
         screen.line(output.mark(False), output.shown(erased.unfinished))
         screen.line("  the erasure is certified: run the command again for the rest")
