@@ -49,6 +49,7 @@ def test_a_person_reads_what_was_done(refold: Refold, sample: Path) -> None:
     assert ran.code == 0
     assert "✓ lin / run  2 summaries made" in ran.out
     assert "2 summaries made from 57 events of 1 session" in ran.out
+    assert refold("log", *SESSION).out.count("rebuilt at 20") == 2
 
 
 def test_a_dry_run_writes_nothing(refold: Refold, sample: Path) -> None:

@@ -67,6 +67,8 @@ def test_a_question_is_listed_shown_and_decided(refold: Refold, asked: Path) -> 
     after = refold("review", "show", "s-1", "4", "--user", "ada").out
     assert "reject by lin" in after
     assert "mail [REDACTED:EMAIL]" in after
+    log = refold("log", "--user", "ada", "--session", "s-1").out
+    assert "mail [REDACTED:EMAIL]" in log
 
 
 def test_a_second_decision_is_refused(refold: Refold, asked: Path) -> None:

@@ -13,6 +13,7 @@ from refold.domain.canonical import shipped
 from refold.domain.errors import RefoldError, counted
 from refold.projections.context.text import leaves
 from refold.projections.context.units import Thread, key_of, place
+from refold.projections.review.incidents import NOTE
 
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
@@ -164,6 +165,19 @@ def _indented(text: str) -> str:
 
 def _compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def preview_of(envelope: Envelope) -> Preview:
+    """Say what an event says, with what its meta adds: a note, when it was rebuilt."""
+    said = preview(envelope.payload)
+    extra = envelope.meta.model_extra or {}
+    rebuilt_at = extra.get("rebuilt_at")
+    if isinstance(envelope.payload, events.Summary) and rebuilt_at:
+        said = said._replace(note=_note(said.note, f"rebuilt at {rebuilt_at}"))
+    reviewers_note = extra.get(NOTE)
+    if isinstance(envelope.payload, events.HumanReview) and reviewers_note:
+        said = said._replace(body=_lines(said.body, str(reviewers_note)))
+    return said
 
 
 def _lines(*parts: str) -> str:

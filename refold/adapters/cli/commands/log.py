@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from refold.adapters.cli import options, output
-from refold.adapters.cli.events import STYLES, Numbering, Rails, marks, preview
+from refold.adapters.cli.events import STYLES, Numbering, Rails, marks, preview_of
 from refold.domain import events
 from refold.domain.errors import Erased, SessionNotFound, counted
 from refold.domain.events import AgentResponse, ToolCall, ToolResult, UserInput
@@ -193,7 +193,7 @@ class Timeline:
             self._screen.line((f"{'':>{self._seq}}  {day} UTC", "dim"))
 
     def _event(self, item: Numbered, whole: bool) -> None:
-        said = preview(item.envelope.payload)
+        said = preview_of(item.envelope)
         if self._short and not whole:
             self._one_line(item, said)
             return
