@@ -1148,7 +1148,7 @@ class Session:
     def verify(self, *, chain_only: bool = False) -> Verified:
         """Prove chains, heads, calls and results, and everything derived.
 
-        chain_only: that no row was changed, added or taken away, and no more: nothing
+        chain_only: that the chains link up and end at the heads, and no more: nothing
                     is decrypted.
         """
         return Verifier(self.writer.log, self.stream, chain_only=chain_only).run()

@@ -24,6 +24,9 @@ def test_an_imported_run_is_made_again(refold: Refold, sample: Path) -> None:
     assert told["requests"] == told["same"] > 10
     assert told["first_difference"] is None
     assert f"{told['requests']} requests made again" in ran.out
+    assert (told["recorded_requests"], told["same_recorded"]) == (0, 0)
+    assert f"no request was recorded: {told['requests']} reconstructed" in ran.out
+    assert "as sent" not in ran.out
     assert sample.read_bytes() == before
 
 

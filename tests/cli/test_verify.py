@@ -3,6 +3,8 @@
 import sqlite3
 from pathlib import Path
 
+import pytest
+
 from tests.cli.conftest import Refold
 
 
@@ -50,6 +52,18 @@ def test_a_person_sees_each_session(refold: Refold, sample: Path) -> None:
     assert first.startswith("✓ lin / run  57 events")
     assert sealed.startswith("nothing is sealed")
     assert total.startswith("all is as it was written: 1 session, 57 events")
+
+
+@pytest.mark.parametrize("mode", ["--chain-only", "--since-seal"])
+def test_a_check_without_keys_says_what_it_does_not_find(
+    refold: Refold, sample: Path, mode: str
+) -> None:
+    ran = refold("verify", mode)
+
+    assert ran.code == 0
+    assert "as it was written" not in ran.out
+    assert "chains link up" in ran.out
+    assert "no keys were used" in ran.out
 
 
 def test_compactions_are_counted(refold: Refold, sample: Path) -> None:

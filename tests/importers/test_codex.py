@@ -148,3 +148,70 @@ def test_other_records_are_said_to_be_left_out(tmp_path: Path) -> None:
         "r.jsonl line 3": "item without a text: ghost_snapshot",
         "r.jsonl line 4": "record of the client, no message",
     }
+
+
+def ran(call_id: str, output: Any) -> list[dict[str, Any]]:
+    about = {"call_id": call_id, "name": "exec_command", "arguments": "{}"}
+    return [
+        framed("response_item", type="function_call", **about),
+        framed(
+            "response_item",
+            type="function_call_output",
+            call_id=call_id,
+            output=output,
+        ),
+    ]
+
+
+def test_a_command_that_failed_is_an_error(tmp_path: Path) -> None:
+    head = (
+        "Chunk ID: 5a\nWall time: 0.05 seconds\nProcess exited with code {}\nOutput:\n"
+    )
+    printed = "Wall time: 1 seconds\nOutput:\nProcess exited with code 3\n"
+    lines = [
+        *(META, *ran("c1", head.format(3) + "no such file")),
+        *ran("c2", head.format(0) + "Process exited with code 3"),
+        *ran("c3", printed),
+        *ran("c4", "Exit code: 127\nWall time: 0.1 seconds\nOutput:\nnot found"),
+        *ran("c5", "Process exited with code 3"),
+    ]
+
+    transcript = read_one(write_lines(tmp_path, lines))
+
+    results = [one for one in events(transcript) if isinstance(one, ToolResult)]
+    statuses = [one.status for one in results]
+    assert statuses == ["error", "ok", "ok", "error", "ok"]
+
+
+def test_a_turn_that_failed_leaves_an_error(tmp_path: Path) -> None:
+    said = {"message": "unexpected status 500 Internal Server Error"}
+    lines = [
+        META,
+        framed("event_msg", type="task_complete", turn_id="t", error=said),
+        framed("event_msg", type="task_complete", turn_id="u", error="no more credit"),
+        framed("event_msg", type="task_complete", turn_id="v"),
+    ]
+
+    transcript = read_one(write_lines(tmp_path, lines))
+
+    first, second = events(transcript)
+    assert isinstance(first, AgentError)
+    assert (first.code, first.message) == ("task_failed", said["message"])
+    assert (first.context, first.retryable) == ({"status": 500}, True)
+    assert isinstance(second, AgentError)
+    assert (second.message, second.retryable) == ("no more credit", False)
+    assert len(transcript.skipped) == 1
+
+
+def test_what_the_client_wrote_as_the_user_is_marked(tmp_path: Path) -> None:
+    def said(text: str) -> dict[str, Any]:
+        content = [{"type": "input_text", "text": text}]
+        return framed("response_item", type="message", role="user", content=content)
+
+    lines = [META, said("<environment_context>\n<cwd>/w</cwd>"), said("Fix it.")]
+
+    transcript = read_one(write_lines(tmp_path, lines))
+
+    context, question = (draft.meta.source or {} for draft in transcript.drafts)
+    assert (context["meta"], context["context"]) == (True, "environment_context")
+    assert "meta" not in question

@@ -75,6 +75,33 @@ def test_an_export_read_back_gives_the_same_events(
         assert payloads(theirs) == payloads(ours)
 
 
+def test_a_session_with_requests_is_read_back_and_verifies(
+    store: SessionStore, tmp_path: Path
+) -> None:
+    ours = session(store)
+    for number in range(3):
+        ours.append(UserInput(text=f"Question {number}"))
+        ours.record_request(ours.prepare("turn_window:full_turns=1,cached_turns=1"))
+        ours.append(
+            [AgentResponse(text="I look."), ToolCall(call_id="c", tool_name="t")]
+        )
+        ours.append(ToolResult(call_id="c", content="found"))
+        ours.record_request(ours.prepare("turn_window:full_turns=1,cached_turns=1"))
+        ours.append(AgentResponse(text=f"Answer {number}"))
+    lines = tmp_path / "traces.jsonl"
+    lines.write_text("".join(f"{json.dumps(one)}\n" for one in exported(ours)))
+
+    store.import_transcript(lines, user_id="eve", format="otlp")
+
+    theirs = session(store, "eve")
+    types = [event.type for event in theirs.events()]
+    assert types.count("item") == 6
+    assert types.count("user_input") == 3
+    assert "request" not in types
+    assert ours.verify().problems == theirs.verify().problems == []
+    assert theirs.rerun().recorded_requests == 0
+
+
 def test_a_turn_is_a_trace_and_a_second_export_is_the_same(store: SessionStore) -> None:
     one = session(store)
     one.append([UserInput(text="a"), AgentResponse(text="b"), UserInput(text="c")])

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Final
 
 from refold.adapters.importers import base, messages, openai
-from refold.domain.canonical import text_digest
+from refold.domain.canonical import canonical, text_digest
 from refold.domain.envelope import Draft, Format
+from refold.domain.events import is_busy
 
 NAME = "codex"
 _AGAIN: Final = frozenset({"user_message", "agent_message", "agent_reasoning"})
 _BROKEN: Final = frozenset({"error", "stream_error", "turn_aborted"})
 _OPAQUE: Final = frozenset({"compaction", "compaction_summary", "web_search_call"})
 _OF_CLIENT: Final = "record of the client, no message"
+# What the client writes in the user's name, between tags.
+_CONTEXT: Final = re.compile(r"\s*<(environment_context|user_instructions)\b")
+# How a command ended, in the lines before its output.
+_EXIT_CODE: Final = re.compile(r"(?m)^(?:Process exited with code|Exit code:) (-?\d+)$")
+_OUTPUT: Final = re.compile(r"(?m)^Output:")
 
 
 def recognises(source: base.Source) -> bool:
@@ -89,6 +96,8 @@ class _Rollout:
             item = {**item, "role": "user"}
         elif role != "user":
             origin = replace(origin, model=self._model)
+        elif context := _context_of(item):
+            origin = replace(origin, source={"meta": True, "context": context})
         kind = base.text(item, "type") or ""
         found = [*openai.response_item(item)]
         if kind.endswith("_output") and found:
@@ -107,6 +116,8 @@ class _Rollout:
             why = base.text(told, "message") or base.text(told, "reason") or ""
             fields = {"code": kind, "message": why, "where": "codex"}
             self._recording.take([base.Piece("error", fields)], origin)
+        elif kind == "task_complete" and told.get("error"):
+            self._recording.take([_failed_turn(told["error"])], origin)
         elif kind not in _AGAIN:
             self._recording.skip(_OF_CLIENT, origin.place)
 
@@ -135,8 +146,42 @@ def _returned(item: dict[str, Any]) -> base.Piece:
     told = base.parsed(content)[0] if isinstance(content, str) else None
     ended = base.mapping(told, "metadata")
     failed = base.at(given, "success") is False or ended.get("exit_code")
+    failed = failed or _exit_code(content)
     took = base.milliseconds(ended, "duration_seconds", per_unit=1000.0)
     return messages.returned(item["call_id"], content, failed=bool(failed), took=took)
+
+
+def _exit_code(content: Any) -> int:
+    """What the lines before a command's output say; 0 if they say nothing."""
+    text = content
+    if isinstance(content, list):
+        text = next(filter(None, (base.text(part, "text") for part in content)), None)
+    if not isinstance(text, str):
+        return 0
+    output = _OUTPUT.search(text)
+    code = _EXIT_CODE.search(text, 0, output.start() if output else len(text))
+    return int(code[1]) if code and output else 0
+
+
+def _context_of(item: dict[str, Any]) -> str | None:
+    """Which part of its context the client wrote as the user's message."""
+    text = base.text(next(base.each(item, "content"), {}), "text")
+    named = _CONTEXT.match(text) if text else None
+    return named[1] if named else None
+
+
+def _failed_turn(error: Any) -> base.Piece:
+    """Why a turn ended without an answer."""
+    why = error if isinstance(error, str) else base.text(error, "message")
+    fields: dict[str, Any] = {"code": "task_failed", "where": "codex"}
+    fields["message"] = why or canonical(error).decode()
+    status = re.search(
+        r"\b(?:status|HTTP)\D{0,8}([45]\d\d)\b", canonical(error).decode()
+    )
+    if status:
+        fields["context"] = {"status": int(status[1])}
+        fields["retryable"] = is_busy(int(status[1]))
+    return base.Piece("error", fields)
 
 
 class _Drafts:

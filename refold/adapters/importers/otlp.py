@@ -302,6 +302,10 @@ class _Conversation:
             if "refold.seq" in about:
                 self.finish()  # where it was, and as it was
         elif fields := base.mapping(base.parsed(about.get("refold.event") or "")[0]):
+            if own == "request":
+                # Its digest is of seqs and summaries that an export does not have.
+                fields = {"format": NAME, "kind": own, "value": fields}
+                own = "item"
             self._take([base.Piece(own, fields)], one)
 
     def finish(self) -> None:

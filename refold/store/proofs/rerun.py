@@ -124,8 +124,13 @@ class Rerun(NamedTuple):
     same:       requests that are what they were, up to the first that is not.
     superseded: those made of events that were redacted again since: nothing proves
                 them any more.
-    recorded:   False: no request was, so those are meant that the log gives if nothing
-                is ever compacted.
+    recorded:   whether the provenance of any request is known: it was recorded, or an
+                import reconstructed it.  False: those are meant that the log gives if
+                nothing is ever compacted.
+    recorded_requests: how many were recorded when they were sent.  The digests of the
+                others were reconstructed from the log: they prove that the log gives
+                the same again, and not what was sent.
+    same_recorded: those of ``same`` that were recorded.
     """
 
     requests: int
@@ -134,6 +139,8 @@ class Rerun(NamedTuple):
     recorded: bool = True
     first_difference: Difference | None = None
     live: Live | None = None
+    recorded_requests: int = 0
+    same_recorded: int = 0
 
     @property
     def differs(self) -> bool:
@@ -307,17 +314,35 @@ class Rerunner:
             raise InvalidConfiguration("a rerun takes what answers: LiveModel(name)")
         own = (one for one in self._was.events if one.seq > 0)
         past, total = Superseded.of(self._viewer.history, own), len(self._requests)
-        same = gone = 0
+        recorded = sum(1 for one in self._requests if one.request is not None)
+        same = same_recorded = gone = 0
         for number, (one, view, changed) in enumerate(self._made(), 1):
             if changed and past.main and min(past.main) <= one.through:
                 gone += 1
                 continue
             difference = self._difference(number, one, view) if changed else None
             if difference or (model and model.name != one.model):
-                told = Rerun(total, same, gone, self._recorded, difference)
+                told = Rerun(
+                    total,
+                    same,
+                    gone,
+                    self._recorded,
+                    difference,
+                    recorded_requests=recorded,
+                    same_recorded=same_recorded,
+                )
                 return self._live(told, number, one, model) if model else told
             same += 1
-        return Rerun(total, same, gone, self._recorded)
+            if one.request is not None:
+                same_recorded += 1
+        return Rerun(
+            total,
+            same,
+            gone,
+            self._recorded,
+            recorded_requests=recorded,
+            same_recorded=same_recorded,
+        )
 
     def _made(self) -> Iterator[tuple[_Recorded, View | None, bool]]:
         """Each request, and whether it differs; and its view, where it was rendered."""

@@ -173,8 +173,9 @@ class Verified(NamedTuple):
 class Verifier:
     """Proves one session, stream by stream.
 
-    ``chain_only``: that no row was changed, added or taken away, and nothing of what
-    the rows hold; none is decrypted.
+    ``chain_only``: that the chains link up and end at the heads, and nothing of what
+    the rows hold; none is decrypted.  The hashes need no key, so rows that were
+    rewritten with them go unnoticed.
     """
 
     log: EventLog

@@ -89,11 +89,20 @@ def _live(call: Call, name: str) -> Model:
 
 def _show_rerun(screen: Screen, ran: Rerun) -> None:
     found, live = ran.first_difference, ran.live
-    if not ran.recorded:
-        screen.line("no request was recorded: these are those that the log gives")
+    derived = ran.requests - ran.recorded_requests
+    if not ran.recorded_requests:
+        screen.line(f"no request was recorded: {derived:,} reconstructed from the log")
+    elif derived:
+        recorded = counted(ran.recorded_requests, "recorded request")
+        screen.line(f"{recorded}, {derived:,} reconstructed from the log")
     if found is None:
         screen.line((f"{counted(ran.requests, 'request')} made again", "bold"))
-        screen.line((f"{ran.same:,} as sent", "green"))
+        if ran.same_recorded:
+            screen.line((f"{ran.same_recorded:,} as sent", "green"))
+        if ran.same > ran.same_recorded:
+            again = counted(ran.same - ran.same_recorded, "reconstructed request")
+            unknown = "what the model received is not known"
+            screen.line(f"{again} as the log gives it; {unknown}")
     else:
         screen.line(
             (f"request {found.request} of {ran.requests} differs", "bold red"),

@@ -69,12 +69,16 @@ def verify(
         if seals is not None:
             _seals(screen, seals)
         looked = counted(totals["sessions"], "session")
-        what = "all that is not superseded" if totals["superseded"] else "all"
-        verdict = (f"{what} is as it was written: {looked}", "bold green")
+        verdict = (
+            f"{_verdict(totals, chain_only, since_seal)}: {looked}",
+            "bold green",
+        )
         if problems:
             found = counted(len(problems), "problem")
             verdict = (f"{found} in {looked}", "bold red")
         screen.line(verdict, f", {_counts(totals)}")
+        if chain_only or since_seal:
+            screen.line((_UNKEYED, "dim"))
 
     told = {
         "ok": not problems,
@@ -83,6 +87,22 @@ def verify(
         "problems": [problem.to_json() for problem in problems],
     }
     return Result(told, show, int(bool(problems)))
+
+
+_UNKEYED: Final = (
+    "no keys were used: only a full `refold verify` finds an unsealed end of a session "
+    "that was rewritten together with its hashes"
+)
+
+
+def _verdict(totals: Mapping[str, int], chain_only: bool, since_seal: bool) -> str:
+    """What holds, in the words of what was checked."""
+    if since_seal:
+        return "chains link up from the newest seals"
+    if chain_only:
+        return "chains link up"
+    what = "all that is not superseded" if totals["superseded"] else "all"
+    return f"{what} is as it was written"
 
 
 _COUNTED = ("events", "compactions", "requests", "superseded", "superseded_digests")
