@@ -482,11 +482,15 @@ class Background:
 
     def wait_idle(self) -> None:
         """Return when nothing waits or runs."""
+        if self._pid != os.getpid():
+            self._begin()
         with self._changed:
             self._changed.wait_for(lambda: not (self._waiting or self._running))
 
     def close(self) -> None:
         """Let what runs end, and what waits be forgotten."""
+        if self._pid != os.getpid():
+            self._begin()
         with self._changed:
             self._closed = True
             executor = self._executor if self._pid == os.getpid() else None

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from threading import Event, Thread
+from typing import cast
 
 import pytest
 
 import refold
+from refold.adapters.log import EncryptedLog
 from refold.domain.locks import forkable_lock
 from tests.support import warm
 from tests.support.stores import open_at, prepare
@@ -153,6 +155,22 @@ def test_a_child_finds_no_lock_that_a_thread_of_its_parent_held() -> None:
     done.set()
     thread.join()
 
+    assert status == 0
+
+
+def test_a_child_closes_a_store_that_a_thread_of_its_parent_was_writing(
+    store_url: str, tmp_path: Path
+) -> None:
+    with open_at(store_url, tmp_path) as store:
+        group = cast("EncryptedLog", store.log).recorder._group
+        group._led = True  # as while a thread of this process writes
+        child = os.fork()
+        if not child:
+            store.close()
+            os._exit(0)
+        group._led = False
+
+        _, status = os.waitpid(child, 0)
     assert status == 0
 
 

@@ -421,6 +421,8 @@ class GroupCommit:
 
     def close(self) -> None:
         """Return when what was left to be written is written."""
+        if self._pid != os.getpid():  # the parent's threads write what waits there
+            self._begin()
         with self._idle:
             self._closing += 1
             self._idle.wait_for(lambda: not self._led)

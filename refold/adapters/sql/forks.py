@@ -135,6 +135,8 @@ class _Process:
         self.changed = Condition()
         self.uses: set[Use] = set()
         self.forks = 0
+        # Holders whose connections the fork that is about to happen leaves open.
+        self.left_open: set[int] = set()
         self.inherited = frozenset(inherited)
 
 
@@ -254,11 +256,14 @@ def _before_fork() -> None:
     with process.changed:
         process.forks += 1
         # Others may wait for what this thread holds: then waiting is in vain.
-        if not _uses_of_thread(process, thread):
-            process.changed.wait_for(lambda: not process.uses, PATIENCE)
-        in_use = {id(use.holder) for use in list(process.uses)}
+        own = _uses_of_thread(process, thread)
+        quiet = not own and process.changed.wait_for(lambda: not process.uses, PATIENCE)
+        # A use that begins from now on waits for the fork, and has opened nothing.
+        process.left_open = set()
+        if not quiet:
+            process.left_open = {id(use.holder) for use in list(process.uses)}
     for holder in list(_holders):
-        if id(holder) not in in_use:
+        if id(holder) not in process.left_open:
             # What could not be closed is inherited, and refused by the child.
             with suppress(sqlite3.Error):
                 holder.close_before_fork()
@@ -287,7 +292,9 @@ def _become_child() -> None:
                 if connection.file is not None:
                     inherited.add(connection.file)
         inherited |= _files_of_open_descriptors()
-        in_use = {id(use.holder) for use in parent.uses}
+        in_use = parent.left_open
+        if not parent.forks:  # no hook ran before the fork
+            in_use = {id(use.holder) for use in parent.uses}
         for holder in list(_holders):
             holder.leave_to_parent(in_use=id(holder) in in_use)
         _process = _Process(inherited)
