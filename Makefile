@@ -91,7 +91,17 @@ demo: .venv/.refold
 
 # The tests of the frameworks run next to the others, and are printed behind them.  Both
 # parts run to their end; either fails the target.
-test: .venv/.refold .venv/.browser .venv/frameworks/.ready
+# Tests of pooled connections run a real PgBouncer; without it they fail and say how.
+.venv/.pooler: .venv/.refold
+	@command -v pgbouncer >/dev/null 2>&1 || test -x /usr/sbin/pgbouncer || \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+		echo "installing PgBouncer for the tests of pooled connections"; \
+		apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+			apt-get -qq install --yes --no-install-recommends pgbouncer >/dev/null; \
+	else echo "the tests of a pooler need PgBouncer: sudo apt-get install pgbouncer" >&2; fi
+	@touch $@
+
+test: .venv/.refold .venv/.browser .venv/.pooler .venv/frameworks/.ready
 ifdef ARGS
 	@$(MAIN_TESTS) $(ARGS) </dev/null
 else

@@ -112,10 +112,13 @@ class Line:
     """A connection that is in no transaction, and what it has prepared.
 
     The driver waits for answers, so that Ctrl-C is heard, and what broke is noticed.
+    Without ``prepares`` nothing is prepared: behind a pooler the next statement may
+    run on another connection to the server.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, *, prepares: bool = True) -> None:
         self.driver = driver
+        self._prepares = prepares
         self._seen: set[bytes] = set()
         self._prepared: set[bytes] = set()
         self._loader = Transformer(driver)
@@ -182,7 +185,9 @@ class Line:
     def _prepare(self, statement: Statement) -> None:
         """Prepare what comes again and has a name, and not without end."""
         name, query, types, *_ = statement
-        if name in self._prepared or not name or len(self._prepared) >= _MOST:
+        if not self._prepares or name in self._prepared or not name:
+            return
+        if len(self._prepared) >= _MOST:
             return
         if name not in self._seen:
             self._seen.add(name)

@@ -76,6 +76,7 @@ class PostgresDatabase(Database):
         what = shown.render_as_string(hide_password=True)
         super().__init__(what, tables.build(SCHEMA, rowid=False))
         self._writer = Writer(self._connection)
+        self._pooled = False  # until a connection shows that it is
         self._sockets = forks.Sockets()
         forks.register(self)
 
@@ -93,11 +94,28 @@ class PostgresDatabase(Database):
         return pool
 
     def _on_connect(self, connection: Any, _record: object) -> None:
-        """One isolation level whatever the server's default: heads are row locks."""
+        """Prepare nothing behind a pooler, and set the level of isolation.
+
+        Heads are row locks, so the level is READ COMMITTED whatever the server's
+        default is.  A pooler may give each transaction another connection to the
+        server: what one client prepares or sets there, another one finds.
+        """
         self._sockets.note(connection)
-        connection.autocommit = True
-        connection.execute(_SQL["connected"])
-        connection.autocommit = False
+        if self._behind_pooler(connection):
+            self._pooled = True
+            connection.prepare_threshold = None
+            connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+
+    def _behind_pooler(self, driver: Driver) -> bool:
+        """Whether a pooler is between this connection and the server.
+
+        A pooler names a process of its own making, which is not the server's.
+        """
+        driver.autocommit = True
+        named = driver.info.backend_pid
+        row = driver.execute(_SQL["connected"], (named,)).fetchone()
+        driver.autocommit = False
+        return row is None or row[0] != named
 
     def reading(self, user_id: str | None = None) -> AbstractContextManager[Connection]:
         """A connection without transactions: psycopg forgets what it has prepared at a
@@ -199,6 +217,13 @@ class PostgresDatabase(Database):
         Raises StoreUnavailable if somebody does.
         """
         with self.errors, self._at_once() as connection:
+            driver = cast("Driver", connection.connection.driver_connection)
+            if driver.prepare_threshold is None:
+                raise errors.StoreUnavailable(
+                    f"{self.what} is behind a connection pooler, where a store cannot "
+                    "be moved: the lock for it needs one connection",
+                    remedy="connect to the server directly",
+                )
             ask = f"SELECT pg_try_advisory_lock({_FILL_LOCK})"
             if not connection.exec_driver_sql(ask).scalar():
                 what = f"another process is moving a store to {self.what}"
@@ -248,6 +273,8 @@ class PostgresDatabase(Database):
         self._check_process()
         if len(batches) == 1:
             return [self._write_alone(batches[0])]
+        if self._pooled:  # each of a round trip's transactions may go elsewhere
+            return [self._write_alone(batch) for batch in batches]
         try:
             return list(self._writer.together(batches))
         except psycopg.Error as error:
@@ -281,6 +308,15 @@ class PostgresDatabase(Database):
         driver = cast("Driver", pooled.driver_connection)
         pooled.detach()
         driver.autocommit = True
+        if driver.prepare_threshold is None:
+            if walled:
+                driver.close()
+                raise errors.StoreUnavailable(
+                    f"{self.what} is behind a connection pooler, where this role "
+                    "cannot append: its rights belong to one connection",
+                    remedy="connect to the server directly",
+                )
+            return driver
         try:
             # A plan made while heads are few must not look at all of them ever after.
             driver.execute("SET enable_seqscan TO off")
@@ -370,7 +406,8 @@ class PostgresDatabase(Database):
         driver = cast("Driver", pooled.driver_connection)
         line: Line | None = pooled.info.get("line")
         if line is None:
-            line = pooled.info["line"] = Line(driver)
+            line = Line(driver, prepares=driver.prepare_threshold is not None)
+            pooled.info["line"] = line
         try:
             if whose is not None:
                 return line.rows(self._fetch_bound(line, whose, statement, values))
@@ -563,7 +600,9 @@ class Writer:
     def _opened(self) -> Line:
         line = self._line
         if line is None or line.driver.closed:
-            line = self._line = Line(self._connect())
+            driver = self._connect()
+            prepares = driver.prepare_threshold is not None
+            line = self._line = Line(driver, prepares=prepares)
         return line
 
 

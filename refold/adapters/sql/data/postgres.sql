@@ -238,8 +238,11 @@ WHERE relkind = 'r' AND relnamespace = to_regnamespace('refold')
 -- name: settled
 position < (pg_snapshot_xmin(pg_current_snapshot())::text::bigint << 20)
 
+-- Answered over a pooler, the process is another one than the pooler named: then nothing
+-- is set, since it would be set for other clients.
 -- name: connected
-SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED
+SELECT pg_backend_pid(), CASE WHEN pg_backend_pid() = %s THEN
+  set_config('default_transaction_isolation', 'read committed', false) END
 
 -- The events of each span that a column of a view names: a subquery for each, ordered,
 -- else the planner may join the other way.
