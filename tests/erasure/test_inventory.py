@@ -11,6 +11,7 @@ from refold.adapters import config
 from refold.adapters.capture_state import CaptureState
 from refold.adapters.importers.follower import Follower
 from refold.adapters.inventory import PLACES
+from refold.adapters.log import EncryptedLog
 from refold.adapters.sql import tables
 from refold.adapters.sql.keystore import SqlKeyStore
 from refold.store import SessionStore
@@ -86,3 +87,21 @@ def test_every_file_under_the_home_is_registered(
 
         assert files - known == set()
         assert len(files) > 3
+
+
+def test_short_names_are_searched_as_rows_hold_them(sqlite_url: str) -> None:
+    with refold.open(sqlite_url) as store:
+        store.session(user_id="ab", session_id="s").append(said("x"))
+        log = store.log
+        assert isinstance(log, EncryptedLog)
+        before = log.erasures.found_in_files(["zz", "s"])
+        there = log.recorder.database.found_in_files(["absmain"])["files"]
+        assert sum(there.values()) > 0
+        assert sum(before["files"].values()) == 0
+
+        done = store.erase("ab", "asked")
+
+        assert done.files["names"] > 0
+        assert set(done.files["files"].values()) == {0}
+        after = log.recorder.database.found_in_files(["absmain"])["files"]
+        assert sum(after.values()) == 0
