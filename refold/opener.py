@@ -189,11 +189,11 @@ open = open_store  # noqa: A001  # refold.open reads well
 
 
 def _transcripts(
-    path: Path, form: str, session_id: str | None
+    path: Path, form: str, session_id: str | None, *, strict: bool
 ) -> Sequence[tuple[str, Transcript]]:
     from refold.adapters.importers import read_named
 
-    return read_named(path, form, session_id)
+    return read_named(path, form, session_id, strict=strict)
 
 
 def _seals(

@@ -359,6 +359,14 @@ class Native:
     value: Any = field(default=None, repr=False)
     judged: Any = field(default=None, repr=False, compare=False)
 
+    @property
+    def key(self) -> str | None:
+        """The key of its draft: an item is in a session once.  None if it has no id."""
+        if self.id is None:
+            return None
+        key = "\0".join((self.format.name, self.kind, self.id))
+        return str(repaired(key)[0])
+
 
 LATER: Final = Item(format="")
 
@@ -370,7 +378,8 @@ class Draft:
     ``ts`` must carry a time zone; None is the writer's clock at append.
     ``request_id`` traces and may be shared by many events.  ``native`` becomes its
     format's events, instead of ``event``.  What was appended to a session under ``key``
-    is not appended again.
+    is not appended again.  A draft that ``continues`` is of the same entry as the one
+    before it.
     """
 
     event: Event = LATER
@@ -380,6 +389,7 @@ class Draft:
     meta: Meta = NO_META
     native: Native | None = None
     key: str | None = field(default=None, repr=False)
+    continues: bool = False
 
 
 def with_id(draft: Draft, apart: ToolCall | ToolResult) -> Draft:

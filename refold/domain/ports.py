@@ -322,10 +322,16 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What did not become an event: its place in the file and why, never content."""
+    """What did not become an event: its place in the file and why, never content.
+
+    damaged: these bytes of the file could not be read as they should stand there.
+    note:    the program's own record, which is no part of the conversation.
+    """
 
     where: str
     why: str
+    damaged: bool = False
+    note: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,9 +397,12 @@ def _renumbered(event: Event, now: Mapping[int, int]) -> Event:
 
 
 # The transcripts in a file, each with the name of the session that it becomes.
-ReadTranscripts: TypeAlias = Callable[
-    [Path, str, str | None], Sequence[tuple[str, Transcript]]
-]
+class ReadTranscripts(Protocol):
+    """Reads the transcripts in a file, each with the name of its session."""
+
+    def __call__(
+        self, path: Path, form: str, session_id: str | None, *, strict: bool
+    ) -> Sequence[tuple[str, Transcript]]: ...
 
 
 class Rewriting(Protocol):

@@ -357,7 +357,8 @@ class Writer:
         keys: Sequence[ports.Keyed] = ()
         items: Mapping[int, JsonObject] = {}
         if not order.plain:
-            made.clear()  # as another state is, so are the events of an item
+            if any(draft.native is not None for draft in order.drafts):
+                made.clear()  # as another state is, so are the events of an item
             order, keys, items = self._seen(state, order, tag)
         given = [draft.event for draft in order.drafts]
         events, after = self.decided(state, given, user_id=order.stream.user_id)

@@ -333,7 +333,7 @@ class Session:
             raise errors.InvalidEvent(why)
         beside = (ts, request_id, agent, Meta.of(meta) if meta else NO_META)
         new = Draft(LATER, *beside)
-        drafts = [replace(new, native=one, key=_key_of(one)) for one in natives]
+        drafts = [replace(new, native=one, key=one.key) for one in natives]
         unseen = self.begins and self.writer.heads.get(self.stream) is None
         begins = unseen and self.writer.log.head(self.stream).seq == 0
         if begins:
@@ -1199,13 +1199,6 @@ class Session:
         return self.settings.strategy(None, last, prepares=prepares)
 
 
-def _key_of(native: Native) -> str | None:
-    if native.id is None:
-        return None
-    key = "\0".join((native.format.name, native.kind, native.id))
-    return str(repaired(key)[0])
-
-
 class Extended(NamedTuple):
     """What an import did: events written, those that were there, findings by type."""
 
@@ -1241,7 +1234,10 @@ def take_in(
     ):
         whole, transcript = transcript, transcript.without_records()
         left = transcript.skipped[len(whole.skipped) :]
-    done = extend(session, transcript.drafts, where=where, progress=progress)
+    ours = transcript.session_id in ("", session.session_id)
+    done = extend(
+        session, transcript.drafts, where=where, progress=progress, merges=ours
+    )
     for name, drafts in transcript.derived:
         stream = session.stream._replace(stream=name)
         known = session.writer.log.head(stream).seq
@@ -1250,7 +1246,7 @@ def take_in(
                 session.writer.append(appends.Order(stream, new, expected_seq=known))
             except (errors.InvalidEvent, errors.StaleSession) as error:
                 raise errors.ImportFailed(where, str(error)) from None
-    return done._replace(skipped=left)
+    return done._replace(skipped=(*left, *done.skipped))
 
 
 def _fork_again(
@@ -1306,13 +1302,20 @@ def extend(
     *,
     where: str,
     progress: Progress = bool,
+    merges: bool = False,
 ) -> Extended:
-    """Append what ``drafts`` hold beyond the events this session was given of them.
+    """Append what ``drafts`` hold beyond what this session has of them.
 
     The drafts are a whole transcript, from its beginning; ``meta.source`` marks each
-    as imported.  Everything is judged before anything is written; then batches are
-    written one after the other, so that an import that is cut off goes on where it
-    stopped.  ``progress`` is told how many drafts are done.
+    as imported.  Drafts with keys belong to entries, which are there or not, whoever
+    appended them.  Drafts without keys are compared with the imported events, in their
+    order.
+
+    Everything is judged before anything is written; then batches are written one after
+    the other, so that an import that is cut off goes on where it stopped.  ``progress``
+    is told how many drafts are done.
+
+    merges: the transcript is of this session, also if the session has none of it yet.
 
     Raises ImportFailed, naming ``where``, if the transcript was rewritten since, or
     holds an event that the session does not accept.
@@ -1320,37 +1323,41 @@ def extend(
     for _ in range(_TRIES):
         head = session.writer.log.head(session.stream)
         tag = session.writer.numbering(session.stream, head.state.numbers)
-        new = _new(session, head.state, drafts, where, tag)
+        missing = _missing(session, head.state, drafts, where, tag, merges=merges)
         numbers = tag.known if isinstance(tag, vault.Numbering) else None
         with suppress(errors.StaleSession):
-            known = len(drafts) - len(new)
+            known = len(drafts) - len(missing.prepared) - len(missing.refused)
             order = appends.Order(session.stream, (), None, head.seq, numbers=numbers)
-            return _append(session, order, new, known, progress)
+            done = _append(session, order, missing.prepared, known, progress)
+            return done._replace(skipped=missing.refused)
     why = "other writers keep changing this session: try again"
     raise errors.ImportFailed(where, why)
 
 
-def _new(
+class _Missing(NamedTuple):
+    """What a session lacks of a transcript, as it will be written, and what it refuses.
+
+    An entry that is appended late may not fit any more: a result whose call was closed.
+    """
+
+    prepared: list[_Prepared]
+    refused: tuple[ports.Skipped, ...] = ()
+
+
+def _missing(
     session: Session,
     state: SessionState,
     drafts: Sequence[Draft],
     where: str,
     tag: Tagger,
-) -> list[_Prepared]:
-    """What is not there yet of ``drafts``, as it will be written."""
-    pages, known = session.pages(upto=state.head_seq), 0
-    imported = (event for event in pages if event.meta.source is not None)
-    for draft, envelope in zip(drafts, imported, strict=False):
-        known += 1
-        if not _same(session, draft, envelope, tag):
-            why = (
-                f"the transcript was rewritten: seq {envelope.seq} of session "
-                f"{session.session_id!r} holds something else; import it into another "
-                "session"
-            )
-            raise errors.ImportFailed(where, why, seq=envelope.seq)
-    new = drafts[known:]
+    *,
+    merges: bool,
+) -> _Missing:
+    new = _without_known(session, state, drafts, where, tag, merges=merges)
+    refused: tuple[ports.Skipped, ...] = ()
     try:
+        if len(new) < len(drafts):
+            new, refused = _accepted(session, state, new)
         given = [draft.event for draft in new]
         events, _ = session.writer.decided(state, given, user_id=session.user_id)
         pairs = zip(new, events, strict=True)
@@ -1358,10 +1365,110 @@ def _new(
         fitting = [_fitting(session, draft, tag) for draft in same]
     except (errors.InvalidEvent, errors.SessionClosed, errors.EventTooLarge) as error:
         raise errors.ImportFailed(where, str(error)) from None
-    log, now = session.writer.log, from_microseconds(session.writer.clock())
+    log = session.writer.log
+    now = from_microseconds(session.writer.clock())
     viewer = contexts.Viewer(log, History.of(log, state))
     redacted = with_requests(viewer, state, [event for _, event in fitting], now)
-    return [(draft, one) for (draft, _), one in zip(fitting, redacted, strict=True)]
+    prepared = [
+        (draft, event) for (draft, _), event in zip(fitting, redacted, strict=True)
+    ]
+    return _Missing(prepared, refused)
+
+
+def _without_known(
+    session: Session,
+    state: SessionState,
+    drafts: Sequence[Draft],
+    where: str,
+    tag: Tagger,
+    *,
+    merges: bool,
+) -> list[Draft]:
+    """The drafts that the session has neither by their keys nor by their place."""
+    imported = {
+        envelope.seq: envelope
+        for envelope in session.pages(upto=state.head_seq)
+        if "format" in (envelope.meta.source or {})
+    }
+    keys = [draft.key for draft in drafts if draft.key]
+    known = session.writer.log.known(session.stream, keys) if keys else {}
+    if not known and not merges:
+        # Another transcript under this name, or one that an earlier version imported.
+        return _behind_equal(session, drafts, [*imported.values()], where, tag)
+    rest: list[Draft] = []
+    present = False  # whether the session has the entry of the draft
+    for draft in drafts:
+        if draft.key is None:
+            present = False
+        elif not draft.continues:
+            present = draft.key in known
+        if not present:
+            rest.append(draft)
+            continue
+        place = known.get(draft.key or "")
+        envelope = imported.get(place.first_seq) if place else None
+        if envelope is not None and not _same(session, draft, envelope, tag):
+            raise _rewritten(session, envelope, where)
+    for first, last in known.values():
+        for seq in range(first, last + 1):
+            imported.pop(seq, None)
+    if not known:
+        return _behind_equal(session, rest, [*imported.values()], where, tag)
+    # Earlier versions gave entries no keys: there an entry is known by its place.
+    places = {_place_of(one.meta): one for one in imported.values()}
+    return [
+        draft
+        for draft in rest
+        if (stored := places.get(_place_of(draft.meta))) is None
+        or not _same(session, draft, stored, tag)
+    ]
+
+
+def _place_of(meta: Meta) -> tuple[object, object]:
+    """The id of an imported entry, and its place in the file."""
+    source = meta.source or {}
+    return source.get("id"), source.get("place")
+
+
+def _behind_equal(
+    session: Session,
+    drafts: Sequence[Draft],
+    imported: Sequence[Envelope],
+    where: str,
+    tag: Tagger,
+) -> list[Draft]:
+    """The drafts behind those that were imported, one for one."""
+    for draft, envelope in zip(drafts, imported, strict=False):
+        if not _same(session, draft, envelope, tag):
+            raise _rewritten(session, envelope, where)
+    return [*drafts[len(imported) :]]
+
+
+def _rewritten(session: Session, envelope: Envelope, where: str) -> errors.ImportFailed:
+    why = (
+        f"the transcript was rewritten: seq {envelope.seq} of session "
+        f"{session.session_id!r} holds something else; import it into another session"
+    )
+    return errors.ImportFailed(where, why, seq=envelope.seq)
+
+
+def _accepted(
+    session: Session, state: SessionState, drafts: Sequence[Draft]
+) -> tuple[list[Draft], tuple[ports.Skipped, ...]]:
+    """The drafts that the session accepts as it stands, and the others as skipped."""
+    accepted: list[Draft] = []
+    refused: list[ports.Skipped] = []
+    for draft in drafts:
+        try:
+            _, state = session.writer.decided(
+                state, [draft.event], user_id=session.user_id
+            )
+        except errors.InvalidEvent as error:
+            place = str((draft.meta.source or {}).get("place", ""))
+            refused.append(ports.Skipped(place, f"comes too late: {error}"))
+        else:
+            accepted.append(draft)
+    return accepted, tuple(refused)
 
 
 def _same(session: Session, draft: Draft, envelope: Envelope, tag: Tagger) -> bool:
@@ -1401,19 +1508,33 @@ def _append(
     progress: Progress,
 ) -> Extended:
     found = Counter[str]()
+    present = known
     progress(known)
-    for start in range(0, len(new), _BATCH):
-        drafts, redacted = zip(*new[start : start + _BATCH], strict=True)
+    for batch in _batches(new):
+        drafts, redacted = zip(*batch, strict=True)
         receipt = session.writer.append(
             order._replace(drafts=drafts, prepared=redacted)
         )
         order = order._replace(expected_seq=receipt.last_seq)
         for event in redacted:
             found.update(event.found)
-        progress(known + start + len(drafts))
+        known += len(batch)
+        progress(known)
     labels: dict[str, str | None] = {}
     for draft, _ in new:
         labels |= labels_in(draft.event)
     if labels:
         session.writer.log.label(session.stream, labels)
-    return Extended(len(new), known, found)
+    return Extended(len(new), present, found)
+
+
+def _batches(prepared: Sequence[_Prepared]) -> Iterator[list[_Prepared]]:
+    """The drafts in batches; those of one entry are written together."""
+    batch: list[_Prepared] = []
+    for draft, event in prepared:
+        if len(batch) >= _BATCH and not draft.continues:
+            yield batch
+            batch = []
+        batch.append((draft, event))
+    if batch:
+        yield batch

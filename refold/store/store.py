@@ -66,7 +66,7 @@ class Imported(NamedTuple):
     skipped: tuple[ports.Skipped, ...] = ()
 
 
-def _no_reader(path: Path, *_: object) -> NoReturn:
+def _no_reader(path: Path, *_: object, **__: object) -> NoReturn:
     raise InvalidConfiguration(f"{path}: this store reads no transcripts")
 
 
@@ -202,6 +202,7 @@ class SessionStore:
         user_id: str,
         session_id: str | None = None,
         format: str = "auto",  # noqa: A002  # as the command line's option is named
+        strict: bool = False,
         progress: Callable[[str, int, int], None] | None = None,
         executor: Executor | None = None,
     ) -> list[Imported]:
@@ -213,6 +214,8 @@ class SessionStore:
         session_id: what a single transcript is called; several are numbered.  None: as
                     the file says, else by the file's name.
         format:     one of ``refold import --format``; ``auto`` recognises them.
+        strict:     a damaged line refuses the file; else the rest is imported, and the
+                    line is among the ``skipped``.
         progress:   is told session, events done, and how many it has.
         path:       or several, whose sessions are called as they say, or by the file;
                     ``executor`` is as in ``rebuild``, a file at a time.
@@ -225,11 +228,14 @@ class SessionStore:
             ids.check_session_id(session_id)
         found, names = list[Imported](), dict[str, str]()
         if not isinstance(path, (str, os.PathLike)):
-            work = partial(_imported, user_id=user_id, format=format)
+            work = partial(_imported, user_id=user_id, format=format, strict=strict)
             for some in spread(self, work, path, executor):
                 found += some
             return found
-        for name, one in self._read_transcripts(Path(path), format, session_id):
+        transcripts = self._read_transcripts(
+            Path(path), format, session_id, strict=strict
+        )
+        for name, one in transcripts:
             if not one.drafts and one.forked_from is None:
                 nothing = Imported(name, one.format, 0, 0, Counter(), one.skipped)
                 found += [nothing] if one.skipped else []

@@ -68,7 +68,13 @@ def test_a_program_learns_what_was_imported(refold: Refold) -> None:
     told = ran.json()
     assert ran.code == 0
     assert list(told) == [
-        *("sessions", "events", "duplicates", "redactions", "skipped", "failed"),
+        "sessions",
+        "events",
+        "duplicates",
+        "redactions",
+        "skipped",
+        "damaged",
+        "failed",
     ]
     assert told["sessions"] == ["5f0c2a7e-3b41-4d8e-9a56-1c7e8b9d0f24"]
     assert (told["events"], told["duplicates"]) == (57, 0)
@@ -77,7 +83,7 @@ def test_a_program_learns_what_was_imported(refold: Refold) -> None:
     assert told["skipped"] == [
         {
             "where": "agent_run.jsonl line 1",
-            "why": "session title; the model did not see it",
+            "why": "session title",
         }
     ]
 
@@ -484,9 +490,9 @@ def test_a_file_that_changes_meanwhile_is_said_to(
     times: list[Path] = []
     read = importers.read
 
-    def shrinking(path: Path, *, format: str) -> list[Any]:  # noqa: A002  # its name
+    def shrinking(path: Path, *, format: str, strict: bool) -> list[Any]:  # noqa: A002  # its name
         times.append(path)
-        return read(path, format=format)[: 3 - len(times)]
+        return read(path, format=format, strict=strict)[: 3 - len(times)]
 
     for module in (import_, importers):
         monkeypatch.setattr(module, "read", shrinking)

@@ -37,9 +37,9 @@ def read_one(path: Path, form: str = "auto") -> Transcript:
     return transcript
 
 
-def refusal(path: Path, form: str = "auto") -> str:
+def refusal(path: Path, form: str = "auto", *, strict: bool = True) -> str:
     try:
-        importers.read(path, format=form)
+        importers.read(path, format=form, strict=strict)
     except ImportFailed as error:
         return str(error)
     raise AssertionError("the file was read")

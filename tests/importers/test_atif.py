@@ -171,7 +171,7 @@ def test_a_hand_off_and_copied_steps_are_no_inputs(tmp_path: Path) -> None:
     inputs = [one.text for one in events(main) if isinstance(one, UserInput)]
     assert inputs == ["Fix it.", "Look.", "And now?"]
     why = reasons(main)["first.json next.json steps[1]"]
-    assert why == "copied context; it was imported before"
+    assert why == "copied context of the run that it continues"
     assert "continued_trajectory_ref" not in again([main])
 
 

@@ -250,7 +250,7 @@ def test_a_sub_agents_run_is_a_session_of_its_own(tmp_path: Path) -> None:
 
     assert kinds(main) == ["user_input", "tool_call", "tool_result"]
     assert kinds(run) == ["user_input", "tool_call", "tool_result"]
-    assert run.session_id == f"{SESSION}~01234567"
+    assert run.session_id == f"{SESSION}~agent-7"
     assert run.parent_session_id == SESSION
     assert run.drafts[0].agent == "agent-7"
     assert main.parent_session_id is None
@@ -278,7 +278,7 @@ def test_a_file_of_a_sub_agent_alone_names_its_parent(tmp_path: Path) -> None:
 
     transcript = read_one(write_lines(tmp_path, entries, "agent-7.jsonl"))
 
-    assert transcript.session_id == f"{SESSION}~abcdefgh"
+    assert transcript.session_id == f"{SESSION}~7"
     assert transcript.parent_session_id == SESSION
     assert len(transcript.drafts) == 2
 
@@ -324,3 +324,112 @@ def test_server_tools_are_kept_byte_for_byte(tmp_path: Path) -> None:
 
     assert kinds(transcript) == ["agent_response", "provider_edit", "agent_response"]
     assert events(transcript)[1].payload() == {"edits": [], "blocks": [search]}
+
+
+def queue(operation: str, **more: Any) -> dict[str, Any]:
+    about = {"type": "queue-operation", "operation": operation}
+    return {**about, "sessionId": SESSION, **more}
+
+
+def inputs(transcript: Any) -> list[str]:
+    return [one.text for one in events(transcript) if isinstance(one, UserInput)]
+
+
+@pytest.mark.parametrize("removed", [queue("remove"), queue("remove", content="STEER")])
+def test_steering_that_has_no_entry_is_an_input_before_the_next_answer(
+    tmp_path: Path, removed: dict[str, Any]
+) -> None:
+    entries = [
+        said("u1", "Go."),
+        answered("a1", "m1", use("c1")),
+        queue("enqueue", content="STEER"),
+        said("u2", [returned("c1")]),
+        removed,
+        answered("a2", "m2", words("I do.")),
+    ]
+
+    transcript = read_one(write_lines(tmp_path, entries))
+
+    assert kinds(transcript)[-2:] == ["user_input", "agent_response"]
+    assert inputs(transcript) == ["Go.", "STEER"]
+    assert (transcript.drafts[-2].meta.source or {})["queued"] is True
+    assert reasons(transcript)["file.jsonl line 3"].endswith("imported as an input")
+
+
+def test_a_queued_message_that_has_an_entry_is_not_told_twice(tmp_path: Path) -> None:
+    entries = [
+        said("u1", "Go."),
+        queue("enqueue", content="STEER"),
+        answered("a1", "m1", words("Done.")),
+        queue("dequeue"),
+        said("u2", [words("STEER")]),
+        answered("a2", "m2", words("I do.")),
+    ]
+
+    transcript = read_one(write_lines(tmp_path, entries))
+
+    assert inputs(transcript) == ["Go.", "STEER"]
+    why = reasons(transcript)["file.jsonl line 2"]
+    assert why == "queue record; its message is imported from line 5"
+
+
+def test_an_earlier_input_of_the_same_words_is_another_one(tmp_path: Path) -> None:
+    entries = [
+        said("u1", "go on"),
+        answered("a1", "m1", use("c1")),
+        queue("enqueue", content="go on"),
+        queue("remove"),
+        answered("a2", "m2", words("I do.")),
+    ]
+
+    assert inputs(read_one(write_lines(tmp_path, entries))) == ["go on", "go on"]
+
+
+def test_a_message_that_was_taken_back_is_no_input(tmp_path: Path) -> None:
+    entries = [
+        said("u1", "Go."),
+        queue("enqueue", content="STOP"),
+        queue("popAll", content="STOP"),
+        answered("a1", "m1", words("Done.")),
+    ]
+
+    transcript = read_one(write_lines(tmp_path, entries))
+
+    assert inputs(transcript) == ["Go."]
+    why = reasons(transcript)["file.jsonl line 2"]
+    assert why == "queued message that the user took back"
+
+
+@pytest.mark.parametrize("left", [[], [queue("remove")]])
+def test_a_queued_message_that_nothing_shows_as_sent_is_recorded_beside_the_context(
+    tmp_path: Path, left: list[dict[str, Any]]
+) -> None:
+    entries = [said("u1", "Go."), queue("enqueue", content="LATER"), *left]
+
+    transcript = read_one(write_lines(tmp_path, entries))
+
+    assert kinds(transcript) == ["user_input", "item"]
+    assert transcript.drafts[1].event.payload()["value"] == entries[1]
+
+
+def test_the_reason_for_an_attachment_claims_nothing(tmp_path: Path) -> None:
+    attached = {"type": "file", "filename": "a.py", "content": "secret"}
+    about = {"type": "attachment", "uuid": "x", "sessionId": SESSION}
+    entries = [said("u1", "Read @a.py"), {**about, "attachment": attached}]
+
+    why = reasons(read_one(write_lines(tmp_path, entries)))["file.jsonl line 2"]
+
+    assert why == (
+        "context that the client attached (file): the model may have seen it, and "
+        "contexts do not show it"
+    )
+
+
+def test_an_entry_with_the_id_of_another_is_said_to_differ(tmp_path: Path) -> None:
+    entries = [said("u1", "one"), said("u1", "another")]
+
+    told = reasons(read_one(write_lines(tmp_path, entries)))
+
+    assert told["file.jsonl line 2"] == (
+        "entry with the id of line 1 and other content"
+    )

@@ -147,7 +147,7 @@ def test_a_file_that_grows_over_the_bound_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_lines(tmp_path, MADE)
-    found = source.Source(path)
+    found = source.Source(path, strict=True)
     monkeypatch.setattr(source, "MAX_FILE", 100)
 
     with pytest.raises(ImportFailed, match="the limit is 100"):
@@ -258,7 +258,81 @@ def test_every_refusal_is_one_sentence_and_names_the_file(
     path.write_bytes(BAD[name][0])
 
     with pytest.raises(ImportFailed) as caught:
-        importers.read(path)
+        importers.read(path, strict=True)
 
     assert not re.search(r"[.!?]\s+[A-Z]", caught.value.why)
     assert caught.value.where.startswith(str(path))
+
+
+DAMAGED = json.dumps(said("u2", "two")).encode()
+
+
+@pytest.mark.parametrize(
+    ("damage", "kept", "reason"),
+    [
+        (DAMAGED[:50] + b"\n", 2, "is the start of an entry that was never finished"),
+        (b"\0" * 300 + b"\n", 2, "holds 300 NUL bytes in place of text"),
+        (b"\xfe\n", 2, "is text that is no JSON object"),
+        (DAMAGED + DAMAGED.replace(b"u2", b"u3") + b"\n", 4, "holds 2 entries"),
+        (DAMAGED[:70] + DAMAGED + b"\n", 3, "is the start of an entry"),
+        (DAMAGED.replace(b"two", b"\xe9") + b"\n", 2, "is not UTF-8"),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_damaged_line_costs_no_other_line(
+    tmp_path: Path, *, damage: bytes, kept: int, reason: str, first: bool
+) -> None:
+    good = json.dumps(said("u1", "one")).encode() + b"\n"
+    last = json.dumps(said("u9", "nine")).encode() + b"\n"
+    parts = [damage, good, last] if first else [good, damage, last]
+    path = tmp_path / "file.jsonl"
+    path.write_bytes(b"".join(parts))
+
+    transcript = read_one(path)
+
+    assert len(transcript.drafts) == kept
+    (left_out,) = [one for one in transcript.skipped if one.damaged]
+    assert left_out.why.startswith(reason)
+    assert left_out.where == f"file.jsonl line {1 if first else 2}"
+    refused = refusal(path)
+    assert f"line {1 if first else 2}" in refused or "no known" in refused
+
+
+def test_damage_inside_a_line_names_its_byte(tmp_path: Path) -> None:
+    path = tmp_path / "file.jsonl"
+    good = json.dumps(said("u1", "one")).encode()
+    path.write_bytes(good + b"oops\n" + good.replace(b"u1", b"u2"))
+
+    (left_out,) = [one for one in read_one(path).skipped if one.damaged]
+
+    assert left_out.where == f"file.jsonl line 1 byte {len(good) + 1}"
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "user", "text": "hi"}, {"role": "assistant", "text": "ho"}],
+        [{"role": "tool", "tool_call_id": "c", "content": "no call"}],
+        [],
+    ],
+)
+def test_a_file_of_which_nothing_was_read_is_refused(
+    tmp_path: Path, messages: list[Any]
+) -> None:
+    document = {"messages": messages, "producer": "other/1"}
+
+    message = refusal(write_document(tmp_path, document))
+
+    assert "nothing in it could be imported" in message or "no known" in message
+
+
+def test_a_file_that_holds_only_notes_of_the_client_is_no_error(tmp_path: Path) -> None:
+    entries = [
+        {"type": "summary", "summary": "A title", "leafUuid": "x"},
+        {"type": "file-history-snapshot", "messageId": "m"},
+    ]
+
+    transcript = read_one(write_lines(tmp_path, entries))
+
+    assert transcript.drafts == ()
+    assert len(transcript.skipped) == 2

@@ -17,7 +17,7 @@ from refold.adapters.importers import follower as follower_module
 from refold.adapters.importers.follower import AlreadyCaptured, Follower, status
 from refold.domain.errors import Erased, Frozen, InvalidConfiguration
 from refold.store import Session, SessionStore
-from tests.importers.samples import CLAUDE_CODE, CODEX, write_lines
+from tests.importers.samples import CLAUDE_CODE, CODEX, SESSION, write_lines
 from tests.support import capturing
 from tests.support.capturing import USER
 
@@ -216,11 +216,12 @@ def test_a_session_is_as_it_was_imported(store: SessionStore, folder: Path) -> N
     store.import_transcript(path, user_id="bob", session_id="s")
 
     ours, theirs = (
-        [one.payload for one in store.session(user_id=user, session_id="s").events()]
-        for user in (USER, "bob")
+        [one.payload for one in store.session(user_id=user, session_id=name).events()]
+        for user, name in ((USER, SESSION), ("bob", "s"))
     )
     assert [one for one in ours if one.type not in ("state", "item")] == theirs
-    assert session(store).labels() == {"client": "claude-code", "folder": "-work"}
+    labels = session(store, SESSION).labels()
+    assert labels == {"client": "claude-code", "folder": "-work"}
 
 
 def test_agents_below_have_sessions_of_their_own(

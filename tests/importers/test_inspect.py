@@ -87,7 +87,8 @@ def test_events_that_are_no_messages_are_counted_by_kind(tmp_path: Path) -> None
         elsewhere,
         {"event": "tool", "id": "c7"},
     ]
-    path = write_document(tmp_path, log(messages=[], events=other))
+    messages = [{"role": "user", "content": "Go."}]
+    path = write_document(tmp_path, log(messages=messages, events=other))
 
     told = [skipped.why for skipped in read_one(path).skipped]
 

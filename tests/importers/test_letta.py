@@ -166,10 +166,12 @@ def test_reasoning_is_thinking(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_skipped_by_place(tmp_path: Path) -> None:
     messages = ({"role": "tool", "content": "secret"}, {"role": "secret"}, 7, calling())
+    good = {"role": "user", "content": [{"type": "text", "text": "Go."}]}
+    document = {"agents": [agent(*messages, good)]}
 
-    transcript = read_one(write_document(tmp_path, {"agents": [agent(*messages)]}))
+    transcript = read_one(write_document(tmp_path, document))
 
-    assert transcript.drafts == ()
+    assert kinds(transcript) == ["user_input"]
     assert list(reasons(transcript))[:4] == [
         f"file.json agents[0] messages[{index}]" for index in range(4)
     ]

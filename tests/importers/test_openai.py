@@ -65,7 +65,8 @@ def test_an_object_with_messages_may_name_its_session(tmp_path: Path) -> None:
     assert events(transcript) == WHOLE
     assert transcript.drafts[2].meta.model == "gpt"
     assert transcript.drafts[1].meta.model is None
-    assert reasons(transcript)["file.json"].startswith("fields beside the messages (2)")
+    why = reasons(transcript)["file.json"]
+    assert why == "fields around the messages: n, tools"
 
 
 def test_lines_of_messages_are_one_session(tmp_path: Path) -> None:

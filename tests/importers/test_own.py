@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given, settings, strategies as st
 
 import refold
 from refold.domain.errors import ImportFailed
+from refold.domain.events import (
+    AgentError,
+    AgentResponse,
+    Event,
+    Final,
+    Item,
+    ProviderEdit,
+    StateUpdate,
+    SystemPrompt,
+    ToolCall,
+    ToolResult,
+    UserInput,
+)
 from refold.store import Session, SessionStore
 
 WINDOW = "turn_window:full_turns=2,cached_turns=1"
@@ -202,3 +217,45 @@ def test_a_fork_needs_the_session_that_it_goes_on_from(
 
     with pytest.raises(ImportFailed, match="goes on from session 's-1'"):
         new.import_transcript(path, user_id="ada")
+
+
+ENTRIES: tuple[tuple[Event, ...], ...] = (
+    (SystemPrompt(text="You help."),),
+    (UserInput(text="question"),),
+    (AgentResponse(text="answer"),),
+    (
+        ToolCall(call_id="c", tool_name="bash", arguments={"command": "ls"}),
+        ToolResult(call_id="c", content="ok"),
+    ),
+    (AgentError(code="overloaded", message="later", retryable=True),),
+    (StateUpdate(set={"summary": "title", "type": "user"}),),
+    (Item(format="claude-code", kind="summary", value={"type": "summary"}),),
+    (ProviderEdit(blocks=({"type": "server_tool_use", "id": "s"},)),),
+    (Final(outcome="success", text="done"),),
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    entries=st.lists(st.sampled_from(ENTRIES), min_size=1, max_size=4),
+    name=st.sampled_from(["s", "7d1e0000-0000-4000-8000-000000000001"]),
+)
+def test_an_export_of_any_session_is_read_back(
+    entries: list[tuple[Event, ...]], name: str
+) -> None:
+    events = [event for entry in entries for event in entry]
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        refold.open("memory://") as old,
+        refold.open("memory://") as new,
+    ):
+        session = old.session(user_id="ada", session_id=name)
+        session.append(events)
+        path = exported(session, Path(folder) / "export.jsonl")
+        new.import_transcript(path, user_id="eve")
+        again = new.session(user_id="eve", session_id=name)
+        read = [one.payload for one in again.events()]
+        written = [one.payload for one in session.events()]
+
+    assert read == written

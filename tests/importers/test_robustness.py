@@ -16,7 +16,7 @@ from refold.domain.errors import ImportFailed
 from tests.importers import samples
 from tests.importers.samples import accepted, write_lines
 
-SECRET = "hunter2"
+SECRET = "hunter 2"
 ODD = st.sampled_from(
     [
         None,

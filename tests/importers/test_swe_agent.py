@@ -135,11 +135,12 @@ def test_results_of_no_call_are_skipped(tmp_path: Path) -> None:
         {"role": "tool", "content": "secret", "tool_call_ids": ["c9"]},
         {"role": "tool", "content": "secret"},
         {"role": "assistant", "content": ""},
+        {"role": "user", "content": "Go."},
     )
 
     transcript = read_one(write_document(tmp_path, document))
 
-    assert transcript.drafts == ()
+    assert kinds(transcript) == ["user_input"]
     assert list(reasons(transcript))[:3] == [
         f"file.json history[{index}]" for index in range(3)
     ]

@@ -27,8 +27,8 @@ from tests.support.waiting import until
 
 USER = "ada"
 SECRET = "ghp_" + "9fK2mQ7xR4tW8bN3vC6zJ1hL5pD0sGyEaUiO"[:36]
-NOTE = b'{"type":"queue-operation","operation":"dequeue","sessionId":"s"}\n'
 NOTES = "notes"
+NOTE = b'{"type":"queue-operation","operation":"dequeue","sessionId":"notes"}\n'
 _PATIENCE_SEC = 120
 
 

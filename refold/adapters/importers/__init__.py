@@ -22,7 +22,7 @@ from refold.adapters.importers import (
     tau_bench,
 )
 from refold.adapters.importers.base import Importer, Source, replaced, shown
-from refold.domain.errors import ImportFailed
+from refold.domain.errors import ImportFailed, counted
 from refold.domain.ids import MAX_ID
 from refold.domain.ports import Skipped, Transcript
 
@@ -40,32 +40,57 @@ def read(
     path: Path,
     *,
     format: str = AUTO,  # noqa: A002  - named as the command line's option is
+    strict: bool = False,
 ) -> list[Transcript]:
     """The transcripts in the file at ``path``, all of them whole.
 
-    It may be the folder of an export, too.
+    It may be the folder of an export, too.  Damaged lines are left out; the first
+    transcript says which.
 
-    Raises ImportFailed for a file that cannot be read or is of no known format.
+    strict: a damaged line refuses the file.
+
+    Raises ImportFailed for a file that cannot be read, is of no known format, or has
+    nothing that could be imported.
     """
     path = Path(path)
     try:
         if own.is_folder(path) and format in (AUTO, own.NAME):
             return own.read_folder(path)
-        source = Source(path)
+        source = Source(path, strict=strict)
         importer = _importer(source, format)
         transcripts = list(importer.read(source))
-        empty = not any(found.drafts for found in transcripts)
-        if empty and not importer.recognises(source):
-            what = f"holds nothing of the format {importer.NAME}"
-            raise source.failed(f"{what}: use --format {AUTO}, or another")
+        _check_read(source, importer, transcripts)
     except RecursionError:
         raise ImportFailed(shown(path), "is nested too deeply: flatten it") from None
     named = _named_apart(transcripts)
-    if source.repairs and named:  # the first tells what had to be replaced in the file
-        repairs = source.repairs.items()
-        told = (Skipped(source.at(place), replaced(count)) for place, count in repairs)
-        named[0] = replace(named[0], skipped=(*named[0].skipped, *told))
+    repairs = (
+        Skipped(source.at(place), replaced(count))
+        for place, count in source.repairs.items()
+    )
+    if beside := (*repairs, *source.damaged):
+        first = named[0] if named else Transcript("", importer.NAME, (), ())
+        named[:1] = [replace(first, skipped=(*first.skipped, *beside))]
     return named
+
+
+def _check_read(
+    source: Source, importer: Importer, transcripts: Sequence[Transcript]
+) -> None:
+    """Refuse a file of which nothing was read: it is hardly what it was taken for."""
+    if any(one.drafts or one.forked_from for one in transcripts):
+        return
+    if not importer.recognises(source):
+        why = f"holds nothing of the format {importer.NAME}"
+        raise source.failed(f"{why}: use --format {AUTO}, or another")
+    skipped = [item for one in transcripts for item in one.skipped]
+    unread = [item for item in (*source.damaged, *skipped) if not item.note]
+    if unread:
+        count = counted(len(unread), "place")
+        first = f"{unread[0].where}: {unread[0].why}"
+        raise source.failed(
+            f"was read as {importer.NAME}, and nothing in it could be imported; "
+            f"{count} left out, the first is {first}"
+        )
 
 
 def _importer(source: Source, name: str) -> Importer:
@@ -77,6 +102,9 @@ def _importer(source: Source, name: str) -> Importer:
     found = [importer for importer in IMPORTERS if importer.recognises(source)]
     if len(found) == 1:
         return found[0]
+    if not found and source.damage:
+        (line, _), why = min(source.damage.items())
+        raise source.failed(why, line=line)
     formats = ", ".join(importer.NAME for importer in found or IMPORTERS)
     raise source.failed(
         "is JSON of no known transcript format: if it is a transcript, name its "
@@ -97,6 +125,8 @@ def _named_apart(transcripts: Iterable[Transcript]) -> list[Transcript]:
     return apart
 
 
+# Formats of which each entry has a name of its own.
+_OF_ENTRIES = frozenset({claude_code.NAME, codex.NAME})
 _ROOM = 20  # for what is put behind a name
 
 
@@ -132,21 +162,30 @@ def named(
     fail:    told of a transcript that would become a session that another becomes; it
              is left out.
 
-    A sub-agent's run goes by the name of its conversation, ``~`` and a suffix.
+    A sub-agent's run goes by the name of its conversation, ``~`` and a suffix.  Several
+    files may be of one session if the entries in them have names of their own.
     """
     mains = [one for one in given if one.parent_session_id is None]
     names = _main_names(mains, session)
-    keys = ((one.path, one.session_id) for one in mains)
-    called = dict(zip(keys, names, strict=True))
+    called: dict[tuple[Path | None, str], str] = {}
+    for main, name in zip(mains, names, strict=True):
+        called[main.path, main.session_id] = name
+        called.setdefault((None, main.session_id), name)
     unused = iter(names)
     made: dict[str, Outline] = {}
+    others: list[Outline] = []  # further files of sessions
     for one in given:
         path, parent = one.path, one.parent_session_id
         if parent is None:
             name = next(unused)
         else:
             suffix = one.session_id.removeprefix(f"{parent}~") or "sub-agent"
-            name = f"{called.get((path, parent), parent)}~{suffix}"
+            # Its file may be another than its conversation's.
+            main_name = called.get((path, parent)) or called.get((None, parent))
+            name = f"{main_name or parent}~{suffix}"
+        if name in made and one.format in _OF_ENTRIES and made[name].path != path:
+            others.append(one._replace(session=name))
+            continue
         if name in made:
             first = made[name].path
             both = f"twice in it and in {first}" if first != path else "twice in it"
@@ -154,7 +193,7 @@ def named(
             fail(ImportFailed(str(path), why))
             continue
         made[name] = one._replace(session=name)
-    return list(made.values())
+    return [*made.values(), *others]
 
 
 def _main_names(mains: Sequence[Outline], session: str | None) -> list[str]:
@@ -173,7 +212,7 @@ def _main_names(mains: Sequence[Outline], session: str | None) -> list[str]:
 
 
 def read_named(
-    path: Path, form: str, session: str | None
+    path: Path, form: str, session: str | None, *, strict: bool = False
 ) -> list[tuple[str, Transcript]]:
     """The transcripts in a file, each with the name of the session that it becomes.
 
@@ -183,6 +222,48 @@ def read_named(
     def fail(error: ImportFailed) -> None:
         raise error
 
-    transcripts = read(path, format=form)
-    found = named([*outlines(path, transcripts)], session, fail)
-    return [(one.session, transcripts[one.place]) for one in found]
+    transcripts: dict[tuple[Path, int], Transcript] = {}
+    found: list[Outline] = []
+    for file in with_sub_agents([path]):
+        for outline, one in zip(*_outlined(file, form, strict=strict), strict=True):
+            transcripts[outline.path, outline.place] = one
+            found.append(outline)
+    return [
+        (one.session, transcripts[one.path, one.place])
+        for one in named(found, session, fail)
+    ]
+
+
+def _outlined(
+    path: Path, form: str, *, strict: bool
+) -> tuple[list[Outline], list[Transcript]]:
+    transcripts = read(path, format=form, strict=strict)
+    return [*outlines(path, transcripts)], transcripts
+
+
+def with_sub_agents(paths: Iterable[Path]) -> list[Path]:
+    """The files to read for these paths, each once.
+
+    Behind a session of Claude Code are the files of its sub-agents.  The folder of a
+    session stands for both, and one of transcripts for the sessions in it.
+    """
+    files: dict[Path, Path] = {}
+    for path in paths:
+        for main in _files_of(path):
+            for file in (main, *claude_code.sub_agents_of(main)):
+                files.setdefault(file.absolute(), file)
+    return list(files.values())
+
+
+def _files_of(path: Path) -> list[Path]:
+    """The files that a path names; what is no folder of transcripts names itself."""
+    try:
+        if not path.is_dir() or own.is_folder(path):
+            return [path]
+        main = path.parent / f"{path.name}.jsonl"
+        if main.is_file():
+            return [main]
+        sub_agents = sorted((path / claude_code.SUB_AGENTS).glob("agent-*.jsonl"))
+        return sub_agents or sorted(path.glob("*.jsonl")) or [path]
+    except (OSError, ValueError):
+        return [path]

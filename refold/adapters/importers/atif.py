@@ -110,7 +110,7 @@ class _Steps:
     def step(self, index: int, step: dict[str, Any]) -> None:
         place = f"{self._place} steps[{index}]".strip()
         if self._skips and step.get("is_copied_context") is True:
-            self._recording.skip("copied context; it was imported before", place)
+            self._recording.skip("copied context of the run that it continues", place)
             return
         told = {k: step[k] for k in sorted(step.keys() - _STEP)}
         if _OWN in base.mapping(told, "extra"):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -17,7 +20,9 @@ from refold.adapters.importers.lines import (
     BOM,
     MAX_LINE as MAX_LINE,
     loads as loads,
+    parse_line,
     problem,
+    raw_lines,
 )
 from refold.domain.canonical import repaired
 from refold.domain.envelope import Draft, Meta, with_id
@@ -36,6 +41,11 @@ Given = TypeVar("Given")
 
 MAX_FILE = 256 << 20
 _SNIFFED = 4096
+_LOOKED_AT = 1_000  # lines by which a damaged file of lines is recognised
+_OF_LINES = frozenset({".jsonl", ".ndjson"})
+_FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
+_MOST_NAMES = 20  # of fields that a reason lists
+_NUL_RUN = re.compile(rb"\0{4,}")
 _MILLISECONDS_FROM = 100_000_000_000  # as seconds: the year 5138
 _PACKED = {
     b"\x1f\x8b": "gzip",
@@ -51,25 +61,35 @@ Kind: TypeAlias = Literal["lines", "document", "single"]
 
 
 class Line(NamedTuple):
-    """A line that is not blank: its number from 1, and the value in it."""
+    """A value in a line: the line's number from 1, the value, and its bytes.
+
+    A line has several where the newlines between them are missing.
+    """
 
     number: int
     value: Any
+    raw: bytes = b""
 
 
 class Source:
     """A file that can be read.
 
-    ``repairs`` says, by place, how many values were replaced because UTF-8 or 64
-    bits cannot hold them; it is complete once the file has been read.
+    strict:  a damaged line refuses the file; else it is left out and reported.
+    repairs: by place, how many values were replaced because UTF-8 or 64 bits cannot
+             hold them.
+    damage:  by line and first byte in it, why bytes are no whole value.
+
+    Both are complete once the file has been read.
 
     Raises ImportFailed here or on reading, with one sentence that says the way out.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, strict: bool = False) -> None:
         self.path = path
         self.name = shown(path.name)
+        self.strict = strict
         self.repairs: dict[str, int] = {}
+        self.damage: dict[tuple[int, int], str] = {}
         self._check()
         self._sniff()
 
@@ -87,20 +107,48 @@ class Source:
         if changes:
             self.repairs[place] = changes
 
+    @property
+    def damaged(self) -> tuple[Skipped, ...]:
+        """What was left out because it is damaged, in the order of the file."""
+        places = []
+        for (line, start), why in sorted(self.damage.items()):
+            byte = f"byte {start + 1:,}" if start else ""
+            places.append(Skipped(self.at(f"line {line}", byte), why, damaged=True))
+        return tuple(places)
+
     @cached_property
     def kind(self) -> Kind:
         """Told by the first lines: a document's first line is no JSON value alone."""
         start = list(islice(self._raw_lines(), 2))
         if not start:
             raise self.failed("is empty: there is nothing to import")
-        if not _is_json(start[0][1]):
-            return "document"
-        return "lines" if len(start) > 1 else "single"
+        if _is_json(start[0][1]):
+            return "lines" if len(start) > 1 else "single"
+        if not self.strict and self._is_damaged_lines():
+            return "lines"
+        return "document"
+
+    def _is_damaged_lines(self) -> bool:
+        """Whether these are lines of which the first is damaged, and no document."""
+        with suppress(ValueError, RecursionError):
+            loads(self._bytes())
+            return False
+        sound = 0
+        damaged = 0
+        for _, raw in islice(self._raw_lines(), _LOOKED_AT):
+            content = parse_line(raw)
+            if content.damage:
+                damaged += 1
+            elif all(isinstance(one.value, dict) for one in content.values):
+                sound += 1
+        if self.path.suffix.lower() in _OF_LINES:
+            return sound > 0
+        return sound > damaged
 
     @property
     def is_lines(self) -> bool:
         """Whether the file is to be read as lines, also if it has but one."""
-        named = self.path.suffix.lower() in {".jsonl", ".ndjson"}
+        named = self.path.suffix.lower() in _OF_LINES
         return self.kind == "lines" or (self.kind == "single" and named)
 
     def lines(self) -> Iterator[Line]:
@@ -108,8 +156,20 @@ class Source:
         if self.kind == "document":
             yield Line(1, self.document)
             return
-        for line, raw in self._raw_lines():
-            yield Line(line, self._value(line, raw))
+        for number, raw in self._raw_lines():
+            if self.strict:
+                yield Line(number, self._value(number, raw), raw.strip())
+                continue
+            content = parse_line(raw)
+            for damage in content.damage:
+                self.damage[number, damage.start] = damage.why
+            if content.glued:
+                count = len(content.values)
+                why = f"holds {count} entries without a newline between them: all read"
+                self.damage.setdefault((number, 0), why)
+            for value in content.values:
+                self.note(f"line {number}", value.changes)
+                yield Line(number, value.value, raw[value.start : value.end])
 
     @cached_property
     def document(self) -> Any:
@@ -118,9 +178,10 @@ class Source:
             return None
         if self.kind == "single":
             return next(self.lines()).value
-        return self._value(
-            None, b"".join(raw for _, raw in self._raw_lines(blank=True))
-        )
+        return self._value(None, self._bytes())
+
+    def _bytes(self) -> bytes:
+        return b"".join(raw for _, raw in self._raw_lines(blank=True))
 
     def _value(self, line: int | None, raw: bytes) -> Any:
         try:
@@ -181,6 +242,8 @@ class Source:
                         "`inspect log convert --to json`"
                     )
                 raise self.failed(f"is compressed ({packing}): unpack it first")
+        # A run of them is what a crash or a full disk left; UTF-16 has single ones.
+        head = _NUL_RUN.sub(b"", head)
         nuls = head.count(b"\0")
         if head.startswith((b"\xff\xfe", b"\xfe\xff")) or nuls * 3 > len(head):
             raise self.failed(
@@ -198,23 +261,29 @@ class Source:
         return self.failed(f"cannot be read ({why}): check the path")
 
     def _raw_lines(self, *, blank: bool = False) -> Iterator[tuple[int, bytes]]:
-        total = number = 0
+        """The lines with their numbers from 1; ``blank`` ones only if asked for."""
         with self._read(lambda: self.path.open("rb")) as file:
-            while raw := self._read(lambda: file.readline(MAX_LINE + 2)):
-                number += 1
-                total += len(raw)
-                if len(raw.rstrip(b"\r\n")) > MAX_LINE:
-                    why = (
-                        f"is longer than {MAX_LINE:,} bytes: remove it, or split a "
-                        "single JSON document into lines with `python -m json.tool`"
-                    )
-                    raise self.failed(why, line=number)
-                if total > MAX_FILE:
-                    raise self.failed(_too_large(total))
-                if number == 1:
+            lines = raw_lines(file, limit=MAX_LINE + 2)
+            while line := self._read(lambda: next(lines, None)):
+                if line.end > MAX_FILE:
+                    raise self.failed(_too_large(line.end))
+                raw = line.data
+                if raw is None or len(raw.rstrip(b"\r\n")) > MAX_LINE:
+                    self._refuse_long(line.number)
+                    continue
+                if line.number == 1:
                     raw = raw.removeprefix(BOM)
                 if blank or raw.strip():
-                    yield number, raw
+                    yield line.number, raw
+
+    def _refuse_long(self, line: int) -> None:
+        why = (
+            f"is longer than {MAX_LINE:,} bytes: remove it, or split a "
+            "single JSON document into lines with `python -m json.tool`"
+        )
+        if self.strict:
+            raise self.failed(why, line=line)
+        self.damage[line, 0] = why
 
     def _read(self, do: Callable[[], Given]) -> Given:
         try:
@@ -242,6 +311,20 @@ def replaced(count: int) -> str:
 def shown(path: Path | str) -> str:
     """``path`` as a message can hold it: not every file name is valid Unicode."""
     return str(repaired(str(path))[0])
+
+
+def field_names(names: Iterable[str]) -> str:
+    """Names of fields, for a person; a key that is no name may be content."""
+    shown_names: list[str] = []
+    others = 0
+    for name in names:
+        if _FIELD_NAME.fullmatch(name) and len(shown_names) < _MOST_NAMES:
+            shown_names.append(name)
+        else:
+            others += 1
+    if others:
+        shown_names.append(counted(others, "other"))
+    return ", ".join(shown_names)
 
 
 def _is_json(raw: bytes) -> bool:
@@ -276,7 +359,8 @@ class Origin:
     """What the events of one entry share.
 
     ``place`` is the entry's line or index; ``source`` is what else is to stand in
-    ``meta.source``.  ``usage`` is the response's as this entry tells it.
+    ``meta.source``.  ``usage`` is the response's as this entry tells it.  ``key`` is
+    the entry's own, by which a session has it once.
     """
 
     place: str
@@ -288,6 +372,7 @@ class Origin:
     response_id: str | None = None
     usage: JsonObject | None = None
     source: JsonObject = field(default_factory=dict)
+    key: str | None = None
 
     def draft(
         self, piece: Piece, usage: JsonObject | None, source: JsonObject | None = None
@@ -435,6 +520,7 @@ class Recording:
         self._usage: dict[str, JsonObject] = {}
         self._calls: dict[str, tuple[str, ToolCall]] = {}
         self._drafts: list[Draft] = []
+        self._keys = Counter[str]()
         self._skipped: list[Skipped] = []
 
     @property
@@ -456,14 +542,14 @@ class Recording:
         """Record what was found in one entry, in its order."""
         for item in found:
             if isinstance(item, Skipped):
-                self.skip(item.why, origin.place, item.where)
+                self.skip(item.why, origin.place, item.where, note=item.note)
             elif self._add(item, origin) and origin.usage:
                 origin = replace(origin, usage=None)
 
-    def skip(self, why: str, *places: str) -> None:
+    def skip(self, why: str, *places: str, note: bool = False) -> None:
         """Say that what is at these places is left out."""
         where = " ".join(place for place in (self._name, *places) if place)
-        self._skipped.append(Skipped(where, why))
+        self._skipped.append(Skipped(where, why, note=note))
 
     def transcript(self, session_id: str, *, parent: str | None = None) -> Transcript:
         """What was taken so far."""
@@ -502,13 +588,23 @@ class Recording:
             self._usage[origin.response_id] = origin.usage
         if isinstance(event, ToolCall):
             self._calls[event.call_id] = origin.place, event
-        self._drafts.append(replace(draft, event=event))
+        self._drafts.append(self._keyed(replace(draft, event=event), origin.key))
         return True
 
     def _told_again(self, call: ToolCall, origin: Origin) -> bool:
         """Whether it is the open call of its id: another entry repeats it."""
         place, before = self._calls[call.call_id]
         return place != origin.place and call == before
+
+    def _keyed(self, draft: Draft, key: str | None) -> Draft:
+        """The draft with the key of its entry, which its first one has as it is."""
+        if key is None:
+            return draft
+        place = self._keys[key]
+        self._keys[key] += 1
+        if place == 0:
+            return replace(draft, key=key)
+        return replace(draft, key=f"{key}\0{place}", continues=True)
 
     def _draft(self, piece: Piece, origin: Origin) -> Draft:
         """Put a response's usage on its first event, once.

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from refold.adapters.importers import base, messages
-from refold.domain.envelope import Draft, Format
+from refold.adapters.importers.identity import Identities
+from refold.domain.envelope import Draft, Format, Native
 from refold.domain.events import JsonObject, is_unreached
 
 NAME = "claude-code"
+SUB_AGENTS: Final = "subagents"  # the folder of their files, in that of their session
 _MAIN = ""
+_ROOT_DIGITS: Final = 8  # of the id of the first entry of a run that names no agent
 _NOTES = {
-    "summary": "session title; the model did not see it",
-    "system": "notice of the client; the model did not see it",
-    "queue-operation": "queue record; the message itself was imported",
+    "summary": "session title",
+    "system": "notice of the client, no message",
     "file-history-snapshot": "snapshot of files that the client keeps for undo",
     "progress": "progress report",
-    "attachment": "client's context, in a form that the model did not see",
 }
 _NOTE = "note of the client, not part of the conversation"
 _OF_SESSION = ("agent-color", "agent-name", "ai-title", "custom-title", "tag")
 _OF_WORK = ("last-prompt", "mode", "permission-mode", "pr-link", "worktree-state")
 _NOTES |= dict.fromkeys(_OF_SESSION + _OF_WORK, _NOTE)
+QUEUE: Final = "queue-operation"
+_BESIDE_MESSAGES: Final = frozenset({*_NOTES, QUEUE, "attachment"})
 _FLAGS = {
     "isMeta": "meta",
     "isCompactSummary": "compact_summary",
     "isVisibleInTranscriptOnly": "transcript_only",
 }
 _DURATIONS = {"durationMs": 1.0, "totalDurationMs": 1.0, "durationSeconds": 1000.0}
+_COMMAND: Final = re.compile(r"/[a-z][\w:-]*(\s|$)")
+_IDENTIFIER: Final = re.compile(r"[A-Za-z][\w.-]{0,39}")
 
 
 def recognises(source: base.Source) -> bool:
@@ -42,7 +49,9 @@ def recognises(source: base.Source) -> bool:
         if entry.get("type") in ("user", "assistant"):
             framed = entry.keys() & {"sessionId", "parentUuid", "isSidechain"}
             return bool(framed) and isinstance(entry.get("message"), dict | str)
-        if base.text(entry, "type") not in _NOTES or "role" in entry:
+        if base.text(entry, "type") not in _BESIDE_MESSAGES or "role" in entry:
+            return False
+        if "prev_hash" in entry:  # an event that Refold exported
             return False
         seen = True
     return seen
@@ -52,81 +61,327 @@ def read(source: base.Source) -> Iterable[base.Transcript]:
     """The main conversation, and each sub-agent's as a transcript of its own."""
     reading = _Conversations(source)
     for line in source.lines():
-        reading.entry(line.number, line.value)
+        reading.entry(line)
     return reading.transcripts()
+
+
+def session_of_file(path: Path, sessions: Iterable[str]) -> str:
+    """The session of a file, of those that its entries name.
+
+    It is the one that the file or, for a sub-agent's, its folder is named after; else
+    the first: a resumed session begins with entries of the one that it goes on from.
+    Empty if the entries name none.
+    """
+    named = name_of_file(path)
+    first = ""
+    for session in sessions:
+        if session == named:
+            return session
+        first = first or session
+    return first
+
+
+def name_of_file(path: Path) -> str:
+    """The session that a file is named after, also once it was moved aside.
+
+    The file of a sub-agent is in a folder of its session.
+    """
+    if path.parent.name == SUB_AGENTS:
+        return path.parent.parent.name
+    return path.name.partition(".jsonl")[0]
+
+
+def sub_agents_of(path: Path) -> list[Path]:
+    """The files of the sub-agents that the session in ``path`` began."""
+    if path.suffix != ".jsonl":
+        return []
+    folder = path.with_suffix("") / SUB_AGENTS
+    try:
+        return sorted(folder.glob("agent-*.jsonl"))
+    except OSError:
+        return []
+
+
+class Chains:
+    """Tells the runs of sub-agents apart, as their entries come.
+
+    A run goes by its agent's id.  Old versions wrote none: there it goes by the id of
+    the run's first entry.
+    """
+
+    def __init__(self) -> None:
+        self._chain_of: dict[str, str] = {}
+
+    def chain(self, entry: dict[str, Any], place: str = "") -> str:
+        """What the run of an entry is called; empty for the main conversation."""
+        if entry.get("isSidechain") is not True:
+            return _MAIN
+        uuid = base.text(entry, "uuid")
+        chain = base.text(entry, "agentId")
+        if chain is None:
+            for name in ("parentUuid", "logicalParentUuid"):
+                parent = base.text(entry, name) or ""
+                chain = chain or self._chain_of.get(parent)
+        if chain is None:
+            chain = (uuid or place)[:_ROOT_DIGITS]
+        if uuid:
+            self._chain_of[uuid] = chain
+        return chain
+
+
+class Queued(NamedTuple):
+    """A message that waits for the agent, as the record of its arrival has it."""
+
+    place: str
+    entry: dict[str, Any]
+    key: str | None
+
+    @property
+    def text(self) -> str:
+        return _plain(self.entry.get("content"))
+
+    @property
+    def is_command(self) -> bool:
+        return _COMMAND.match(self.text) is not None
+
+    @property
+    def input_key(self) -> str | None:
+        """The key of the input that it became; its record has its own."""
+        return None if self.key is None else f"{self.key}\0sent"
+
+    def drafts(self) -> list[Draft]:
+        """The inputs that it became, as a capture appends them."""
+        origin = _origin(self.entry, "")
+        origin.source["queued"] = True
+        found = messages.user(self.entry.get("content"))
+        return [
+            replace(draft, key=self.input_key if first else f"{self.input_key}\0more")
+            for first, draft in _first_marked(base.typed(found, origin))
+        ]
+
+
+def _first_marked(drafts: Iterable[Draft]) -> Iterator[tuple[bool, Draft]]:
+    for index, draft in enumerate(drafts):
+        yield index == 0, draft
+
+
+class MessageQueue:
+    """Follows messages that wait for the agent, as the entries of a file come.
+
+    A message that left the queue while the agent worked was put before the model.  Some
+    versions write it down as an entry of its own too, others do not.
+
+    notes: what became of the records, by their places.
+    """
+
+    def __init__(self) -> None:
+        self.notes: list[tuple[str, str]] = []
+        self._waiting: list[Queued] = []
+        self._left: list[Queued] = []  # which no answer came after yet
+        # Where each text of a user stands last, and how many queue records came before.
+        self._seen: dict[str, tuple[int, str]] = {}
+        self._arrived: dict[str, int] = {}  # of a waiting text, how many came before it
+        self._records = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no message waits for the agent or for its answer."""
+        return not (self._waiting or self._left)
+
+    def take(self, record: Queued) -> None:
+        """Follow a record of the queue."""
+        self._records += 1
+        operation = base.text(record.entry, "operation")
+        if operation == "enqueue":
+            self._waiting.append(record)
+            self._arrived[record.text] = self._records
+            return
+        if operation in ("dequeue", "remove"):
+            self._take_out(record)
+            why = "queue record: a message left the queue"
+        elif operation == "popAll":
+            for queued in self._waiting:
+                why = "queued message that the user took back"
+                self.notes.append((queued.place, why))
+            self._waiting = []
+            why = "queue record: the user took the messages back"
+        else:
+            why = "queue record of an unknown kind"
+        self.notes.append((record.place, why))
+
+    def _take_out(self, record: Queued) -> None:
+        """Take out the message that the record names, else the oldest."""
+        for queued in self._waiting:
+            if not record.text or queued.text == record.text:
+                self._waiting.remove(queued)
+                self._left.append(queued)
+                return
+
+    def see(self, entry: dict[str, Any], place: str) -> None:
+        """Remember what a user said in an entry of its own."""
+        for text in _user_texts(entry):
+            self._seen[text] = self._records, place
+
+    def answered(self) -> list[Queued]:
+        """The model answers: the messages that it saw, and that stand nowhere else."""
+        sent: list[Queued] = []
+        unsent: list[Queued] = []
+        for queued in self._left:
+            if self._note_seen(queued):
+                continue
+            if queued.is_command or not queued.text:
+                unsent.append(queued)
+            else:
+                why = "queue record; its message is imported as an input"
+                self.notes.append((queued.place, why))
+                sent.append(queued)
+        self._left = unsent
+        return sent
+
+    def rest(self) -> list[Queued]:
+        """At the end: the messages of which no entry shows that they were sent."""
+        unsent: list[Queued] = []
+        for queued in (*self._left, *self._waiting):
+            if not self._note_seen(queued):
+                unsent.append(queued)
+        return unsent
+
+    def _note_seen(self, queued: Queued) -> bool:
+        """Whether an entry of its own, since it arrived, has the message."""
+        records, place = self._seen.get(queued.text, (0, ""))
+        if records < self._arrived[queued.text]:
+            return False
+        why = f"queue record; its message is imported from {place}"
+        self.notes.append((queued.place, why))
+        return True
+
+
+class FileMemory:
+    """What the entries of a file mean for later ones in it."""
+
+    def __init__(self) -> None:
+        self.identities = Identities()
+        self.chains = Chains()
+        self.queue = MessageQueue()
+
+    def learn(self, entry: dict[str, Any], native: Native, place: str) -> list[Queued]:
+        """Take the next entry; gives the queued messages that it shows to be sent."""
+        if entry.get("type") == QUEUE:
+            self.queue.take(Queued(place, entry, native.key))
+            return []
+        sent: list[Queued] = []
+        if entry.get("type") == "assistant" and entry.get("isSidechain") is not True:
+            sent = self.queue.answered()
+        self.queue.see(entry, place)
+        return sent
 
 
 class _Conversations:
     def __init__(self, source: base.Source) -> None:
-        made = partial(base.Recording, NAME, source.name)
-        self._stem = source.path.stem
-        self._recordings = defaultdict[str, base.Recording](made)
-        self._aside = made()  # what belongs to no conversation
+        new_recording = partial(base.Recording, NAME, source.name)
+        self._path = source.path
+        self._recordings = defaultdict[str, base.Recording](new_recording)
+        self._aside = new_recording()  # what belongs to no conversation
         self._begun: dict[str, None] = {}
-        self._lines: dict[str, int] = {}
+        self._lines: dict[str, base.Line] = {}
         self._sessions: dict[str, None] = {}
-        self._chain_of: dict[str, str] = {}
-        self._chain_of_agent: dict[str, str] = {}
+        self._memory = FileMemory()
 
-    def entry(self, number: int, value: Any) -> None:
-        place = f"line {number}"
-        entry = base.mapping(value)
+    def entry(self, line: base.Line) -> None:
+        place = f"line {line.number}"
+        entry = base.mapping(line.value)
         uuid = base.text(entry, "uuid")
-        if uuid and self._lines.setdefault(uuid, number) != number:
-            self._aside.skip(f"same entry as line {self._lines[uuid]}", place)
-            return
+        native = self._memory.identities.native(FORMAT, entry, line.raw)
+        if uuid:
+            first = self._lines.setdefault(uuid, line)
+            if first is not line:
+                self._again(first, line, place)
+                return
         if session := base.session_name(entry, "sessionId"):
             self._sessions.setdefault(session)
-        chain = self._chain(entry, place)
+        chain = self._memory.chains.chain(entry, place)
+        for queued in self._memory.learn(entry, native, place):
+            origin = self._origin(queued.entry, queued.place, queued.input_key)
+            origin.source["queued"] = True
+            self._take(_MAIN, messages.user(queued.entry.get("content")), origin)
+        kind = base.text(entry, "type")
+        if kind == QUEUE:
+            return
         found = _found(entry)
         if isinstance(found, str):
-            self._aside.skip(found, place)
-        else:
-            recording = self._recordings[chain]
-            recording.take(found, self._origin(entry, place))
-            if recording.begun:
-                self._begun.setdefault(chain)
+            self._aside.skip(found, place, note=kind in _BESIDE_MESSAGES)
+            return
+        self._take(chain, found, self._origin(entry, place, native.key))
 
     def transcripts(self) -> list[base.Transcript]:
         """Those that began, in that order; what belongs to none is with the first."""
+        for queued in self._memory.queue.rest():
+            item = {"format": NAME, "kind": QUEUE, "value": queued.entry}
+            origin = self._origin(queued.entry, queued.place, queued.key)
+            self._take(_MAIN, [base.Piece("item", item)], origin)
+        for place, why in self._memory.queue.notes:
+            self._aside.skip(why, place, note=True)
         silent = (chain for chain in self._recordings if chain not in self._begun)
         chains = [*self._begun, *silent]
-        # The session that the file is named after; else the first that is named in it,
-        # as a resumed one begins with entries of the one that it goes on from.
-        named = self._stem in self._sessions
-        session = self._stem if named else next(iter(self._sessions), "")
+        session = session_of_file(self._path, self._sessions)
         first, *others = (self._told(chain, session) for chain in chains or [_MAIN])
         skipped = *first.skipped, *self._aside.transcript("").skipped
         return [replace(first, skipped=skipped), *others]
+
+    def _take(
+        self, chain: str, found: Iterable[base.Found], origin: base.Origin
+    ) -> None:
+        recording = self._recordings[chain]
+        recording.take(found, origin)
+        if recording.begun:
+            self._begun.setdefault(chain)
+
+    def _again(self, first: base.Line, line: base.Line, place: str) -> None:
+        """Say that an entry has the id of an earlier one."""
+        if first.raw == line.raw:
+            why = f"same entry as line {first.number}"
+            self._aside.skip(why, place, note=True)
+        else:
+            why = f"entry with the id of line {first.number} and other content"
+            self._aside.skip(why, place)
 
     def _told(self, chain: str, session: str) -> base.Transcript:
         recording = self._recordings[chain]
         if chain == _MAIN or not session:
             return recording.transcript(session if chain == _MAIN else "")
-        name = base.session_name(f"{session}~{chain[:8]}")
+        name = base.session_name(f"{session}~{chain}")
         return recording.transcript(name, parent=session)
 
-    def _chain(self, entry: dict[str, Any], place: str) -> str:
-        """The conversation of an entry, named by its first entry's uuid."""
-        if entry.get("isSidechain") is not True:
-            return _MAIN
-        uuid, agent = base.text(entry, "uuid"), base.text(entry, "agentId")
-        parents = (base.text(entry, x) for x in ("parentUuid", "logicalParentUuid"))
-        known = [self._chain_of.get(parent or "") for parent in parents]
-        known.append(self._chain_of_agent.get(agent or ""))
-        chain = next(filter(None, known), None) or uuid or agent or place
-        if agent:
-            self._chain_of_agent.setdefault(agent, chain)
-        if uuid:
-            self._chain_of[uuid] = chain
-        return chain
-
-    def _origin(self, entry: dict[str, Any], place: str) -> base.Origin:
-        origin = _origin(entry, place)
+    def _origin(
+        self, entry: dict[str, Any], place: str, key: str | None
+    ) -> base.Origin:
+        origin = replace(_origin(entry, place), key=key)
         session = base.session_name(entry, "sessionId")
         if session and session != next(iter(self._sessions)):
             origin.source["session"] = session
         return origin
+
+
+def _plain(content: Any) -> str:
+    """The text of a content, with one space where there are several."""
+    texts = messages.plain(content) or []
+    return " ".join(" ".join(texts).split())
+
+
+def _user_texts(entry: dict[str, Any]) -> Iterator[str]:
+    """The texts that a user's entry has: each block's, and all of it."""
+    content = _content(entry)
+    if _is_queued(entry):
+        content = base.at(entry, "attachment", "prompt")
+    elif entry.get("type") != "user":
+        return
+    if text := _plain(content):
+        yield text
+    if isinstance(content, list):
+        for block in content:
+            words = messages.words(block)
+            if words:
+                yield " ".join(words.split())
 
 
 def _origin(entry: dict[str, Any], place: str) -> base.Origin:
@@ -178,10 +433,22 @@ def _found(entry: dict[str, Any]) -> Iterator[base.Found] | str:
     if kind == "assistant":
         return _assistant(entry)
     if entry.get("subtype") == "compact_boundary":
-        return "compaction mark; the summary itself was imported"
+        return "compaction mark, no message"
+    if kind == "attachment":
+        return _attached(entry)
     if not isinstance(kind, str):
         return "not an entry: no object with a type"
     return _NOTES.get(kind, "entry of an unknown type")
+
+
+def _attached(entry: dict[str, Any]) -> str:
+    """Why an attachment is no event: contexts cannot show it yet."""
+    kind = base.text(entry, "attachment", "type") or ""
+    name = f" ({kind})" if _IDENTIFIER.fullmatch(kind) else ""
+    return (
+        f"context that the client attached{name}: the model may have seen it, and "
+        "contexts do not show it"
+    )
 
 
 def _user(entry: dict[str, Any]) -> Iterator[base.Found]:

@@ -9,6 +9,7 @@ from functools import cache, partial
 from typing import Any, Final
 
 from refold.adapters.importers import base, messages, openai
+from refold.adapters.importers.identity import Identities
 from refold.domain.canonical import canonical, text_digest
 from refold.domain.envelope import Draft, Format
 from refold.domain.events import is_busy
@@ -39,8 +40,12 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
     """One transcript, named as Codex names it; lines may have no frame, as once."""
     recording = base.Recording(NAME, source.name)
     reading = _Rollout(recording)
+    identities = Identities()
     for line in source.lines():
-        reading.line(line.number, base.mapping(line.value))
+        entry = base.mapping(line.value)
+        form = format_of(None)
+        key = identities.native(form, entry, line.raw).key if entry else None
+        reading.line(line.number, entry, key)
     yield recording.transcript(reading.name, parent=reading.parent)
 
 
@@ -57,11 +62,12 @@ class _Rollout:
         name = f"{self.parent}~{self._session}" if self.parent else self._session
         return base.session_name(name)
 
-    def line(self, number: int, entry: dict[str, Any]) -> None:
+    def line(self, number: int, entry: dict[str, Any], key: str | None = None) -> None:
         kind, told = entry.get("type"), entry.get("payload")
         if not isinstance(told, dict):  # as the first versions wrote it
             kind, told = "response_item" if kind else "session_meta", entry
-        origin = base.Origin(f"line {number}", ts=base.moment(entry, "timestamp"))
+        ts = base.moment(entry, "timestamp")
+        origin = base.Origin(f"line {number}", ts=ts, key=key)
         if kind == "turn_context":
             self._model = base.text(told, "model") or self._model
         elif kind == "response_item":
@@ -79,7 +85,7 @@ class _Rollout:
             if told.get("replacement_history"):
                 yield base.Skipped("", "history told again after a compaction")
         elif kind != "session_meta" or "record_type" in told:
-            yield base.Skipped("", _OF_CLIENT)
+            yield base.Skipped("", _OF_CLIENT, note=True)
         else:
             if not self._session:  # a fork has the record of its origin, too
                 self._session = base.session_name(told, "id")
@@ -119,7 +125,7 @@ class _Rollout:
         elif kind == "task_complete" and told.get("error"):
             self._recording.take([_failed_turn(told["error"])], origin)
         elif kind not in _AGAIN:
-            self._recording.skip(_OF_CLIENT, origin.place)
+            self._recording.skip(_OF_CLIENT, origin.place, note=True)
 
     def _spend(self, info: dict[str, Any], origin: base.Origin) -> None:
         """Record an answer's tokens; the same count is told again and again."""
@@ -193,7 +199,7 @@ class _Drafts:
     def take(self, found: Iterable[base.Found], origin: base.Origin) -> None:
         self.taken += base.typed(found, origin)
 
-    def skip(self, why: str, *places: str) -> None:
+    def skip(self, why: str, *places: str, note: bool = False) -> None:
         """What is no event stands in the item."""
 
 

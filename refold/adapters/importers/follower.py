@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -24,8 +23,9 @@ import orjson
 
 from refold.adapters.capture_state import CaptureState, Holder, all_states
 from refold.adapters.importers import base, claude_code, codex, lines
+from refold.adapters.importers.claude_code import FileMemory, Queued
 from refold.domain import errors
-from refold.domain.envelope import Format, Native
+from refold.domain.envelope import Draft, Format, Native
 from refold.store.sessions import Session
 from refold.store.store import SessionStore
 
@@ -56,17 +56,32 @@ class Place:
     stamp: tuple[int, int] = (0, 0)
     session: str = ""
     model: str | None = None
+    queued: bool = False  # messages wait in the program's queue
 
 
-def _claude_code(entry: dict[str, Any], place: Place) -> tuple[str, Format]:
-    session = _stem(place)
+def _claude_code(entry: dict[str, Any], reading: _Reading) -> tuple[str, Format]:
+    """The session that ``refold import`` gives the entry, too."""
+    place = reading.place
+    path = Path(place.path)
+    named = claude_code.name_of_file(path)
+    own = base.session_name(entry, "sessionId")
+    if own == named and place.session not in ("", named):
+        place.session = named
+        raise _OtherSession
+    if not place.session and own == named:
+        place.session = named
+    if not place.session:
+        place.session = claude_code.session_of_file(path, reading.sessions())
+    session = place.session or named
+    chain = ""
     if entry.get("isSidechain") is True:
-        part = base.text(entry, "agentId") or "sub-agents"
-        session = f"{base.text(entry, 'sessionId') or session}~{part}"
-    return session, claude_code.FORMAT
+        # Only old versions name no agent: then the run is known by its first entry.
+        chain = base.text(entry, "agentId") or reading.memory.chains.chain(entry)
+    return f"{session}~{chain}" if chain else session, claude_code.FORMAT
 
 
-def _codex(entry: dict[str, Any], place: Place) -> tuple[str, Format]:
+def _codex(entry: dict[str, Any], reading: _Reading) -> tuple[str, Format]:
+    place = reading.place
     if entry.get("type") == "turn_context":
         told = base.mapping(entry, "payload")
         place.model = base.text(told, "model") or place.model
@@ -79,9 +94,13 @@ def _stem(place: Place) -> str:
     return Path(place.path).name.partition(".jsonl")[0]
 
 
+class _OtherSession(Exception):
+    """A file turns out to be of another session than its first entries are of."""
+
+
 # What names a program's folder, the folder if nothing does, and that of transcripts in
 # it; and what gives the session of an entry and its format, and may note in the place
-# what later entries of the file do not say.
+# of its reading what later entries of the file do not say.
 CLIENTS: Final[dict[str, tuple[str, str, str, Callable[..., tuple[str, Format]]]]] = {
     "claude-code": ("CLAUDE_CONFIG_DIR", "~/.claude", "projects", _claude_code),
     "codex": ("CODEX_HOME", "~/.codex", "sessions", _codex),
@@ -130,6 +149,7 @@ class _Entry(NamedTuple):
     session: str
     native: Native
     line: int
+    inputs: tuple[Draft, ...] = ()  # that come before it
 
 
 @dataclass(slots=True)
@@ -143,10 +163,19 @@ class _Batch:
 class _Reading:
     """One pass over a file, from where the last one stopped."""
 
-    def __init__(self, file: BinaryIO, key: str, place: Place) -> None:
+    def __init__(
+        self,
+        file: BinaryIO,
+        key: str,
+        place: Place,
+        form: Format,
+        memories: dict[str, FileMemory],
+    ) -> None:
         self.file = file
         self.key = key
         self.place = place
+        self._form = form
+        self._memories = memories
         self._start = place.at
         self._lines_before: int | None = None
 
@@ -156,22 +185,47 @@ class _Reading:
             self._lines_before = _newlines(self.file, self._start)
         return self._lines_before + line
 
-    def equal_lines_before(self, form: Format) -> Counter[bytes]:
-        """How often each entry without an id stands before where reading began."""
-        counts: Counter[bytes] = Counter()
-        if self._start == 0:
-            return counts
+    @property
+    def memory(self) -> FileMemory:
+        """What the entries before say of the next one; they are read again for it."""
+        if self.key not in self._memories:
+            memory = FileMemory()
+            for raw, entry in self._entries(upto=self._start):
+                native = memory.identities.native(self._form, entry, raw)
+                self.learn(memory, entry, native)
+            self._memories[self.key] = memory
+        return self._memories[self.key]
+
+    def learn(
+        self, memory: FileMemory, entry: dict[str, Any], native: Native
+    ) -> list[Queued]:
+        if self._form is not claude_code.FORMAT:
+            return []
+        memory.chains.chain(entry)
+        return memory.learn(entry, native, "")
+
+    def sessions(self) -> Iterator[str]:
+        """The sessions that the entries of the whole file name, in their order."""
+        for _, entry in self._entries():
+            if session := base.session_name(entry, "sessionId"):
+                yield session
+
+    def _entries(
+        self, upto: int | None = None
+    ) -> Iterator[tuple[bytes, dict[str, Any]]]:
+        """The entries before a place, with their bytes."""
         position = self.file.tell()
-        for line in lines.raw_lines(self.file):
-            if line.offset >= self._start:
-                break
-            if line.data is None:
-                continue
-            for value in lines.parse_line(line.data).values:
-                if isinstance(value.value, dict) and not form.id(value.value):
-                    counts[sha256(line.data[value.start : value.end]).digest()] += 1
-        self.file.seek(position)
-        return counts
+        try:
+            for line in lines.raw_lines(self.file):
+                if upto is not None and line.offset >= upto:
+                    break
+                if line.data is None:
+                    continue
+                for value in lines.parse_line(line.data).values:
+                    if isinstance(value.value, dict):
+                        yield line.data[value.start : value.end], value.value
+        finally:
+            self.file.seek(position)
 
 
 class Follower:
@@ -201,7 +255,7 @@ class Follower:
         self._lock = -1  # the descriptor that holds it, between two
         self._places: dict[str, Place] = {}
         self._files: dict[str, BinaryIO] = {}
-        self._equal_lines: dict[str, Counter[bytes]] = {}
+        self._memories: dict[str, FileMemory] = {}
         self.appended = 0
         self.refused = 0
         self.refusals: list[Refusal] = []
@@ -237,7 +291,7 @@ class Follower:
         finally:
             while self._files:
                 self._files.popitem()[1].close()
-            self._equal_lines.clear()
+            self._memories.clear()
             self._lock = -1
             os.close(lock)
 
@@ -342,7 +396,7 @@ class Follower:
                 with self._files.pop(key) as file:
                     self._read(file, key)
             del self._places[key]
-            self._equal_lines.pop(key, None)
+            self._memories.pop(key, None)
             self._changed = True
         if self._changed:
             self._save()
@@ -366,7 +420,7 @@ class Follower:
             if len(self._files) > _OPEN:
                 oldest = next(iter(self._files))
                 self._files.pop(oldest).close()
-                self._equal_lines.pop(oldest, None)
+                self._memories.pop(oldest, None)
         return file
 
     def _read(self, file: BinaryIO, key: str) -> None:
@@ -375,12 +429,19 @@ class Follower:
         size = os.fstat(file.fileno()).st_size
         if size < place.at or _tail(file, place.at) != place.tail:
             place.at = 0  # rewritten: what is known of it is not appended again
-            self._equal_lines.pop(key, None)
+            self._memories.pop(key, None)
+        form = claude_code.FORMAT
+        if self._client == codex.NAME:
+            form = codex.format_of(place.model)
         try:
-            self._read_on(_Reading(file, key, place))
+            self._read_on(_Reading(file, key, place, form, self._memories))
+        except _OtherSession:
+            place.at = 0
+            self._memories.pop(key, None)
+            self._read_on(_Reading(file, key, place, form, self._memories))
         except BaseException:
             # The next look reads the same lines, and must count them once.
-            self._equal_lines.pop(key, None)
+            self._memories.pop(key, None)
             raise
 
     def _read_on(self, reading: _Reading) -> None:
@@ -415,24 +476,20 @@ class Follower:
     def _entry(
         self, reading: _Reading, line: int, raw: bytes, value: dict[str, Any]
     ) -> _Entry:
-        session, form = self._reads(value, reading.place)
-        identity = form.id(value) or self._identity(reading, raw, form)
-        native = Native(form, form.kind(value), identity, value)
-        return _Entry(session, native, line)
-
-    def _identity(self, reading: _Reading, raw: bytes, form: Format) -> str:
-        """The name of an entry without an id: its bytes, and its number among equals.
-
-        The first one is named by its bytes alone.
-        """
-        counts = self._equal_lines.get(reading.key)
-        if counts is None:
-            counts = reading.equal_lines_before(form)
-            self._equal_lines[reading.key] = counts
-        digest = sha256(raw).digest()
-        counts[digest] += 1
-        name = digest.hex()[:32]
-        return name if counts[digest] == 1 else f"{name}#{counts[digest]}"
+        session, form = self._reads(value, reading)
+        identity = form.id(value)
+        is_known = reading.key in self._memories
+        if identity and not is_known and not reading.place.queued:
+            # What the entries before say makes no difference to it.
+            return _Entry(
+                session, Native(form, form.kind(value), identity, value), line
+            )
+        memory = reading.memory
+        native = memory.identities.native(form, value, raw)
+        sent = reading.learn(memory, value, native)
+        reading.place.queued = not memory.queue.is_empty
+        inputs = [draft for queued in sent for draft in queued.drafts()]
+        return _Entry(session, native, line, tuple(inputs))
 
     def _append(self, reading: _Reading, batch: _Batch, end: int) -> None:
         """Append what was read up to ``end``, and remember that it was."""
@@ -441,11 +498,23 @@ class Follower:
         for name, group in groupby(batch.entries, key=lambda entry: entry.session):
             session_id = base.session_name(name) or sha256(name.encode()).hexdigest()
             session = self._store.session(user_id=self._user, session_id=session_id)
-            self._put(replace(session, begins=labels), [*group], batch)
+            self._put_all(replace(session, begins=labels), [*group], batch)
         for line, why in sorted(batch.damage):
             self._refuse(Refusal(place.path, reading.line_in_file(line), why))
         place.at = end
         place.tail = _tail(reading.file, end)
+
+    def _put_all(self, session: Session, entries: list[_Entry], batch: _Batch) -> None:
+        """Append entries, each behind the inputs that it shows to be sent."""
+        waiting: list[_Entry] = []
+        for entry in entries:
+            if entry.inputs:
+                if waiting:
+                    self._put(session, waiting, batch)
+                session.append(entry.inputs, unscanned="stub")
+                waiting = []
+            waiting.append(entry)
+        self._put(session, waiting, batch)
 
     def _put(self, session: Session, entries: list[_Entry], batch: _Batch) -> None:
         natives = [entry.native for entry in entries]

@@ -228,9 +228,9 @@ def _sample(
         recording.skip(f"{counted(len(lost), 'reference')} {why}", place)
     for why in timing.left_out():
         recording.skip(why, place)
-    if left := len(sample.keys() - _READ):
-        why = "data of the dataset, and values that the sample computed"
-        recording.skip(f"further fields ({left}): {why}", place)
+    if fields := sorted(sample.keys() - _READ):
+        why = f"fields of the sample: {base.field_names(fields)}"
+        recording.skip(why, place, note=True)
     return recording.transcript(_session(sample, task))
 
 

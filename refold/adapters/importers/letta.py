@@ -53,8 +53,9 @@ def _agent(source: base.Source, place: str, agent: dict[str, Any]) -> base.Trans
     for key, why in _LEFT_OUT.items():
         if agent.get(key):
             recording.skip(why, f"{prefix}{key}")
-    more = len(agent.keys() - _READ)
-    recording.skip(f"further fields ({more}): configuration of the agent", place)
+    if fields := sorted(agent.keys() - _READ):
+        why = f"fields around the messages: {base.field_names(fields)}"
+        recording.skip(why, place, note=True)
     return recording.transcript("")
 
 

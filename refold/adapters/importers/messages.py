@@ -328,9 +328,9 @@ class Conversation:
         return next((self.header[k] for k in _SESSION_KEYS if k in self.header), "")
 
     @property
-    def unread(self) -> int:
-        """How many fields beside the messages have no place in a transcript."""
-        return len(self.header.keys() - _READ_KEYS)
+    def unread(self) -> list[str]:
+        """The fields around the messages that have no place in a transcript."""
+        return sorted(self.header.keys() - _READ_KEYS)
 
 
 def conversations(source: base.Source) -> Iterator[Conversation]:

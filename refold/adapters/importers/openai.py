@@ -30,10 +30,11 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
 
 
 def skip_header(recording: base.Recording, conversation: messages.Conversation) -> None:
-    """Say that there is more around the messages than a transcript holds."""
+    """Name what is around the messages, and no part of a transcript."""
     if conversation.unread:
-        beside = f"fields beside the messages ({conversation.unread})"
-        recording.skip(f"{beside}, such as the tools offered", conversation.place)
+        names = base.field_names(conversation.unread)
+        why = f"fields around the messages: {names}"
+        recording.skip(why, conversation.place, note=True)
 
 
 def record(

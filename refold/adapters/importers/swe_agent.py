@@ -35,11 +35,11 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
         reading.message(message)
     info = base.mapping(run, "info")
     recording.take(_final(info), base.Origin("info"))
-    more = len(run.keys() - _TOLD) + len(info.keys() - set(_RESULT))
-    if more:
-        recording.skip(
-            f"further fields ({more}): steps told again, configuration of the run"
-        )
+    fields = sorted(run.keys() - _TOLD)
+    fields += [f"info.{name}" for name in sorted(info.keys() - set(_RESULT))]
+    if fields:
+        why = f"fields around the history: {base.field_names(fields)}"
+        recording.skip(why, note=True)
     yield recording.transcript("")
 
 

@@ -34,7 +34,7 @@ def _run(source: base.Source, place: str, run: dict[str, Any]) -> base.Transcrip
     openai.record(recording, chat, origin)
     recording.take([_final(run)], origin)
     if run.get("info"):
-        why = "data of the task that the agent did not see"
+        why = "data of the task, no message"
         recording.skip(why, f"{place} info")
     trial = base.session_name(run, "trial") or "0"
     return recording.transcript(base.session_name(f"task-{task}-trial-{trial}"))

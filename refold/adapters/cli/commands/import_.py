@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from refold.adapters.cli import options, output
-from refold.adapters.importers import Outline, named, outlines, read
+from refold.adapters.importers import Outline, named, outlines, read, with_sub_agents
 from refold.domain import errors
 from refold.domain.errors import ImportFailed, RefoldError, counted
 from refold.store.sessions import take_in
@@ -36,6 +36,7 @@ def import_(
     session: str | None = None,
     form: options.Transcripts = "auto",
     keep_going: bool = False,
+    strict: bool = False,
     progress: bool = False,
     jobs: int = 1,
 ) -> output.Result:
@@ -46,7 +47,7 @@ def import_(
             "files out: give one of them"
         )
     shows = not call.as_json and (progress or sys.stderr.isatty())
-    work = _Import(user, form, keep_going=keep_going, shows=shows)
+    work = _Import(user, form, keep_going=keep_going, strict=strict, shows=shows)
     try:
         wanted = work.read(paths, session)
         if wanted or not work.failed:
@@ -61,9 +62,11 @@ def import_(
         "duplicates": work.duplicates,
         "redactions": dict(sorted(work.redactions.items())),
         "skipped": [{"where": item.where, "why": item.why} for item in work.skipped],
+        "damaged": [{"where": item.where, "why": item.why} for item in work.damaged],
         "failed": [{"where": one.where, "why": one.why} for one in work.failed],
     }
-    return output.Result(told, partial(_show, done=work), int(bool(work.failed)))
+    incomplete = bool(work.failed or work.damaged)
+    return output.Result(told, partial(_show, done=work), int(incomplete))
 
 
 @dataclass(slots=True)
@@ -73,9 +76,11 @@ class _Import:
     user: str
     form: options.Transcripts
     keep_going: bool
+    strict: bool
     shows: bool
     sessions: list[tuple[Outline, Extended]] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
+    damaged: list[Skipped] = field(default_factory=list)
     failed: list[ImportFailed] = field(default_factory=list)
     cut_off: int = 0  # events written of sessions that are not whole
 
@@ -97,19 +102,29 @@ class _Import:
         Those are read again when they are written: all at once, they may be more than
         memory holds.
         """
-        different = list({path.absolute(): path for path in paths}.values())
+        different = with_sub_agents(paths)
         found: list[Outline] = []
         with output.Progress(len(different), of="files", shows=self.shows) as progress:
             for path in different:
                 try:
-                    transcripts = read(path, format=self.form)
+                    transcripts = read(path, format=self.form, strict=self.strict)
                 except ImportFailed as error:
                     self._fail(error, others=len(different) > 1)
                     transcripts = []
                 found += outlines(path, transcripts)
-                self.skipped += [item for one in transcripts for item in one.skipped]
+                for one in transcripts:
+                    self._report(one.skipped)
                 progress.advance("read", 1)
         return [one for one in named(found, session, self._fail) if one.events]
+
+    def _report(self, skipped: Sequence[Skipped]) -> None:
+        """Keep what was left out for the end; print at once where a file is damaged."""
+        for item in skipped:
+            if item.damaged:
+                self.damaged.append(item)
+                output.complain(f"{item.where} {item.why}")
+            else:
+                self.skipped.append(item)
 
     def _fail(self, error: ImportFailed, *, others: bool = True) -> None:
         """Say that a file is not imported; raises it, unless the others go on."""
@@ -127,7 +142,7 @@ class _Import:
         total = sum(item.events for item in wanted)
         files = [tuple(some) for _, some in groupby(wanted, key=lambda one: one.path)]
         with output.Progress(total, of="events", shows=self.shows) as progress:
-            take = partial(_taken, self.user, self.form)
+            take = partial(_taken, self.user, self.form, self.strict)
             told = lambda f, done: progress.reach(f, f[0].session, done)  # noqa: E731  # short
             done = spread(store, take, files, executor, told)
             for where, whole, error, written in done:
@@ -144,7 +159,8 @@ class _Import:
     ) -> None:
         """Count sessions that are whole, and events of one that is not."""
         self.sessions += done
-        self.skipped += [item for _, one in done for item in one.skipped]
+        for _, one in done:
+            self._report(one.skipped)
         self.cut_off += written
 
     def reason(self, why: str, then: str = "") -> str:
@@ -158,14 +174,19 @@ class _Import:
 
 
 def _taken(
-    user: str, form: str, store: SessionStore, file: Sequence[Outline], told: Any
+    user: str,
+    form: str,
+    strict: bool,
+    store: SessionStore,
+    file: Sequence[Outline],
+    told: Any,
 ) -> tuple[str, list[tuple[Outline, Extended]], RefoldError | None, int]:
     """Write the sessions of a file; those, what ended it, and the events of another."""
     done: list[tuple[Outline, Extended]] = []
     names = dict[str, str]()
     where, session, before, walked = str(file[0].path), None, 0, 0
     try:
-        transcripts = read(file[0].path, format=form)
+        transcripts = read(file[0].path, format=form, strict=strict)
         for item in file:
             one = transcripts[item.place]
             session = store.session(user_id=user, session_id=item.session)
@@ -219,6 +240,9 @@ def _show(screen: output.Screen, done: _Import) -> None:
     if done.failed:
         failed = counted(len({one.where for one in done.failed}), "file")
         screen.line((f"{failed} not imported; stderr says why", "bold red"))
+    if done.damaged:
+        damaged = counted(len(done.damaged), "damaged place")
+        screen.line((f"{damaged} in the files; stderr names each", "bold red"))
     reasons: dict[str, list[str]] = {}
     for item in done.skipped:
         reasons.setdefault(item.why, []).append(item.where)
