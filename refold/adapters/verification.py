@@ -30,6 +30,7 @@ from refold.domain.ports import EXPIRED, Problem
 from refold.domain.seals import TREE, Leaf, Seal, Use, positions_digest, receipts_digest
 
 PAGE: Final = 200
+_POSITION_DIGITS: Final = 15  # no store writes as many rows
 _LOOKS: Final = 3  # what is done and what is signed of it are two transactions
 _PAUSE_SEC: Final = 0.1
 _SIGNED: Final = {
@@ -385,10 +386,14 @@ class Standing:
         for name in self._database.unguarded():
             detail = f"the trigger {name} is not the one that Refold made"
             yield Problem(*TREE, None, "guard", detail)
-        query = select(self._t.settings.c.name)
-        there = {row.name for row in self._database.read(NOBODY, query)}
-        for name in sorted(map(str, there - SETTINGS)):
+        query = select(self._t.settings.c.name, self._t.settings.c.value)
+        there = {row.name: row.value for row in self._database.read(NOBODY, query)}
+        for name in sorted(map(str, there.keys() - SETTINGS)):
             detail = f"the setting {name!r} is not one that Refold leaves there"
+            yield Problem(*TREE, None, "guard", detail)
+        floor = str(there.get("floor", "0"))
+        if not floor.isdecimal() or len(floor) > _POSITION_DIGITS:
+            detail = "the setting 'floor' is not the position of a deleted row"
             yield Problem(*TREE, None, "guard", detail)
 
     def _certificates(

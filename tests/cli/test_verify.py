@@ -66,6 +66,25 @@ def test_a_check_without_keys_says_what_it_does_not_find(
     assert "no keys were used" in ran.out
 
 
+@pytest.mark.parametrize("floor", [2**63 - 1, -5, "many"])
+def test_a_changed_floor_is_found_and_stops_no_append(
+    refold: Refold, sample: Path, floor: object
+) -> None:
+    database = sqlite3.connect(sample)
+    with database:
+        database.execute("DELETE FROM settings WHERE name = 'floor'")
+        database.execute("INSERT INTO settings VALUES ('floor', ?)", (floor,))
+    database.close()
+
+    ran = refold("verify")
+    consent = refold("consent", "--user", "lin", "--grant", "training")
+    again = refold("consent", "--user", "lin", "--withdraw", "training")
+
+    assert ran.code == 1
+    assert "'floor'" in ran.out
+    assert (consent.code, again.code) == (0, 0), (consent.err, again.err)
+
+
 def test_compactions_are_counted(refold: Refold, sample: Path) -> None:
     strategy = "turn_window:full_turns=2,cached_turns=2"
     refold(

@@ -57,7 +57,8 @@ ON CONFLICT DO NOTHING
 -- name: event
 INSERT INTO events (position, user_id, session_id, stream, seq, type, ts, event_id,
   token_estimate, schema_version, hash, body)
-VALUES (max(coalesce((SELECT max(position) FROM events), 0), coalesce({floor}, 0)) + 1,
+VALUES (max(coalesce((SELECT max(position) FROM events), 0),
+            min(coalesce({floor}, 0), 4611686018427387904)) + 1,
   ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: blob
