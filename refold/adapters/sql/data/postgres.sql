@@ -230,6 +230,13 @@ SELECT current_setting('server_encoding'), to_regclass('refold.heads') IS NULL
 -- name: moment
 SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)
 
+-- Columns of text that the planner has statistics of.
+-- name: described
+SELECT s.schemaname || '.' || s.tablename, s.attname FROM pg_stats s
+JOIN pg_attribute a ON a.attname = s.attname AND a.atttypid = 'text'::regtype
+  AND a.attrelid = to_regclass(s.schemaname || '.' || s.tablename)
+WHERE s.schemaname = 'refold'
+
 -- name: size
 SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class
 WHERE relkind = 'r' AND relnamespace = to_regnamespace('refold')
