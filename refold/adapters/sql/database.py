@@ -18,6 +18,7 @@ from refold.adapters.rows import Batch, HeadRow, Heads, Rewrite, WriteOutcome
 from refold.adapters.sql.tables import Tables, filled, statements
 from refold.domain.errors import LeaseLost, RefoldError, StoreUnavailable
 from refold.domain.ids import StreamId
+from refold.domain.locks import forkable_lock
 
 T = TypeVar("T")
 _SQL: Final = statements("recorder")
@@ -50,6 +51,7 @@ class Database(ABC):
         self.errors: Final = ErrorsTranslated(self.translate)
         self.fences: Final = Fences()
         self._pool: Engine | None = None
+        self._making = forkable_lock()
         self._pid, self._closed = os.getpid(), False
         named = tables.metadata.tables.values()
         self._names = {table.name: str(table) for table in named}
@@ -58,9 +60,13 @@ class Database(ABC):
     def engine(self) -> Engine:
         """The pool of connections, made on first use."""
         self._check_process()
-        if self._pool is None:
-            self._pool = self._make_pool()
-        return self._pool
+        pool = self._pool
+        if pool is None:
+            with self._making:  # a second pool would be closed by nobody
+                pool = self._pool
+                if pool is None:
+                    pool = self._pool = self._make_pool()
+        return pool
 
     @abstractmethod
     def _make_pool(self) -> Engine: ...

@@ -25,6 +25,7 @@ from refold.domain.errors import (
     KeyUnavailable,
     remedy_for,
 )
+from refold.domain.locks import forkable_lock
 from refold.domain.ports import JUNK
 
 SCHEMA = "refold_keys"
@@ -93,6 +94,7 @@ class SqlKeyStore:
         self._place = _place_of(url)
         self._t = KeyTables(schema=self._place.schema)
         self._made: tuple[sa.Engine, sa.Engine] | None = None
+        self._making = forkable_lock()
         forks.register(self)
         if self.readonly:
             return
@@ -120,13 +122,20 @@ class SqlKeyStore:
         The second sends each statement by itself, and no round trips for a transaction.
         """
         forks.notice()
-        if self._made is None:
-            engine = self._place.engine(self)
-            options: dict[str, Any] = {"refold_begin": ""}
-            if self._place.schema:
-                options["isolation_level"] = "AUTOCOMMIT"
-            self._made = engine, engine.execution_options(**options)
-        return self._made
+        made = self._made
+        if made is None:
+            with self._making:  # a second engine would be closed by nobody
+                made = self._made
+                if made is None:
+                    made = self._made = self._make_engines()
+        return made
+
+    def _make_engines(self) -> tuple[sa.Engine, sa.Engine]:
+        engine = self._place.engine(self)
+        options: dict[str, Any] = {"refold_begin": ""}
+        if self._place.schema:
+            options["isolation_level"] = "AUTOCOMMIT"
+        return engine, engine.execution_options(**options)
 
     @property
     def _engine(self) -> sa.Engine:
