@@ -267,6 +267,11 @@ def _before_fork() -> None:
             # What could not be closed is inherited, and refused by the child.
             with suppress(sqlite3.Error):
                 holder.close_before_fork()
+    if quiet:
+        # A thread that waited for another fork used a pool that was given up by then.
+        for connection in list(_open_connections):
+            with suppress(sqlite3.Error):
+                connection.close()
 
 
 def _after_in_parent() -> None:
