@@ -74,6 +74,10 @@ class Member:
                         self.append(store, "shared")
                     case "look":
                         look(self.url)
+                    case "thread" if not self.hooks_ran:
+                        # After a fork in C, Python's own locks are as they were in the
+                        # parent, and a new thread may wait for them forever.
+                        pass
                     case "thread":
                         thread = threading.Thread(
                             target=self.append_some, args=(store, len(threads))
@@ -85,8 +89,14 @@ class Member:
                             thread.join()
                         store.close()
                         store = refold.open(self.url)
+                    case "fork in C":
+                        # A thread may hold a lock of Python that nobody would release
+                        # in the child.
+                        for thread in threads:
+                            thread.join()
+                        self.fork(store, in_c=True)
                     case _:
-                        self.fork(store, in_c=act == "fork in C")
+                        self.fork(store, in_c=False)
             except refold.RefoldError as error:
                 self.refused(error)
         for thread in threads:
