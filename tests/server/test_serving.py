@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import httpx2
 import pytest
@@ -53,6 +55,37 @@ def test_files_that_tls_cannot_use_are_named(
         place = Place("127.0.0.1", 0, "ada", certificate=certificate, key=key)
         with pytest.raises(InvalidConfiguration, match=re.escape(words)):
             serve(store, place, print)
+
+
+_STARTING: Final = """
+import sys, time
+import refold
+from refold.adapters.server import Place, app, serve
+
+def never_ready(*_):
+    print("starting", flush=True)
+    time.sleep(600)
+
+app.application = never_ready
+with refold.open(sys.argv[1]) as store:
+    serve(store, Place("127.0.0.1", 0, "ada"), print)
+print("ended")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_server_that_is_still_starting(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    command = [sys.executable, "-c", _STARTING, f"sqlite:///{tmp_path}/refold.db"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "starting\n"
+
+        process.send_signal(number)
+
+        assert process.communicate(timeout=60)[0] == "ended\n"
+    assert process.returncode == 0
 
 
 def test_half_of_tls_is_refused(store: SessionStore) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import signal
 import ssl
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from ipaddress import IPv6Address, ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -144,14 +146,51 @@ def _check_tls(place: Place) -> None:
         ) from None
 
 
-def serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> None:
-    """Serve the store until SIGINT or SIGTERM; ``tell`` is given the address.
+_STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
-    Without keys of others it listens on loopback alone, and ``tell`` is given a token
-    for one day, once.
+
+class _Stopped(BaseException):
+    """Raised in the main thread by a signal that arrives while uvicorn handles none."""
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """End the block, without an error, at the first SIGINT or SIGTERM.
+
+    uvicorn handles signals only while it runs, which begins seconds after the start,
+    and sends each signal again when it has shut down.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread can handle signals
+        return
+
+    def stop(_number: int, _frame: object) -> None:
+        raise _Stopped
+
+    previous = {number: signal.signal(number, stop) for number in _STOP_SIGNALS}
+    try:
+        with suppress(_Stopped):
+            yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> None:
+    """Serve the store until SIGINT or SIGTERM, also while it starts.
+
+    ``tell`` is called with the address.
+
+    Without keys of others it listens on loopback alone, and ``tell`` is called once
+    with a token for one day.
 
     Raises InvalidConfiguration.
     """
+    with _stopped_by_signals():
+        _serve(store, place, tell)
+
+
+def _serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> None:
     uvicorn = needed("uvicorn", "server")
     for module in ("fastapi", "jinja2", "jwt", "prometheus_client"):
         needed(module, "server")

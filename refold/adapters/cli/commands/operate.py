@@ -43,7 +43,6 @@ def serve(
     trusted_proxy: list[str] | None = None,
 ) -> None:
     """Serve the store over HTTP, with a page that shows runs."""
-    from refold.adapters.cli.commands.compact import stopped_by_signals
     from refold.adapters.server import Place, serve as run
 
     place = Place(
@@ -57,9 +56,7 @@ def serve(
     )
     where = os.environ.get("REFOLD_ACCESS_LOG") or "table"
     store = call.store(new=True, access_log=where)
-    # The server ends at the first signal, and sends it to itself again when it has.
-    with stopped_by_signals(lambda: None):
-        run(store, place, partial(typer.echo, err=True))
+    run(store, place, partial(typer.echo, err=True))
 
 
 By = Literal["session", "user", "day"]
