@@ -19,11 +19,30 @@ def test_a_program_is_given_the_view(refold: Refold, sample: Path) -> None:
 
     assert list(told) == [
         *("strategy", "fingerprint", "at", "tokens", "digest", "over_budget"),
-        *("system", "messages", "spans"),
+        *("system", "messages", "spans", "provenance", "request"),
     ]
     assert (told["strategy"], told["at"]) == ("keep_all", 57)
     assert told["spans"] == [{"kind": "raw", "first": 1, "last": 57}]
     assert told["messages"][0]["role"] == "user"
+    assert (told["provenance"], told["request"]) == ("assumed", None)
+
+
+def test_a_context_before_an_imported_answer_is_reconstructed(
+    refold: Refold, sample: Path
+) -> None:
+    told = context(refold, "--before-response", 1)
+    seen = refold("context", *SESSION, "--before-response", 1).out
+
+    assert told["provenance"] == "reconstructed"
+    assert told["request"] == {
+        "seq": told["at"] + 1,
+        "digest": told["digest"],
+        "same": True,
+    }
+    assert "reconstructed from a transcript" in seen
+    assert "as sent" not in seen
+    why = refold("why", *SESSION, "--at", told["at"])
+    assert "provenance  reconstructed from a transcript" in why.out
 
 
 def test_an_earlier_context_is_the_same_each_time(refold: Refold, sample: Path) -> None:

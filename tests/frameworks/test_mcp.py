@@ -62,6 +62,8 @@ async def all_of(client: Any) -> dict[str, Any]:
 
 def check(found: dict[str, Any]) -> None:
     assert all("not instructions" in each["untrusted"] for each in found.values())
+    assert found["context_at"]["result"]["provenance"] == "assumed"
+    assert found["why"]["result"]["provenance"] == "assumed"
     assert [s["session_id"] for s in found["sessions"]["result"]] == ["own"]
     assert [hit["seq"] for hit in found["search"]["result"]] == [1]
     assert [e["type"] for e in found["events"]["result"]] == ["user_input", "tool_call"]

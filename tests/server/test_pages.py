@@ -279,6 +279,11 @@ def test_the_context_is_shown_as_it_was_sent_and_why(
     assert f"{view.tokens:,} tok" in said
     assert view.digest[:12] in said
     assert f"sent as request seq {sent.seq}" in " ".join(said.split())
+    assert "recorded when it was sent" in said
+    unrecorded = Read(page(ada, f"/run/run/context?at={session.head().seq}")).text
+    assert "assumed: no request is recorded here" in unrecorded
+    in_chinese = Read(page(ada, f"/run/run/context?at={sent.seq}&lang=zh")).text
+    assert "发送时已记录" in in_chinese
     assert "proved" in said
     assert BECAUSE["summary"] in said
     assert LEFT_OUT["compacted"] in said

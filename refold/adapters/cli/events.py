@@ -16,7 +16,9 @@ from refold.projections.context.units import Thread, key_of, place
 from refold.projections.review.incidents import NOTE
 
 if TYPE_CHECKING:
+    from refold.adapters.cli.output import Part
     from refold.domain.envelope import Envelope
+    from refold.store.proofs.provenance import Provenance
 
 STYLES: Final = shipped("refold.adapters.cli", "styles.toml")
 DIGEST: Final = 12
@@ -228,6 +230,22 @@ def _span(first: int | None, last: int | None) -> str:
 def seqs(first: int | None, last: int | None) -> str:
     """Where something is, in words."""
     return f"seq {first}" if first == last else f"seq {first} to {last}"
+
+
+def origin_words(origin: Provenance) -> tuple[Part, str]:
+    """How it is known that a context was sent, as a line says it."""
+    style = "green" if origin.same and origin.kind == "recorded" else "yellow"
+    match origin.kind:
+        case "recorded" if origin.same:
+            words = f" as request seq {origin.seq} when it was sent"
+        case "recorded":
+            place = f" as request seq {origin.seq}"
+            words = f"{place}: redacted since, shorter than what was sent"
+        case "reconstructed":
+            words = f" from a transcript: it is what the answer at seq {origin.seq} had"
+        case "assumed":
+            words = ": no request is recorded here, the strategy makes this of the log"
+    return (origin.kind, style), words
 
 
 LANES: Final = 3

@@ -204,7 +204,7 @@ class Viewer(App[BaseException]):
 
     @work(thread=True, exclusive=True, group="context")
     def _explain(self, at: int, width: int) -> None:
-        """Show the context at a seq: each part as it was sent and why it is there."""
+        """Show the context at a seq: each part, and why it is there."""
         page = _Lines(width)
         explanation = self.session.why(at=at, chains=False)
 

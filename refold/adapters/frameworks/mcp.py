@@ -15,6 +15,7 @@ from typing import Any, Final
 from refold.adapters.frameworks import needed
 from refold.domain.errors import RefoldError
 from refold.store import SessionStore
+from refold.store.proofs.provenance import provenance
 from refold.store.sessions import Session
 
 _MOST: Final = 100  # entries of one answer
@@ -87,8 +88,11 @@ class Readable:
 
     def context_at(self, session_id: str, seq: int | None = None) -> dict[str, Any]:
         """Show what the model is sent, or was sent when `seq` was the newest event."""
-        view = self._session(session_id).context(at=seq)
+        session = self._session(session_id)
+        view = session.context(at=seq)
+        origin = provenance(session.writer.log, session.stream, view)
         shown = {"strategy": view.strategy, "tokens": view.tokens, "at": view.at}
+        shown |= {"provenance": origin.kind}
         return shown | {"system": view.system, "messages": view.messages}
 
     def why(self, session_id: str, seq: int | None = None) -> dict[str, Any]:

@@ -257,7 +257,7 @@ def context(
     strategy: str = "",
     sure: bool = False,
 ) -> Response:
-    """The context as it was sent at a seq, and why; for htmx only that."""
+    """The context at a seq, and why it is so; for htmx only that."""
     session = here.session(session_id)
     head, explained = session.head().seq, None
     at = max(1, min(at or head, head))

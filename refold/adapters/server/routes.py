@@ -41,6 +41,7 @@ from refold.domain.ids import StreamId, check_id, check_session_id
 from refold.projections.models import packaged_models
 from refold.store import SessionStore
 from refold.store.proofs.access_log import called
+from refold.store.proofs.provenance import provenance
 from refold.store.sessions import Session
 
 log = logging.getLogger("refold.server")
@@ -361,7 +362,9 @@ def context(
     as_: Annotated[Literal["sent", "rebuilt"], Query(alias="as")] = "sent",
 ) -> Response:
     """Show what the model is sent, or was sent earlier."""
-    return answer(one.context(strategy, at=at, as_=as_).to_json())
+    view = one.context(strategy, at=at, as_=as_)
+    origin = provenance(one.writer.log, one.stream, view)
+    return answer(view.to_json() | origin.to_json())
 
 
 @router.get("/sessions/{session_id}/why", operation_id="why")

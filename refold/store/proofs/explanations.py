@@ -33,6 +33,7 @@ from refold.projections.context.view import View, html_table
 from refold.projections.models import ModelInfo
 from refold.store.contexts import RequestedViews, Settings, Viewer
 from refold.store.history import History, with_blobs
+from refold.store.proofs.provenance import Provenance, provenance
 from refold.store.proofs.verification import Superseded, differs
 
 Proof = Literal["holds", "superseded", "broken"]
@@ -106,6 +107,7 @@ class Explanation:
     pins:       the pin event of each event that is shown because it is pinned.
     newest:     the newest summary, whose decision the raw parts came out of.
     superseded: seqs of events that were redacted again: they hold less than was sent.
+    provenance: how it is known that the view was sent.
     """
 
     strategy: Strategy
@@ -121,6 +123,7 @@ class Explanation:
     newest: int | None
     chains: tuple[Chain, ...]
     superseded: frozenset[int]
+    provenance: Provenance
 
     def _repr_html_(self) -> str:
         """Its parts as notebooks show them, in figures: what they show, they keep."""
@@ -187,6 +190,7 @@ class Explanation:
                 **{name: getattr(view, name) for name in same},
                 "messages": len(view.messages),
             },
+            "provenance": self.provenance.kind,
             "request": self.sent and _sent(self.sent),
             "chains": [chain.to_json() for chain in self.chains],
             "parts": [self._part(part) for part in self.parts],
@@ -327,6 +331,7 @@ class Explainer:
             newest=max((one.seq for one in outline.summaries), default=None),
             chains=tuple(self._chains(with_derived=bool(derived))) if chains else (),
             superseded=past.main.intersection(events),
+            provenance=provenance(log, self.viewer.stream, view),
         )
 
     @property

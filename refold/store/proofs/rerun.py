@@ -46,6 +46,7 @@ from refold.redaction.redactor import RedactionError
 from refold.store.appends import Writer
 from refold.store.contexts import Viewer, with_derived
 from refold.store.history import handed_in, with_blobs
+from refold.store.proofs.provenance import kind_of, reconstructed_in
 from refold.store.proofs.verification import Superseded, differs
 
 _ALL: Final[Strategy] = KeepAll()
@@ -203,15 +204,20 @@ class _Recorded(NamedTuple):
         """The last seq that it was made of."""
         return self.request.through_seq if self.request else self.envelope.seq - 1
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether its digest was stored when it was sent."""
+        return kind_of(self.envelope) == "recorded"
+
 
 def _recorded(events: Sequence[Envelope]) -> Iterator[_Recorded]:
     for index, one in enumerate(events):
-        event, source = one.payload, one.meta.source or {}
+        event = one.payload
         if one.seq < 1:
             continue  # of the session that this one was forked from
         if isinstance(event, Request):
             yield _Recorded(one, index, event.digest, event.model, event)
-        elif isinstance(sent := source.get("request"), str):
+        elif (sent := reconstructed_in(one)) is not None:
             yield _Recorded(one, index, sent, one.meta.model, None)
 
 
@@ -314,7 +320,7 @@ class Rerunner:
             raise InvalidConfiguration("a rerun takes what answers: LiveModel(name)")
         own = (one for one in self._was.events if one.seq > 0)
         past, total = Superseded.of(self._viewer.history, own), len(self._requests)
-        recorded = sum(1 for one in self._requests if one.request is not None)
+        recorded = sum(1 for one in self._requests if one.is_recorded)
         same = same_recorded = gone = 0
         for number, (one, view, changed) in enumerate(self._made(), 1):
             if changed and past.main and min(past.main) <= one.through:
@@ -333,7 +339,7 @@ class Rerunner:
                 )
                 return self._live(told, number, one, model) if model else told
             same += 1
-            if one.request is not None:
+            if one.is_recorded:
                 same_recorded += 1
         return Rerun(
             total,

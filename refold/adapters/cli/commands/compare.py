@@ -91,7 +91,8 @@ def _show_rerun(screen: Screen, ran: Rerun) -> None:
     found, live = ran.first_difference, ran.live
     derived = ran.requests - ran.recorded_requests
     if not ran.recorded_requests:
-        screen.line(f"no request was recorded: {derived:,} reconstructed from the log")
+        word = "reconstructed" if ran.recorded else "assumed"
+        screen.line(f"no request was recorded: {derived:,} {word} from the log")
     elif derived:
         recorded = counted(ran.recorded_requests, "recorded request")
         screen.line(f"{recorded}, {derived:,} reconstructed from the log")

@@ -9,15 +9,25 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from refold.adapters.cli import events
-from refold.adapters.cli.events import DIGEST, STYLES, content, marks, readable, seqs
+from refold.adapters.cli.events import (
+    DIGEST,
+    STYLES,
+    content,
+    marks,
+    origin_words,
+    readable,
+    seqs,
+)
 from refold.adapters.cli.options import As, Call
 from refold.adapters.cli.output import Result, Screen, types
 from refold.domain.errors import counted
 from refold.projections.context.units import holds
+from refold.store.proofs.provenance import provenance
 
 if TYPE_CHECKING:
     from refold.domain.envelope import Envelope
     from refold.projections.context.view import View
+    from refold.store.proofs.provenance import Provenance
 
 
 def context(
@@ -44,17 +54,23 @@ def context(
         at = events.before(chosen.pages(), "response", before_response)
     view = chosen.context(strategy, at=at, as_=as_)
     behind = chosen.pages(upto=view.at)
-    return Result(view.to_json, lambda out: _show(out, view, behind))
+    origin = provenance(chosen.writer.log, chosen.stream, view)
+    return Result(
+        lambda: view.to_json() | origin.to_json(),
+        lambda out: _show(out, view, behind, origin),
+    )
 
 
 _TALL: Final = 8
 _FEW: Final = 12
 
 
-def _show(screen: Screen, view: View, behind: Iterable[Envelope]) -> None:
+def _show(
+    screen: Screen, view: View, behind: Iterable[Envelope], origin: Provenance
+) -> None:
     """Print ``view``; ``behind`` are the events up to its seq."""
     told: dict[str, Any] = view.to_json()
-    _figures(screen, told)
+    _figures(screen, told, origin)
     if system := told["system"]:
         if not isinstance(system, str):
             system = "\n\n".join(str(block.get("text", "")) for block in system)
@@ -64,7 +80,7 @@ def _show(screen: Screen, view: View, behind: Iterable[Envelope]) -> None:
     hidden(screen, told["spans"], behind)
 
 
-def _figures(screen: Screen, told: Mapping[str, Any]) -> None:
+def _figures(screen: Screen, told: Mapping[str, Any], origin: Provenance) -> None:
     over = ("  over its budget", "bold red") if told["over_budget"] else ""
     screen.line(
         (f"{told['strategy']}", "bold"),
@@ -73,6 +89,7 @@ def _figures(screen: Screen, told: Mapping[str, Any]) -> None:
         f"  {counted(len(told['messages']), 'message')}",
         over,
     )
+    screen.line(*origin_words(origin))
     screen.line((f"digest {told['digest']}", "dim"))
     screen.line((f"strategy fingerprint {told['fingerprint'][:DIGEST]}", "dim"))
     for span in told["spans"]:

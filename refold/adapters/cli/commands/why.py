@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from refold.adapters.cli.events import DIGEST, STYLES, preview, seqs
+from refold.adapters.cli.events import DIGEST, STYLES, origin_words, preview, seqs
 from refold.adapters.cli.options import Call
 from refold.adapters.cli.output import Result, Screen, cut, shown, types, visible
 from refold.domain.errors import counted
@@ -132,6 +132,7 @@ def _figures(screen: Screen, explained: Explanation) -> None:
     _said(screen, params, "  ")
     screen.line((f"  fingerprint {ref.fingerprint[:DIGEST]}", "dim"))
     screen.line((f"  digest      {view.digest}", "dim"))
+    screen.line("  provenance  ", *origin_words(explained.provenance))
     _request(screen, explained)
     if min(explained.events) < 1:
         origin = "0 and below belong to the session it was forked from"
@@ -152,7 +153,7 @@ def _figures(screen: Screen, explained: Explanation) -> None:
 def _request(screen: Screen, explained: Explanation) -> None:
     sent = explained.sent
     if sent is None:
-        screen.line("  request     none recorded; this is what would be sent")
+        screen.line("  request     none recorded")
         return
     screen.line(
         f"  request     seq {sent.envelope.seq}, ",

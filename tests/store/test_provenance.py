@@ -1,0 +1,98 @@
+"""Only a request that was recorded when it was sent is called recorded."""
+
+from __future__ import annotations
+
+import refold
+from refold.domain.envelope import ACTIVATED
+from refold.domain.events import Request
+from refold.store import Session, SessionStore
+from refold.store.proofs.provenance import Provenance, provenance
+from refold.store.sessions import extend
+from tests.store.test_rerun import WINDOW, redacted_by, transcript, work
+from tests.support.redacting import MAIL, unaware
+
+
+def at(session: Session, seq: int, strategy: str | None = None) -> Provenance:
+    view = session.context(strategy, at=seq)
+    found = provenance(session.writer.log, session.stream, view)
+    assert session.why(strategy, at=seq).provenance == found
+    return found
+
+
+def test_a_request_is_recorded_at_its_seq_and_at_the_event_before_it(
+    session: Session,
+) -> None:
+    work(session, 2, WINDOW)
+    requests = [
+        (one.seq, one.payload.digest)
+        for one in session.events()
+        if isinstance(one.payload, Request)
+    ]
+
+    assert len(requests) == 4
+    for seq, digest in requests:
+        expected = Provenance("recorded", seq, digest, same=True)
+        assert at(session, seq) == expected
+        assert at(session, seq - 1, WINDOW) == expected
+
+
+def test_what_followed_the_last_request_is_assumed(session: Session) -> None:
+    work(session, 2, WINDOW)
+
+    assert at(session, session.head().seq) == Provenance("assumed")
+
+
+def test_another_strategy_than_that_of_the_request_is_assumed(session: Session) -> None:
+    work(session, 3, "keep_all")
+    last = [one.seq for one in session.events() if one.type == "request"][-1]
+
+    assert at(session, last, "last_turns:n=1").kind == "assumed"
+
+
+def test_a_context_of_an_import_is_reconstructed(session: Session) -> None:
+    extend(session, transcript(3), where="a.jsonl")
+    answers = {
+        one.seq: str(source["request"])
+        for one in session.pages()
+        if (source := one.meta.source) and "request" in source
+    }
+
+    assert len(answers) == 6
+    for seq, digest in answers.items():
+        expected = Provenance("reconstructed", seq, digest, same=True)
+        assert at(session, seq - 1) == expected
+    assert at(session, max(answers) - 1, "last_turns:n=1").kind == "assumed"
+
+
+def test_a_session_without_requests_is_assumed_everywhere(session: Session) -> None:
+    session.append(refold.UserInput(text="Hello"))
+    session.append(refold.AgentResponse(text="Hello, too."))
+
+    assert [at(session, seq).kind for seq in (1, 2)] == ["assumed", "assumed"]
+
+
+def test_the_request_that_activates_a_strategy_was_not_sent(session: Session) -> None:
+    session.append(refold.UserInput(text="Hello"))
+    assert session.activate("last_turns:n=1")
+    activated = session.head().seq
+
+    assert [one.meta.status for one in session.events()][-1] == ACTIVATED
+    assert at(session, activated).kind == "assumed"
+    assert session.rerun().recorded_requests == 0
+
+
+def test_a_request_whose_events_were_redacted_later_has_another_digest(
+    memory: SessionStore,
+) -> None:
+    before = redacted_by(memory.session(user_id="ada", session_id="run"), unaware())
+    before.append(refold.UserInput(text=MAIL))
+    sent = before.context()
+    seq = before.record_request(sent, matches=True).last_seq
+    list(memory.reredact())
+
+    found = at(memory.session(user_id="ada", session_id="run"), seq)
+
+    assert found == Provenance("recorded", seq, sent.digest, same=False)
+    assert found.to_json()["request"] == {
+        "seq": seq, "digest": sent.digest, "same": False,
+    }  # fmt: skip
