@@ -71,7 +71,10 @@ def _columns() -> Iterator[str]:
 
 def _row(tampering: Tampering) -> str:
     code = f"`{tampering.code}`" if tampering.code else "not found"
-    return f"| {tampering.what} | {code} | {tampering.why} |\n".replace("|  |", "| |")
+    what = tampering.what
+    if tampering.engine:
+        what += " (SQLite)"
+    return f"| {what} | {code} | {tampering.why} |\n".replace("|  |", "| |")
 
 
 def main(arguments: Sequence[str]) -> int:

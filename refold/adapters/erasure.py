@@ -25,7 +25,7 @@ from refold.adapters.sql.access_log import AccessTable, to_forget
 from refold.adapters.sql.database import NOBODY
 from refold.adapters.sql.keystore import SqlKeyStore
 from refold.adapters.sql.recorder import Recorder, Subject, Subjects, SubjectStatus
-from refold.adapters.sql.tables import of_stream, stream_of, within
+from refold.adapters.sql.tables import FLOOR, of_stream, stream_of, within
 from refold.adapters.sql.tree import Tree
 from refold.adapters.streams import Blobs, EncryptedStreams, encrypted_head, user_key
 from refold.domain import erasure
@@ -271,6 +271,11 @@ class StoredErasures:
         for row in self.certificate_rows():
             self._remember_certificate(row.certificate_id, row.user_ref)
         self.remember("generation", b"%d" % self._subjects.key_generation())
+        settings = self._t.settings.c
+        query = sa.select(settings.value).where(settings.name == FLOOR)
+        for (floor,) in self._database.read(NOBODY, query):
+            if str(floor).isdecimal():
+                self.remember(FLOOR, str(floor).encode())
 
     def restore(self, job: Job) -> None:
         self._keys.store.release(job.user_ref, self._refs(job.whose))
@@ -345,6 +350,7 @@ class StoredErasures:
         """Delete all rows, in bounded transactions; the tree's leaves stay, unnamed."""
         whose = job.whose
         self._unname(job)
+        self._remember_floor(job)
         for session in (None,) if whose.sessions is None else whose.sessions:
             self._tree.forget(whose.user_id, session, job.job_id)
         # As long as a row is there, the head says that it is erased.
@@ -358,6 +364,26 @@ class StoredErasures:
                 yield str(table.name), number
                 time.sleep((time.monotonic() - started) * _PAUSE)
                 started = time.monotonic()
+
+    def _remember_floor(self, job: Job) -> None:
+        """Have the key store remember the highest position that this job deletes.
+
+        It does so before the first row is deleted, and once: when a job is resumed, the
+        highest row may be gone.  `refold verify` compares the setting `floor` with it.
+        """
+        what = f"{FLOOR} {job.job_id}"
+        if not self.has_floor or self.recall(what) is not None:
+            return
+        events = self._t.events
+        query = sa.select(sa.func.max(events.c.position)).where(*_of(events, job.whose))
+        ((highest,),) = self._database.read(job.whose.user_id, query)
+        if highest is not None:
+            self.remember(what, b"%d" % highest)
+
+    @property
+    def has_floor(self) -> bool:
+        """Whether the database has the setting ``floor``: PostgreSQL has a sequence."""
+        return self._database.name == "sqlite"
 
     def _unname(self, job: Job) -> None:
         """Take out of the access log what names who is erased."""

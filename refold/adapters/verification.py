@@ -17,7 +17,7 @@ from refold.adapters.erasure import StoredErasures
 from refold.adapters.rows import FROZEN, THAWED, EncryptedEvent, HeadRow
 from refold.adapters.sql.database import NOBODY
 from refold.adapters.sql.recorder import Recorder, Subjects
-from refold.adapters.sql.tables import SETTINGS
+from refold.adapters.sql.tables import FLOOR, SETTINGS
 from refold.adapters.sql.tree import Mark, Tree
 from refold.adapters.streams import Blobs, EncryptedStreams, check_not_erased
 from refold.domain.chain import Resealing, link_digest, resealed
@@ -357,6 +357,15 @@ def minus(these: Sequence[Span], those: Sequence[Span]) -> Iterator[Span]:
 Stated: TypeAlias = tuple[Any, Any]
 
 
+def _highest_deleted(remembered: Mapping[str, bytes]) -> int:
+    """The highest position of a deleted row that the key store remembers."""
+    positions = [0]
+    for name, value in remembered.items():
+        if name.partition(" ")[0] == FLOOR:
+            positions.append(int(value))
+    return max(positions)
+
+
 class Standing:
     """Proves what stands beside the events: guards, settings, holds and subjects."""
 
@@ -369,6 +378,8 @@ class Standing:
         remembered = self._erasures.remembered()
         stated = read()
         yield from self._guards()
+        if self._erasures.has_floor:
+            yield from self._floor(remembered)
         known = int(remembered.get("generation", b"0"))
         if self._subjects.key_generation() < known:
             detail = f"the database wrote down generation {known} before, and has less"
@@ -391,9 +402,35 @@ class Standing:
         for name in sorted(map(str, there.keys() - SETTINGS)):
             detail = f"the setting {name!r} is not one that Refold leaves there"
             yield Problem(*TREE, None, "guard", detail)
-        floor = str(there.get("floor", "0"))
+
+    def _floor(self, remembered: Mapping[str, bytes]) -> Iterator[Problem]:
+        """Whether ``floor`` is the highest position of a row that was deleted.
+
+        The key store remembers that position before the row is deleted: from then on
+        the row is there, or the floor is at least as high.
+        """
+        settings, events = self._t.settings.c, self._t.events.c
+        newest = select(func.max(events.position)).scalar_subquery()
+        setting = select(settings.value).where(settings.name == FLOOR).scalar_subquery()
+        ((highest, value),) = self._database.read(NOBODY, select(newest, setting))
+        floor = str(value or 0)
         if not floor.isdecimal() or len(floor) > _POSITION_DIGITS:
             detail = "the setting 'floor' is not the position of a deleted row"
+            yield Problem(*TREE, None, "guard", detail)
+            return
+        deleted = _highest_deleted(remembered)
+        if max(int(floor), highest or 0) < deleted:
+            detail = (
+                f"the setting 'floor' is {floor}, although the row at position "
+                f"{deleted} was deleted: positions can be given out again"
+            )
+            yield Problem(*TREE, None, "guard", detail)
+        most = _highest_deleted(self._erasures.remembered())
+        if int(floor) > most:
+            detail = (
+                f"the setting 'floor' is {floor}, although no row behind position "
+                f"{most} was deleted: positions are left out"
+            )
             yield Problem(*TREE, None, "guard", detail)
 
     def _certificates(

@@ -22,6 +22,7 @@ class Tampering(NamedTuple):
              found.
     why:     what it costs that it is not found, or what makes it be found.
     session: whose problem it is, if it is of one.
+    engine:  the only engine on which it can be done; empty for both.
     """
 
     what: str
@@ -29,8 +30,15 @@ class Tampering(NamedTuple):
     code: str
     why: str = ""
     session: str | None = None
+    engine: str = ""
 
 
+_BLOB_TIME: Final = (
+    "an earlier time lets retention drop the text early, a later one keeps it longer"
+)
+_LEASE: Final = (
+    "work is done later or twice; a write shows its `owner`, so none is lost or doubled"
+)
 # Of each column of each table.  Where nothing is found, it says why that may be.
 COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "settings.name": ("opening", ""),
@@ -63,7 +71,7 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "blobs.user_id": ("blob", ""),
     "blobs.address": ("blob", ""),
     "blobs.size": ("blob", ""),
-    "blobs.created_at": ("", "when retention may let go of it"),
+    "blobs.created_at": ("", _BLOB_TIME),
     "blobs.body": ("blob", ""),
     "blobs.session_id": ("stray", ""),
     "receipts.user_id": ("receipt", ""),
@@ -82,11 +90,11 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "views.derived_spans": ("view", ""),
     "leases.user_id": ("stray", ""),
     "leases.session_id": ("stray", ""),
-    "leases.stream": ("", "a lease saves work, and decides nothing"),
-    "leases.owner": ("", "a lease saves work, and decides nothing"),
-    "leases.expires_at": ("", "a lease saves work, and decides nothing"),
-    "leases.period": ("", "a lease saves work, and decides nothing"),
-    "leases.pending": ("", "a lease saves work, and decides nothing"),
+    "leases.stream": ("", _LEASE),
+    "leases.owner": ("", _LEASE),
+    "leases.expires_at": ("", _LEASE),
+    "leases.period": ("", _LEASE),
+    "leases.pending": ("", _LEASE),
     "labels.user_id": ("label", ""),
     "labels.session_id": ("label", ""),
     "labels.name": ("label", ""),
@@ -121,17 +129,29 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "holds.reason": ("hold", ""),
     "holds.created_at": ("", "its certificate has the time"),
 }
-_UNDER_WAY: Final = "of an erasure under way: what was signed of it is a certificate"
-_KEPT_A_WHILE: Final = "what was done with the store; it is deleted after a time"
+_UNDER_WAY: Final = (
+    "erasures under way. Another `due_at` moves the end of a grace period, another "
+    "`stage` repeats or leaves out steps. A user whose row was deleted stays locked, "
+    "and `refold erase --due` names them. The certificate at the end is signed"
+)
+_ACCESS_LOG: Final = (
+    "the access log. Somebody with SQL can change or delete its records: send them to "
+    "a sink elsewhere as well. It is deleted after a time"
+)
+_ACCESSES: Final = (
+    "how often and when each session was read. Where retention counts from the last "
+    "read, a later time keeps a session longer; an earlier one deletes it as if it had "
+    "been read no more"
+)
 # The columns of a table, and why nothing proves them.
 NOT_PROVED: Final[dict[str, tuple[str, str]]] = {
     "erasures": ("job_id user_ref stage due_at body", _UNDER_WAY),
     "audit": (
         "record_id ts event user_hash session_hash request_hash state_version "
         "event_type duration_us status error_code meta",
-        _KEPT_A_WHILE,
+        _ACCESS_LOG,
     ),
-    "accesses": ("user_id session_id reads last_at", _KEPT_A_WHILE),
+    "accesses": ("user_id session_id reads last_at", _ACCESSES),
 }
 
 
@@ -237,6 +257,43 @@ OTHERS: Final = (
     Tampering("a trigger added", acts.add_trigger, "guard"),
     Tampering("events said to be rewritten", acts.say_rewriting, "guard"),
     Tampering("the generation of keys lowered", acts.lower_generation, "key"),
+    Tampering(
+        "the generation of keys raised",
+        acts.set_setting("key_generation", lambda known: known + 1),
+        "opening",
+    ),
+    Tampering(
+        "the version of the schema lowered",
+        acts.set_setting("schema_version", lambda known: known - 1),
+        "",
+        "the last step of the schema is taken again when the store opens",
+    ),
+    Tampering(
+        "the version of the schema raised",
+        acts.set_setting("schema_version", lambda known: known + 1),
+        "opening",
+    ),
+    Tampering(
+        "the floor of positions raised",
+        acts.set_setting("floor", lambda known: known + 10),
+        "guard",
+        "positions are left out, which harms nothing",
+        engine="sqlite",
+    ),
+    Tampering(
+        "the floor of positions lowered, and the newest rows cut off",
+        acts.lower_floor,
+        "guard",
+        "a position could be given out twice, and a follower miss an event",
+        engine="sqlite",
+    ),
+    Tampering(
+        "the floor of positions lowered below rows that are there",
+        acts.set_setting("floor", lambda known: known - 1),
+        "",
+        "newer rows are there: no position is given out twice",
+        engine="sqlite",
+    ),
     Tampering("seals and anchor removed", acts.remove_seals_and_anchor, "anchor"),
 )
 

@@ -70,6 +70,27 @@ def _flipped(name: str, value: Any) -> Any:
     return value[:middle] + other + value[middle + 1 :]
 
 
+def set_setting(name: str, value: Callable[[int], int]) -> Callable[[Tampered], None]:
+    """Give a setting that is a number another one."""
+
+    def act(case: Tampered) -> None:
+        where = f"WHERE name='{name}'"
+        known = int(case.row(f"SELECT value FROM settings {where}")["value"])
+        case.do(f"UPDATE settings SET value=:new {where}", new=str(value(known)))
+
+    return act
+
+
+def lower_floor(case: Tampered) -> None:
+    """The floor is removed, and every row that is newer than the deleted ones."""
+    floor = case.row("SELECT value FROM settings WHERE name='floor'")["value"]
+    case.do(
+        "DELETE FROM events WHERE position>=:floor",
+        "DELETE FROM settings WHERE name='floor'",
+        floor=int(floor),
+    )
+
+
 def swap(case: Tampered) -> None:
     """Two rows change places."""
     move = f"UPDATE events SET seq=:to WHERE {_S1} AND seq=:here"
