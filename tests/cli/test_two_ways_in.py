@@ -195,6 +195,31 @@ def test_a_rollout_of_codex_is_recorded_once(
 
 
 @BOTH_WAYS
+def test_messages_and_tokens_of_the_client_are_recorded_once(
+    refold: Refold, projects: Path, work: Path, first: Way, second: Way
+) -> None:
+    entries = codex(
+        said("developer", "Ask first."),
+        *(said("user", "go"), *command("c1"), said("assistant", "done")),
+    )
+    last = {"input_tokens": 10, "cached_input_tokens": 0, "output_tokens": 2}
+    info = {"total_token_usage": {"total_tokens": 12}, "last_token_usage": last}
+    spent = {"type": "token_count", "info": info}
+    entries.append({**entries[-1], "type": "event_msg", "payload": spent})
+    name = f"rollout-2026-07-01T10-00-00-{SESSION}.jsonl"
+    path = write(work / name, entries)
+
+    first(refold, projects, path)
+    before = typed(refold)
+    second(refold, projects, path)
+
+    by_way = "system" if first is by_import else "user_input"
+    assert before[0] == (by_way, before[0][1])
+    assert typed(refold) == before
+    check(refold)
+
+
+@BOTH_WAYS
 def test_only_the_new_entries_of_a_grown_file_are_added(
     refold: Refold, projects: Path, work: Path, first: Way, second: Way
 ) -> None:

@@ -3,6 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+import refold
 from refold.domain.events import (
     AgentError,
     AgentResponse,
@@ -15,6 +18,7 @@ from refold.domain.events import (
     UserInput,
 )
 from refold.projections.models import answers
+from refold.store.sessions import extend
 from tests.importers.samples import CODEX, events, kinds, read_one, reasons, write_lines
 from tests.importers.test_atif import recorded
 
@@ -32,9 +36,16 @@ def test_a_rollout_is_one_session(tmp_path: Path) -> None:
     assert (transcript.session_id, transcript.format) == ("019a-run", "codex")
     assert events(transcript) == [
         SystemPrompt(text="You are Codex."),
-        UserInput(text="<permissions>on request</permissions>"),
+        SystemPrompt(text="You are Codex.\n\n<permissions>on request</permissions>"),
         UserInput(text="Fix it."),
-        AgentResponse(thinking=(Thinking(thinking="I look first."),)),
+        AgentResponse(
+            thinking=(Thinking(thinking="I look first."),),
+            usage={
+                "input_tokens": 40,
+                "output_tokens": 7,
+                "cache_read_input_tokens": 60,
+            },
+        ),
         ToolCall(call_id="c1", tool_name="shell", arguments={"command": ["ls"]}),
         ToolResult(
             call_id="c1",
@@ -216,3 +227,95 @@ def test_what_the_client_wrote_as_the_user_is_marked(tmp_path: Path) -> None:
     context, question = (draft.meta.source or {} for draft in transcript.drafts)
     assert (context["meta"], context["context"]) == (True, "environment_context")
     assert "meta" not in question
+
+
+def model_said(text: str) -> dict[str, Any]:
+    content = [{"type": "output_text", "text": text}]
+    return framed("response_item", type="message", role="assistant", content=content)
+
+
+def client_said(role: str, text: str) -> dict[str, Any]:
+    content = [{"type": "input_text", "text": text}]
+    return framed("response_item", type="message", role=role, content=content)
+
+
+def spent(total: int, given: int, made: int) -> dict[str, Any]:
+    last = {"input_tokens": given, "cached_input_tokens": 0, "output_tokens": made}
+    info = {"total_token_usage": {"total_tokens": total}, "last_token_usage": last}
+    return framed("event_msg", type="token_count", info=info)
+
+
+def test_tokens_are_on_the_response_that_they_are_of(tmp_path: Path) -> None:
+    call = ran("c1", "Exit code: 0\nOutput:\n")
+    lines = [
+        META,
+        client_said("user", "Go."),
+        *(model_said("I look."), call[0], spent(12, 10, 2), call[1]),
+        *(model_said("Done."), spent(12, 10, 2), spent(35, 20, 3)),
+    ]
+
+    drafts = read_one(write_lines(tmp_path, lines)).drafts
+
+    said = [one.event for one in drafts if isinstance(one.event, AgentResponse)]
+    assert [one.usage and one.usage["output_tokens"] for one in said] == [2, 3]
+    assert [one.meta.usage for one in drafts] == [None] * len(drafts)
+    counted = answers(recorded(drafts))
+    assert [(one.usage.input, one.usage.output) for one in counted] == [
+        (10, 2),
+        (20, 3),
+    ]
+
+
+def test_a_response_without_text_has_its_tokens_on_its_first_call(
+    tmp_path: Path,
+) -> None:
+    lines = [META, *ran("c1", "ok"), spent(12, 10, 2)]
+
+    drafts = read_one(write_lines(tmp_path, lines)).drafts
+
+    call = next(one for one in drafts if isinstance(one.event, ToolCall))
+    assert call.meta.usage is not None
+    assert call.meta.usage["output_tokens"] == 2
+    assert len(answers(recorded(drafts))) == 1
+
+
+@pytest.mark.parametrize("cut", range(1, len(CODEX)))
+def test_tokens_count_once_whenever_a_file_was_imported_first(
+    tmp_path: Path, cut: int
+) -> None:
+    young = read_one(write_lines(tmp_path, CODEX[:cut], "young.jsonl")).drafts
+    grown = read_one(write_lines(tmp_path, CODEX, "grown.jsonl")).drafts
+
+    with refold.open("memory://") as store:
+        session = store.session(user_id="ada", session_id="019a-run")
+        for drafts in (young, grown, grown):
+            extend(session, drafts, where="a.jsonl")
+        (answer,) = answers(session.pages())
+        (at_once,) = answers(recorded(grown))
+
+    assert answer.usage == at_once.usage
+
+
+def test_developer_messages_extend_the_system_prompt(tmp_path: Path) -> None:
+    base = {"text": "You are Codex."}
+    lines = [
+        framed("session_meta", id="run-1", base_instructions=base),
+        client_said("developer", "Ask first."),
+        client_said("user", "Go."),
+        client_said("developer", "Plan."),
+        client_said("developer", "Ask first."),
+    ]
+
+    transcript = read_one(write_lines(tmp_path, lines, "r.jsonl"))
+
+    assert events(transcript) == [
+        SystemPrompt(text="You are Codex."),
+        SystemPrompt(text="You are Codex.\n\nAsk first."),
+        UserInput(text="Go."),
+        SystemPrompt(text="You are Codex.\n\nAsk first.\n\nPlan."),
+    ]
+    source = transcript.drafts[1].meta.source or {}
+    assert (source["meta"], source["role"]) == (True, "developer")
+    assert reasons(transcript) == {
+        "r.jsonl line 5": "developer message that is in force"
+    }

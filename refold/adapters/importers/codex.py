@@ -12,12 +12,13 @@ from refold.adapters.importers import base, messages, openai
 from refold.adapters.importers.identity import Identities
 from refold.domain.canonical import canonical, text_digest
 from refold.domain.envelope import Draft, Format
-from refold.domain.events import is_busy
+from refold.domain.events import JsonObject, is_busy
 
 NAME = "codex"
 _AGAIN: Final = frozenset({"user_message", "agent_message", "agent_reasoning"})
 _BROKEN: Final = frozenset({"error", "stream_error", "turn_aborted"})
 _OPAQUE: Final = frozenset({"compaction", "compaction_summary", "web_search_call"})
+_DIGITS: Final = 16  # of the digest that names a response
 _OF_CLIENT: Final = "record of the client, no message"
 # What the client writes in the user's name, between tags.
 _CONTEXT: Final = re.compile(r"\s*<(environment_context|user_instructions)\b")
@@ -39,23 +40,87 @@ def recognises(source: base.Source) -> bool:
 def read(source: base.Source) -> Iterator[base.Transcript]:
     """One transcript, named as Codex names it; lines may have no frame, as once."""
     recording = base.Recording(NAME, source.name)
-    reading = _Rollout(recording)
+    reading = _Rollout(recording, whole=True)
     identities = Identities()
     for line in source.lines():
         entry = base.mapping(line.value)
         form = format_of(None)
         key = identities.native(form, entry, line.raw).key if entry else None
         reading.line(line.number, entry, key)
+    reading.end()
     yield recording.transcript(reading.name, parent=reading.parent)
 
 
+class _Answer:
+    """What was read since a response of the model began, until its tokens are known."""
+
+    def __init__(self, response_id: str) -> None:
+        self.response_id = response_id
+        self.goes_on = True  # nothing but items of the model came so far
+        self.found: list[tuple[list[base.Found], base.Origin]] = []
+
+    def spent(self, usage: JsonObject) -> None:
+        """Put the tokens on the first event of the response."""
+        for place, (found, origin) in enumerate(self.found):
+            is_first = any(isinstance(one, base.Piece) for one in found)
+            if is_first and origin.response_id == self.response_id:
+                self.found[place] = found, replace(origin, usage=usage)
+                return
+
+
 class _Rollout:
+    """Reads the lines of a rollout one after another.
+
+    whole: whether it is given every line from the first on.  A capture gives it one
+           line alone: then nothing is known of the prompt in force, and the tokens of
+           an answer cannot be put on it.
+    """
+
     def __init__(
-        self, recording: base.Recording | _Drafts, model: str | None = None
+        self,
+        recording: base.Recording | _Drafts,
+        model: str | None = None,
+        *,
+        whole: bool = False,
     ) -> None:
         self._recording, self._session, self._model = recording, "", model
         self.parent: str | None = None
         self._spent: Any = None
+        self._whole = whole
+        self._prompts: list[str] = []
+        self._answer: _Answer | None = None
+
+    def end(self) -> None:
+        """Record what still waited for the tokens of its answer."""
+        answer = self._answer
+        self._answer = None
+        if answer is not None:
+            for found, origin in answer.found:
+                self._recording.take(found, origin)
+
+    def _take(self, found: Iterable[base.Found], origin: base.Origin) -> None:
+        """Record this, behind what waits for the tokens of its answer."""
+        if self._answer is None:
+            self._recording.take(found, origin)
+        else:
+            self._answer.found.append(([*found], origin))
+
+    def _take_of_model(self, found: list[base.Found], origin: base.Origin) -> None:
+        """Record an item of the model, which begins a response or belongs to one."""
+        if not self._whole:
+            self._recording.take(found, origin)
+            return
+        if self._answer is None or not self._answer.goes_on:
+            self.end()
+            name = text_digest(origin.key or origin.place)[:_DIGITS]
+            self._answer = _Answer(f"msg:{name}")
+        self._take(found, replace(origin, response_id=self._answer.response_id))
+
+    def _take_of_others(self, found: Iterable[base.Found], origin: base.Origin) -> None:
+        """Record an item that the model did not write: its response is complete."""
+        if self._answer is not None:
+            self._answer.goes_on = False
+        self._take(found, origin)
 
     @property
     def name(self) -> str:
@@ -75,7 +140,7 @@ class _Rollout:
         elif kind == "event_msg":
             self._event(told, origin)
         else:
-            self._recording.take(self._about(str(kind), told), origin)
+            self._take_of_others(self._about(str(kind), told), origin)
 
     def _about(self, kind: str, told: dict[str, Any]) -> Iterator[base.Found]:
         """How the session began, and what became of its context."""
@@ -93,25 +158,50 @@ class _Rollout:
                 self.parent = base.session_name(told, *by) or None
             prompt = base.text(told, "base_instructions", "text")
             if prompt := prompt or base.text(told, "instructions"):
+                self._prompts = [prompt]
                 yield messages.system(prompt)
+
+    def _in_force(self, item: dict[str, Any]) -> Iterator[base.Found]:
+        """The system prompt with this message of the client behind it."""
+        texts = [base.text(part, "text") for part in base.each(item, "content")]
+        content = item.get("content")
+        if isinstance(content, str):
+            texts = [content]
+        prompt = "\n\n".join(text for text in texts if text)
+        if not prompt:
+            yield messages.EMPTY
+        elif prompt in self._prompts:
+            yield base.Skipped("", "developer message that is in force", note=True)
+        else:
+            self._prompts.append(prompt)
+            yield messages.system("\n\n".join(self._prompts))
 
     def _item(self, item: dict[str, Any], origin: base.Origin) -> None:
         role = item.get("role")
+        kind = base.text(item, "type") or ""
+        is_of_model = role not in ("developer", "system", "user")
         if role in ("developer", "system"):  # of the client, beside its system prompt
             origin = replace(origin, source={"meta": True, "role": role})
+            if self._whole:
+                self._take_of_others(self._in_force(item), origin)
+                return
+            # Alone, it would take the place of the prompt that it stands behind.
             item = {**item, "role": "user"}
-        elif role != "user":
+        elif is_of_model:
             origin = replace(origin, model=self._model)
         elif context := _context_of(item):
             origin = replace(origin, source={"meta": True, "context": context})
-        kind = base.text(item, "type") or ""
         found = [*openai.response_item(item)]
         if kind.endswith("_output") and found:
             found = [_returned(item)]
         elif kind in _OPAQUE:
             found = [base.Piece("provider_edit", {"blocks": [item]})]
         why = f"item without a text: {base.shown(kind)}"
-        self._recording.take(found or [base.Skipped("", why)], origin)
+        found = found or [base.Skipped("", why)]
+        if is_of_model and not kind.endswith("_output"):
+            self._take_of_model(found, origin)
+        else:
+            self._take_of_others(found, origin)
 
     def _event(self, told: dict[str, Any], origin: base.Origin) -> None:
         """What the client noted: the tokens of an answer, and what broke it off."""
@@ -121,14 +211,19 @@ class _Rollout:
         elif kind in _BROKEN:
             why = base.text(told, "message") or base.text(told, "reason") or ""
             fields = {"code": kind, "message": why, "where": "codex"}
-            self._recording.take([base.Piece("error", fields)], origin)
+            self._take_of_others([base.Piece("error", fields)], origin)
         elif kind == "task_complete" and told.get("error"):
-            self._recording.take([_failed_turn(told["error"])], origin)
+            self._take_of_others([_failed_turn(told["error"])], origin)
         elif kind not in _AGAIN:
-            self._recording.skip(_OF_CLIENT, origin.place, note=True)
+            self._take([base.Skipped("", _OF_CLIENT, note=True)], origin)
 
     def _spend(self, info: dict[str, Any], origin: base.Origin) -> None:
-        """Record an answer's tokens; the same count is told again and again."""
+        """Record an answer's tokens; the same count is told again and again.
+
+        They stand on the first event of the response, if that is known.  The count is
+        an event, too, which names the response: a capture, or an import of a file that
+        ended before the count, recorded the response without them.
+        """
         total, last = info.get("total_token_usage"), info.get("last_token_usage")
         if total == self._spent or not isinstance(last, dict):
             return
@@ -140,8 +235,17 @@ class _Rollout:
         usage: Any = {"input_tokens": max(given - read, 0), "output_tokens": made}
         usage["cache_read_input_tokens"] = read
         item = {"format": NAME, "kind": "token_count", "value": last}
-        counted = replace(origin, model=self._model, usage=usage)
-        self._recording.take([base.Piece("item", item)], counted)
+        counted = replace(origin, model=self._model)
+        answer = self._answer
+        if answer is None:
+            counted = replace(counted, usage=usage)
+        else:
+            answer.spent(usage)
+            source = {**origin.source, "usage": usage}
+            name = answer.response_id
+            counted = replace(counted, response_id=name, source=source)
+        self._take([base.Piece("item", item)], counted)
+        self.end()
 
 
 def _returned(item: dict[str, Any]) -> base.Piece:

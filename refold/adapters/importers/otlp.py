@@ -101,6 +101,7 @@ class _Turn:
                 self._given.append(_message("user", _text(event.text)))
                 self._unsent.append(one)
             case events.SystemPrompt():
+                self._replaced_prompt()
                 self._system.append(_text(event.text or ""))
                 self._unsent.append(one)
             case events.ToolResult():
@@ -108,6 +109,15 @@ class _Turn:
             case _:
                 self._note(one)
         self._before = one.ts
+
+    def _replaced_prompt(self) -> None:
+        """A system prompt that another one replaced before a request was not sent."""
+        for one in self._unsent:
+            if isinstance(one.payload, events.SystemPrompt):
+                self._note(one)
+                self._unsent.remove(one)
+                self._system = []
+                return
 
     def _note(self, one: Envelope) -> None:
         """What has no name, and what no request sent, is an event of the turn."""
