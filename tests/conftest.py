@@ -93,8 +93,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def _clean_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[None]:
+    # Not by monkeypatch, which would put back what a fixture of a module has set: the
+    # next fixture of a session would make its store with those keys.
     for name in _ours():
-        monkeypatch.delenv(name)
+        del os.environ[name]
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
     yield
     for name in _ours():
