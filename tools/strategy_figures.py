@@ -70,9 +70,15 @@ def _compared(times: int, specs: tuple[str, ...]) -> Compared:
         session = store.session(user_id="lin", session_id="run")
         for number in range(times):
             later = timedelta(hours=number)
+            # Without keys: an entry with a key is appended only once.
             session.append(
                 [
-                    replace(draft, ts=draft.ts + later if draft.ts else None)
+                    replace(
+                        draft,
+                        ts=draft.ts + later if draft.ts else None,
+                        key=None,
+                        continues=False,
+                    )
                     for draft in transcript.drafts
                 ]
             )

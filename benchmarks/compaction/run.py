@@ -161,7 +161,14 @@ def _later(draft: Draft, by: timedelta, mark: str) -> Draft:
     event = draft.event
     if isinstance(event, ToolCall | ToolResult):
         event = event.model_copy(update={"call_id": mark + event.call_id})
-    return replace(draft, event=event, ts=draft.ts + by if draft.ts else None)
+    # Without its key: an entry with a key is appended only once.
+    return replace(
+        draft,
+        event=event,
+        ts=draft.ts + by if draft.ts else None,
+        key=None,
+        continues=False,
+    )
 
 
 def front(figures: Sequence[Figure]) -> list[Mean]:

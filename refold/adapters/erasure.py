@@ -565,22 +565,17 @@ class StoredErasures:
         heads = self._t.heads.c
         query = sa.select(heads.session_id).where(heads.session_id.in_(list(names)))
         others = {row[0] for row in self._database.read(None, query.distinct())}
-        telling = [name for name in names if name not in others]
-        return self._database.found_in_files([*telling, *self._as_in_rows(names)])
-
-    def _as_in_rows(self, names: Sequence[str]) -> list[str]:
-        """User, session, and stream one after the other, as rows and indexes have them.
-
-        So names are found that are too short to be searched for alone.  What the rows
-        of another user form as well is left out.
-        """
+        unique = [name for name in names if name not in others]
+        # Rows and indexes contain user, session, and stream one after the other.  By
+        # these, names are found that are too short to be searched for alone.
         user_id, *sessions = names
-        heads = self._t.heads.c
-        pairs = {f"{user_id}{session_id}" for session_id in sessions}
         pair = heads.user_id + heads.session_id
+        pairs = {f"{user_id}{session_id}" for session_id in sessions}
         query = sa.select(pair).where(pair.in_(sorted(pairs))).distinct()
+        # Pairs that the rows of another user form as well prove nothing.
         pairs -= {str(row[0]) for row in self._database.read(None, query)}
-        return [f"{pair}{MAIN}" for pair in sorted(pairs)]
+        in_rows = [f"{pair}{MAIN}" for pair in sorted(pairs)]
+        return self._database.found_in_files([*unique, *in_rows])
 
     def facts(self) -> JsonObject:
         settings = self._t.settings.c

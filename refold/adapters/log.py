@@ -29,6 +29,7 @@ from refold.adapters.sql.tree import Tree
 from refold.adapters.streams import EncryptedStreams
 from refold.adapters.verification import PAGE, Auditor, sealed_problems, unlike_leaf
 from refold.domain import errors, ports
+from refold.domain.canonical import repaired
 from refold.domain.chain import resealed
 from refold.domain.envelope import Blob, Envelope
 from refold.domain.errors import StoreUnavailable
@@ -357,12 +358,16 @@ class EncryptedLog(EncryptedStreams):
 def _places(
     keys: KeyRing, user_id: str, labels: Mapping[str, str | None]
 ) -> Iterator[tuple[bytes, bytes | None]]:
-    """Where names of labels, and labels, are found: keyed hashes, of the user alone."""
+    """Yield the keyed hashes of each label's name, and of its name and value.
+
+    Labels are repaired as the events that record them are.
+    """
     user = keys.user(user_id, now=None)
-    for name, value in labels.items():
-        said = name.encode()
-        at = None if value is None else user.mac("label", said, value.encode())
-        yield user.mac("label name", said), at
+    recorded, _ = repaired(dict(labels))
+    for name, value in recorded.items():
+        encoded = name.encode()
+        at = None if value is None else user.mac("label", encoded, value.encode())
+        yield user.mac("label name", encoded), at
 
 
 class LogFactory(InfrastructureFactory[TrackingRecorder]):

@@ -196,7 +196,8 @@ class Erasures:
                 problem = Problem(owner, name, "main", None, "erasure", detail)
                 info = SessionInfo(owner, name, 0, "erased", 0)
                 yield info, Verified(0, 0, 0, [problem])
-        for whose, restorable in self.stranded(user_id):
+        # Not by the method that people call, which the access log records.
+        for whose, restorable in self.writer.log.erasures.stranded(user_id):
             owner, names = whose
             name = names[0] if names else "_user"
             problem = Problem(

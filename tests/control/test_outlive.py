@@ -235,7 +235,7 @@ def test_without_a_time_memory_goes_with_its_sessions(
 @pytest.fixture
 def shipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Items hold as long as is shipped, now and afterwards."""
-    monkeypatch.setattr(items, "_set", {})
+    monkeypatch.setattr(items, "_lifetimes", {})
 
 
 @pytest.mark.usefixtures("shipped")

@@ -84,6 +84,7 @@ GIVEN: dict[str, st.SearchStrategy[Any]] = {
     "decision": st.sampled_from(["accept", "dismissed", "yes", "", "\ud800"]),
     "by": TEXTS.filter(_is_something),
     "accept_loss": FLAGS,
+    "internal": FLAGS,
     "open_only": FLAGS,
     "arguments": st.dictionaries(IDS, TEXTS | NUMBERS, max_size=3),
     "tool": TEXTS,

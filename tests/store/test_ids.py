@@ -109,7 +109,7 @@ def test_the_name_of_an_id_is_of_the_user(opened: Opened) -> None:
 
 
 def test_an_import_goes_on_at_an_open_call(opened: Opened) -> None:
-    drafts = [Draft(one, meta=Meta(source={"file": "x"})) for one in (CALL, RESULT)]
+    drafts = [Draft(one, meta=Meta(source={"format": "x"})) for one in (CALL, RESULT)]
     session = opened(aware()).session(user_id="ada", session_id="s")
 
     done = [extend(session, drafts[:upto], where="x").events for upto in (1, 2, 2)]

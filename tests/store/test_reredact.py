@@ -404,7 +404,7 @@ def test_a_retry_finds_its_first_attempt_with_new_and_with_old_rules(
 def test_an_import_after_it_adds_nothing(
     before: SessionStore, after: SessionStore
 ) -> None:
-    meta = refold.events.Meta(source={"file": "x"})
+    meta = refold.events.Meta(source={"format": "x"})
     ts = datetime(2026, 1, 1, tzinfo=UTC)
     drafts = [
         Draft(refold.UserInput(text=text), ts=ts, meta=meta)

@@ -168,7 +168,8 @@ def test_an_import_goes_on_with_its_numbers(db: str) -> None:
         session = session_of(store)
         drafts = [
             refold.Draft(
-                refold.UserInput(text=text), meta=Meta.of({"source": {"n": n}})
+                refold.UserInput(text=text),
+                meta=Meta.of({"source": {"format": "x", "n": n}}),
             )
             for n, text in enumerate((f"from {ADA}", f"to {BOB}"))
         ]

@@ -189,14 +189,19 @@ def _erased(store: SessionStore) -> None:
     store.erase("mia", "one of them", session_id="gone")
     store.erase("mia", "all of them", grace=timedelta(days=1), absent_ok=True)
     store.erasures.restore("mia", "a mistake")
-    store.erase("mia", "again", grace=timedelta(days=1))
-    database = log_of(store).recorder.database
-    database.run("mia", sa.delete(database.tables.erasures))
-    store.erasures.stranded()
-    store.erasures.restore("mia", "its record was lost")
     store.erase("mia", "all of them", absent_ok=True)
     store.erasures.readmit("mia", "back")
     assert store.erasures.certificates("mia")
+
+
+def _lost_record(store: SessionStore) -> None:
+    """Delete the record of an erasure, find what it had marked, and restore that."""
+    store.session(user_id="mia", session_id="marked").append(said("x"))
+    store.erase("mia", "soon", grace=timedelta(days=1))
+    database = log_of(store).recorder.database
+    database.run("mia", sa.delete(database.tables.erasures))
+    assert store.erasures.stranded()
+    store.erasures.restore("mia", "its record was lost")
 
 
 def _sealed(store: SessionStore) -> None:
@@ -204,6 +209,7 @@ def _sealed(store: SessionStore) -> None:
     for name in ("s-1", "fork"):
         talk(store.session(user_id="ada", session_id=name), 1)
     assert store.seal() is not None
+    store.seal(accept_loss=True)
 
 
 def _audited(store: SessionStore) -> None:
@@ -322,6 +328,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "what stands in plain": lambda store: [
         *log_of(store).recorder.plain(of(store).stream)
     ],
+    "erasures whose record is lost": _lost_record,
     "all sessions": lambda store: store.sessions(),
     "whether there is any session": lambda store: log_of(store).recorder.has_sessions(),
     "events without a head": lambda store: store.log.orphans(),
@@ -344,6 +351,10 @@ WHOLE: Final[dict[str, frozenset[str]]] = {
     "sweep": frozenset({"heads", "seals"}),
     "erasure of what is unused": frozenset({"heads", "leaves"}),
     "expiry of whole texts": frozenset({"blobs"}),
+    # All rows of the user whose data is restored.
+    "erasures whose record is lost": frozenset(
+        {"heads", "events", "leases", "receipts", "views"}
+    ),
     "all sessions": frozenset({"heads"}),
     "whether there is any session": frozenset({"heads"}),  # it stops at the first
     "events without a head": frozenset({"events", "heads"}),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import closing, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
@@ -89,5 +88,8 @@ def _check_other_stores(file: MasterKeyFile) -> None:
 
 def _told(told: dict[str, Any], *, acted: bool = True) -> Result:
     rows = [(name.replace("_", " "), str(value)) for name, value in told.items()]
-    show = partial(Screen.table, columns=("what", "#value"), rows=rows)
+
+    def show(screen: Screen) -> None:
+        screen.table(("what", "#value"), rows)
+
     return Result(told, show, acted=acted)
