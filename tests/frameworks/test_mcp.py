@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import random
 import string
@@ -111,12 +112,13 @@ def test_over_http_for_who_has_the_token(db: str) -> None:
             assert process.stderr is not None
             told = [process.stderr.readline(), process.stderr.readline()]
             token = told[1].rpartition(" ")[2].strip()
-            asyncio.run(_over_http(f"{told[0].strip()}/mcp", token))
+            asyncio.run(_over_http(process, f"{told[0].strip()}/mcp", token))
         finally:
-            process.terminate()
+            process.kill()
+    assert process.returncode == 0
 
 
-async def _over_http(url: str, token: str) -> None:
+async def _over_http(process: subprocess.Popen[str], url: str, token: str) -> None:
     from mcp.client.streamable_http import streamable_http_client
 
     async with httpx.AsyncClient() as client:
@@ -132,6 +134,21 @@ async def _over_http(url: str, token: str) -> None:
         mcp.Client(streamable_http_client(url, http_client=known)) as client,
     ):
         check(await all_of(client))
+        # An open client does not keep the server from ending.
+        process.terminate()
+        _, complaints = await asyncio.to_thread(process.communicate)
+    assert "Traceback" not in complaints
+
+
+def test_a_server_leaves_the_logging_of_its_program_alone(
+    store: refold.SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+
+    server(store, lambda: "ada")
+
+    assert root.handlers == []
 
 
 def test_whatever_is_asked_nothing_of_another_user_is_answered(

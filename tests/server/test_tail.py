@@ -47,9 +47,10 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def served(db: Path, port: int = 0) -> Iterator[Server]:
-    """``refold serve`` over a database."""
-    command = [sys.executable, "-m", "refold", "--db", f"sqlite:///{db}", "serve"]
+def served(db: Path, port: int = 0, *, url: str | None = None) -> Iterator[Server]:
+    """``refold serve`` over a SQLite file, or over the database at ``url``."""
+    database = url or f"sqlite:///{db}"
+    command = [sys.executable, "-m", "refold", "--db", database, "serve"]
     secret = db.with_suffix(".secret")
     secret.write_text("k" * 40)
     secret.chmod(0o600)
@@ -59,11 +60,11 @@ def served(db: Path, port: int = 0) -> Iterator[Server]:
     ) as process:
         try:
             assert process.stderr is not None
-            url = process.stderr.readline().strip()
-            while url and not url.startswith("http"):
-                url = process.stderr.readline().strip()
-            assert url, "it did not start"
-            yield Server(process, url, minted("ada"))
+            address = process.stderr.readline().strip()
+            while address and not address.startswith("http"):
+                address = process.stderr.readline().strip()
+            assert address, "it did not start"
+            yield Server(process, address, minted("ada"))
         finally:
             process.kill()
 

@@ -6,7 +6,9 @@ and models: each result says that it is to be read, not to be followed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from inspect import signature
 from itertools import islice
@@ -117,14 +119,31 @@ TOOLS: Final = ("sessions", "search", "events", "context_at", "why", "verify", "
 
 def server(store: SessionStore, whose: Callable[[], str]) -> Any:
     """The server, of ``mcp``, for one user at a call: ``run()`` speaks over stdio."""
-    made = needed("mcp.server", "mcp").MCPServer
-    made = made("refold", instructions=_ABOUT, log_level="WARNING")
+    server_class = needed("mcp.server", "mcp").MCPServer
+    with _root_logger_as_it_is():
+        made = server_class("refold", instructions=_ABOUT)
     kind = needed("mcp.types", "mcp").ToolAnnotations
     hints = kind(read_only_hint=True, destructive_hint=False, open_world_hint=False)
     readable = Readable(store, whose)
     for name in TOOLS:
         made.tool(annotations=hints)(_answering(getattr(readable, name)))
     return made
+
+
+@contextmanager
+def _root_logger_as_it_is() -> Iterator[None]:
+    """Keep a new ``MCPServer`` from configuring the root logger of the whole program.
+
+    It would print each traceback in colors, which takes a second of CPU.  It leaves a
+    root logger alone that has a handler.
+    """
+    root = logging.getLogger()
+    placeholder = logging.NullHandler()
+    root.addHandler(placeholder)
+    try:
+        yield
+    finally:
+        root.removeHandler(placeholder)
 
 
 def _answering(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import select
 import signal
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -45,6 +48,19 @@ class Place(NamedTuple):
         return False
 
 
+GRACE_SEC: Final = 3
+"""How long requests in progress may take to end when the server ends."""
+
+END_SEC: Final = 8.0
+"""How long after its signal a server ends at the latest.
+
+Longer than a store on SQLite waits for another writer, shorter than the ten seconds
+after which container runtimes kill.
+"""
+
+_GIVEN_UP: Final = (
+    f"refold: gave up requests that waited for the database longer than {END_SEC:g} s\n"
+)
 _ORIGIN: Final = re.compile(
     r"(https?)://([a-z0-9](?:[a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::(\d{1,5}))?",
     re.ASCII,
@@ -117,7 +133,7 @@ def listening(gate: Any, place: Place) -> Any:
         proxy_headers=bool(place.proxies),
         forwarded_allow_ips=[checked_proxy(each) for each in place.proxies],
         timeout_keep_alive=15,
-        timeout_graceful_shutdown=3,
+        timeout_graceful_shutdown=GRACE_SEC,
         h11_max_incomplete_event_size=65_536,
     )
 
@@ -176,6 +192,28 @@ def _stopped_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _end_process_in(seconds: float) -> None:
+    """End this process ``seconds`` from now, if it still runs then.
+
+    A request can wait for a lock of the database without limit, and its thread cannot
+    be stopped.  This is as after a crash: acknowledged events are stored, and of a
+    request in progress nobody knows whether the database still completes it.
+    """
+
+    def end() -> None:
+        stderr = sys.__stderr__
+        if stderr is not None:
+            # Nobody may read stderr any more: never wait for that.
+            _, writable, _ = select.select([], [stderr.fileno()], [], 0)
+            if writable:
+                os.write(stderr.fileno(), _GIVEN_UP.encode())
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+
+
 def serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> None:
     """Serve the store until SIGINT or SIGTERM, also while it starts.
 
@@ -183,6 +221,9 @@ def serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> N
 
     Without keys of others it listens on loopback alone, and ``tell`` is called once
     with a token for one day.
+
+    Requests in progress have GRACE_SEC to end.  A process that has not ended END_SEC
+    after the signal exits with 1.
 
     Raises InvalidConfiguration.
     """
@@ -227,6 +268,7 @@ def _serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> 
                 tell(f"token of {place.user} for one day, shown only once: {token}")
 
         async def shutdown(self, sockets: object = None) -> None:
+            _end_process_in(END_SEC)
             gate.close()
             await super().shutdown(sockets=sockets)
 

@@ -75,6 +75,9 @@ _METHODS: Final = (*_SAFE, "POST", "PUT")
 _GIVEN_ID: Final = re.compile(r"[\w.:-]{1,100}", re.ASCII)
 _SMALL: Final = 256 << 10  # bytes of a body without events
 _KNOWN: Final = 10_000  # callers whose rate is remembered
+_CLOSING: Final = Refusal(
+    503, "closing", "the server ends, and whether this was done is unknown: try again"
+)
 
 log = logging.getLogger("refold.server")
 # Who asks now, where no request is at hand: of the tools that MCP offers.
@@ -175,15 +178,15 @@ def rate_key(address: str) -> str:
 class Gate:
     """What every request passes: its id, its size and rate, and who asks.
 
-    ``close`` ends the answers that would go on for ever.  ``site`` is the application
-    whose state names the store and the limits; refusals to people are its pages.
+    ``site`` is the application whose state names the store and the limits; refusals to
+    people are its pages.
     """
 
     def __init__(self, app: Asgi, site: FastAPI) -> None:
         state = site.state
         self._app = app
         self._site = site
-        self.close = state.feeds.close
+        self._feeds: routes.Feeds = state.feeds
         self._store: SessionStore = state.store
         self._verifier: Verifier = state.verifier
         self._limits: Limits = state.limits
@@ -191,6 +194,14 @@ class Gate:
         # What is being answered, of each user and, as that of nobody, of all.
         self._here = Counter[tuple[str, bool]]()
         self.metrics = Metrics(self._here)
+
+    def close(self) -> None:
+        """End the tails, because the server ends.
+
+        From now on a request that the server cancels is refused without an error in
+        the log.
+        """
+        self._feeds.close()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Let a request through, or answer it here."""
@@ -218,6 +229,13 @@ class Gate:
             await (refused or self._app)(scope, body.receive, answer.send)
         except ClientDisconnect:
             pass
+        except asyncio.CancelledError:
+            if not self._feeds.closing:
+                raise
+            # The server ends, and has waited for this request long enough.
+            if not answer.status:
+                ended = self._answer(scope, _CLOSING)
+                await ended(scope, receive, answer.send)
         except Exception as error:
             failed = self._failed(scope, error)
             if not answer.status:

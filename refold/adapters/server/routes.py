@@ -8,7 +8,7 @@ import logging
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.resources import files
@@ -714,19 +714,30 @@ def failed(error: Exception) -> bytes:
     return b'event: error\ndata: {"code":"%b"}\n\n' % code.encode()
 
 
+# The last frame of a tail whose server ends: a comment, so the client reconnects.
+CLOSING: Final = b": closing\n\n"
+
+
 class Feeds:
     """The feeds of the sessions that somebody listens to."""
 
     def __init__(self) -> None:
         self._by_stream: dict[StreamId, Feed] = {}
+        self.closing = False
 
     def close(self) -> None:
-        """End all of them: who listens comes back to another server."""
-        for feed in self._by_stream.values():
-            feed.end(b": closing\n\n")
+        """End all tails, also those that begin from now on, because the server ends.
 
-    @asynccontextmanager
-    async def joined(self, session: Session, head: int) -> AsyncIterator[Feed]:
+        Clients that reconnect continue at another server.
+        """
+        self.closing = True
+        for feed in self._by_stream.values():
+            feed.end(CLOSING)
+
+    # Not an asynchronous generator: the one that uses it may be closed by the loop, in
+    # no order, when the server ends.
+    @contextmanager
+    def joined(self, session: Session, head: int) -> Iterator[Feed]:
         """The session's feed, which ends with its last listener."""
         feed = self._by_stream.get(session.stream)
         if feed is None or feed.ended:
@@ -760,10 +771,19 @@ async def tail(
     place = after if last_event_id is None else last_event_id
     until = request.state.caller.until
 
+    feeds: Feeds = request.app.state.feeds
+
     async def frames(place: int) -> AsyncIterator[bytes]:
-        async with request.app.state.feeds.joined(one, head.seq) as feed:
-            yield b"retry: 1000\n\n"
+        yield b"retry: 1000\n\n"
+        # The server may have begun to end while the head was read.
+        if feeds.closing:
+            yield CLOSING
+            return
+        with feeds.joined(one, head.seq) as feed:
             while (left := until - time.time()) > 0:
+                if feeds.closing:  # what this client has not read yet can be long
+                    yield CLOSING
+                    return
                 try:
                     place, text = await feed.after(place, min(HEARTBEAT_SEC, left))
                 except Exception as error:  # it was erased, say, and some is not read
