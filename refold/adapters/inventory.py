@@ -48,16 +48,28 @@ PLACES: Final = (
         "its files are removed",
         "capture/*",
     ),
-    Place("outside", "exports", "copies in files", "datasets are named; delete them"),
-    Place("outside", "transcripts", "the clients' own files", "delete them"),
-    Place("outside", "backups", "old rows and keys", "they expire"),
-    Place("outside", "pg_wal and replicas", "ids, wrapped keys", "they are reused"),
+    Place(
+        "outside", "exports", "copies in files", "the report names them; delete them"
+    ),
+    Place("outside", "transcripts of clients", "the conversations", "delete them"),
+    Place("outside", "backups", "old rows and keys", "let them expire"),
+    Place(
+        "outside",
+        "replicas and pg_wal of PostgreSQL",
+        "ids and wrapped keys, of the database and of the key store",
+        "replicas follow; the server reuses the files of pg_wal",
+    ),
 )
 
 # How an erasure removes the files of a user, by the name of their place.
 _FORGET: Final[Mapping[str, Callable[[str], list[Path]]]] = {
     "capture state": capture_state.forget_user,
 }
+
+
+def outside() -> list[Place]:
+    """Return the places with copies that an erasure cannot reach."""
+    return [place for place in PLACES if place.kind == "outside"]
 
 
 def forget_files(user_id: str) -> dict[str, list[str]]:

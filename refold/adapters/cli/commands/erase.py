@@ -15,6 +15,7 @@ import typer
 from refold.adapters.cli import output
 from refold.adapters.cli.files import Destination
 from refold.adapters.cli.options import Call, operator as who
+from refold.adapters.inventory import outside
 from refold.domain.erasure import RetentionPolicy
 from refold.domain.errors import InvalidConfiguration, counted
 
@@ -92,6 +93,10 @@ def erase(
             screen.line(orjson.dumps(erased.certificate.to_json()).decode())
 
     value = erased.to_json()
+    value["outside"] = [
+        {"place": place.name, "holds": place.holds, "advice": place.erased}
+        for place in outside()
+    ]
     if unwritten is not None:
         value["unwritten"] = unwritten
         output.complain(unwritten)
@@ -171,6 +176,7 @@ def _report(screen: output.Screen, erased: Erasure) -> None:
         _earlier(screen, erased.certificate)
     elif erased.certificate is not None:
         _certificate(screen, erased.certificate.statement, erased.salt)
+        _exports(screen, erased.copies)
     for place, files in erased.removed.items():
         if files:
             removed = f"removed {counted(len(files), 'file')} of {place}"
@@ -184,6 +190,8 @@ def _report(screen: output.Screen, erased: Erasure) -> None:
     screen.line(output.mark(not rows), left)
     screen.line((f"  in {erased.database}", "dim"))
     _files(screen, erased)
+    names = ", ".join(place.name for place in outside())
+    screen.line((f"  beyond the reach of Refold: {names}", "dim"))
 
 
 def _earlier(screen: output.Screen, certificate: Signed | None) -> None:
@@ -214,7 +222,6 @@ def _certificate(screen: output.Screen, said: dict[str, Any], salt: str) -> None
     )
     screen.line(f"  {counted(said.get('keys', 0), 'key')} destroyed")
     screen.line(f"  certificate  {said['certificate_id']}")
-    _exports(screen, said.get("exports", []))
     if salt:
         proves = "keep it to prove that the certificate is this user's"
         screen.line(f"  salt         {salt}")
@@ -257,13 +264,19 @@ def _plan(plan: ErasurePlan) -> output.Result:
 
 
 def _exports(screen: output.Screen, exports: list[dict[str, Any]] | None) -> None:
-    """Name the datasets that hold rows of what is erased: nobody else can drop them."""
+    """Name the exports with copies of what is erased, for people to delete."""
     if exports is None:
-        what = "which datasets hold rows of it cannot be read"
-        screen.line(output.mark(None), what)
-    for one in exports or ():
-        screen.line(output.mark(None), f"drop its rows from dataset {one['export']}:")
-        for row in one["rows"]:
+        screen.line(output.mark(None), "which exports hold copies of it cannot be read")
+    for export in exports or ():
+        if "path" in export:
+            path = output.shown(str(export["path"]))
+            screen.line(output.mark(None), f"delete the copy in {path}")
+            screen.line((f"  export {export['export']}", "dim"))
+            continue
+        screen.line(
+            output.mark(None), f"drop its rows from dataset {export['export']}:"
+        )
+        for row in export["rows"]:
             screen.line(f"  {row}")
 
 
