@@ -71,18 +71,30 @@ def test_nothing_is_found_where_nothing_was_done(case: Tampered) -> None:
 
 
 def cases() -> Iterator[ParameterSet]:
-    """All of them on SQLite; on PostgreSQL the first that is found under each code."""
+    """All of them on SQLite; on PostgreSQL the first that is found under each code.
+
+    Each names its engine: pytest runs tests with an equal parameter one after the
+    other, and every change of engine fills a new store.
+    """
     seen: set[str] = set()
-    for one in every():
-        assert one.engine in ("", "sqlite")
-        yield pytest.param("sqlite", one, id=f"sqlite-{one.what}")
-        if one.code not in seen and not one.engine:
-            yield pytest.param("postgresql", one, id=f"postgresql-{one.what}")
-        if not one.engine:
-            seen.add(one.code)
+    for tampering in every():
+        assert tampering.engine in ("", "sqlite")
+        on_sqlite = tampering._replace(engine="sqlite")
+        yield pytest.param("sqlite", on_sqlite, id=f"sqlite-{tampering.what}")
+        if tampering.engine:
+            continue
+        if tampering.code not in seen:
+            on_postgresql = tampering._replace(engine="postgresql")
+            name = f"postgresql-{tampering.what}"
+            yield pytest.param("postgresql", on_postgresql, id=name)
+        seen.add(tampering.code)
 
 
-@pytest.mark.parametrize(("filled", "tampering"), [*cases()], indirect=["filled"])
+# Without the scope pytest takes ``filled`` for a fixture of each test and fills a store
+# for each.
+@pytest.mark.parametrize(
+    ("filled", "tampering"), [*cases()], indirect=["filled"], scope="module"
+)
 def test_what_is_done_is_found_and_named(case: Tampered, tampering: Tampering) -> None:
     tampering.act(case)
 
