@@ -110,10 +110,15 @@ _NAMED = 5
 
 
 class Exported(NamedTuple):
-    """Where an export is, and what its manifest says."""
+    """Where an export is, and what its manifest says.
+
+    unrecorded: why the store has no record of it, so that no erasure names it; empty if
+                it has one.
+    """
 
     path: Path
     manifest: JsonObject
+    unrecorded: str = ""
 
 
 def export_user(
@@ -133,27 +138,30 @@ def export_user(
         export = _Export(store.writer, user_id, Files(folder))
         export.refuse_absent()
         export_id = str(uuid4())
-        _record_user_export(store.writer, user_id, export_id, out)
+        unrecorded = _record_user_export(store.writer, user_id, export_id, out)
         manifest = export.run(store, executor, export_id)
-    return Exported(out, manifest)
+    return Exported(out, manifest, unrecorded)
 
 
 USER_EXPORT: Final = "refold-user-export/1"
 
 
-def _record_user_export(
-    writer: Writer, user_id: str, export_id: str, out: Path
-) -> None:
+def _record_user_export(writer: Writer, user_id: str, export_id: str, out: Path) -> str:
     """Record in the user's own session that a copy of their data is about to be made.
 
-    So an erasure can name the folder.  A frozen user, and a database that can only be
-    read, take no record; the export is made all the same.
+    So an erasure can name the folder.  A frozen user, and a database that cannot be
+    written, take no record, and the export is made all the same.
+
+    Returns the reason that there is no record, or an empty text.
     """
     value: JsonObject = {"export": export_id, "path": str(out)}
     event = Item(format=USER_EXPORT, kind="export", value=value)
     stream = StreamId(user_id, USER_SESSION, MAIN)
-    with suppress(errors.Frozen, errors.StoreUnavailable):
+    try:
         writer.append(Order(stream, (Draft(event),)))
+    except (errors.Frozen, errors.StoreUnavailable) as error:
+        return str(error)
+    return ""
 
 
 @contextmanager

@@ -99,6 +99,7 @@ def test_a_frozen_user_is_exported_without_a_record(
     exported = store.export_user("ada", tmp_path / "ada")
 
     assert check_export(exported.path).problems == []
+    assert "frozen" in exported.unrecorded
     assert store.erasures.plan("ada").exports == []
 
 
