@@ -48,9 +48,7 @@ PLACES: Final = (
         "its files are removed",
         "capture/*",
     ),
-    Place(
-        "outside", "exports", "copies in files", "the report names them; delete them"
-    ),
+    Place("outside", "exports", "copies in files", "delete those of the user"),
     Place("outside", "transcripts of clients", "the conversations", "delete them"),
     Place("outside", "backups", "old rows and keys", "let them expire"),
     Place(

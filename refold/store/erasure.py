@@ -24,7 +24,7 @@ from refold.domain.model import quiet
 from refold.domain.ports import Problem, Rewritten, SessionInfo, listed, scope
 from refold.domain.session import SessionState
 from refold.store.appends import Writer
-from refold.store.exports import copies
+from refold.store.exports import datasets
 from refold.store.memory import expired_extracts, extract_names, keep_extracts
 from refold.store.proofs.access_log import AccessLog
 from refold.store.proofs.verification import Verified, with_forks, with_room
@@ -61,8 +61,6 @@ class Erasure(NamedTuple):
     unfinished:  why deleted bytes could not be overwritten or searched for, if so: the
                  erasure is certified, and the next call does that again.
     removed:     files that were removed, by the place of the inventory they were in.
-    copies:      the exports that hold copies.  ``path`` names the folder of an export,
-                 which the certificate leaves out.  None if they could not be read.
     due_at:      when it will be destroyed, if it is held back; microseconds since 1970.
     left:        rows that a search of every table found afterwards.
     cleaned:     what was done to overwrite deleted bytes.
@@ -79,7 +77,6 @@ class Erasure(NamedTuple):
     database: str = ""
     unfinished: str = ""
     removed: Mapping[str, list[str]] = _NOTHING
-    copies: list[JsonObject] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The same for programs."""
@@ -90,16 +87,6 @@ class Erasure(NamedTuple):
         }
         told |= {"salt": self.salt or None, "due_at": due and timestamp(due)}
         return told if signed is None else {**signed.to_json(), **told}
-
-
-def _unnamed(exports: list[JsonObject] | None) -> list[JsonObject] | None:
-    """The exports as a certificate states them: a path may name the user."""
-    if exports is None:
-        return None
-    return [
-        {name: value for name, value in export.items() if name != "path"}
-        for export in exports
-    ]
 
 
 @quiet
@@ -443,9 +430,9 @@ class Eraser:
         return ErasurePlan(names, counts, holds, exports, already)
 
     def _exports(self, whose: Whose) -> list[JsonObject] | None:
-        """The exports with copies of this data; None if they cannot be read."""
+        """The datasets with rows of these; None if that cannot be read."""
         with suppress(errors.RefoldError):
-            return copies(self.writer.log, whose)
+            return datasets(self.writer.log, whose)
         return None
 
     def erase(self, ask: Ask) -> Erasure:
@@ -665,8 +652,7 @@ class Eraser:
     def _certified(self, job: Job, removed: dict[str, list[str]]) -> Erasure:
         salt = os.urandom(SALT)
         facts = {name: job.facts[name] for name in _CERTIFIED}
-        exports = job.facts.get("exports")
-        facts["exports"] = _unnamed(exports)
+        facts["exports"] = job.facts.get("exports")
         facts["tree"] = {
             "before": job.facts["tree_before"],
             "after": self.erasures.tree_head(),
@@ -677,7 +663,7 @@ class Eraser:
         signed = self.certify("erased", job.whose, salt, job, **facts)
         if signed is None:
             return Erasure(already=True, removed=removed)
-        return Erasure(signed, salt.hex(), removed=removed, copies=exports)
+        return Erasure(signed, salt.hex(), removed=removed)
 
     def certify(
         self,

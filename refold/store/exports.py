@@ -14,7 +14,6 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
-from uuid import uuid4
 
 import orjson
 
@@ -110,15 +109,10 @@ _NAMED = 5
 
 
 class Exported(NamedTuple):
-    """Where an export is, and what its manifest says.
-
-    unrecorded: why the store has no record of it, so that no erasure names it; empty if
-                it has one.
-    """
+    """Where an export is, and what its manifest says."""
 
     path: Path
     manifest: JsonObject
-    unrecorded: str = ""
 
 
 def export_user(
@@ -135,33 +129,8 @@ def export_user(
     """
     out = out.absolute()
     with whole_or_nothing(out) as folder:
-        export = _Export(store.writer, user_id, Files(folder))
-        export.refuse_absent()
-        export_id = str(uuid4())
-        unrecorded = _record_user_export(store.writer, user_id, export_id, out)
-        manifest = export.run(store, executor, export_id)
-    return Exported(out, manifest, unrecorded)
-
-
-USER_EXPORT: Final = "refold-user-export/1"
-
-
-def _record_user_export(writer: Writer, user_id: str, export_id: str, out: Path) -> str:
-    """Record in the user's own session that a copy of their data is about to be made.
-
-    So an erasure can name the folder.  A frozen user, and a database that cannot be
-    written, take no record, and the export is made all the same.
-
-    Returns the reason that there is no record, or an empty text.
-    """
-    value: JsonObject = {"export": export_id, "path": str(out)}
-    event = Item(format=USER_EXPORT, kind="export", value=value)
-    stream = StreamId(user_id, USER_SESSION, MAIN)
-    try:
-        writer.append(Order(stream, (Draft(event),)))
-    except (errors.Frozen, errors.StoreUnavailable) as error:
-        return str(error)
-    return ""
+        manifest = _Export(store.writer, user_id, Files(folder)).run(store, executor)
+    return Exported(out, manifest)
 
 
 @contextmanager
@@ -196,19 +165,14 @@ class _Export:
     def log(self) -> EventLog:
         return self.writer.log
 
-    def refuse_absent(self) -> None:
-        """Raises as ``run`` does for a user of whom nothing can be exported."""
-        self._sessions()
-
-    def run(self, store: Any, executor: Executor | None, export_id: str) -> JsonObject:
+    def run(self, store: Any, executor: Executor | None) -> JsonObject:
         """Write it all, the manifest last, unless some was erased meanwhile."""
         infos, said = self._sessions(), dict[int, JsonObject]()
         work = partial(_session, self.files.folder)
         for at, one, files in spread(store, work, enumerate(infos, start=1), executor):
             said[at] = one
             self.files.written |= files
-        sessions = [said[at] for at in sorted(said)]
-        manifest = self._manifest(export_id, sessions, self._about())
+        manifest = self._manifest([said[at] for at in sorted(said)], self._about())
         self.log.erasures.refuse_erased(self.user_id)
         found = self.log.sessions(self.user_id)
         there = {info.session_id for info in found if info.status != "erased"}
@@ -318,16 +282,13 @@ class _Export:
                 write(orjson.dumps(certificate) + b"\n")
         return {"certificates": len(signed), "holds": len(holds)}
 
-    def _manifest(
-        self, export_id: str, sessions: list[JsonObject], about: JsonObject
-    ) -> JsonObject:
+    def _manifest(self, sessions: list[JsonObject], about: JsonObject) -> JsonObject:
         streams: list[Any] = [s for one in sessions for s in one["streams"]]  # type: ignore[union-attr]  # as _session made it
         events = sum(one["seq"] for one in streams if one["stream"] == MAIN)
         blobs = [path for path in self.files.written if path.startswith("blobs/")]
         said: JsonObject = {
             "store": self.log.erasures.facts(),
             "tree_head": self.log.erasures.tree_head(),
-            "export": export_id,
             "user_id": self.user_id,
             "counts": {
                 "sessions": len(sessions),
@@ -382,26 +343,20 @@ def check_dataset(writer: Writer, users: Iterable[str]) -> None:
         raise errors.ExportFailed("somebody in it is being erased: export again")
 
 
-def copies(log: EventLog, whose: Whose) -> list[JsonObject]:
-    """Return the exports that may hold copies of this data; raises as reading does.
-
-    A dataset has ``export`` and ``rows``, the ids of its rows.  A folder of ``refold
-    export --user`` has ``export`` and ``path``.
-    """
+def datasets(log: EventLog, whose: Whose) -> list[JsonObject]:
+    """By export, the ids of rows of these a dataset may hold; raises as reading."""
     user_id, sessions = whose
     stream = StreamId(user_id, USER_SESSION, MAIN)
-    exports: list[JsonObject] = []
+    found: list[JsonObject] = []
     for envelope in read_on(log, stream, types=("item",)):
-        if not isinstance(envelope.payload, Item):
-            continue
-        match envelope.payload.format, envelope.payload.value:
-            case "refold-dataset/1", {"salt": str(salt), "export": export}:
+        match envelope.payload:
+            case Item(format=kind, value={"salt": str(salt), "export": export}) if (
+                kind == DATASET
+            ):
                 of = [None] if sessions is None else [[name] for name in sessions]
                 rows = [subject(bytes.fromhex(salt), user_id, one) for one in of]
-                exports.append({"export": export, "rows": [*rows]})
-            case "refold-user-export/1", {"export": export, "path": str(path)}:
-                exports.append({"export": export, "path": path})
-    return exports
+                found.append({"export": export, "rows": [*rows]})
+    return found
 
 
 class ExportProblem(NamedTuple):

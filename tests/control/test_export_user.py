@@ -74,35 +74,6 @@ def test_whole_texts_consent_holds_views_and_certificates_are_in_it(
     assert (counts["sessions"], counts["blobs"], counts["certificates"]) == (3, 1, 1)
 
 
-def test_an_erasure_names_the_folder_and_its_certificate_does_not(
-    store: SessionStore, tmp_path: Path
-) -> None:
-    store.session(user_id="ada", session_id="s-1").append(refold.UserInput(text="hi"))
-    exported = store.export_user("ada", tmp_path / "ada")
-
-    planned = store.erasures.plan("ada").exports
-    erased = store.erase("ada", "asked for")
-
-    export = exported.manifest["export"]
-    assert planned == [{"export": export, "path": str(tmp_path / "ada")}]
-    assert erased.copies == planned
-    assert erased.certificate is not None
-    assert erased.certificate.statement["exports"] == [{"export": export}]
-
-
-def test_a_frozen_user_is_exported_without_a_record(
-    store: SessionStore, tmp_path: Path
-) -> None:
-    store.session(user_id="ada", session_id="s-1").append(refold.UserInput(text="hi"))
-    store.erasures.freeze("ada", "a lawsuit")
-
-    exported = store.export_user("ada", tmp_path / "ada")
-
-    assert check_export(exported.path).problems == []
-    assert "frozen" in exported.unrecorded
-    assert store.erasures.plan("ada").exports == []
-
-
 def test_only_its_owner_can_read_it(filled: SessionStore, tmp_path: Path) -> None:
     out = filled.export_user("ada", tmp_path / "out").path
 

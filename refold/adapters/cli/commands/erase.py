@@ -176,7 +176,6 @@ def _report(screen: output.Screen, erased: Erasure) -> None:
         _earlier(screen, erased.certificate)
     elif erased.certificate is not None:
         _certificate(screen, erased.certificate.statement, erased.salt)
-        _exports(screen, erased.copies)
     for place, files in erased.removed.items():
         if files:
             removed = f"removed {counted(len(files), 'file')} of {place}"
@@ -222,6 +221,7 @@ def _certificate(screen: output.Screen, said: dict[str, Any], salt: str) -> None
     )
     screen.line(f"  {counted(said.get('keys', 0), 'key')} destroyed")
     screen.line(f"  certificate  {said['certificate_id']}")
+    _exports(screen, said.get("exports", []))
     if salt:
         proves = "keep it to prove that the certificate is this user's"
         screen.line(f"  salt         {salt}")
@@ -264,19 +264,13 @@ def _plan(plan: ErasurePlan) -> output.Result:
 
 
 def _exports(screen: output.Screen, exports: list[dict[str, Any]] | None) -> None:
-    """Name the exports with copies of what is erased, for people to delete."""
+    """Name the datasets that hold rows of what is erased: nobody else can drop them."""
     if exports is None:
-        screen.line(output.mark(None), "which exports hold copies of it cannot be read")
-    for export in exports or ():
-        if "path" in export:
-            path = output.shown(str(export["path"]))
-            screen.line(output.mark(None), f"delete the copy in {path}")
-            screen.line((f"  export {export['export']}", "dim"))
-            continue
-        screen.line(
-            output.mark(None), f"drop its rows from dataset {export['export']}:"
-        )
-        for row in export["rows"]:
+        what = "which datasets hold rows of it cannot be read"
+        screen.line(output.mark(None), what)
+    for one in exports or ():
+        screen.line(output.mark(None), f"drop its rows from dataset {one['export']}:")
+        for row in one["rows"]:
             screen.line(f"  {row}")
 
 

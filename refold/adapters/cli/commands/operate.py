@@ -264,15 +264,7 @@ def _of_user(
     counts, digest = manifest["counts"], manifest["digest"]
     kinds = ("session", "event", "blob")
     told = ", ".join(counted(counts[f"{kind}s"], kind) for kind in kinds)
-    warning = ""
-    if exported.unrecorded:
-        warning = f"\nno later erasure names this copy: {exported.unrecorded}"
-    values = {
-        "counts": counts,
-        "digest": digest,
-        "unrecorded": exported.unrecorded or None,
-    }
-    return _wrote(out, told, values, warning)
+    return _wrote(out, told, {"counts": counts, "digest": digest})
 
 
 def _wrote(out: Path, what: str, told: dict[str, Any], rest: str = "") -> Result:
