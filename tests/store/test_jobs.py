@@ -40,7 +40,7 @@ def dask(*, processes: bool) -> Iterator[Executor]:
             threads_per_worker=1,
             processes=processes,
             host="127.0.0.1" if processes else None,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",  # None would take the port 8787
         ) as cluster,
         Client(cluster) as client,  # type: ignore[no-untyped-call]  # the same
     ):
