@@ -54,6 +54,14 @@ def test_what_is_one_is_said_as_one(refold: Refold, tmp_path: Path) -> None:
     assert "1 sessions" not in plan.out + ran.out
 
 
+def test_the_report_names_the_places_beyond_reach(refold: Refold) -> None:
+    ran = refold(*ERASE, "--json")
+
+    places = [entry["place"] for entry in json.loads(ran.out)["outside"]]
+    assert "backups" in places
+    assert "replicas and pg_wal of PostgreSQL" in places
+
+
 def test_json_is_the_certificate_with_its_salt_beside(refold: Refold) -> None:
     ran = refold(*ERASE, "--json")
 
