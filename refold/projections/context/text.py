@@ -1,4 +1,4 @@
-"""Texts as a model is sent them: tags, words, entries, blocks, and the API's rules."""
+"""The texts of a context: tags, words, entries, blocks, and the rules of the API."""
 
 from __future__ import annotations
 
@@ -17,36 +17,46 @@ from refold.domain.events import Event, HumanReview, JsonObject
 
 
 def tagged(name: str, text: str, /, **attributes: object) -> str:
-    """``text`` between tags; it cannot close them itself.  None is no attribute."""
-    given = ((key, value) for key, value in attributes.items() if value is not None)
-    opening = "".join(f' {key}="{_attribute(value)}"' for key, value in given)
+    """Put ``text`` between tags.
+
+    A closing tag of the same name inside of the text is escaped.  Attributes that are
+    None are left out.
+    """
+    opening = name
+    for key, value in attributes.items():
+        if value is not None:
+            opening += f' {key}="{_attribute(value)}"'
     if not text:
-        return f"<{name}{opening}/>"
+        return f"<{opening}/>"
     if "</" in text:
         closing = rf"</(?={re.escape(name)}\b)"
         text = re.sub(closing, r"<\\/", text, flags=re.IGNORECASE)
-    return f"<{name}{opening}>\n{text}\n</{name}>"
+    return f"<{opening}>\n{text}\n</{name}>"
 
 
 def value_text(value: Any) -> str:
-    """A JSON value as text: a text as it is, anything else as compact JSON."""
+    """Return a text unchanged, and any other value as compact JSON."""
     return value if isinstance(value, str) else canonical(value).decode()
 
 
 def cut_middle(text: str, limit: int, mark: str = "[…{}…]") -> str:
-    """At most ``limit`` characters of ``text``: both ends, and how much is left out.
+    """Shorten ``text`` to ``limit`` characters: its two ends with a mark between them.
 
-    The mark counts towards the limit; where it does not fit, only the head is kept.
+    The mark counts toward the limit.  If it does not fit, only the beginning of the
+    text remains.
+
+    mark: contains ``{}`` for the number of characters that are left out.
     """
     if len(text) <= limit:
         return text
-    shown = mark.format(len(text))
-    room = limit - len(shown)
+    longest_mark = mark.format(len(text))
+    room = limit - len(longest_mark)
     if room < 2:
         return text[: max(limit, 0)]
-    head, tail = room - room // 2, room // 2
-    shown = mark.format(len(text) - head - tail)
-    return f"{text[:head]}{shown}{text[len(text) - tail :]}"
+    tail = room // 2
+    head = room - tail
+    left_out = len(text) - head - tail
+    return text[:head] + mark.format(left_out) + text[len(text) - tail :]
 
 
 def _attribute(value: object) -> str:
@@ -60,29 +70,41 @@ _CJK: Final = (
     "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
     "\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 )
-# A run of what is neither space nor CJK, and its first letter if it has one.  What is
-# before that is taken whole or not at all, so that a long rule of dashes costs no more.
+# A run of characters that are neither space nor CJK.  The group is its first letter, or
+# empty without one.  Characters before the letter match possessively, so that a long
+# line of dashes takes linear time.
 _RUN: Final = re.compile(
     rf"(?=[^\s{_CJK}])(?:[^\w\s{_CJK}]|_)*+([^\W_{_CJK}]?)[^\s{_CJK}]*+"
 )
 _CHARACTER: Final = re.compile(rf"(?![\W_])[{_CJK}]")
-# What each byte of UTF-8 is: a letter or digit, a space, a mark, or not ASCII.
-_LETTER, _SPACE, _MARK, _OTHER = b"a .x"
-_KINDS: Final = bytes(
-    _SPACE if chr(code).isspace() else _LETTER if chr(code).isalnum() else _MARK
-    for code in range(128)
-) + bytes([_OTHER] * 128)
-# Where more than so much is not ASCII, looking for it takes longer than it saves.
-_MOSTLY: Final = 1.1
+# The four kinds of bytes in UTF-8, each a byte itself.
+_LETTER: Final = ord("a")  # or a digit
+_SPACE: Final = ord(" ")
+_MARK: Final = ord(".")
+_NOT_ASCII: Final = ord("x")
+
+
+def _kind_of_byte(byte: int) -> int:
+    if byte >= 128:
+        return _NOT_ASCII
+    character = chr(byte)
+    if character.isspace():
+        return _SPACE
+    return _LETTER if character.isalnum() else _MARK
+
+
+_KINDS: Final = bytes(_kind_of_byte(byte) for byte in range(256))
+# With more bytes per character, a text has too little ASCII for the faster count.
+_MOST_BYTES_PER_CHARACTER: Final = 1.1
 
 
 def count_words(text: str) -> int:
-    """How many words ``text`` has: each CJK character, each other run with a letter.
+    """Count the words of a text: each CJK character, and each other run with a letter.
 
-    Cutting something out of a text and joining the ends never makes it more.
+    A text from which a part was cut out never has more words than before.
     """
     data = text.encode("utf-8", "surrogatepass")
-    if len(data) > len(text) * _MOSTLY:
+    if len(data) > len(text) * _MOST_BYTES_PER_CHARACTER:
         return _count_runs(text)
     kinds = data.translate(_KINDS)
     if len(data) == len(text):
@@ -91,37 +113,47 @@ def count_words(text: str) -> int:
 
 
 def _count_runs(text: str) -> int:
-    letters = _RUN.findall(text)
-    return len(letters) - letters.count("") + len(_CHARACTER.findall(text))
+    first_letters = _RUN.findall(text)
+    runs_with_letter = len(first_letters) - first_letters.count("")
+    return runs_with_letter + len(_CHARACTER.findall(text))
 
 
 def _count_ascii(kinds: bytes) -> int:
-    # In a thirtieth of the time: a run without a letter leaves nothing.
+    # Without the marks, each run with a letter begins with one behind a space.  This
+    # takes a thirtieth of the time of `_count_runs`.
     return (b" " + kinds.translate(None, b".")).count(b" a")
 
 
 def _count_mostly_ascii(data: bytes, kinds: bytes) -> int:
-    """Runs with something else in them are taken out, and counted for themselves."""
-    others, rest, at = list[bytes](), list[bytes](), 0
-    found = kinds.find(_OTHER)
-    while found >= 0:
-        first = max(kinds.rfind(_SPACE, at, found) + 1, at)
-        end = kinds.find(_SPACE, found)
-        end = len(data) if end < 0 else end
-        rest.append(kinds[at:first])
-        others.append(data[first:end])
-        at, found = end, kinds.find(_OTHER, end)
-    ascii_words = _count_ascii(b"".join((*rest, kinds[at:])))
-    return ascii_words + _count_runs(b" ".join(others).decode("utf-8", "surrogatepass"))
+    """Count the runs that are not only ASCII separately from the rest.
+
+    kinds: the kind of each byte of ``data``.
+    """
+    other_runs: list[bytes] = []
+    ascii_kinds: list[bytes] = []
+    counted = 0
+    at = kinds.find(_NOT_ASCII)
+    while at >= 0:
+        first = max(kinds.rfind(_SPACE, counted, at) + 1, counted)
+        end = kinds.find(_SPACE, at)
+        if end < 0:
+            end = len(data)
+        ascii_kinds.append(kinds[counted:first])
+        other_runs.append(data[first:end])
+        counted = end
+        at = kinds.find(_NOT_ASCII, end)
+    ascii_kinds.append(kinds[counted:])
+    other_text = b" ".join(other_runs).decode("utf-8", "surrogatepass")
+    return _count_ascii(b"".join(ascii_kinds)) + _count_runs(other_text)
 
 
 def count_value_words(value: Any) -> int:
-    """The words of a JSON value: of its texts, keys and numbers."""
+    """Count the words of a JSON value: of its texts, keys, and numbers."""
     return sum(map(count_words, leaves(value)))
 
 
 def leaves(value: Any, *, keys: bool = True) -> Iterator[str]:
-    """The texts, keys and numbers in a JSON value, in their order."""
+    """Yield the texts, keys, and numbers of a JSON value in their order, as texts."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -136,58 +168,83 @@ def leaves(value: Any, *, keys: bool = True) -> Iterator[str]:
         yield str(value)
 
 
+# The lists of a turn in an abridged history, in the order in which it has them.
 LISTS: Final = (
-    *("created", "modified", "deleted", "viewed", "commands", "tools"),
-    *("failed", "unknown", "results", "errors", "decisions"),
+    "created",
+    "modified",
+    "deleted",
+    "viewed",
+    "commands",
+    "tools",
+    "failed",
+    "unknown",
+    "results",
+    "errors",
+    "decisions",
 )
 _TAGS: Final = (
-    *("turn", "user", "agent", "interrupted", "goes_on", "left_out"),
-    *("plan", "reflection", "verdicts", "ledger", "changed", "read", "ids", *LISTS),
+    "turn",
+    "user",
+    "agent",
+    "interrupted",
+    "goes_on",
+    "left_out",
+    "plan",
+    "reflection",
+    "verdicts",
+    "ledger",
+    "changed",
+    "read",
+    "ids",
+    *LISTS,
 )
 _MARKUP: Final = re.compile(
     rf"</?(?:{'|'.join(_TAGS)})(?: [a-z]+=\"[0-9a-z.-]*\")*/?>|\[…\d+…\]"
 )
-_OURS: Final = re.compile(rf"<(?=/?(?:{'|'.join(_TAGS)})\b)")
+_TAG_START: Final = re.compile(rf"<(?=/?(?:{'|'.join(_TAGS)})\b)")
 _TURN: Final = re.compile(r"<turn .*?^</turn>", re.DOTALL | re.MULTILINE)
 _LEFT_OUT: Final = re.compile(r"<left_out turns=\"(\d+)\"/>")
 
 
 def stripped(text: str) -> str:
-    """``text`` without the tags of an abridged history and the marks of its cuts."""
+    """Remove the tags of an abridged history and the marks of its cuts."""
     return _MARKUP.sub("", text)
 
 
 def harmless(text: str) -> str:
-    """``text`` with what looks like a tag of an abridged history broken."""
-    return _OURS.sub(r"<\\", text)
+    """Escape everything that looks like a tag of an abridged history."""
+    return _TAG_START.sub(r"<\\", text)
 
 
 def own_words(text: str) -> int:
-    """How many words of a summary are not markup that Refold added."""
+    """Count the words of a summary without the markup that Refold adds."""
     return count_words(stripped(text))
 
 
 def turns_in(text: str) -> list[str]:
-    """The turns of an abridged history, or the whole text if it is none."""
+    """Return the turns of an abridged history, or the whole text if it has none."""
     return _TURN.findall(text) or [_LEFT_OUT.sub("", text).strip()]
 
 
 def left_out_in(text: str) -> int:
-    """How many turns an abridged history says it leaves out."""
+    """Return the number of turns that an abridged history says it leaves out."""
     return sum(int(count) for count in _LEFT_OUT.findall(text))
 
 
 def left_out(turns: int) -> str:
-    """What says that so many older turns are left out; nothing if none are."""
+    """Return the tag for this number of older turns; an empty text for none."""
     return f'<left_out turns="{turns}"/>' if turns else ""
 
 
 Role = Literal["user", "assistant"]
-_NONE_ASKED: Mapping[int, str] = MappingProxyType({})
+_NO_QUESTIONS: Mapping[int, str] = MappingProxyType({})
 
 
 class Entry(NamedTuple):
-    """A tagged text.  ``content`` is what of it the log said: its words are counted."""
+    """An event as a text between tags.
+
+    content: the values that come from the log, whose words count.
+    """
 
     role: Role
     tag: str
@@ -196,83 +253,144 @@ class Entry(NamedTuple):
     content: tuple[Any, ...]
 
     def text(self, **more: object) -> str:
-        """The body between its tags."""
+        """The body between its tags.
+
+        more: attributes that come before the entry's own.
+        """
         return tagged(self.tag, self.body, **more, **self.attributes)
 
 
-def entry_of(event: Event, asked: Mapping[int, str] = _NONE_ASKED) -> Entry | None:
-    """The entry of an event, None if never shown; ``asked``: questions by their seq."""
-    about: dict[str, object]
+def entry_of(
+    event: Event, questions: Mapping[int, str] = _NO_QUESTIONS
+) -> Entry | None:
+    """Return the entry of an event, or None if no context shows events of its type.
+
+    questions: the questions of reviews by the seq of the review, for decisions that
+               refer to one.
+    """
     match event:
-        case events.UserInput(text=text, attachments=attachments):
-            named = [attachment_text(attachment) for attachment in attachments]
-            texts = tuple(attachment.text or "" for attachment in attachments)
-            body = "\n".join(part for part in (text, *named) if part)
-            return Entry("user", "user", body, {}, (text, *texts))
+        case events.UserInput():
+            return _input_entry(event)
         case events.AgentResponse(text=text):
             return Entry("assistant", "agent", text, {}, (text,))
         case events.ToolCall(tool_name=tool, arguments=arguments):
             body = value_text(arguments)
             return Entry("assistant", "call", body, {"tool": tool}, (tool, arguments))
-        case events.ToolResult(tool_name=named_tool, content=content):
-            about = {"tool": named_tool, "call": event.call_id, "status": event.status}
-            told = (named_tool or "", content)
-            return Entry("user", "late_result", result_text(content), about, told)
+        case events.ToolResult(content=content):
+            return Entry(
+                role="user",
+                tag="late_result",
+                body=result_text(content),
+                attributes={
+                    "tool": event.tool_name,
+                    "call": event.call_id,
+                    "status": event.status,
+                },
+                content=(event.tool_name or "", content),
+            )
         case events.Planner(plan=plan, iteration=iteration):
             body = value_text(plan) if plan else ""
             return Entry("assistant", "plan", body, {"iteration": iteration}, (plan,))
         case events.Reflection(issues=issues, suggestion=suggestion):
             lines = [f"- {value_text(issue)}" for issue in issues]
-            body = "\n".join((*lines, *([suggestion] if suggestion else ())))
-            about = {"pass": event.pass_, "confidence": event.confidence}
-            return Entry("assistant", "reflection", body, about, (*issues, suggestion))
+            if suggestion:
+                lines.append(suggestion)
+            return Entry(
+                role="assistant",
+                tag="reflection",
+                body="\n".join(lines),
+                attributes={"pass": event.pass_, "confidence": event.confidence},
+                content=(*issues, suggestion),
+            )
         case events.Aggregate(results=results):
-            dumped = (one.model_dump(mode="json", exclude_none=True) for one in results)
-            verdicts = tuple(dumped)
+            verdicts = tuple(
+                verdict.model_dump(mode="json", exclude_none=True)
+                for verdict in results
+            )
             body = "\n".join(map(value_text, verdicts))
             return Entry("assistant", "aggregate", body, {}, verdicts)
         case events.Final(text=text, outcome=outcome):
             return Entry("assistant", "final", text, {"outcome": outcome}, (text,))
-        case events.AgentError(is_transport=False) as error:
-            code, message, context = error.code, error.message, error.context
-            known = value_text(context) if context else ""
-            body = "\n".join(filter(None, (message, known)))
-            about = {"code": code, "where": error.where}
-            return Entry("user", "error", body, about, (code, message, context))
-        case HumanReview(decision=str(decision), question=question):
-            if not question and event.refers_to is not None:
-                question = asked.get(event.refers_to, "")
-            asked_for = [tagged("question", question)] if question else []
-            body = "\n".join((*asked_for, tagged("decision", decision)))
-            about = {"trigger": event.trigger, "by": event.decided_by}
-            return Entry("user", "human_review", body, about, (question, decision))
+        case events.AgentError(is_transport=False):
+            return _error_entry(event)
+        case HumanReview(decision=str(decision)):
+            return _decision_entry(event, decision, questions)
         case _:
             return None
 
 
+def _input_entry(event: events.UserInput) -> Entry:
+    parts = [event.text]
+    parts += [attachment_text(attachment) for attachment in event.attachments]
+    texts = [attachment.text or "" for attachment in event.attachments]
+    return Entry(
+        role="user",
+        tag="user",
+        body="\n".join(part for part in parts if part),
+        attributes={},
+        content=(event.text, *texts),
+    )
+
+
+def _error_entry(event: events.AgentError) -> Entry:
+    parts = [event.message, value_text(event.context) if event.context else ""]
+    return Entry(
+        role="user",
+        tag="error",
+        body="\n".join(part for part in parts if part),
+        attributes={"code": event.code, "where": event.where},
+        content=(event.code, event.message, event.context),
+    )
+
+
+def _decision_entry(
+    event: HumanReview, decision: str, questions: Mapping[int, str]
+) -> Entry:
+    question = event.question
+    if not question and event.refers_to is not None:
+        question = questions.get(event.refers_to, "")
+    parts = [tagged("question", question)] if question else []
+    parts.append(tagged("decision", decision))
+    return Entry(
+        role="user",
+        tag="human_review",
+        body="\n".join(parts),
+        attributes={"trigger": event.trigger, "by": event.decided_by},
+        content=(question, decision),
+    )
+
+
 def questions(envelopes: Iterable[Envelope]) -> dict[int, str]:
-    """What was asked in the reviews among these events, by their seq."""
-    reviews = ((o.seq, o.payload) for o in envelopes)
-    asked = ((seq, one) for seq, one in reviews if isinstance(one, HumanReview))
-    return {seq: one.question for seq, one in asked if one.question}
+    """Return the questions of the reviews among these events, by their seq."""
+    found: dict[int, str] = {}
+    for envelope in envelopes:
+        review = envelope.payload
+        if isinstance(review, HumanReview) and review.question:
+            found[envelope.seq] = review.question
+    return found
 
 
 def attachment_text(attachment: events.Attachment) -> str:
-    """An attachment as text: its own, or what it is and that it is not here."""
-    one, about = attachment, {"kind": attachment.kind, "name": attachment.name}
-    about |= {"type": one.media_type, "url": one.url, "sha256": one.sha256}
-    if one.text and one.text.strip():
-        return tagged("attachment", one.text, **about)
-    return tagged("attachment", "", **about, shown=False)
+    """Return an attachment between tags: its text, or its description without one."""
+    attributes = {
+        "kind": attachment.kind,
+        "name": attachment.name,
+        "type": attachment.media_type,
+        "url": attachment.url,
+        "sha256": attachment.sha256,
+    }
+    if attachment.text and attachment.text.strip():
+        return tagged("attachment", attachment.text, **attributes)
+    return tagged("attachment", "", **attributes, shown=False)
 
 
 def result_text(content: Any) -> str:
-    """The content of a result as text; what is not text in it is named."""
+    """Return the content of a result as text, with ``[image]`` in place of images."""
     if isinstance(content, list) and content and all(map(_is_block, content)):
         return "\n".join(
             part["text"] if part["type"] == "text" else "[image]" for part in content
         )
-    return value_text(content) if content not in (None, [], {}) else ""
+    return "" if content in (None, [], {}) else value_text(content)
 
 
 def _is_block(part: Any) -> bool:
@@ -283,7 +401,10 @@ def _is_block(part: Any) -> bool:
 
 
 def cleared_text(seq: int, tokens: int) -> str:
-    """What stands for a result that is not shown any more, and how to read it."""
+    """Return the stub for a cleared result, which says how to read the whole result.
+
+    seq, tokens: of the result's event.
+    """
     return (
         f"[refold: the result at seq {seq}, about {tokens} tokens, was cleared here; "
         f"whole: session.events(after={seq - 1}, limit=1)]"
@@ -292,7 +413,7 @@ def cleared_text(seq: int, tokens: int) -> str:
 
 Message = dict[str, Any]
 Block = dict[str, Any]
-# Each with the seq of the event it is of; None: it stands in no log.
+# Blocks, each with the seq of its event, or None if it comes from no event.
 Numbered = list[tuple[int | None, Block]]
 
 IMAGE_TYPES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
@@ -306,43 +427,53 @@ NOT_AN_IMAGE: Final = "(An image stood here that cannot be shown.)"
 
 
 def text_block(text: str) -> Block:
-    """A text block."""
+    """Return a text block."""
     return {"type": "text", "text": text}
 
 
 def user_blocks(event: events.UserInput) -> list[Block]:
-    """The user's text and attachments; never empty."""
+    """Return the blocks of the user's text and attachments: at least one block."""
     blocks = [text_block(event.text)] if event.text.strip() else []
-    for one in event.attachments:
-        image = _image(one.media_type, one.data)
-        blocks.append(image or text_block(attachment_text(one)))
+    for attachment in event.attachments:
+        image = _image(attachment.media_type, attachment.data)
+        blocks.append(image or text_block(attachment_text(attachment)))
     return blocks or [text_block(NO_INPUT)]
 
 
 def thinking_blocks(event: events.AgentResponse) -> list[Block]:
-    """The response's thinking, byte for byte; what no provider signed is left out."""
-    return [block for block in map(_thought, event.thinking) if block]
+    """Return the thinking of a response byte for byte, without unsigned thinking."""
+    blocks = [_thinking_block(thinking) for thinking in event.thinking]
+    return [block for block in blocks if block is not None]
 
 
 def call_input(arguments: JsonObject | str) -> JsonObject:
-    """Arguments as the object that a call's input must be."""
+    """Return arguments as an object, which the API requires as a call's input."""
     return {"arguments": arguments} if isinstance(arguments, str) else arguments
 
 
 def result_block(tool_use_id: str, event: events.ToolResult | None) -> Block:
-    """The result of a call; None: there is none yet."""
+    """Return the block of a call's result.
+
+    event: the result, or None if the call has none yet.
+    """
     block: Block = {"type": "tool_result", "tool_use_id": tool_use_id}
     if event is None:
-        return {**block, "content": NO_RESULT}
+        block["content"] = NO_RESULT
+        return block
     content = _result_content(event.content)
     if event.status == "unknown":
-        text = isinstance(content, str)
-        content = f"{CUT_OFF}\n{content}" if text else [text_block(CUT_OFF), *content]
+        if isinstance(content, str):
+            content = f"{CUT_OFF}\n{content}"
+        else:
+            content = [text_block(CUT_OFF), *content]
     block["content"] = content
-    return {**block, "is_error": True} if event.status == "error" else block
+    if event.status == "error":
+        block["is_error"] = True
+    return block
 
 
 def _image(media_type: object, data: object) -> Block | None:
+    """The block of an image, or None if the API would not accept it."""
     if media_type not in IMAGE_TYPES or not is_base64(data):
         return None
     source = {"type": "base64", "media_type": media_type, "data": data}
@@ -350,33 +481,40 @@ def _image(media_type: object, data: object) -> Block | None:
 
 
 def is_base64(data: object) -> bool:
-    """Whether ``data`` is something, in base64."""
+    """Whether ``data`` is valid base64 of at least one byte."""
     try:
         return isinstance(data, str) and bool(b64decode(data, validate=True))
     except ValueError:
         return False
 
 
-def _thought(thinking: events.Thinking) -> Block | None:
+def _thinking_block(thinking: events.Thinking) -> Block | None:
+    """The block of thinking, or None if the provider did not sign it."""
     if thinking.type == "redacted_thinking":
-        return {"type": thinking.type, "data": thinking.data} if thinking.data else None
+        if not thinking.data:
+            return None
+        return {"type": thinking.type, "data": thinking.data}
     if not thinking.signature:
         return None
-    text = thinking.thinking or ""
-    return {"type": "thinking", "thinking": text, "signature": thinking.signature}
+    return {
+        "type": "thinking",
+        "thinking": thinking.thinking or "",
+        "signature": thinking.signature,
+    }
 
 
 def _result_content(content: Any) -> str | list[Block]:
+    """The content of a result, never empty: blocks if it consists of blocks."""
     if isinstance(content, list) and content:
         blocks = [_result_part(part) for part in content]
-        if all(block is not None for block in blocks):
+        if None not in blocks:
             return [block for block in blocks if block] or NO_OUTPUT
     text = result_text(content)
     return text if text.strip() else NO_OUTPUT
 
 
 def _result_part(part: Any) -> Block | None:
-    """A block of a result's list, {} for one without content, None for no block."""
+    """The block of a part of a result: {} for an empty text, None for other JSON."""
     match part:
         case {"type": "text", "text": str(text)}:
             return text_block(text) if text.strip() else {}
@@ -391,16 +529,24 @@ Messages = Sequence[Message]
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 THINKING: Final = frozenset({"thinking", "redacted_thinking"})
-# Which blocks a message of each role may have, and which fields a block of each type.
 _ALLOWED: Final = shipped("refold.projections", "data", "messages.toml")
+# By role, the types of blocks that its messages may have.
 _ROLES: Final = {role: frozenset(kinds) for role, kinds in _ALLOWED["roles"].items()}
-_FIELDS: Final = {kind: frozenset(some) for kind, some in _ALLOWED["fields"].items()}
-_ALWAYS: Final = frozenset({"type", "cache_control"})
+# By type of block, the fields that it may have besides those of every block.
+_FIELDS: Final = {
+    kind: frozenset(fields) for kind, fields in _ALLOWED["fields"].items()
+}
+_FIELDS_OF_ALL: Final = frozenset({"type", "cache_control"})
 
 
 def violations(messages: Messages, system: str | None = None) -> list[str]:
-    """What the Messages API would refuse, one sentence each; empty if nothing."""
-    problems = [problem for rule in RULES for problem in rule(messages)]
+    """Return the reasons for which the Messages API would refuse these messages.
+
+    Returns one sentence for each, and an empty list for valid messages.
+    """
+    problems: list[str] = []
+    for rule in RULES:
+        problems += rule(messages)
     if system is not None and not system.strip():
         problems.append("system: must not be empty; leave it out")
     return problems
@@ -410,18 +556,18 @@ def _roles(messages: Messages) -> Iterator[str]:
     """Roles alternate between user and assistant, and the user is first."""
     if not messages:
         yield "messages: at least one message is needed"
-    before = None
+    previous = None
     for index, message in enumerate(messages):
         role = message.get("role")
         if role not in _ROLES:
             yield f"messages.{index}: role must be user or assistant"
         if set(message) - {"role", "content"}:
             yield f"messages.{index}: holds more than role and content"
-        if not index and role == "assistant":
+        if index == 0 and role == "assistant":
             yield "messages.0: the first message must be the user's"
-        if index and role == before:
+        if index > 0 and role == previous:
             yield f"messages.{index}: two messages of one role in a row"
-        before = role
+        previous = role
 
 
 def _contents(messages: Messages) -> Iterator[str]:
@@ -430,72 +576,85 @@ def _contents(messages: Messages) -> Iterator[str]:
         content = message.get("content")
         if not isinstance(content, str | list) or not content:
             yield f"messages.{index}: content must not be empty"
-        elif isinstance(content, list) and not all(
-            isinstance(b, dict) for b in content
-        ):
+        elif isinstance(content, list) and not _are_objects(content):
             yield f"messages.{index}: content must be a text or a list of blocks"
         role = str(message.get("role"))
-        for where, block in _blocks(index, message):
+        for place, block in _blocks(index, message):
             kind = str(block.get("type"))
             if kind not in _ROLES.get(role, ()):
-                yield f"{where}: a {kind} block cannot be in a message of the {role}"
-            elif set(block) - _FIELDS[kind] - _ALWAYS:
-                yield f"{where}: holds fields that a {kind} block does not have"
+                yield f"{place}: a {kind} block cannot be in a message of the {role}"
+            elif set(block) - _FIELDS[kind] - _FIELDS_OF_ALL:
+                yield f"{place}: holds fields that a {kind} block does not have"
+
+
+def _are_objects(content: list[Any]) -> bool:
+    return all(isinstance(block, dict) for block in content)
 
 
 def _order(messages: Messages) -> Iterator[str]:
-    """Results and thinking stand first in their message; thinking is not all of it."""
+    """Results and thinking come first in a message, and thinking is not its end."""
     for index, message in enumerate(messages):
         kinds = [block.get("type") for _, block in _blocks(index, message)]
-        results = [kind == "tool_result" for kind in kinds]
-        thoughts = [kind in THINKING for kind in kinds if kind != "compaction"]
-        if results != sorted(results, reverse=True):
+        are_results = [kind == "tool_result" for kind in kinds]
+        are_thinking = [kind in THINKING for kind in kinds if kind != "compaction"]
+        if not _true_first(are_results):
             yield f"messages.{index}: results must stand before anything else"
-        if thoughts != sorted(thoughts, reverse=True):
+        if not _true_first(are_thinking):
             yield f"messages.{index}: thinking must stand before anything else"
-        if thoughts and thoughts[-1]:
+        if are_thinking and are_thinking[-1]:
             yield f"messages.{index}: the final block cannot be thinking"
 
 
+def _true_first(flags: list[bool]) -> bool:
+    return flags == sorted(flags, reverse=True)
+
+
 def _pairs(messages: Messages) -> Iterator[str]:
-    """Each call has one result in the next message, and each result such a call."""
-    before, ids = Counter[str](), Counter[str]()
+    """Each call has a result in the next message, and each result has such a call."""
+    open_calls: Counter[str] = Counter()
+    all_calls: Counter[str] = Counter()
     for index, message in enumerate(messages):
-        made = _ids(message, "tool_use", "id")
-        given = _ids(message, "tool_result", "tool_use_id")
-        if before - given:
+        calls = _ids(message, "tool_use", "id")
+        results = _ids(message, "tool_result", "tool_use_id")
+        if open_calls - results:
             yield f"messages.{index - 1}: calls without a result right after them"
-        if given - before:
+        if results - open_calls:
             yield f"messages.{index}: results without a call right before them"
-        before = made
-        ids += made
-    if before:
+        open_calls = calls
+        all_calls += calls
+    if open_calls:
         yield f"messages.{len(messages) - 1}: calls without a result right after them"
-    if ids and max(ids.values()) > 1:
-        twice = ids.most_common(1)[0][0]
-        yield f"messages: tool_use ids must be unique, {twice} is not"
+    for call_id, count in all_calls.most_common(1):
+        if count > 1:
+            yield f"messages: tool_use ids must be unique, {call_id} is not"
 
 
 def _each(messages: Messages) -> Iterator[str]:
-    """What a block of each kind holds is what the API takes."""
+    """The fields of each block have values that the API accepts."""
     for index, message in enumerate(messages):
-        for where, block in _blocks(index, message):
-            yield from (f"{where}{problem}" for problem in _problems(block))
+        for place, block in _blocks(index, message):
+            for problem in _problems(block):
+                yield f"{place}{problem}"
 
 
 def _ending(messages: Messages) -> Iterator[str]:
-    """What the assistant is to go on from does not end in white space."""
+    """A final message of the assistant, which the model continues, is trimmed."""
     if not messages or messages[-1].get("role") != "assistant":
         return
-    last = [block.get("text") for _, block in _blocks(0, messages[-1])][-1:]
-    if any(isinstance(text, str) and text != text.rstrip() for text in last):
-        yield f"messages.{len(messages) - 1}: final text must not end in white space"
+    last = len(messages) - 1
+    blocks = [block for _, block in _blocks(last, messages[last])]
+    if not blocks:
+        return
+    text = blocks[-1].get("text")
+    if isinstance(text, str) and text != text.rstrip():
+        yield f"messages.{last}: final text must not end in white space"
 
 
 RULES: Final = (_roles, _contents, _order, _pairs, _each, _ending)
 
 
 def _problems(block: Block) -> Iterator[str]:
+    """The problems of a block, each as a text that follows its place."""
     match block.get("type"):
         case "text" if not _filled(block.get("text")):
             yield ": text must hold more than white space"
@@ -520,23 +679,26 @@ def _problems(block: Block) -> Iterator[str]:
 
 
 def _result_problems(block: Block) -> Iterator[str]:
-    content, failed = block.get("content"), block.get("is_error", False)
-    if not isinstance(failed, bool):
+    content = block.get("content")
+    is_error = block.get("is_error", False)
+    if not isinstance(is_error, bool):
         yield ": is_error must be true or false"
     if not isinstance(content, str | list | None):
         yield ": content must be a text or a list of blocks"
     if content in ("", []):
         yield ": content must not be empty; leave it out"
-    if failed and not content:
+    if is_error and not content:
         yield ": an error needs a content"
     if isinstance(content, str) and content.isspace():
         yield ": text must hold more than white space"
-    for index, part in enumerate(content if isinstance(content, list) else ()):
+    parts = content if isinstance(content, list) else []
+    for index, part in enumerate(parts):
         kind = part.get("type") if isinstance(part, dict) else None
         if kind not in ("text", "image", "document"):
             yield f".content.{index}: a result holds texts, images and documents"
         else:
-            yield from (f".content.{index}{problem}" for problem in _problems(part))
+            for problem in _problems(part):
+                yield f".content.{index}{problem}"
 
 
 def _image_problems(source: Any) -> Iterator[str]:
@@ -554,18 +716,29 @@ def _image_problems(source: Any) -> Iterator[str]:
 
 
 def _blocks(index: int, message: Message) -> Iterator[tuple[str, Block]]:
-    """The blocks of a message, each with where it is."""
+    """The blocks of a message, each with its place.
+
+    index: of the message.
+    """
     content = message.get("content")
-    blocks = [text_block(content)] if isinstance(content, str) else content
-    for number, block in enumerate(blocks if isinstance(blocks, list) else ()):
+    if isinstance(content, str):
+        content = [text_block(content)]
+    if not isinstance(content, list):
+        return
+    for number, block in enumerate(content):
         if isinstance(block, dict):
             yield f"messages.{index}.content.{number}", block
 
 
-def _ids(message: Message, kind: str, key: str) -> Counter[str]:
-    blocks = (block for _, block in _blocks(0, message) if block.get("type") == kind)
-    return Counter(str(block.get(key)) for block in blocks)
+def _ids(message: Message, kind: str, field: str) -> Counter[str]:
+    """The ids in this field of the message's blocks of one type, with their counts."""
+    ids: Counter[str] = Counter()
+    for _, block in _blocks(0, message):
+        if block.get("type") == kind:
+            ids[str(block.get(field))] += 1
+    return ids
 
 
 def _filled(text: Any) -> bool:
+    """Whether a value is a text with more than white space."""
     return isinstance(text, str) and bool(text.strip())
