@@ -28,6 +28,7 @@ from refold.store.exports import datasets
 from refold.store.memory import expired_extracts, extract_names, keep_extracts
 from refold.store.proofs.access_log import AccessLog
 from refold.store.proofs.verification import Verified, with_forks, with_room
+from refold.store.recorded import recorded
 from refold.store.vault import unexpired
 
 _RETURNED: Final = "erased before; a backup of the database brought rows back"
@@ -163,6 +164,7 @@ class Erasures:
     def __init__(self, writer: Writer, access_log: AccessLog) -> None:
         self.writer, self._access_log = writer, access_log
 
+    @recorded("erasure_plan", named=False)
     def plan(
         self, user_id: str, *, session_id: str | None = None, absent_ok: bool = False
     ) -> ErasurePlan:
@@ -173,10 +175,12 @@ class Erasures:
         whose = whose_of(user_id, session_id)
         return Eraser(self.writer).plan(whose, absent_ok=absent_ok)
 
+    @recorded("erasure_list", "erasures")
     def pending(self) -> list[Job]:
         """Erasures that are not done: cut off, or held back until their date."""
         return self.writer.log.erasures.jobs()
 
+    @recorded("erasure_list", "erasures", named=False)
     def stranded(self, user_id: str | None = None) -> list[erasure.Stranded]:
         """Data marked as erased by an erasure whose record is gone.
 
@@ -206,6 +210,7 @@ class Erasures:
             info = SessionInfo(owner, name, 0, "erased", 0)
             yield info, Verified(0, 0, 0, [problem])
 
+    @recorded("erasure", "erasures", named=False)
     def complete(
         self, *, vacuum: bool = False, progress: Progress | None = None
     ) -> Iterator[Erasure]:
@@ -229,6 +234,7 @@ class Erasures:
             ask = Ask(Whose(user_id), _RETURNED, "", vacuum=vacuum, absent_ok=True)
             yield eraser.erase(ask)
 
+    @recorded("restore", named=False)
     def restore(self, user_id: str, reason: str, *, operator: str = "") -> Signed:
         """Undo the erasures of a user that are held back; a certificate says so.
 
@@ -248,6 +254,7 @@ class Erasures:
             raise errors.NotErased("that user has no erasure that can be undone")
         return signed
 
+    @recorded("readmit", named=False)
     def readmit(self, user_id: str, reason: str, *, operator: str = "") -> Signed:
         """Let an erased user come back, with a new key and in a new epoch.
 
@@ -257,6 +264,7 @@ class Erasures:
         epoch = self.writer.log.erasures.readmit(user_id, now=self.writer.clock())
         return self._said("readmitted", user_id, reason, operator, epoch=epoch)
 
+    @recorded("hold", named=False)
     def hold(
         self, user_id: str, name: str, reason: str, *, operator: str = ""
     ) -> Signed | None:
@@ -271,6 +279,7 @@ class Erasures:
             return None
         return self._said("legal hold", user_id, reason, operator, hold=hold.name)
 
+    @recorded("hold_release", named=False)
     def release(
         self, user_id: str, name: str, reason: str, *, operator: str = ""
     ) -> Signed:
@@ -280,10 +289,12 @@ class Erasures:
             raise errors.NotErased(f"there is no legal hold {name!r} on that user")
         return self._said("legal hold released", user_id, reason, operator, hold=name)
 
+    @recorded("hold_list", "holds", named=False)
     def holds(self, user_id: str) -> list[LegalHold]:
         """The legal holds on a user."""
         return self.writer.log.erasures.holds(ids.check_id("user_id", user_id))
 
+    @recorded("certificate_list", "certificates", named=False)
     def certificates(self, user_id: str | None = None) -> list[Signed]:
         """What was signed, of a user or all, the oldest first."""
         return self.writer.log.erasures.certificates(scope(user_id).user_id)
@@ -292,6 +303,7 @@ class Erasures:
         """What certificates and tree heads are checked with: 32 bytes of Ed25519."""
         return self.writer.log.erasures.public_key()
 
+    @recorded("freeze", named=False)
     def freeze(self, user_id: str, reason: str, *, operator: str = "") -> Signed | None:
         """Keep all data of a user as it is: readable, but nothing is added or erased.
 
@@ -306,6 +318,7 @@ class Erasures:
             return None
         return self._said("frozen", user_id, reason, operator)
 
+    @recorded("unfreeze", named=False)
     def unfreeze(
         self, user_id: str, reason: str, *, operator: str = ""
     ) -> Signed | None:
@@ -315,10 +328,12 @@ class Erasures:
             return None
         return self._said("unfrozen", user_id, reason, operator)
 
+    @recorded("hold_list", named=False)
     def is_frozen(self, user_id: str) -> bool:
         """Whether the user is frozen at present."""
         return any(hold.name == FREEZE for hold in self.holds(user_id))
 
+    @recorded("retention", named=False)
     def retain(
         self,
         policy: erasure.RetentionPolicy,
@@ -967,6 +982,7 @@ class Keys:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
 
+    @recorded("key_rotation", "keys")
     def rotate_master(self) -> int:
         """Wrap everything under the newest master key; returns how much was not.
 
@@ -975,6 +991,7 @@ class Keys:
         """
         return self.writer.log.erasures.rotate_master()
 
+    @recorded("key_rotation", "keys")
     def rotate_user(self, user_id: str) -> int:
         """Give a user another key; returns how many sessions' keys are under it.
 
@@ -984,6 +1001,7 @@ class Keys:
         """
         return self.writer.log.erasures.rotate_user(ids.check_id("user_id", user_id))
 
+    @recorded("key_rotation")
     def rotate_session(self, user_id: str, *, session_id: str) -> Rewritten:
         """Encrypt a session again under a new key, and destroy the old key.
 
@@ -996,6 +1014,7 @@ class Keys:
         log, now = self.writer.log, self.writer.clock()
         return log.rewrite(stream, _Unchanged(self.writer, user_id), now=now)
 
+    @recorded("key_status", "figures")
     def status(self) -> dict[str, Any]:
         """How many keys there are, of which kind, and how many should be replaced.
 

@@ -75,6 +75,7 @@ from refold.projections.memory.tool import (
 )
 from refold.store.appends import Order, Receipt, Writer
 from refold.store.history import digest_of, handed_in, layer_texts, read_on, uncut
+from refold.store.recorded import recorded
 
 T = TypeVar("T")
 # Beside the views of strategies, sealed and dropped like them.
@@ -232,6 +233,7 @@ class User:
         """
         return self._append(unstating(key))
 
+    @recorded("memory_load", "scopes")
     def status(self) -> ConsentStatus:
         """What the user allows now.  Raises Erased, KeyUnavailable, CorruptEvent."""
         return wishes(self.writer.log, self.user_id).consent
@@ -997,6 +999,7 @@ class Memories:
     writer: Writer
     shares: bool = False
 
+    @recorded("memory_load")
     def of(
         self,
         user_id: str,
@@ -1024,6 +1027,7 @@ class Memories:
         of = Of(classify, agent, project, self.writer.clock())
         return remember(self.writer.log, user_id, of)
 
+    @recorded("memory_load")
     def profile(self, user_id: str, *, taxonomy: Taxonomy | None = None) -> Profile:
         """What verdicts on the user's work show, and what they prefer, if they consent.
 
@@ -1036,6 +1040,7 @@ class Memories:
         user_id, now = check_id("user_id", user_id), self.writer.clock()
         return profile_of(self.writer.log, user_id, now, taxonomy=taxonomy)
 
+    @recorded("memory_load")
     def advice(
         self, user_id: str, *, fresh: timedelta = _HOUR, **how: Unpack[ChoiceArgs]
     ) -> Advice:
@@ -1051,6 +1056,7 @@ class Memories:
         listed = adviser.shortlist(choosing.scenario, fresh=fresh)
         return listed.advice(choosing, now=now)
 
+    @recorded("memory_load", named=False)
     def shared(self, *, k: int = 5) -> Memory:
         """What the sessions of many users show together, naming none of them.
 

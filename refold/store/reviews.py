@@ -25,6 +25,7 @@ from refold.projections.review.incidents import (
 from refold.projections.review.rules import ReviewRules, describe
 from refold.store.appends import Order, Receipt, Writer
 from refold.store.history import read_on
+from refold.store.recorded import recorded
 
 _TYPE: Final = "hitl"
 
@@ -61,6 +62,7 @@ class Reviews:
 
     writer: Writer
 
+    @recorded("review_list", "questions")
     def list(
         self,
         user_id: str | None = None,

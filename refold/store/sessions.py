@@ -81,6 +81,7 @@ from refold.store.history import History, born, read_on
 from refold.store.proofs import explanations
 from refold.store.proofs.rerun import Model, Rerun, Rerunner, with_requests
 from refold.store.proofs.verification import Verified, Verifier
+from refold.store.recorded import head_seq, recorded, verified_size, view_size
 from refold.store.reviews import Reviewed, ask, decide as decide_review
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ def _awaited(
     """The method for asyncio: it is done in a thread, and the loop is not blocked."""
     name = method.__name__
 
-    @wraps(method)
+    @wraps(method, updated=())  # a recorded method stays the one that is recorded
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         given = partial(getattr(self, name), *args, **kwargs)
         return cast(T, await asyncio.to_thread(given))
@@ -348,6 +349,7 @@ class Session:
             self._keep_up(order)
         return receipt
 
+    @recorded("session_load", "items")
     def would_store(
         self,
         format: Format,  # noqa: A002  # as the field of Native is named
@@ -363,6 +365,7 @@ class Session:
         """Record bytes, which no rule can read: ``keep`` says that they may be kept."""
         return self.append_items(Format("bytes"), [data], opaque=opaque)
 
+    @recorded("session_load")
     def items(
         self,
         *,
@@ -423,6 +426,7 @@ class Session:
             said = str(record.get("format")), str(record.get("kind"))
             yield NativeItem(events[0].seq, *said, name, value, events)
 
+    @recorded("session_load")
     def fold(
         self,
         name: str,
@@ -451,6 +455,7 @@ class Session:
             log.save_view(self.stream, key, view, replaces=replaces)
         return state
 
+    @recorded("session_load")
     def follow(self, *, after: int = 0, every: float = 1.0) -> Iterator[Envelope]:
         """The events behind this seq, and those that come, until the session is closed.
 
@@ -677,6 +682,7 @@ class Session:
         status: Literal["ok", "error"] = "error" if outcome == "failure" else "ok"
         return found[0].seq, ToolResult(call_id=call_id, content=text, status=status)
 
+    @recorded("session_load", measure=head_seq)
     def head(self) -> ports.Head:
         """The session's end.  Raises SessionNotFound if it has not begun."""
         head = self.writer.log.head(self.stream)
@@ -684,6 +690,7 @@ class Session:
             raise errors.SessionNotFound(self.user_id, self.session_id)
         return head
 
+    @recorded("session_load")
     def events(
         self, after: int = 0, limit: int | None = None, *, types: Sequence[str] = ()
     ) -> list[Envelope]:
@@ -698,6 +705,7 @@ class Session:
         log = self.writer.log
         return log.read(self.stream, after=after, limit=limit, types=types)
 
+    @recorded("erasure", named=False)
     def delete(self, reason: str = "deleted", *, operator: str = "") -> None:
         """Erase the session: unreadable when this returns, its rows gone soon after.
 
@@ -716,21 +724,25 @@ class Session:
             name = ("delete", self.stream)
             self.upkeep.background.ask(name, partial(eraser.run, job))
 
+    @recorded("session_load")
     def pages(self, after: int = 0, upto: int | None = None) -> Iterator[Envelope]:
         """The same as an iterator that reads a page at a time."""
         upto = None if upto is None else bounded("upto", upto)
         after = bounded("after", after)
         return read_on(self.writer.log, self.stream, after=after, upto=upto)
 
+    @recorded("session_load")
     def derived(self, name: str) -> list[Envelope]:
         """The events of a derived stream, in its order."""
         check_id("stream", name)
         return self.writer.log.read(self.stream._replace(stream=name))
 
+    @recorded("session_load", "streams")
     def streams(self) -> list[str]:
         """The names of the session's streams, the main one first."""
         return self.writer.log.streams(self.user_id, self.session_id)
 
+    @recorded("session_blob")
     def blob(self, sha256: str) -> str:
         """The whole (redacted) text that a stub in an event stands for.
 
@@ -754,6 +766,7 @@ class Session:
         reason = "there is no such blob"
         raise errors.CorruptEvent(f"blob {sha256}", seq=0, reason=reason)
 
+    @recorded("session_load", "calls")
     def open_calls(self) -> list[ToolCall]:
         """The calls that wait for their results, whole, in the order they were made.
 
@@ -772,6 +785,7 @@ class Session:
             found, place = here + found, place.parent
         return found
 
+    @recorded("session_load")
     def timeline(self, after: int = 0, limit: int | None = None) -> Iterator[Envelope]:
         """The events as they happened, summaries and their like where decided.
 
@@ -784,6 +798,7 @@ class Session:
         derived = [entry for name in names for entry in self.derived(name)]
         return islice(history.merged(self.pages(after=after), derived, after), limit)
 
+    @recorded("session_load", "keys")
     def state(self, at: int | None = None) -> JsonObject:
         """The session's working memory: what ``state`` events set and left set."""
         self.writer.used(self.stream)
@@ -811,6 +826,7 @@ class Session:
         self.writer.log.label(self.stream, labels)
         return receipt
 
+    @recorded("session_load", "labels")
     def labels(self) -> dict[str, str]:
         """The session's labels, as they are recorded, by name."""
         self.writer.used(self.stream)
@@ -832,6 +848,7 @@ class Session:
             raise errors.InvalidEvent(why)
         return SessionAt(self, seq)
 
+    @recorded("session_context", measure=view_size)
     def context(
         self,
         strategy: str | Strategy | None = None,
@@ -867,6 +884,7 @@ class Session:
             view = viewer.render(chosen, viewer.at(chosen, at, as_), taken)
         return self.revealed(view) if reveal else view
 
+    @recorded("session_context", measure=view_size)
     def revealed(self, view: View) -> View:
         """The view of this session with values where its placeholders stand.
 
@@ -880,6 +898,7 @@ class Session:
         mac = vault.mac_of(key, [self.session_id, view.system, messages])
         return replace(view, messages=messages, revealed=types, revealed_mac=mac)
 
+    @recorded("session_load", "arguments")
     def reveal(self, arguments: JsonObject, *, tool: str) -> JsonObject:
         """The arguments of a tool's call, to run it with: values for placeholders.
 
@@ -897,6 +916,7 @@ class Session:
 
     acontext = _awaited(context)
 
+    @recorded("memory_load")
     def advice(
         self, strategy: str | Strategy | None = None, **how: Unpack[ChoiceArgs]
     ) -> Advice:
@@ -918,6 +938,7 @@ class Session:
         adviser = Adviser(self.writer, self.user_id)
         return adviser.for_session(self.stream, chosen, choosing)
 
+    @recorded("compaction", only_failures=True)
     def compact(
         self,
         strategy: str | Strategy | None = None,
@@ -930,6 +951,7 @@ class Session:
         """
         return self.compactor(strategy, summarizer=summarizer).step()
 
+    @recorded("session_context", measure=view_size)
     def prepare(
         self,
         strategy: str | Strategy | None = None,
@@ -979,6 +1001,7 @@ class Session:
 
     aprepare = _awaited(prepare)
 
+    @recorded("compaction", only_failures=True)
     def compactor(
         self,
         strategy: str | Strategy | None = None,
@@ -996,6 +1019,7 @@ class Session:
         writes = summarizer or self.upkeep.summarizer or Abridged()
         return Compactor(self.writer, viewer, strategy, fitting(strategy, writes))
 
+    @recorded("session_compare")
     def compare(
         self,
         strategies: Iterable[str | Strategy] | None = None,
@@ -1066,6 +1090,7 @@ class Session:
             return sent[1].strategy.fingerprint
         return self.settings.strategy(None).fingerprint
 
+    @recorded("session_rerun")
     def rerun(
         self,
         strategy: str | Strategy | None = None,
@@ -1091,6 +1116,7 @@ class Session:
         run = Rerunner(self.writer, self._viewer(), strategy=chosen, prompt=prompt)
         return run.run(model)
 
+    @recorded("session_replay", "requests")
     def replay(self) -> Iterator[tuple[Envelope, View]]:
         """Each recorded request with the view it was made of, derived again."""
         self.writer.used(self.stream)
@@ -1099,6 +1125,7 @@ class Session:
             if isinstance(envelope.payload, Request):
                 yield envelope, views.view(envelope.payload)
 
+    @recorded("session_why")
     def why(
         self,
         strategy: str | Strategy | None = None,
@@ -1119,6 +1146,7 @@ class Session:
         explainer = explanations.Explainer(viewer, chosen)
         return explainer.explain(at, message=message, chains=chains)
 
+    @recorded("session_review")
     def review(self, rules: ReviewRules | None = None) -> Reviewed:
         """Ask a human, by ``hitl`` events, what the rules say is to be asked.
 
@@ -1145,6 +1173,7 @@ class Session:
         """
         return decide_review(self.writer, self.stream, seq, decision, by=by, note=note)
 
+    @recorded("session_verify", measure=verified_size)
     def verify(self, *, chain_only: bool = False) -> Verified:
         """Prove chains, heads, calls and results, and everything derived.
 
@@ -1153,12 +1182,14 @@ class Session:
         """
         return Verifier(self.writer.log, self.stream, chain_only=chain_only).run()
 
+    @recorded("session_catch_up", "views")
     def catch_up(self) -> int:
         """Bring the stored views to the head; returns how many moved."""
         self.head()
         log, scope = self.writer.log, ports.Scope(self.user_id, self.session_id)
         return contexts.bring_all_up(log, scope)
 
+    @recorded("session_stats", "figures")
     def stats(self) -> dict[str, Any]:
         """What ``SessionStore.stats`` gives, of this session."""
         self.head()

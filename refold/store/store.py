@@ -37,8 +37,9 @@ from refold.store.exports import Exported, export_user
 from refold.store.history import read_on
 from refold.store.memory import Memories, User
 from refold.store.proofs import verification
-from refold.store.proofs.access_log import AccessLog, Reads, RecordedWriter, record
+from refold.store.proofs.access_log import AccessLog, Reads, RecordedWriter
 from refold.store.proofs.verification import Rechecked, Verified, Verifier
+from refold.store.recorded import recorded
 from refold.store.reviews import Reviews
 from refold.store.search import Found, search
 from refold.store.sessions import Session, take_in
@@ -149,6 +150,7 @@ class SessionStore:
             return replace(session, begins={**labels, "name": name})
         raise AssertionError  # it counts on
 
+    @recorded("session_list", "sessions")
     def sessions(
         self,
         user_id: str | None = None,
@@ -252,6 +254,7 @@ class SessionStore:
             found.append(Imported(name, one.format, *done[:3], skipped))
         return found
 
+    @recorded("search")
     def search(
         self, user_id: str, text: str, *, session_id: str | None = None, limit: int = 20
     ) -> list[Found]:
@@ -276,6 +279,7 @@ class SessionStore:
         """The user as a whole: what they allow.  Raises InvalidEvent for no name."""
         return User(self.writer, ids.check_id("user_id", user_id))
 
+    @recorded("export")
     def export_user(
         self,
         user_id: str,
@@ -296,6 +300,7 @@ class SessionStore:
         user_id = ids.check_id("user_id", user_id)
         return export_user(self, user_id, Path(out), executor)
 
+    @recorded("erasure", named=False)
     def erase(
         self,
         user_id: str,
@@ -362,6 +367,7 @@ class SessionStore:
                 yield info, Verified(0, 0, 0, orphans)
         yield from self.erasures.unfinished(user_id)
 
+    @recorded("verify_seals", "sessions")
     def verify_since_seal(self) -> Iterator[tuple[ids.StreamId, Verified]]:
         """Prove the chains of what came after the newest seals, and nothing before.
 
@@ -372,6 +378,7 @@ class SessionStore:
         for main, mine in groupby(self.seals.unsealed(), lambda one: one.main):
             yield main, Verifier(self.log, main, chain_only=True).run_since_seal(mine)
 
+    @recorded("verify_seals")
     def verify_seals(self) -> SealsVerified | None:
         """Prove the tree over the ends of all streams, against the anchor too.
 
@@ -391,6 +398,7 @@ class SessionStore:
             raise InvalidConfiguration("memory:// keeps nothing that could be sealed")
         return self._seals
 
+    @recorded("seal")
     def seal(
         self,
         *,
@@ -421,6 +429,7 @@ class SessionStore:
         how: Any = {"sweep": sweep, "accept_loss": accept_loss, "endings": endings}
         return self.seals.seal(now=self.clock(), **how)
 
+    @recorded("repair", "streams")
     def repair(
         self,
         user_id: str | None = None,
@@ -439,6 +448,7 @@ class SessionStore:
         scope = ports.scope(user_id, session_id)
         return verification.repair(self.log, scope, apply=apply)
 
+    @recorded("recheck", "sessions")
     def recheck(
         self,
         user_id: str | None = None,
@@ -454,6 +464,7 @@ class SessionStore:
         found = self._readable(user_id, session_id)
         return spread(self, verification.recheck, found, executor)
 
+    @recorded("reredact", "sessions")
     def reredact(
         self,
         user_id: str | None = None,
@@ -484,6 +495,7 @@ class SessionStore:
         found = self._readable(user_id, session_id)
         return (info for info in found if info.is_live or user_id is not None)
 
+    @recorded("rebuild", "sessions")
     def rebuild(
         self,
         strategy: str | Strategy,
@@ -520,10 +532,12 @@ class SessionStore:
         wanted = (info for info in found if not info.is_internal)
         return spread(self, work, wanted, executor, progress)
 
+    @recorded("catch_up", "views")
     def catch_up(self, user_id: str | None = None) -> int:
         """Bring every stored view up to its session's head; returns how many moved."""
         return bring_all_up(self.log, ports.scope(user_id))
 
+    @recorded("stats", "figures")
     def costs(
         self,
         user_id: str | None = None,
@@ -554,6 +568,7 @@ class SessionStore:
                     found[key] = found.get(key, place).with_(answer)
         return [found[key] for key in sorted(found)]
 
+    @recorded("stats", "figures")
     def stats(self, user_id: str | None = None) -> dict[str, Any]:
         """Sizes and rates of all there is, or of a user; every row is counted.
 
@@ -591,6 +606,3 @@ def _verified(
 
 def _imported(store: SessionStore, path: Any, _: object, **how: Any) -> list[Imported]:
     return store.import_transcript(path, **how)
-
-
-record(SessionStore, Session, User, Erasures, Keys, Memories, Reviews, AccessLog)

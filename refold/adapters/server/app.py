@@ -45,7 +45,7 @@ from refold.adapters.server.refusals import (
 from refold.domain import errors
 from refold.redaction.redactor import RedactionError
 from refold.store import SessionStore
-from refold.store.proofs.access_log import request_of
+from refold.store.recorded import request_of
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]

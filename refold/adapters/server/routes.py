@@ -40,8 +40,8 @@ from refold.domain.events import EVENT_CLASSES, HumanReview, event_of
 from refold.domain.ids import StreamId, check_id, check_session_id
 from refold.projections.models import packaged_models
 from refold.store import SessionStore
-from refold.store.proofs.access_log import called
 from refold.store.proofs.provenance import provenance
+from refold.store.recorded import recorded_as
 from refold.store.sessions import Session
 
 log = logging.getLogger("refold.server")
@@ -462,7 +462,7 @@ def export(of: ReadAsked) -> Response:
     def lines() -> Iterator[bytes]:
         for info in infos:
             one = of.store.session(user_id=of.user_id, session_id=info.session_id)
-            with called("export"):
+            with recorded_as("export"):
                 found = one.timeline()
             for each in found:
                 yield orjson.dumps(each.to_json()) + b"\n"

@@ -1,7 +1,7 @@
-"""The access log: each use of a store is recorded, reads are counted, both are shown.
+"""The access log: uses of a store are recorded, reads are counted, both can be read.
 
-What is recorded stands in one table of methods.  Reads inside of another recorded call
-are part of it; an append is recorded on its own, wherever it is made from.
+``@recorded`` marks the methods whose calls are recorded.  A read inside another
+recorded call is part of that call.  An append is always recorded on its own.
 """
 
 from __future__ import annotations
@@ -9,26 +9,23 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from datetime import datetime, timedelta
-from functools import wraps
-from inspect import signature
 from itertools import groupby
 from threading import Lock, Thread
 from time import perf_counter_ns
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from refold.domain import errors
-from refold.domain.access_log import NOTHING, Access, AccessRecord, AccessTrail, Counts
-from refold.domain.canonical import shipped
-from refold.domain.envelope import Envelope, microseconds
+from refold.domain.access_log import Access, AccessRecord, AccessTrail
+from refold.domain.envelope import microseconds
 from refold.domain.erasure import Accesses, Retention
 from refold.domain.events import CompactionNote, Event, Summary
 from refold.domain.ids import MAIN, RESERVED, StreamId, check_id, check_session_id
 from refold.domain.ports import Head, scope
 from refold.store.appends import Order, Receipt, Writer
+from refold.store.recorded import failed, recorded, recording, request_of
 
 log = logging.getLogger("refold")
 
@@ -38,15 +35,6 @@ MEMORY: Final = "memory_write"
 _SIZES: Final = ("tokens_before", "tokens_after")
 EVERY: Final = 30.0  # seconds: what a killed process loses at most
 MOST: Final = 10_000  # sessions; of more, the others are counted from the next time on
-
-_DENIED: Final = (errors.SessionNotFound, errors.Erased, errors.Frozen, errors.OnHold)
-_inside: ContextVar[str | None] = ContextVar("refold_access_inside", default=None)
-_called: ContextVar[str | None] = ContextVar("refold_access_called", default=None)
-# The id of the request that is answered, of who serves.
-request_of: ContextVar[str | None] = ContextVar("refold_request", default=None)
-_Measure = Callable[[Any], tuple[int | None, Counts]]
-_Who = tuple[str | None, str | None]
-_Whom = Callable[[Any, Sequence[Any], Mapping[str, Any]], _Who]
 
 
 class Reads:
@@ -131,6 +119,7 @@ class AccessLog:
         """Whether uses of the store are recorded anywhere."""
         return self.trail is not None and self.trail.on
 
+    @recorded("audit_read", "records")
     def records(
         self,
         user_id: str | None = None,
@@ -157,6 +146,7 @@ class AccessLog:
         at = None if since is None else microseconds(since)
         return self._kept.find(user_id, session_id, since=at)
 
+    @recorded("audit_purge", "records")
     def purge(self, older_than: timedelta) -> int:
         """Delete records that are older, for good; returns how many.
 
@@ -167,6 +157,7 @@ class AccessLog:
         age = older_than // timedelta(microseconds=1)
         return self._kept.purge(self.writer.clock() - age)
 
+    @recorded("access_list", "sessions")
     def accesses(self, user_id: str | None = None) -> list[Accesses]:
         """How often sessions were read by name, and when last: of a user, or all.
 
@@ -209,40 +200,13 @@ class AccessLog:
         return self.trail
 
 
-class Call(NamedTuple):
-    """How calls of a method are recorded.
-
-    event:  what is done.
-    counts: what the things are that it gives, or the number it returns; or how its
-            result is measured: where the session is by that, and how much it is.
-    named:  False keeps user and session out of the record.
-    if_it_fails: only then.
-    """
-
-    event: str
-    counts: str | _Measure = "events"
-    named: bool = True
-    if_it_fails: bool = False
-
-
-def record(*kinds: type) -> None:
-    """Have calls of these classes recorded as ``CALLS`` says, with how they went.
-
-    An object of theirs has the log as ``writer.audit``; None there is nobody to tell.
-    An iterator that a call returns is recorded when it ends, or is given up.
-    """
-    for kind in kinds:
-        for name, call in CALLS[kind.__name__].items():
-            setattr(kind, name, _recorded(getattr(kind, name), call))
-
-
 class RecordedWriter(Writer):
     """A writer whose appends are recorded, each once, whoever makes them."""
 
     __slots__ = ()
 
     def append(self, order: Order, *, born: Head | None = None) -> Receipt:
-        if self.audit is None or _inside.get() == APPEND:
+        if self.audit is None or recording.get() == APPEND:
             return super().append(order, born=born)
         with _told(self.audit, order) as receipts:
             receipts.append(super().append(order, born=born))
@@ -260,14 +224,14 @@ class RecordedWriter(Writer):
 def _told(audit: AccessTrail, order: Order) -> Iterator[list[Receipt]]:
     """Record the append that is made in here, whose receipt is put into the list."""
     receipts: list[Receipt] = []
-    begun, token = perf_counter_ns(), _inside.set(APPEND)
+    begun, token = perf_counter_ns(), recording.set(APPEND)
     try:
         yield receipts
     except BaseException as error:
-        audit.note(_failed(_access(order, None, 0), error, perf_counter_ns() - begun))
+        audit.note(failed(_access(order, None, 0), error, perf_counter_ns() - begun))
         raise
     finally:
-        _inside.reset(token)
+        recording.reset(token)
     audit.note(_access(order, receipts[0], perf_counter_ns() - begun))
 
 
@@ -311,137 +275,3 @@ def _derived(access: Access, event: Event) -> Access:
         if event.phase == "failed":
             return access._replace(status="error", error="SummarizerFailed")
     return access
-
-
-def _failed(access: Access, error: BaseException, spent: int) -> Access:
-    """The access as it failed, after ``spent`` nanoseconds; no word of the error."""
-    name = "Unexpected" if isinstance(error, Exception) else "Interrupted"
-    if type(error).__module__ == errors.RefoldError.__module__:
-        name = type(error).__name__
-    status: Any = "denied" if isinstance(error, _DENIED) else "error"
-    return access._replace(duration_us=spent // 1000, status=status, error=name)
-
-
-def _recorded(method: Callable[..., Any], how: Call) -> Callable[..., Any]:
-    whom: _Whom = _whom(method) if how.named else lambda *_: (None, None)
-
-    @wraps(method)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        audit = self.writer.audit
-        if audit is None or _inside.get() is not None:
-            return method(self, *args, **kwargs)
-        event, who = _called.get() or how.event, whom(self, args, kwargs)
-        begun, token = perf_counter_ns(), _inside.set(event)
-        try:
-            result = method(self, *args, **kwargs)
-        except BaseException as error:
-            spent = perf_counter_ns() - begun
-            audit.note(_failed(Access(event, *who, request_of.get()), error, spent))
-            raise
-        finally:
-            _inside.reset(token)
-        if how.if_it_fails:
-            return result
-        spent = perf_counter_ns() - begun
-        if isinstance(result, Iterator):
-            access = Access(event, *who, request_of.get())
-            return _followed(result, audit, access, str(how.counts), spent)
-        seq, counts = _measured(result, how.counts)
-        request = request_of.get()
-        audit.note(Access(event, *who, request, seq, (), spent // 1000, counts=counts))
-        return result
-
-    return call
-
-
-@contextmanager
-def called(event: str) -> Iterator[None]:
-    """Record what is called in here under another name, as the export of it."""
-    token = _called.set(event)
-    try:
-        yield
-    finally:
-        _called.reset(token)
-
-
-def _followed(
-    items: Iterator[Any], audit: AccessTrail, access: Access, counts: str, spent: int
-) -> Iterator[Any]:
-    """The items as they come; in the end, how many they were and what they took."""
-    count, last = 0, None
-    try:
-        while True:
-            begun, token = perf_counter_ns(), _inside.set(access.event)
-            try:
-                last = next(items)
-            except StopIteration:
-                return
-            finally:
-                _inside.reset(token)
-                spent += perf_counter_ns() - begun
-            count += 1
-            yield last
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        access = _failed(access, error, spent)
-        raise
-    finally:
-        getattr(items, "close", lambda: None)()
-        access = access._replace(seq=_seq(last), duration_us=spent // 1000)
-        audit.note(access._replace(counts={counts: count}))
-
-
-def _seq(result: Any = None) -> int | None:
-    return result.seq if isinstance(result, Envelope) else None
-
-
-def _measured(result: Any, counts: str | _Measure) -> tuple[int | None, Counts]:
-    """Where the session is by that, and how much it is."""
-    if not isinstance(counts, str):
-        return counts(result)
-    match result:
-        case list() | dict():
-            newest = result[-1:] if isinstance(result, list) else ()
-            return _seq(*newest), {counts: len(result)}
-        case str():
-            return None, {"characters": len(result)}
-        case int() if type(result) is int:
-            return None, {counts: result}
-    return None, NOTHING
-
-
-def _whom(method: Callable[..., Any]) -> _Whom:
-    """Who a call is about: the ids that it is given, or whose session it is of."""
-    names = list(signature(method).parameters)[1:]
-    if not {"user_id", "session_id"}.intersection(names):
-        return lambda of, *_: (
-            getattr(of, "user_id", None),
-            getattr(of, "session_id", None),
-        )
-
-    def whom(_: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Who:
-        given = dict(zip(names, args, strict=False)) | dict(kwargs)
-        return given.get("user_id"), given.get("session_id")
-
-    return whom
-
-
-_MEASURES: Final[Mapping[str, _Measure]] = {
-    "view": lambda v: (v.at, {"messages": len(v.messages), "tokens": v.tokens}),
-    "verified": lambda v: (None, {"events": v.events, "problems": len(v.problems)}),
-    "head": lambda head: (head.seq, NOTHING),
-}
-
-
-def _call(said: str | dict[str, Any]) -> Call:
-    if isinstance(said, str):
-        return Call(said)
-    counts = said.get("counts", "events")
-    return Call(**{**said, "counts": _MEASURES.get(counts, counts)})
-
-
-CALLS: Final[Mapping[str, Mapping[str, Call]]] = {
-    kind: {name: _call(said) for name, said in methods.items()}
-    for kind, methods in shipped("refold.store.proofs", "calls.toml").items()
-}

@@ -276,9 +276,9 @@ Names = Iterable[tuple[str, str]]
 
 
 def _read(store: SessionStore, user: str, session: str) -> Iterator[Envelope]:
-    from refold.store.proofs.access_log import called
+    from refold.store.recorded import recorded_as
 
-    with called("export"):
+    with recorded_as("export"):
         return store.session(user_id=user, session_id=session).timeline()
 
 
