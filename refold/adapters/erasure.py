@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -28,7 +28,7 @@ from refold.adapters.sql.recorder import Recorder, Subject, Subjects, SubjectSta
 from refold.adapters.sql.tables import FLOOR, of_stream, stream_of, within
 from refold.adapters.sql.tree import Tree
 from refold.adapters.streams import Blobs, EncryptedStreams, encrypted_head, user_key
-from refold.domain import erasure
+from refold.domain import erasure, inventory
 from refold.domain.canonical import canonical
 from refold.domain.chain import leaf_hash, root_of
 from refold.domain.erasure import (
@@ -43,6 +43,7 @@ from refold.domain.erasure import (
 from refold.domain.errors import Erased, KeyUnavailable, NotErased, OnHold, RefoldError
 from refold.domain.events import JsonObject
 from refold.domain.ids import MAIN, StreamId
+from refold.domain.inventory import Place
 from refold.domain.ports import JUNK, PAGE, Head, Scanned, Scope, listed
 
 _AT_ONCE: Final = 2_000  # rows of one transaction
@@ -333,37 +334,58 @@ class StoredErasures:
                 yield bytes(row[3])
 
     def left(self, whose: Whose) -> dict[str, int]:
-        found = {}
-        for table in self._theirs():
+        counts = {}
+        for place in inventory.places("table", "delete rows"):
+            table = self._table(place)
             query = sa.select(sa.func.count()).select_from(table)
             query = query.where(*_of(table, whose))
             ((number,),) = self._database.read(whose.user_id, query)
-            found[str(table.name)] = int(number)
-        return found
+            counts[place.name] = int(number)
+        return dict(sorted(counts.items()))
 
-    def _theirs(self) -> list[sa.Table]:
-        """Every table that has rows of users, whoever added it."""
-        tables = self._t.metadata.sorted_tables
-        return [table for table in tables if "user_id" in table.c]
+    def _table(self, place: Place) -> sa.Table:
+        """The table that the inventory registers as this place."""
+        table: sa.Table = getattr(self._t, place.name)
+        return table
 
     def delete(self, job: Job) -> Iterator[tuple[str, int]]:
-        """Delete all rows, in bounded transactions; the tree's leaves stay, unnamed."""
-        whose = job.whose
-        self._unname(job)
+        """Walk the tables of the inventory in order, and do in each what it says there.
+
+        Rows are deleted in bounded transactions.
+        """
         self._remember_floor(job)
-        for session in (None,) if whose.sessions is None else whose.sessions:
-            self._tree.forget(whose.user_id, session, job.job_id)
-        # As long as a row is there, the head says that it is erased.
-        for table in sorted(self._theirs(), key=lambda table: table is self._t.heads):
-            place: Any = sa.literal_column(self._database.place)
-            mine = sa.and_(*_of(table, whose))
-            some = sa.select(place).select_from(table).where(mine).limit(_AT_ONCE)
-            doomed = sa.delete(table).where(self._database.among(some, mine))
+        for place in inventory.places("table"):
+            match place.removal:
+                case "delete rows":
+                    table = self._table(place)
+                    for number in self._delete_rows(table, job.whose):
+                        yield place.name, number
+                case "take names out":
+                    self._take_names_out()[place.name](job)
+                case "mark leaves":
+                    self._mark_leaves(job)
+                case "end with the erasure" | "leave":
+                    pass  # ``_end`` does the former
+                case _:
+                    raise NotImplementedError(f"{place.removal} in a table")
+
+    def _mark_leaves(self, job: Job) -> None:
+        """Have the tree's leaves name the certificate, and no stream any more."""
+        user_id, sessions = job.whose
+        for session in (None,) if sessions is None else sessions:
+            self._tree.forget(user_id, session, job.job_id)
+
+    def _delete_rows(self, table: sa.Table, whose: Whose) -> Iterator[int]:
+        """Delete the rows, some at a time, and leave the disk to others in between."""
+        place: Any = sa.literal_column(self._database.place)
+        mine = sa.and_(*_of(table, whose))
+        some = sa.select(place).select_from(table).where(mine).limit(_AT_ONCE)
+        doomed = sa.delete(table).where(self._database.among(some, mine))
+        started = time.monotonic()
+        while number := self._database.run_among(whose.user_id, doomed):
+            yield number
+            time.sleep((time.monotonic() - started) * _PAUSE)
             started = time.monotonic()
-            while number := self._database.run_among(whose.user_id, doomed):
-                yield str(table.name), number
-                time.sleep((time.monotonic() - started) * _PAUSE)
-                started = time.monotonic()
 
     def _remember_floor(self, job: Job) -> None:
         """Have the key store remember the highest position that this job deletes.
@@ -385,7 +407,11 @@ class StoredErasures:
         """Whether the database has the setting ``floor``: PostgreSQL has a sequence."""
         return self._database.name == "sqlite"
 
-    def _unname(self, job: Job) -> None:
+    def _take_names_out(self) -> Mapping[str, Callable[[Job], None]]:
+        """By the name of a table, what takes the names out of its rows."""
+        return {"audit": self._unname_accesses}
+
+    def _unname_accesses(self, job: Job) -> None:
         """Take out of the access log what names who is erased."""
         named = job.facts.get("audit")
         if named:
@@ -401,8 +427,10 @@ class StoredErasures:
         said: JsonObject | None = None,
     ) -> Signed | None:
         erased = job is not None and job.past("shredded")
-        if job is not None and erased:  # what others noted meanwhile
-            self._unname(job)
+        if job is not None and erased:
+            # Others may have recorded accesses since ``delete``.
+            for place in inventory.places("table", "take names out"):
+                self._take_names_out()[place.name](job)
         if said is not None:
             # To be read as long as the user has a key.
             key = user_key(self._recorder, self._keys, user_id, now=now)
@@ -459,11 +487,12 @@ class StoredErasures:
                 return False
         for subject in subjects:
             self._subjects.put(connection, subject)
-            # Who is erased as a whole is named by no other job either; nor is there
-            # what others wished to keep while it was under way.
-            for kept in (table, self._t.holds):
-                others = sa.delete(kept).where(kept.c.user_ref == subject.ref)
-                connection.execute(others)
+            # A user who is erased as a whole is named by no other job either, and by no
+            # hold that others set while the erasure was under way.
+            for place in inventory.places("table", "end with the erasure"):
+                others = self._table(place)
+                of_subject = others.c.user_ref == subject.ref
+                connection.execute(sa.delete(others).where(of_subject))
         connection.execute(sa.insert(self._t.certificates).values(row))
         return True
 

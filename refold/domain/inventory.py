@@ -1,23 +1,293 @@
-"""The inventory of erasure: every place where Refold may keep something of a user."""
+"""The inventory of erasure: every place where Refold may keep something of a user.
+
+``erase`` walks this list.  A feature that keeps something in a new place registers the
+place here; ``tests/erasure/test_inventory.py`` fails until then.
+"""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from fnmatch import fnmatchcase
+from typing import Final, Literal, NamedTuple
+
+from refold.domain.events import JsonObject
 
 Kind = Literal["table", "key table", "file", "outside"]
+
+# By what an erasure finds the part of a user in a place.
+FoundBy = Literal[
+    "user_id",  # the column of that name, and ``session_id`` for single sessions
+    "user_ref",  # the key store's keyed hash of the user
+    "user_hash",  # keyed hashes that only the user's own key makes
+    "seals",  # the rows of the user in ``seals`` name them
+    "user id in the name",  # the names of files contain a digest of the user's id
+    "records",  # rows of ``exports`` and of the ``_user`` session name them
+    "people",  # only people know which part is of whom
+    "nothing",  # nothing there is of a user
+]
+
+# What an erasure does there.
+Removal = Literal[
+    "delete rows",  # bounded transactions, in the order of this list
+    "take names out",  # the rows stay, and name nobody any more
+    "mark leaves",  # the hashes stay, and name the certificate
+    "end with the erasure",  # deleted in the transaction that keeps the certificate
+    "destroy keys",  # before the first row is deleted
+    "remove files",  # after the last row is deleted
+    "leave",  # nothing there can be read as the user's; ``remark`` says why
+    "out of reach",  # Refold cannot; ``remark`` says what people can do
+]
 
 
 class Place(NamedTuple):
     """One place, and what an erasure does there.
 
-    name:   of a table, or of files; for ``outside``, what people call it.
-    holds:  what of a user may be in it.
-    erased: how an erasure removes that, or why nothing of the user can be read there.
-    files:  for ``file``: the names below ``REFOLD_HOME``, as a pattern.
+    name:     of a table, or of files; for ``outside``, what people call it.
+    holds:    what of a user may be in it.
+    found_by: how an erasure finds the user's part.
+    removal:  what it does with that part.
+    remark:   why it leaves something; for ``outside``, what people can do.
+    pattern:  for ``file``, the names below ``REFOLD_HOME``; for tables of another
+              application, their names.
     """
 
     kind: Kind
     name: str
     holds: str
-    erased: str
-    files: str = ""
+    found_by: FoundBy
+    removal: Removal
+    remark: str = ""
+    pattern: str = ""
+
+    def to_json(self) -> JsonObject:
+        """Say of a place beyond reach what it holds, and what people can do."""
+        return {"place": self.name, "holds": self.holds, "advice": self.remark}
+
+
+_KEYED: Final = "keyed hashes of ids that were erased"
+_UNREADABLE: Final = "the hashes keep an erased id from being used again"
+
+# Tables stand in the order in which an erasure takes them.  ``heads`` is the last of
+# those with rows of a user: as long as a row is there, its head says that it is erased.
+PLACES: Final[tuple[Place, ...]] = (
+    Place(
+        "table",
+        "audit",
+        "keyed hashes of the user, the sessions, and the requests",
+        "user_hash",
+        "take names out",
+    ),
+    Place(
+        "table",
+        "leaves",
+        "hashes of the ends of streams",
+        "seals",
+        "mark leaves",
+        "the tree stays provable; a hash names nobody",
+    ),
+    Place("table", "accesses", "ids, times of reading", "user_id", "delete rows"),
+    Place(
+        "table",
+        "blobs",
+        "ids, encrypted texts, the encrypted search index",
+        "user_id",
+        "delete rows",
+    ),
+    Place("table", "events", "ids, encrypted events", "user_id", "delete rows"),
+    Place("table", "labels", "ids, keyed hashes of labels", "user_id", "delete rows"),
+    Place("table", "leases", "ids, work in progress", "user_id", "delete rows"),
+    Place(
+        "table",
+        "receipts",
+        "ids, keyed hashes of idempotency keys",
+        "user_id",
+        "delete rows",
+    ),
+    Place("table", "seals", "ids, digests of positions", "user_id", "delete rows"),
+    Place("table", "views", "ids, encrypted views", "user_id", "delete rows"),
+    Place("table", "heads", "ids, encrypted states", "user_id", "delete rows"),
+    Place(
+        "table",
+        "erasures",
+        "the user's id and names of sessions, while an erasure lasts",
+        "user_ref",
+        "end with the erasure",
+    ),
+    Place(
+        "table",
+        "holds",
+        "redacted reasons of legal holds and freezes",
+        "user_ref",
+        "end with the erasure",
+    ),
+    Place("table", "subjects", _KEYED, "user_ref", "leave", _UNREADABLE),
+    Place(
+        "table",
+        "certificates",
+        "signed statements under a keyed hash, words under the user's key",
+        "user_ref",
+        "leave",
+        "a statement names nobody, and the key to its words is destroyed",
+    ),
+    Place(
+        "table",
+        "tree_heads",
+        "hashes over the whole store",
+        "nothing",
+        "leave",
+        "they are of no user",
+    ),
+    Place(
+        "table",
+        "settings",
+        "facts about the store",
+        "nothing",
+        "leave",
+        "they are of no user",
+    ),
+    Place(
+        "key table", "user_keys", "the user's wrapped key", "user_ref", "destroy keys"
+    ),
+    Place(
+        "key table",
+        "session_keys",
+        "wrapped keys of sessions",
+        "user_ref",
+        "destroy keys",
+    ),
+    Place(
+        "key table",
+        "rotated_session_keys",
+        "later wrapped keys of sessions",
+        "user_ref",
+        "destroy keys",
+    ),
+    Place(
+        "key table",
+        "held_keys",
+        "wrapped keys that a grace period puts aside",
+        "user_ref",
+        "destroy keys",
+    ),
+    Place("key table", "erased_sessions", _KEYED, "user_ref", "leave", _UNREADABLE),
+    Place(
+        "key table",
+        "settings",
+        "keyed hashes of erased users by certificate",
+        "user_ref",
+        "leave",
+        "they show that a certificate was removed; a hash names nobody",
+    ),
+    Place(
+        "file",
+        "master key",
+        "the key that wraps others",
+        "nothing",
+        "leave",
+        "it is of no user",
+        "master.key",
+    ),
+    Place(
+        "file",
+        "key store",
+        "the key tables",
+        "user_ref",
+        "destroy keys",
+        pattern="keys/*",
+    ),
+    Place(
+        "file",
+        "anchors",
+        "signed tree heads",
+        "nothing",
+        "leave",
+        "they are of no user",
+        "anchors/*",
+    ),
+    Place(
+        "file",
+        "capture state",
+        "user id, paths of transcripts, digests of their last bytes",
+        "user id in the name",
+        "remove files",
+        pattern="capture/*",
+    ),
+    Place(
+        "outside",
+        "exports",
+        "copies in files, folders, and downloads",
+        "records",
+        "out of reach",
+        "delete those that the report names, and copies of them",
+    ),
+    Place(
+        "outside",
+        "transcripts of clients",
+        "the conversations",
+        "people",
+        "out of reach",
+        "delete them",
+    ),
+    Place(
+        "outside",
+        "hooks in settings of clients",
+        "the user's id in a command",
+        "people",
+        "out of reach",
+        "remove them with `refold capture CLIENT --uninstall`",
+    ),
+    Place(
+        "outside",
+        "lines of the access log",
+        "keyed hashes in files and log streams",
+        "user_hash",
+        "out of reach",
+        "the key that made the hashes is destroyed; let the lines expire",
+    ),
+    Place(
+        "outside",
+        "backups",
+        "old rows and keys",
+        "people",
+        "out of reach",
+        "let them expire",
+    ),
+    Place(
+        "outside",
+        "replicas and pg_wal of PostgreSQL",
+        "ids and wrapped keys, of the database and of the key store",
+        "people",
+        "out of reach",
+        "replicas follow; the server reuses the files of pg_wal",
+    ),
+    Place(
+        "outside",
+        "applications with tables of their own (es_…)",
+        "what they keep, encrypted under their own key",
+        "people",
+        "out of reach",
+        "Refold does not know whose their aggregates are: erase them there",
+        "es_*",
+    ),
+)
+
+
+def places(kind: Kind, removal: Removal | None = None) -> list[Place]:
+    """Return the places of a kind, or those where an erasure does this, in order."""
+    return [
+        place
+        for place in PLACES
+        if place.kind == kind and removal in (None, place.removal)
+    ]
+
+
+def outside() -> list[Place]:
+    """Return the places with copies that an erasure cannot reach."""
+    return places("outside")
+
+
+def place_of_file(path: str) -> Place | None:
+    """Return the place of a file by its path below ``REFOLD_HOME``."""
+    for place in places("file"):
+        if fnmatchcase(path, place.pattern):
+            return place
+    return None

@@ -15,11 +15,12 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
-from refold.domain import erasure, errors, ids
+from refold.domain import erasure, errors, ids, inventory
 from refold.domain.canonical import repaired
 from refold.domain.envelope import Draft, Envelope, Recordable, microseconds
 from refold.domain.erasure import FREEZE, SALT, Job, LegalHold, Signed, Whose, timestamp
 from refold.domain.events import JsonObject, RedactionApplied
+from refold.domain.inventory import Place
 from refold.domain.model import quiet
 from refold.domain.ports import Problem, Rewritten, SessionInfo, listed, scope
 from refold.domain.session import SessionState
@@ -79,6 +80,11 @@ class Erasure(NamedTuple):
     unfinished: str = ""
     removed: Mapping[str, list[str]] = _NOTHING
 
+    @property
+    def outside(self) -> list[Place]:
+        """The places with copies that Refold cannot reach."""
+        return inventory.outside()
+
     def to_json(self) -> dict[str, Any]:
         """The same for programs."""
         told, due = self._asdict(), self.due_at
@@ -87,6 +93,7 @@ class Erasure(NamedTuple):
             name: dict(told[name]) for name in ("left", "cleaned", "files", "removed")
         }
         told |= {"salt": self.salt or None, "due_at": due and timestamp(due)}
+        told["outside"] = [place.to_json() for place in self.outside]
         return told if signed is None else {**signed.to_json(), **told}
 
 
@@ -675,6 +682,7 @@ class Eraser:
         }
         facts["rows_left"] = self.erasures.left(job.whose)
         facts["files_removed"] = {place: len(files) for place, files in removed.items()}
+        facts["outside"] = [place.name for place in inventory.outside()]
         signed = self.certify("erased", job.whose, salt, job, **facts)
         if signed is None:
             return Erasure(already=True, removed=removed)

@@ -281,6 +281,7 @@ def test_an_erased_user_is_gone_and_has_a_certificate(ada: TestClient) -> None:
     assert erased.status_code == 200, erased.text
     assert sum(erased.json()["left"].values()) == 0
     assert erased.json()["certificate"]["act"] == "erased"
+    assert "backups" in [entry["place"] for entry in erased.json()["outside"]]
     assert ada.get(EVENTS).status_code == 410
     assert ada.post(EVENTS, json={"events": [ASKS]}).status_code == 410
     listed = ada.get("/v1/erasures").json()["certificates"]

@@ -450,6 +450,7 @@ def test_erasing_shows_first_what_it_would_be_and_needs_the_name(
 
     assert "certificate_id" in one.text
     assert "Rows left: 0." in done.text
+    assert "Beyond the reach of Refold" in done.text
     assert '"signature"' in unescape(done.text)
     assert store.sessions("ada") == []
     page(ada, "/run/run", 410)

@@ -613,8 +613,14 @@ def delete_user_data(of: EraseAsked, body: Erasure) -> Response:
         grace=None if body.grace is None else span("grace", body.grace),
     )
     signed = done.certificate.to_json() if done.certificate else {}
-    told = {"salt": done.salt or None, "already": done.already, "due_at": done.due_at}
-    return answer({**signed, **told, "left": dict(done.left)})
+    report = {
+        "salt": done.salt or None,
+        "already": done.already,
+        "due_at": done.due_at,
+        "left": dict(done.left),
+        "outside": [place.to_json() for place in done.outside],
+    }
+    return answer({**signed, **report})
 
 
 # The names of fields that bodies have: a refusal may repeat them.

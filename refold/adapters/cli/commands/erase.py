@@ -15,7 +15,6 @@ import typer
 from refold.adapters.cli import output
 from refold.adapters.cli.files import Destination
 from refold.adapters.cli.options import Call, operator as who
-from refold.adapters.inventory import outside
 from refold.domain.erasure import RetentionPolicy
 from refold.domain.errors import InvalidConfiguration, counted
 
@@ -93,10 +92,6 @@ def erase(
             screen.line(orjson.dumps(erased.certificate.to_json()).decode())
 
     value = erased.to_json()
-    value["outside"] = [
-        {"place": place.name, "holds": place.holds, "advice": place.erased}
-        for place in outside()
-    ]
     if unwritten is not None:
         value["unwritten"] = unwritten
         output.complain(unwritten)
@@ -189,7 +184,7 @@ def _report(screen: output.Screen, erased: Erasure) -> None:
     screen.line(output.mark(not rows), left)
     screen.line((f"  in {erased.database}", "dim"))
     _files(screen, erased)
-    names = ", ".join(place.name for place in outside())
+    names = ", ".join(place.name for place in erased.outside)
     screen.line((f"  beyond the reach of Refold: {names}", "dim"))
 
 
