@@ -23,7 +23,7 @@ from refold.projections.context.identifiers import in_text, in_value, stands_in
 from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.render import OPENING, render
 from refold.projections.context.strategies.keep_all import KeepAll
-from refold.projections.context.strategy import Shown, Strategy, write
+from refold.projections.context.strategy import Shown, Strategy, write_summary
 from refold.projections.context.text import (
     Block,
     Message,
@@ -314,7 +314,7 @@ class Requests:
         return Rendered(request.tokens + view.tokens, [*request.elements, *elements])
 
     def _cleared(self, shown: Shown) -> list[int]:
-        return [result.seq for result in self._results if shown.cleared(result)]
+        return [result.seq for result in self._results if shown.is_cleared(result)]
 
 
 def _all_of(envelopes: _Log, extras: Extras) -> View:
@@ -420,8 +420,8 @@ def _frame(outline: Outline, shown: Shown) -> tuple[Any, ...]:
         layers.facts_shown,
         layers.notes_shown,
         outline.system_seq,
-        shown.inputs,
-        shown.left,
+        shown.clears_inputs,
+        shown.left_out,
     )
 
 
@@ -556,7 +556,7 @@ class Walk:
             summaries=self.derived,
         )
         try:
-            written = write(
+            written = write_summary(
                 self.strategy, self.summarizer, source, target_tokens=due.target_tokens
             )
         except RefoldError as error:

@@ -33,7 +33,12 @@ from refold.projections.context import compaction
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.outline import Outline, begins_anew, standing
 from refold.projections.context.strategies import spec
-from refold.projections.context.strategy import Strategy, why_failed, write, wrote
+from refold.projections.context.strategy import (
+    Strategy,
+    failure_reason,
+    write_summary,
+    wrote,
+)
 from refold.projections.memory.sessions import may_trigger
 from refold.store.appends import Order, Writer
 from refold.store.contexts import Viewer, with_derived
@@ -377,9 +382,9 @@ class Compactor:
         try:
             made = self.strategy, self.summarizer, source
             most = 4 * target if short else None
-            written = write(*made, target_tokens=target, most_chars=most)
+            written = write_summary(*made, target_tokens=target, most_chars=most)
         except Exception as error:
-            why = why_failed(error)
+            why = failure_reason(error)
             log.warning("a compaction failed, the context stays as it was: %s", why)
             self._append(outline, note_of("failed", outline, decision, why))
             return None

@@ -25,7 +25,7 @@ from refold.domain.ports import PAGE, EventLog
 from refold.domain.session import SessionState, evolve
 from refold.projections.context.budget import Elsewhere, Extras
 from refold.projections.context.compaction import note_lines, summary_text
-from refold.projections.context.strategy import told_of_user
+from refold.projections.context.strategy import user_text
 from refold.projections.context.text import cut_middle
 from refold.projections.context.units import spans_of
 from refold.redaction.guard import STUB_MARK, filled, restored
@@ -261,7 +261,7 @@ def layer_texts(
 
     facts = [one for place in given["user"] for one in read(*place)]
     notes = [one for place in given["notes"] for one in read(*place)]
-    user = "\n".join(filter(None, (*given["about"], told_of_user(facts))))
+    user = "\n".join(filter(None, (*given["about"], user_text(facts))))
     lines = [line for one in notes for line in note_lines(one)]
     digests = [
         ("scope", digest_of(one))

@@ -64,7 +64,7 @@ from refold.projections.context.abridged import Abridged
 from refold.projections.context.budget import HandedIn
 from refold.projections.context.compaction import Summarizer
 from refold.projections.context.outline import Outline
-from refold.projections.context.strategy import Strategy, fitting
+from refold.projections.context.strategy import Strategy, summarizer_for
 from refold.projections.context.text import tagged
 from refold.projections.context.units import spans_of
 from refold.projections.context.view import View
@@ -1017,7 +1017,9 @@ class Session:
         self, viewer: contexts.Viewer, strategy: Strategy, summarizer: Summarizer | None
     ) -> Compactor:
         writes = summarizer or self.upkeep.summarizer or Abridged()
-        return Compactor(self.writer, viewer, strategy, fitting(strategy, writes))
+        return Compactor(
+            self.writer, viewer, strategy, summarizer_for(strategy, writes)
+        )
 
     @recorded("session_compare")
     def compare(

@@ -24,7 +24,7 @@ from refold.domain.seals import Ending, Seals, SealsVerified, TreeHead
 from refold.domain.session import labelling
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Summarizer
-from refold.projections.context.strategy import Strategy, fitting
+from refold.projections.context.strategy import Strategy, summarizer_for
 from refold.projections.models import Spending, answers
 from refold.redaction.guard import Limits
 from refold.redaction.redactor import Redactor
@@ -525,7 +525,7 @@ class SessionStore:
         """
         taken = self.settings.strategy(strategy)
         writes = summarizer or self.upkeep.summarizer or Abridged()
-        fits = Abridged() if dry_run else fitting(taken, writes)
+        fits = Abridged() if dry_run else summarizer_for(taken, writes)
         how: Any = {"strict": strict, "dry_run": dry_run}
         work = partial(rebuilt, strategy=taken, summarizer=fits, **how)
         found = self._writable(user_id, session_id)

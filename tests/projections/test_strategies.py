@@ -30,7 +30,7 @@ from refold.projections.context.strategies.history_summary import (
 from refold.projections.context.strategies.hybrid import Hybrid
 from refold.projections.context.strategies.spec import parse
 from refold.projections.context.strategies.token_ratio import TokenRatio
-from refold.projections.context.strategy import Strategy, Weighed, fitting
+from refold.projections.context.strategy import Strategy, Weighed, summarizer_for
 from refold.projections.context.view import View
 from tests.projections.logs import START, Log
 from tests.projections.walk import Walk, texts, view_of
@@ -705,8 +705,8 @@ class Asking:
 
 
 def test_a_model_is_asked_as_the_strategy_says() -> None:
-    history = fitting(parse("history_summary:prompt='In short?'"), Asking())
-    hybrid = fitting(parse("hybrid:summary_model='m'"), Asking())
+    history = summarizer_for(parse("history_summary:prompt='In short?'"), Asking())
+    hybrid = summarizer_for(parse("hybrid:summary_model='m'"), Asking())
 
     assert isinstance(history, Asking)
     assert history.prompt == "In short?"
@@ -718,8 +718,8 @@ def test_an_empty_prompt_is_refused_where_a_model_is_to_be_asked() -> None:
     strategy = parse("history_summary")
 
     with pytest.raises(InvalidConfiguration, match="empty prompt"):
-        fitting(strategy, Asking())
-    assert fitting(strategy, Abridged()) == Abridged()
+        summarizer_for(strategy, Asking())
+    assert summarizer_for(strategy, Abridged()) == Abridged()
 
 
 def test_switching_strategies_is_no_call_of_a_model() -> None:

@@ -19,7 +19,7 @@ from refold.projections.context.compaction import (
 )
 from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.render import render
-from refold.projections.context.strategy import Strategy, write
+from refold.projections.context.strategy import Strategy, write_summary
 from refold.projections.context.units import Thread, place
 from refold.projections.context.view import View
 from tests.projections.logs import START, envelope
@@ -76,7 +76,7 @@ class Walk:
     def changes(self) -> object:
         """What may change the beginning of a view: compactions, and their like."""
         cleared = self.strategy.judged(self.outline)
-        left = self.strategy.show(self.outline).left
+        left = self.strategy.show(self.outline).left_out
         cut = sum(made.compaction.kind == "session" for made in self.done)
         return cut, cleared.cleared, left
 
@@ -91,7 +91,9 @@ class Walk:
     def compact(self, due: Compaction) -> None:
         source = source_of(due, events=self.events, summaries=self.derived)
         target = due.target_tokens
-        written = write(self.strategy, self.summarizer, source, target_tokens=target)
+        written = write_summary(
+            self.strategy, self.summarizer, source, target_tokens=target
+        )
         summary = summary_of(
             due,
             source,

@@ -1,8 +1,9 @@
-"""The way to a view: from an outline and the events it names to what a model is sent.
+"""Rendering: makes a view from an outline and the events that the outline names.
 
-``render`` puts together, in this order: what was handed in, the memory layers, the
-summaries, what stays raw behind them, and the raw part.  Each becomes pieces
-(``Press``), and pieces become messages that alternate (``_drafts``).
+``render`` collects pieces in this order: the caller's examples, the memory layers, the
+summaries, the exchanges that stay raw after them, and the raw part of the session.
+``ExchangeRenderer`` makes the pieces of an exchange.  ``_drafts`` joins pieces into
+messages whose roles alternate.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
 from refold.projections.context import budget, text as markup, units, view
 from refold.projections.context.compaction import note_lines, summary_text
 from refold.projections.context.outline import Outline
-from refold.projections.context.strategy import Manner, Shown, Strategy, told_of_user
+from refold.projections.context.strategy import Manner, Shown, Strategy, user_text
 from refold.projections.context.text import (
     THINKING,
     Block,
@@ -32,10 +33,10 @@ from refold.projections.context.text import (
 from refold.projections.context.view import Origin, View, ViewSpan
 
 _Rows = Sequence[Envelope]
-_Derived = Mapping[int, events.Event]
+_SummaryPayloads = Mapping[int, events.Event]
 OPENING: Final = "(The session begins with the agent.)"
 _ONWARD: Final = "(The agent went on.)"
-# Who wrote a summary, as the agent is told before it: what it reads as "I" is itself.
+# Tells the agent who wrote the summaries: it is the "I" in them.
 _WHOSE: Final = "“I” in them is you, the agent; the task goes on behind them."
 _INTRODUCTION: Final = (
     f"Earlier parts of this session, in short, oldest first. {_WHOSE}\n"
@@ -45,9 +46,11 @@ _END: Final = "===== END OF THE COMPRESSED CONVERSATION ====="
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _ID_LENGTH: Final = 64
 _NAME_LENGTH: Final = 128
-_SUFFIX: Final = 8
-# Of a smaller window that a strategy is told of, messages have this one's quarter.
-_SMALLEST: Final = 4_000
+_DIGEST_LENGTH: Final = 8
+# A message may take this part of the window.
+_MESSAGES_PER_WINDOW: Final = 4
+# If a strategy names a window smaller than this, messages are limited as for this one.
+_SMALLEST_WINDOW: Final = 4_000  # tokens
 
 
 def render(
@@ -59,36 +62,37 @@ def render(
     extras: budget.Extras = budget.NO_EXTRAS,
     budgets: budget.Budgets | None = None,
 ) -> View:
-    """The view of a session under ``strategy``, valid for the Messages API.
+    """Render a session under ``strategy`` as a view that the Messages API accepts.
 
     events:    of the main stream, oldest first: at least those at ``outline.reads()``.
-               Others are passed over, so a whole log serves any outline of it.
+               Others are ignored, so a whole log works with every outline of it.
     summaries: of the derived stream: at least ``outline.shown_summaries``.
-    budgets:   how many tokens sections of ``extras`` may have.  With these, even if
-               they are none, what does not fit in the window is left out too, and
-               ``cuts`` says what and why.  None: all of ``extras`` is sent.
+    budgets:   by section of ``extras``, the most tokens of the section.  With budgets,
+               even with an empty mapping, extras that exceed the window are left out
+               too, and ``View.cuts`` names them.  With None, all extras are sent.
 
-    What the session holds is never cut by budgets: ``over_budget`` says by how much the
-    whole is too large.  The view's extras are those that fit: made of them, it is the
-    same again.
+    Budgets never cut the events of the session: ``View.over_budget`` is the number of
+    tokens by which the whole exceeds the window.  ``View.extras`` are the extras that
+    fit; rendering with them gives the same view again.
 
-    Raises ValueError if the newest event or a summary is missing, InvalidEvent for a
-    budget of no section, or below 0.
+    Raises ValueError if the newest event or a summary is missing, and InvalidEvent for
+    a budget below 0 or of an unknown section.
     """
     if budgets is None:
-        return _rendered(strategy, outline, events, summaries, extras)
-    events, summaries = list(events), list(summaries)
+        return _render(strategy, outline, events, summaries, extras)
+    events = list(events)
+    summaries = list(summaries)
     fitting, cuts = extras.within_budgets(budgets)
-    view = _rendered(strategy, outline, events, summaries, fitting)
+    view = _render(strategy, outline, events, summaries, fitting)
     if view.over_budget:
-        fitting, more = fitting.within_window(view.tokens)
-        cuts += more
+        fitting, more_cuts = fitting.within_window(view.tokens)
+        cuts += more_cuts
         if fitting != view.extras:
-            view = _rendered(strategy, outline, events, summaries, fitting)
+            view = _render(strategy, outline, events, summaries, fitting)
     return replace(view, cuts=tuple(cuts))
 
 
-def _rendered(
+def _render(
     strategy: Strategy,
     outline: Outline,
     events: Iterable[Envelope],
@@ -96,56 +100,62 @@ def _rendered(
     extras: budget.Extras,
 ) -> View:
     outline = strategy.judged(outline)
-    shown, manner = strategy.show(outline), strategy.manner
+    shown = strategy.show(outline)
+    manner = strategy.manner
     rows = _rows(strategy, outline, shown, events)
-    window = min(extras.window_tokens, manner.window or extras.window_tokens)
-    back = given_back(rows, manner.sends_back)
-    limit = max(window, min(extras.window_tokens, _SMALLEST)) // 4
-    press = Press(limit, markup.questions(rows), shown.cleared, shown.inputs, back)
-    found = {envelope.seq: envelope.payload for envelope in summaries}
-    examples = list(_examples(extras, press))
-    memory = _memory(outline, rows, found, extras)
-    left_out: list[Piece] = []
-    if shown.left and shown.left.messages:
-        first, last, _ = shown.left
-        text = tagged("left_out", "", **shown.left._asdict())
-        left_out = [_note(text, ViewSpan("stub", first, last))]
-    # Each group has spans of its own, even where its neighbour is of the same kind.
+    payloads = {envelope.seq: envelope.payload for envelope in summaries}
+    renderer = ExchangeRenderer(
+        limit=_message_limit(manner, extras),
+        questions=markup.questions(rows),
+        is_cleared=shown.is_cleared,
+        clears_inputs=shown.clears_inputs,
+        provider_blocks=provider_blocks(rows, manner.sends_back),
+    )
+    before_session = [
+        # The examples come first, so that the ids of their calls stay unchanged.
+        *_examples(extras, renderer),
+        *_memory(outline, rows, payloads, extras),
+        *_summaries(manner, outline, payloads),
+    ]
+    # The spans of different groups never join.
     groups = [
-        [*examples, *memory, *_summaries(manner, outline, found)],
-        *_behind(outline, rows, press, manner.pin_tokens),
-        left_out,
-        [
-            piece
-            for exchange in units.arrange(_within(rows, shown.raw))
-            for piece in press.pieces(exchange)
-        ],
+        before_session,
+        *_raw_behind_summaries(outline, rows, renderer, manner.pin_tokens),
+        _left_out(shown),
+        _raw(_within(rows, shown.raw), renderer),
     ]
-    pieces = [piece for group in groups for piece in group]
+    pieces = list(chain.from_iterable(groups))
     system, system_tokens, system_spans = _system(outline, rows, extras)
-    added = _added(extras)
+    insertions = _insertions(extras)
     drafts = _drafts(pieces)
-    if added:
-        _insert(drafts, added, outline.user_seq)
+    if insertions:
+        _insert(drafts, insertions, outline.user_seq)
     messages = [
-        {"role": role, "content": [block for _, block in placed]}
-        for role, placed in drafts
+        {"role": draft.role, "content": [block for _, block in draft.placed]}
+        for draft in drafts
     ]
-    own = sum(piece.tokens for piece in (*pieces, *added))
-    tokens = own + system_tokens + estimate(extras.tools)
+    tokens = system_tokens + estimate(extras.tools)
+    tokens += sum(piece.tokens for piece in pieces)
+    tokens += sum(piece.tokens for piece in insertions)
     return View(
         messages=messages,
         system=system,
         tokens=tokens,
         digest=view.view_digest(system, messages),
-        spans=(*system_spans, *_spans(groups), *(piece.span for piece in added)),
+        spans=(
+            *system_spans,
+            *_spans(groups),
+            *(piece.span for piece in insertions),
+        ),
         over_budget=max(0, tokens - extras.window_tokens),
         strategy=strategy.name,
         fingerprint=strategy.fingerprint,
         at=outline.through_seq,
         ref=strategy.ref,
         derived_seq=outline.derived_seq,
-        origins=tuple(tuple([at for at, _ in placed]) for _, placed in drafts),
+        origins=tuple(
+            tuple([origin for origin, _ in draft.placed]) for draft in drafts
+        ),
         extras=extras,
         tools=extras.tools,
         stable=strategy.stable_prefix,
@@ -153,41 +163,78 @@ def _rendered(
     )
 
 
+def _message_limit(manner: Manner, extras: budget.Extras) -> int:
+    """The most tokens of one message."""
+    window = extras.window_tokens
+    if manner.window:
+        named = max(manner.window, _SMALLEST_WINDOW)
+        window = min(window, named)
+    return window // _MESSAGES_PER_WINDOW
+
+
 def _rows(
     strategy: Strategy, outline: Outline, shown: Shown, events: Iterable[Envelope]
 ) -> list[Envelope]:
+    """The events that the view needs, as the strategy sees them."""
     spans = outline.reads(shown.raw)
-    named = (event for event in events if units.holds(spans, event.seq))
-    rows = [event for event in map(strategy.sees, named) if event is not None]
-    if outline.events and not (rows and rows[-1].seq == outline.through_seq):
+    rows: list[Envelope] = []
+    for event in events:
+        if units.holds(spans, event.seq):
+            visible = strategy.sees(event)
+            if visible is not None:
+                rows.append(visible)
+    newest = rows[-1].seq if rows else None
+    if outline.events and newest != outline.through_seq:
         raise ValueError(f"the event at seq {outline.through_seq} was not handed in")
     return rows
 
 
-def _within(rows: Sequence[Envelope], spans: units.Spans) -> list[Envelope]:
+def _within(rows: _Rows, spans: units.Spans) -> list[Envelope]:
     return [row for row in rows if units.holds(spans, row.seq)]
 
 
-def _examples(extras: budget.Extras, press: Press) -> Iterator[Piece]:
+def _raw(rows: _Rows, renderer: ExchangeRenderer) -> list[Piece]:
+    pieces: list[Piece] = []
+    for exchange in units.arrange(rows):
+        pieces += renderer.pieces(exchange)
+    return pieces
+
+
+def _left_out(shown: Shown) -> list[Piece]:
+    """A note that counts the messages which are neither shown nor summarized."""
+    left_out = shown.left_out
+    if left_out is None or not left_out.messages:
+        return []
+    text = tagged("left_out", "", **left_out._asdict())
+    return [_note(text, ViewSpan("stub", left_out.first, left_out.last))]
+
+
+def _examples(extras: budget.Extras, renderer: ExchangeRenderer) -> Iterator[Piece]:
     for message in extras.examples:
         content = message["content"]
         blocks = [text_block(content)] if isinstance(content, str) else list(content)
         for block in blocks:
             if block["type"] == "tool_use":
-                press.take_id(block["id"], 0)
+                renderer.take_id(block["id"], 0)
         numbered: Numbered = [(None, block) for block in blocks]
         tokens = estimate(blocks) + MESSAGE_OVERHEAD
         yield Piece(message["role"], numbered, tokens, ViewSpan("examples"))
 
 
 def _memory(
-    outline: Outline, rows: _Rows, summaries: _Derived, extras: budget.Extras
+    outline: Outline, rows: _Rows, payloads: _SummaryPayloads, extras: budget.Extras
 ) -> Iterator[Piece]:
-    """The user's profile, what was handed in, the scope's digest, the agent's notes."""
+    """The memory before the summaries.
+
+    It consists of the user's profile, advice and texts of the caller, the digest of the
+    scope, and the agent's notes.  In each layer, texts from the user's other sessions
+    come first.
+    """
     layers = outline.layers
-    yield from _elsewhere(extras, "user")
-    if known := told_of_user(_within(rows, layers.facts_shown)):
-        yield _layer("user", known, layers.facts_shown)
+    yield from _from_other_sessions(extras, "user")
+    facts = user_text(_within(rows, layers.facts_shown))
+    if facts:
+        yield _layer("user", facts, layers.facts_shown)
     if extras.advice_text.strip():
         yield _note(budget.framed(extras.advice_text), ViewSpan("memory"))
     for text in extras.memory:
@@ -195,20 +242,23 @@ def _memory(
             block = text_block(tagged("memory", text))
             tokens = estimate_text(text) + MESSAGE_OVERHEAD
             yield Piece("user", [(None, block)], tokens, ViewSpan("memory"))
-    for about, live in (("scope", layers.scope_shown), ("notes", layers.written_shown)):
-        yield from _elsewhere(extras, about)
-        if live is not None:
-            body = tagged("memory", summary_text(_found(summaries, live)), of=about)
-            yield _note(body, _summary_span(live, "memory"))
-    noting = _within(rows, layers.notes_shown)
-    if new := [line for row in noting for line in note_lines(row)]:
-        yield _layer("notes", "\n".join(new), layers.notes_shown)
+    yield from _from_other_sessions(extras, "scope")
+    if layers.scope_shown is not None:
+        yield _layer_summary("scope", layers.scope_shown, payloads)
+    yield from _from_other_sessions(extras, "notes")
+    if layers.written_shown is not None:
+        yield _layer_summary("notes", layers.written_shown, payloads)
+    new_lines: list[str] = []
+    for row in _within(rows, layers.notes_shown):
+        new_lines += note_lines(row)
+    if new_lines:
+        yield _layer("notes", "\n".join(new_lines), layers.notes_shown)
 
 
-def _elsewhere(extras: budget.Extras, layer: str) -> Iterator[Piece]:
-    """What the user's other sessions say in it; the session's own comes behind."""
-    for text in extras.layers.of(layer) if extras.layers else ():
-        yield _note(text, ViewSpan("memory"))
+def _from_other_sessions(extras: budget.Extras, layer: str) -> list[Piece]:
+    if extras.layers is None:
+        return []
+    return [_note(text, ViewSpan("memory")) for text in extras.layers.of(layer)]
 
 
 def _layer(about: str, body: str, spans: units.Spans) -> Piece:
@@ -216,144 +266,206 @@ def _layer(about: str, body: str, spans: units.Spans) -> Piece:
     return _note(tagged("memory", body, of=about), span)
 
 
+def _layer_summary(
+    about: str, live: units.LiveSummary, payloads: _SummaryPayloads
+) -> Piece:
+    text = summary_text(_summary_payload(payloads, live))
+    return _note(tagged("memory", text, of=about), _summary_span(live, "memory"))
+
+
 def _summary_span(live: units.LiveSummary, kind: view.SpanKind = "summary") -> ViewSpan:
     return ViewSpan(kind, live.first, live.last, live.seq)
 
 
 def _note(
-    text: str, span: ViewSpan, *, role: Role = "user", more: int = MESSAGE_OVERHEAD
+    text: str,
+    span: ViewSpan,
+    *,
+    role: Role = "user",
+    overhead: int = MESSAGE_OVERHEAD,
 ) -> Piece:
-    """A text that stands in no log; ``more`` is what it costs beside its words."""
-    tokens = estimate_text(text) + more
+    """A piece with a text that is no event's.
+
+    overhead: the tokens that it costs besides those of its text.
+    """
+    tokens = estimate_text(text) + overhead
     return Piece(role, [(None, text_block(text))], tokens, span)
 
 
-def _summaries(manner: Manner, outline: Outline, found: _Derived) -> Iterator[Piece]:
+def _summaries(
+    manner: Manner, outline: Outline, payloads: _SummaryPayloads
+) -> Iterator[Piece]:
     for index, live in enumerate(outline.summaries):
-        summary = _found(found, live)
+        summary = _summary_payload(payloads, live)
         if manner.form == "tool":
-            yield from _as_tool(live, summary)
+            yield from _as_tool_result(live, summary)
         elif manner.template:
-            yield _as_told(live, summary, manner.template)
+            yield _from_template(live, summary, manner.template)
         else:
-            yield _as_text(live, summary, _INTRODUCTION if index == 0 else "")
+            introduction = _INTRODUCTION if index == 0 else ""
+            yield _as_text(live, summary, introduction)
     if outline.summaries and manner.form == "acknowledged":
         span = _summary_span(outline.summaries[-1])
         yield _note(manner.acknowledgement, span, role="assistant")
 
 
-def _found(summaries: _Derived, live: units.LiveSummary) -> events.Summary:
-    if isinstance(summary := summaries.get(live.seq), events.Summary):
-        return summary
-    raise ValueError(f"summary {live.seq} of the derived stream is missing")
+def _summary_payload(
+    payloads: _SummaryPayloads, live: units.LiveSummary
+) -> events.Summary:
+    summary = payloads.get(live.seq)
+    if not isinstance(summary, events.Summary):
+        raise ValueError(f"summary {live.seq} of the derived stream is missing")
+    return summary
 
 
-def _as_told(live: units.LiveSummary, summary: events.Summary, template: str) -> Piece:
-    """The summary in the words of who configured it."""
-    apart = "{abridged_history}" in template
-    words = summary.text or ("" if apart else summary.abridged)
-    told = {"{summary}": words, "{abridged_history}": summary.abridged}
-    places = "|".join(map(re.escape, told))
-    text = re.sub(places, lambda found: told[found[0]], template)
+def _from_template(
+    live: units.LiveSummary, summary: events.Summary, template: str
+) -> Piece:
+    """The summary in the words of the strategy's template."""
+    text = summary.text
+    if not text and "{abridged_history}" not in template:
+        text = summary.abridged
+    values = {"{summary}": text, "{abridged_history}": summary.abridged}
+    # One pass, so that a value that contains a placeholder stays unchanged.
+    placeholders = "|".join(map(re.escape, values))
+    filled = re.sub(placeholders, lambda match: values[match[0]], template)
     tokens = live.tokens + estimate_text(template) + MESSAGE_OVERHEAD
-    return Piece("user", [(None, text_block(text))], tokens, _summary_span(live))
+    return Piece("user", [(None, text_block(filled))], tokens, _summary_span(live))
 
 
-def _as_text(live: units.LiveSummary, summary: events.Summary, before: str) -> Piece:
+def _as_text(
+    live: units.LiveSummary, summary: events.Summary, introduction: str
+) -> Piece:
     body = summary_text(summary)
     if summary.abridged and summary.text:
-        parts = tagged("abridged", summary.abridged), tagged("text", summary.text)
-        body = "\n".join(parts)
+        abridged = tagged("abridged", summary.abridged)
+        body = "\n".join([abridged, tagged("text", summary.text)])
     text = tagged("summary", body, first=live.first, last=live.last, level=live.level)
+    block = text_block(introduction + text)
     tokens = live.tokens + MESSAGE_OVERHEAD
+    return Piece("user", [(None, block)], tokens, _summary_span(live))
+
+
+def _as_tool_result(live: units.LiveSummary, summary: events.Summary) -> list[Piece]:
+    """The summary as the result of a call of ``memory_compress``."""
+    tool_use_id = f"toolu_refold_{live.seq}"
+    call = {"type": "tool_use", "id": tool_use_id, "name": view.COMPRESS, "input": {}}
+    result = {
+        "type": "tool_result",
+        "tool_use_id": tool_use_id,
+        "content": f"{_BEGIN}\n{_WHOSE}\n{summary_text(summary)}\n{_END}",
+    }
     span = _summary_span(live)
-    return Piece("user", [(None, text_block(before + text))], tokens, span)
-
-
-def _as_tool(live: units.LiveSummary, summary: events.Summary) -> list[Piece]:
-    """The summary as what a call of ``memory_compress`` returned."""
-    id_ = f"toolu_refold_{live.seq}"
-    use = {"type": "tool_use", "id": id_, "name": view.COMPRESS, "input": {}}
-    text = f"{_BEGIN}\n{_WHOSE}\n{summary_text(summary)}\n{_END}"
-    result = {"type": "tool_result", "tool_use_id": id_, "content": text}
-    span, tokens = _summary_span(live), live.tokens + 2 * MESSAGE_OVERHEAD
     return [
-        Piece("assistant", [(None, use)], 0, span),
-        Piece("user", [(None, result)], tokens, span),
+        Piece("assistant", [(None, call)], 0, span),
+        Piece("user", [(None, result)], live.tokens + 2 * MESSAGE_OVERHEAD, span),
     ]
 
 
-def _behind(
-    outline: Outline, rows: Sequence[Envelope], press: Press, pin_tokens: int
+def _raw_behind_summaries(
+    outline: Outline, rows: _Rows, renderer: ExchangeRenderer, pin_tokens: int
 ) -> list[list[Piece]]:
-    """What stays raw behind the summaries: exchanges left open, and pinned events."""
+    """The compacted exchanges that stay raw behind the summaries, oldest first.
+
+    These are exchanges that were open at the compaction, the newest user input, and
+    pinned events.
+    """
     if outline.compacted_through is None:
         return []
-    raw, newest = outline.kept, outline.kept_input
-    if newest is not None and not units.holds(units.joined(chain(*raw)), newest):
-        raw = (*raw, ((newest, newest),))
-    kept = units.joined(chain(*raw))
-    pinned = units.without(units.upto(outline.pinned, outline.compacted_through), kept)
-    exchanges = chain(*(units.arrange(_within(rows, spans)) for spans in raw))
-    groups = [press.pieces(exchange) for exchange in exchanges]
-    groups += _pinned(_within(rows, pinned), press, pin_tokens)
+    kept = list(outline.kept)
+    newest = outline.kept_input
+    if newest is not None and not any(units.holds(spans, newest) for spans in kept):
+        kept.append(((newest, newest),))
+    groups: list[list[Piece]] = []
+    for spans in kept:
+        exchanges = units.arrange(_within(rows, spans))
+        groups += [renderer.pieces(exchange) for exchange in exchanges]
+    pinned = units.upto(outline.pinned, outline.compacted_through)
+    pinned = units.without(pinned, units.joined(chain(*kept)))
+    groups += _pinned(_within(rows, pinned), renderer, pin_tokens)
     groups = [group for group in groups if group]
     return sorted(groups, key=lambda group: group[0].span.first or 0)
 
 
-def _pinned(rows: Sequence[Envelope], press: Press, left: int) -> Iterator[list[Piece]]:
-    """Pinned exchanges, oldest first, as far as their budget goes; else a stub."""
+def _pinned(
+    rows: _Rows, renderer: ExchangeRenderer, budget_tokens: int
+) -> Iterator[list[Piece]]:
+    """Pinned exchanges, oldest first; a stub for each that is over the budget."""
     for exchange in units.arrange(rows):
-        pieces = press.pieces(exchange, partial=True)
+        pieces = renderer.pieces(exchange, partial=True)
         tokens = sum(piece.tokens for piece in pieces)
-        if tokens > left:
-            first, last = exchange[0].seq, exchange[-1].seq
-            about = {"first": first, "last": last, "tokens": tokens}
-            text = tagged("pinned", "", **about, over_budget=True)
-            yield [_note(text, ViewSpan("stub", first, last), more=0)]
-        else:
-            left -= tokens
-            yield [o._replace(span=o.span._replace(kind="pinned")) for o in pieces]
+        if tokens <= budget_tokens:
+            budget_tokens -= tokens
+            yield [
+                piece._replace(span=piece.span._replace(kind="pinned"))
+                for piece in pieces
+            ]
+            continue
+        first = exchange[0].seq
+        last = exchange[-1].seq
+        text = tagged(
+            "pinned", "", first=first, last=last, tokens=tokens, over_budget=True
+        )
+        yield [_note(text, ViewSpan("stub", first, last), overhead=0)]
 
 
 def _system(
-    outline: Outline, rows: Iterable[Envelope], extras: budget.Extras
+    outline: Outline, rows: _Rows, extras: budget.Extras
 ) -> tuple[str | None, int, list[ViewSpan]]:
-    seq, text, tokens = None, extras.system, estimate_text(extras.system or "")
+    """The system prompt, its tokens, and its span.
+
+    A prompt that the caller provides replaces the session's own.
+    """
+    text = extras.system
+    tokens = estimate_text(text or "")
+    seq = None
     if text is None and outline.system_seq is not None:
         row = next(row for row in rows if row.seq == outline.system_seq)
         if isinstance(row.payload, events.SystemPrompt):
-            seq, text, tokens = row.seq, row.payload.text, row.token_estimate
+            text = row.payload.text
+            tokens = row.token_estimate
+            seq = row.seq
     if not text or not text.strip():
         return None, 0, []
     return text, tokens, [ViewSpan("system", seq, seq)]
 
 
-def _added(extras: budget.Extras) -> list[Piece]:
-    """Evidence and working memory, which stand inside the last user message."""
-    texts = [tagged("evidence", text) for text in extras.evidence if text.strip()]
-    added = [_note(text, ViewSpan("evidence"), more=0) for text in texts]
+def _insertions(extras: budget.Extras) -> list[Piece]:
+    """Evidence and working memory, which go into the last user message."""
+    pieces: list[Piece] = []
+    for document in extras.evidence:
+        if document.strip():
+            text = tagged("evidence", document)
+            pieces.append(_note(text, ViewSpan("evidence"), overhead=0))
     if extras.state is not None:
         text = tagged("state", markup.value_text(extras.state))
-        added.append(_note(text, ViewSpan("state"), more=0))
-    return added
+        pieces.append(_note(text, ViewSpan("state"), overhead=0))
+    return pieces
 
 
 def _spans(groups: Iterable[Sequence[Piece]]) -> Iterator[ViewSpan]:
-    """The spans in the order of the view; in a group, neighbouring events join."""
+    """The spans in the order of the view.
+
+    Neighboring spans of events join if they are of the same kind and group.
+    """
     for group in groups:
-        own = (piece.span for piece in group)
-        for kind, run in groupby(own, lambda span: span.kind):
-            spans = list(run)
+        spans = [piece.span for piece in group]
+        for kind, run in groupby(spans, lambda span: span.kind):
             if kind in ("raw", "pinned", "stub"):
-                seqs = [seq for span in spans for seq in span[1:3] if seq is not None]
+                seqs: list[int] = []
+                for span in run:
+                    seqs += [seq for seq in (span.first, span.last) if seq is not None]
                 yield ViewSpan(kind, min(seqs), max(seqs))
             else:
-                yield from spans
+                yield from run
 
 
 class Piece(NamedTuple):
-    """Blocks of one role, what they cost, and what they stand for."""
+    """Neighboring blocks of one role.
+
+    tokens: the cost of the blocks, with the overhead of a message.
+    span:   the part of the session that they represent.
+    """
 
     role: Role
     blocks: Numbered
@@ -362,214 +474,279 @@ class Piece(NamedTuple):
 
     @property
     def placed(self) -> list[tuple[Origin, Block]]:
-        """Each block with where it is from."""
+        """Each block with its origin."""
         return [(Origin(self.span, seq), block) for seq, block in self.blocks]
 
 
-@dataclass(frozen=True, slots=True)
-class Press:
-    """Turns exchanges into pieces.
+def _never_cleared(_: Envelope) -> bool:
+    return False
 
-    limit: the most tokens that one message may take.
-    asked: the questions that human decisions may refer to, by their seq.
-    cleared: whether a result is told as a stub, ``inputs``: its call without arguments.
-    back:  the provider's own blocks that it is given back, by the response's seq.
-    taken: the ids of calls given so far in this view.
+
+@dataclass(frozen=True, slots=True)
+class ExchangeRenderer:
+    """Makes the pieces of exchanges, with call ids that are unique in the view.
+
+    limit:           the most tokens of one message.
+    questions:       the questions that decisions may refer to, by their seq.
+    is_cleared:      whether a result is shown as a stub.
+    clears_inputs:   whether the calls of such results are shown without arguments.
+    provider_blocks: blocks that go back to the provider, by the response's seq.
+    taken:           the call ids that the view already contains.
     """
 
     limit: int
-    asked: Mapping[int, str] = field(default_factory=dict)
-    cleared: Callable[[Envelope], bool] = lambda _: False
-    inputs: bool = False
-    back: Mapping[int, Numbered] = field(default_factory=dict)
+    questions: Mapping[int, str] = field(default_factory=dict)
+    is_cleared: Callable[[Envelope], bool] = _never_cleared
+    clears_inputs: bool = False
+    provider_blocks: Mapping[int, Numbered] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
 
     def pieces(self, exchange: units.Exchange, *, partial: bool = False) -> list[Piece]:
-        """The pieces of an exchange; none if it holds nothing to show.
+        """Return the pieces of an exchange, or an empty list if it shows nothing.
 
-        partial: the exchange may lack events that the log has, so a call without a
-                 result is told as text: it may have one.
+        partial: whether the log may have more events of the exchange.  A call without a
+                 result is then shown as text, because its result may exist.
         """
         if isinstance(exchange[0].payload, events.AgentResponse | events.ToolCall):
             return self._response(exchange, partial=partial)
         (envelope,) = exchange
         if isinstance(envelope.payload, events.UserInput):
-            told = markup.user_blocks(envelope.payload)
-            blocks: Numbered = [(envelope.seq, block) for block in told]
-            return self._piece("user", blocks, exchange)
-        entry = markup.entry_of(envelope.payload, self.asked)
+            user_blocks = markup.user_blocks(envelope.payload)
+            numbered: Numbered = [(envelope.seq, block) for block in user_blocks]
+            return self._piece("user", numbered, exchange)
+        entry = markup.entry_of(envelope.payload, self.questions)
         if entry is None or not (entry.body.strip() or any(entry.attributes.values())):
             return []
-        blocks = [(envelope.seq, text_block(entry.text(seq=envelope.seq)))]
-        return self._piece(entry.role, blocks, exchange)
+        block = text_block(entry.text(seq=envelope.seq))
+        return self._piece(entry.role, [(envelope.seq, block)], exchange)
 
     def _response(self, exchange: units.Exchange, *, partial: bool) -> list[Piece]:
-        first, calls = exchange[0], _calls(exchange)
-        told = [called for called in calls if partial and called.result is None]
-        made = [called for called in calls if called not in told]
-        ids = [self.take_id(call.call_id, at.seq) for at, call, _ in made]
-        thought: Numbered = []
-        blocks: Numbered = [*map(_told, told), *map(self._use, ids, made)]
-        if isinstance(response := first.payload, events.AgentResponse):
-            thought = [(first.seq, block) for block in markup.thinking_blocks(response)]
-            if response.text.strip():
-                # The API takes no text with white space at its end as the last one.
-                said = text_block(response.text.rstrip())
-                blocks = [(first.seq, said), *blocks]
-        back = self.back.get(first.seq, [])
-        blocks = [*back, *(thought if blocks else ()), *blocks]
-        own = [o for o in exchange if not isinstance(o.payload, events.ToolResult)]
-        pieces = self._piece("assistant", blocks, own)
-        if back and pieces:
-            more = estimate([block for _, block in back])
-            pieces[0] = pieces[0]._replace(tokens=pieces[0].tokens + more)
-        for id_, called in zip(ids, made, strict=True):
-            pieces += self._answer(id_, called)
+        """The pieces of a response with its calls and their results."""
+        first = exchange[0]
+        as_text: list[CallWithResult] = []
+        calls: list[CallWithResult] = []
+        for call in _calls(exchange):
+            if partial and call.result is None:
+                as_text.append(call)
+            else:
+                calls.append(call)
+        ids = [self.take_id(call.event.call_id, call.envelope.seq) for call in calls]
+        blocks: Numbered = []
+        thinking: Numbered = []
+        if isinstance(first.payload, events.AgentResponse):
+            thinking = [
+                (first.seq, block) for block in markup.thinking_blocks(first.payload)
+            ]
+            if first.payload.text.strip():
+                # The API refuses a last text that ends in white space.
+                blocks.append((first.seq, text_block(first.payload.text.rstrip())))
+        blocks += [_call_text(call) for call in as_text]
+        blocks += [
+            self._tool_use(id_, call) for id_, call in zip(ids, calls, strict=True)
+        ]
+        if blocks:  # thinking alone is no message
+            blocks = [*thinking, *blocks]
+        returned = self.provider_blocks.get(first.seq, [])
+        own_events = [
+            envelope
+            for envelope in exchange
+            if not isinstance(envelope.payload, events.ToolResult)
+        ]
+        pieces = self._piece("assistant", [*returned, *blocks], own_events)
+        if returned and pieces:
+            tokens = pieces[0].tokens + estimate([block for _, block in returned])
+            pieces[0] = pieces[0]._replace(tokens=tokens)
+        for id_, call in zip(ids, calls, strict=True):
+            pieces += self._result(id_, call)
         return pieces
 
-    def _answer(self, id_: str, called: Called) -> list[Piece]:
-        if called.result is None:
-            span = ViewSpan("raw", called.envelope.seq, called.envelope.seq)
-            return [Piece("user", [(None, markup.result_block(id_, None))], 0, span)]
-        envelope, result = called.result
+    def _result(self, id_: str, call: CallWithResult) -> list[Piece]:
+        """The piece of a call's result, or of the note that there is none yet."""
+        if call.result is None:
+            seq = call.envelope.seq
+            block = markup.result_block(id_, None)
+            return [Piece("user", [(None, block)], 0, ViewSpan("raw", seq, seq))]
+        envelope, result = call.result
         block = markup.result_block(id_, result)
-        if not self.cleared(envelope):
+        if not self.is_cleared(envelope):
             return self._piece("user", [(envelope.seq, block)], [envelope])
         text = markup.cleared_text(envelope.seq, envelope.token_estimate)
-        block = {**block, "content": text}  # an error stays one
+        stub = {**block, "content": text}  # an error remains an error
         span = ViewSpan("stub", envelope.seq, envelope.seq)
         tokens = estimate_text(text) + MESSAGE_OVERHEAD
-        return [Piece("user", [(envelope.seq, block)], tokens, span)]
+        return [Piece("user", [(envelope.seq, stub)], tokens, span)]
 
-    def _use(self, id_: str, called: Called) -> tuple[int | None, Block]:
-        call, result = called.call, called.result
-        emptied = self.inputs and result is not None and self.cleared(result[0])
-        return called.envelope.seq, {
+    def _tool_use(self, id_: str, call: CallWithResult) -> tuple[int | None, Block]:
+        arguments = markup.call_input(call.event.arguments)
+        if self.clears_inputs and call.result is not None:
+            result_envelope, _ = call.result
+            if self.is_cleared(result_envelope):
+                arguments = {}
+        block = {
             "type": "tool_use",
             "id": id_,
-            "name": _legal(call.tool_name, _NAME_LENGTH, "unnamed"),
-            "input": {} if emptied else markup.call_input(call.arguments),
+            "name": _legal(call.event.tool_name, _NAME_LENGTH, "unnamed"),
+            "input": arguments,
         }
+        return call.envelope.seq, block
 
     def take_id(self, call_id: str, seq: int) -> str:
-        """An id for the call recorded at ``seq``: its call_id, if that can be.
+        """Return a new id for the call recorded at ``seq``: its call_id if possible.
 
-        Ids are given in the order in which calls are shown.
+        The ids depend on the order in which calls are shown.
         """
         legal = _legal(call_id, _ID_LENGTH)
-        chosen, number = legal, 0
+        chosen = legal
+        number = 0
         while chosen in self.taken:
-            suffix = f"_{seq}" if not number else f"_{seq}_{number}"
-            chosen, number = legal[: _ID_LENGTH - len(suffix)] + suffix, number + 1
+            suffix = f"_{seq}_{number}" if number else f"_{seq}"
+            chosen = legal[: _ID_LENGTH - len(suffix)] + suffix
+            number += 1
         self.taken.add(chosen)
         return chosen
 
     def _piece(self, role: Role, blocks: Numbered, events: _Rows) -> list[Piece]:
+        """The piece with these blocks, shortened to the limit; none without blocks.
+
+        events: the events that the blocks show.
+        """
         if not blocks:
             return []
         tokens = sum(event.token_estimate for event in events)
         span = ViewSpan("raw", events[0].seq, events[-1].seq)
         if tokens > self.limit:
-            shown = budget.shorten(blocks, self.limit)
-            if shown is not blocks:
-                # Of an image that is what its text costs.
-                tokens = sum(estimate(block) for _, block in shown)
-                blocks, span = shown, span._replace(kind="stub")
+            shortened = budget.shorten(blocks, self.limit)
+            if shortened is not blocks:
+                # The estimate of an image is that of its text.
+                tokens = sum(estimate(block) for _, block in shortened)
+                blocks = shortened
+                span = span._replace(kind="stub")
         return [Piece(role, blocks, tokens + MESSAGE_OVERHEAD, span)]
 
 
 def _legal(text: str, length: int, empty: str = "") -> str:
-    """``text`` if the API takes it; else made so, with a digest that keeps it apart."""
+    """The text if the API accepts it as an id or a name, or a legal one made from it.
+
+    The digest at its end keeps different texts different.
+
+    empty: what an empty text becomes, if not such a digest.
+    """
     if not text and empty:
         return empty
     clean = _ILLEGAL.sub("_", text)
     if clean == text and 0 < len(text) <= length:
         return text
-    return f"{clean[: length - _SUFFIX - 1]}_{text_digest(text)[:_SUFFIX]}"
+    short = clean[: length - _DIGEST_LENGTH - 1]
+    return f"{short}_{text_digest(text)[:_DIGEST_LENGTH]}"
 
 
-class Called(NamedTuple):
-    """A call where it is recorded, and its result where that is."""
+class CallWithResult(NamedTuple):
+    """A call and its result, each with its envelope; the result may be missing."""
 
     envelope: Envelope
-    call: events.ToolCall
+    event: events.ToolCall
     result: tuple[Envelope, events.ToolResult] | None = None
 
 
-def _calls(exchange: units.Exchange) -> list[Called]:
-    calls: list[Called] = []
-    waiting: dict[str, int] = {}
+def _calls(exchange: units.Exchange) -> list[CallWithResult]:
+    calls: list[CallWithResult] = []
+    index_of: dict[str, int] = {}
     for envelope in exchange:
         match envelope.payload:
             case events.ToolCall() as call:
-                waiting[call.call_id] = len(calls)
-                calls.append(Called(envelope, call))
+                index_of[call.call_id] = len(calls)
+                calls.append(CallWithResult(envelope, call))
             case events.ToolResult() as result:
-                index = waiting.pop(result.call_id)
+                index = index_of.pop(result.call_id)
                 calls[index] = calls[index]._replace(result=(envelope, result))
     return calls
 
 
-def _told(called: Called) -> tuple[int | None, Block]:
-    entry = markup.entry_of(called.call)
-    seq = called.envelope.seq
-    return seq, text_block(entry.text(seq=seq) if entry else called.call.tool_name)
+def _call_text(call: CallWithResult) -> tuple[int | None, Block]:
+    """A call as text, for a call that is shown without its result."""
+    seq = call.envelope.seq
+    entry = markup.entry_of(call.event)
+    text = entry.text(seq=seq) if entry else call.event.tool_name
+    return seq, text_block(text)
 
 
-def given_back(rows: Sequence[Envelope], kinds: Collection[str]) -> dict[int, Numbered]:
-    """The provider's blocks of these types, none redacted, by their response's seq."""
-    found: dict[int, Numbered] = {}
+def provider_blocks(rows: _Rows, kinds: Collection[str]) -> dict[int, Numbered]:
+    """Return the provider's blocks of these types, by the seq of their response.
+
+    Redacted blocks, and blocks of which a part was moved to a blob, are left out.
+    """
+    blocks_of: dict[int, Numbered] = {}
+    if not kinds:
+        return blocks_of
     response = None
-    for row in rows if kinds else ():
-        redacted = row.redaction.get("n")
+    for row in rows:
         match row.payload:
             case events.AgentResponse():
                 response = row.seq
-            case events.ProviderEdit(blocks=blocks) if response and not redacted:
-                named = [block for block in blocks if block.get("type") in kinds]
-                # Those that the guard cut nothing out of.
-                told = ((block, " ".join(map(str, block.values()))) for block in named)
-                whole = (block for block, text in told if "[refold: " not in text)
-                if kept := [(row.seq, block) for block in whole]:
-                    found[response] = [*kept]
-    return found
+            case events.ProviderEdit(blocks=blocks):
+                if not response or row.redaction.get("n"):
+                    continue
+                numbered: Numbered = [
+                    (row.seq, block)
+                    for block in blocks
+                    if block.get("type") in kinds and _is_whole(block)
+                ]
+                if numbered:
+                    blocks_of[response] = numbered
+    return blocks_of
+
+
+def _is_whole(block: Mapping[str, object]) -> bool:
+    """Whether the size guard moved no part of the block to a blob."""
+    return "[refold: " not in " ".join(map(str, block.values()))
 
 
 class Draft(NamedTuple):
-    """A message that still grows, by whole pieces; each block with where it is from."""
+    """A message to which pieces are added, as blocks with their origins."""
 
     role: Role
     placed: list[tuple[Origin, Block]]
 
 
 def _drafts(pieces: Iterable[Piece]) -> list[Draft]:
-    """Messages that start with the user and alternate.
+    """Join pieces into messages that begin with the user and alternate.
 
-    Thinking that would come behind other content of the agent is set off by a short
-    user message, so that it need not be moved or dropped.
+    A short user message goes before thinking that would follow other content of the
+    agent, because the API accepts thinking only at the beginning of a message.
     """
     drafts: list[Draft] = []
     for piece in pieces:
-        behind = bool(drafts) and drafts[-1].role == "assistant"
-        thinks = behind and piece.blocks[0][1]["type"] in THINKING
-        if piece.role == "assistant" and (thinks or not drafts):
-            words = text_block(_ONWARD if drafts else OPENING)
-            drafts.append(Draft("user", [(Origin(), words)]))
+        previous_role = drafts[-1].role if drafts else None
+        if piece.role == "assistant":
+            if previous_role is None:
+                drafts.append(Draft("user", [(Origin(), text_block(OPENING))]))
+            elif previous_role == "assistant" and _begins_with_thinking(piece):
+                drafts.append(Draft("user", [(Origin(), text_block(_ONWARD))]))
         if not drafts or drafts[-1].role != piece.role:
             drafts.append(Draft(piece.role, []))
         drafts[-1].placed.extend(piece.placed)
     return drafts
 
 
-def _insert(drafts: list[Draft], added: Sequence[Piece], user_seq: int | None) -> None:
-    """Put it into the last user message: before the newest input, or after results."""
-    users = [draft for draft in drafts if draft.role == "user"]
-    if not users:
-        drafts.append(Draft("user", []))
-    placed = (users or drafts)[-1].placed
+def _begins_with_thinking(piece: Piece) -> bool:
+    _, block = piece.blocks[0]
+    return block["type"] in THINKING
+
+
+def _insert(drafts: list[Draft], pieces: Sequence[Piece], user_seq: int | None) -> None:
+    """Insert pieces into the last user message: before the newest input.
+
+    Without that input in the message, they go behind its results.
+    """
+    user_drafts = [draft for draft in drafts if draft.role == "user"]
+    if not user_drafts:
+        user_drafts = [Draft("user", [])]
+        drafts += user_drafts
+    placed = user_drafts[-1].placed
     seqs = [origin.seq for origin, _ in placed]
     if user_seq is not None and user_seq in seqs:
         at = seqs.index(user_seq)
     else:
-        at = sum(block["type"] == "tool_result" for _, block in placed)
-    placed[at:at] = chain(*(piece.placed for piece in added))
+        results = [block for _, block in placed if block["type"] == "tool_result"]
+        at = len(results)
+    placed[at:at] = chain(*(piece.placed for piece in pieces))

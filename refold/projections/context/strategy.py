@@ -1,8 +1,7 @@
-"""What every strategy is: a frozen value that decides and asks the world nothing.
+"""The frame of all strategies: a strategy is a frozen value that decides without I/O.
 
-Beside that stands what strategies have in common: what of a session they show raw
-(``Shown``), their memory layers (``Layers``), and how the summary that one of them
-decided on is written (``write``).
+Strategies also share the description of what they show raw (``Shown``), the memory
+layers (``Layers``), and the way in which a summary is written (``write_summary``).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from difflib import get_close_matches
 from functools import cached_property
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any, ClassVar, Final, Literal, NamedTuple, final
 
 import pydantic
@@ -27,72 +26,106 @@ from refold.projections.context.abridged import Abridged, Limits, ledger_beside,
 from refold.projections.context.compaction import Compaction, Source, Summarizer
 from refold.projections.context.outline import Detail, Outline, OutlineBuilder
 from refold.projections.context.text import own_words, value_text
-from refold.projections.context.units import Spans, joined, seen_by, spans_of, without
+from refold.projections.context.units import (
+    Spans,
+    Turn,
+    joined,
+    seen_by,
+    spans_of,
+    without,
+)
 from refold.projections.tokens import weight_of
 
 
-class Left(NamedTuple):
-    """What is neither shown nor summarised: so many messages of these seqs."""
+class LeftOut(NamedTuple):
+    """Messages from ``first`` to ``last`` that are neither shown nor summarized."""
 
     first: int
     last: int
     messages: int
 
 
-class Shown(NamedTuple):
-    """Which events are shown raw.
+def _never_cleared(_: Envelope) -> bool:
+    return False
 
-    raw:     their seqs; none that a summary stands for.
-    cleared: whether a result among them is shown as a stub, and with ``inputs`` its
-             call without arguments.
-    left:    what is left out, to be counted in the view.
+
+class Shown(NamedTuple):
+    """The events that a view shows raw.
+
+    raw:           their seqs; no summary stands for any of them.
+    is_cleared:    whether a result among them is shown as a stub.
+    clears_inputs: whether the calls of such results are shown without arguments.
+    left_out:      what the view leaves out, with a note that counts it.
     """
 
     raw: Spans
-    cleared: Callable[[Envelope], bool] = lambda _: False
-    inputs: bool = False
-    left: Left | None = None
+    is_cleared: Callable[[Envelope], bool] = _never_cleared
+    clears_inputs: bool = False
+    left_out: LeftOut | None = None
 
 
 def since(outline: Outline, index: int) -> Shown:
-    """The exchanges from that place on; those before it are left out."""
-    gone, units = outline.units[:index], outline.units[index:]
-    first = units[0].first if units else outline.through_seq
-    left = Left(gone[0].first, first - 1, sum(unit.messages for unit in gone))
-    return Shown(with_input(outline, ((first, outline.through_seq),)), left=left)
+    """Show the exchanges from this index on, and leave out those before it.
+
+    index: into ``outline.units``, at least 1.
+    """
+    left_out = outline.units[:index]
+    first = outline.through_seq
+    if index < len(outline.units):
+        first = outline.units[index].first
+    return Shown(
+        with_input(outline, ((first, outline.through_seq),)),
+        left_out=LeftOut(
+            first=left_out[0].first,
+            last=first - 1,
+            messages=sum(unit.messages for unit in left_out),
+        ),
+    )
 
 
 def with_input(outline: Outline, raw: Spans) -> Spans:
-    """With what is always sent: newest input and event, and exchanges that wait."""
-    seqs = {outline.through_seq, outline.user_seq or outline.through_seq}
-    open_ = (hold.spans for hold in outline.waiting.holds if hold.closed is None)
-    spans = joined(chain(raw, ((seq, seq) for seq in seqs), *open_))
+    """Add the events that every view shows, unless a summary stands for them.
+
+    These are the newest user input, the newest event, and the open exchanges.
+    """
+    always: list[events.Span] = [(outline.through_seq, outline.through_seq)]
+    if outline.user_seq:
+        always.append((outline.user_seq, outline.user_seq))
+    for hold in outline.waiting.holds:
+        if hold.closed is None:
+            always += hold.spans
+    spans = joined(chain(raw, always))
     through = outline.compacted_through
     if through is None:
         return spans
-    return tuple((max(a, through + 1), b) for a, b in spans if b > through)
+    return tuple(
+        (max(first, through + 1), last) for first, last in spans if last > through
+    )
 
 
 def everything(outline: Outline) -> Shown:
-    """All that no summary stands for."""
+    """Show all events that no summary stands for."""
     span = outline.raw_span
     return Shown(() if span is None else (span,))
 
 
-_USER: Final = "user:"
+_USER_PREFIX: Final = "user:"
+# The estimated tokens of a line of notes.
 _LINE_TOKENS: Final = 40
+# The length of a summary for a strategy that has no parameter for it.
 _SUMMARY_TOKENS: Final = 600
-# So much of the log at most is digested at once, where a layer comes to a long one.
+# The most tokens of turns that one digest of the scope takes in.
 _SCOPE_STEP: Final = 8_000
 
 
 class Layers(BaseModel):
-    """Which layers there are; all are off until asked for.
+    """The memory layers of a strategy; by default it has none.
 
-    user:         the user's profile and preferences, which the program keeps in the
-                  working memory under names that begin with ``user:``.
-    scope:        a running digest of the project or workspace, of ``scope_tokens``:
-                  after every turn the digest before it and the turn become the next.
+    user:         the user's profile and preferences: values of the working memory whose
+                  names begin with ``user:``.
+    scope:        a digest of the project or workspace.  After each turn, a new digest
+                  is made from the last one and the turn.
+    scope_tokens: the length of that digest.
     notes:        the agent's own notes.
     """
 
@@ -104,39 +137,49 @@ class Layers(BaseModel):
     notes: compaction.Notes | None = None
 
     def kept(self, state: folded.LayerState, envelope: Envelope) -> folded.LayerState:
-        """What layers keep after this event."""
-        called = state.shown_at is not None
-        if called and not self.user and self.notes is None:
+        """Return the state of the layers after this event."""
+        was_shown = state.shown_at is not None
+        if was_shown and not self.user and self.notes is None:
             return state
-        seq, active = envelope.seq, envelope.meta.status == ACTIVATED
+        seq = envelope.seq
         match envelope.payload:
-            case events.Request(through_seq=through) if not called and not active:
-                state = state._replace(shown_at=through)
-            case events.AgentResponse() | events.ToolCall() if not called:
+            case events.Request(through_seq=through) if not was_shown:
+                if envelope.meta.status != ACTIVATED:
+                    state = state._replace(shown_at=through)
+            case events.AgentResponse() | events.ToolCall() if not was_shown:
                 state = state._replace(shown_at=seq - 1)
-            case StateUpdate() if self.user and (names := user_names(envelope)):
-                fact = folded.Fact(seq, tuple(text_digest(name)[:8] for name in names))
-                state = state._replace(facts=(*state.facts, fact))
-        if self.notes and (lines := compaction.note_lines(envelope, self.notes.tool)):
-            note = folded.Note(seq, len(lines))
-            state = state._replace(notes=(*state.notes, note))
+            case StateUpdate() if self.user:
+                names = user_names(envelope)
+                if names:
+                    digests = tuple(text_digest(name)[:8] for name in names)
+                    fact = folded.Fact(seq, digests)
+                    state = state._replace(facts=(*state.facts, fact))
+        if self.notes is not None:
+            lines = compaction.note_lines(envelope, self.notes.tool)
+            if lines:
+                note = folded.Note(seq, len(lines))
+                state = state._replace(notes=(*state.notes, note))
         return state
 
     def due(self, outline: Outline, now: datetime) -> Compaction | None:
-        """The next thing that is due of a layer, or None.
+        """Return the next compaction of a layer, or None.
 
-        What fails here waits by itself: it holds back no compaction of the session.
+        Failures of layers delay only layers, not the compactions of the session.
         """
         if compaction.held_back(outline.layers, now):
             return None
         return self._notes_due(outline) or self._scope_due(outline)
 
     def behind(self, outline: Outline) -> bool:
-        """Whether the newest summary is a layer's, so that a batch may be due still."""
-        newest = max((one.seq for one in outline.summaries), default=0)
+        """Whether the newest summary is a layer's.
+
+        A compaction of the session may then still be pending.
+        """
+        newest = max((summary.seq for summary in outline.summaries), default=0)
         return outline.layers.newest > newest
 
     def _scope_due(self, outline: Outline) -> Compaction | None:
+        """The next digest of the scope: of the last digest and the turns after it."""
         if not self.scope:
             return None
         before = outline.layers.scope
@@ -147,101 +190,126 @@ class Layers(BaseModel):
         ]
         if not new or outline.first_seq is None:
             return None
-        sums = accumulate(turn.tokens for turn in new)
-        new = new[: max(1, sum(total <= _SCOPE_STEP for total in sums))]
-        tokens = sum(turn.tokens for turn in new)
+        new = _first_turns(new, _SCOPE_STEP)
+        new_tokens = sum(turn.tokens for turn in new)
         return Compaction(
             first_seq=before.first if before else outline.first_seq,
             last_seq=new[-1].last,
             target_tokens=self.scope_tokens,
             decided_at_seq=outline.through_seq,
-            tokens_before=tokens + (before.tokens if before else 0),
+            tokens_before=new_tokens + (before.tokens if before else 0),
             reason=f"{len(new)} turns that the digest of the scope does not tell of",
             absorbs=(before.seq,) if before else (),
             kind="scope",
         )
 
     def _notes_due(self, outline: Outline) -> Compaction | None:
-        wanted, state = self.notes, outline.layers
-        if wanted is None or wanted.compression_prompt is None:
+        """The next rewriting of older notes, if there are too many lines."""
+        rules = self.notes
+        if rules is None or rules.compression_prompt is None:
             return None
-        lines = state.lines
-        old = _older(state.unwritten, wanted.num_recent_memories_to_keep)
-        older = state.written_lines + sum(note.lines for note in old)
-        if lines <= wanted.max_lines or not old or older <= wanted.lines:
+        state = outline.layers
+        older = _older(state.unwritten, rules.num_recent_memories_to_keep)
+        older_lines = state.written_lines + sum(note.lines for note in older)
+        is_too_much = state.lines > rules.max_lines
+        if not is_too_much or not older or older_lines <= rules.lines:
             return None
         before = state.written
-        first, last = before.first if before else old[0].seq, old[-1].seq
-        new = before.last + 1 if before else first
+        first = before.first if before else older[0].seq
+        first_new = before.last + 1 if before else first
+        last = older[-1].seq
+        older_seqs = spans_of(note.seq for note in older)
         return Compaction(
             first_seq=first,
             last_seq=last,
-            target_tokens=wanted.lines * _LINE_TOKENS,
+            target_tokens=rules.lines * _LINE_TOKENS,
             decided_at_seq=outline.through_seq,
-            tokens_before=lines * _LINE_TOKENS,
-            reason=f"{lines} lines of notes, {wanted.max_lines} are kept",
+            tokens_before=state.lines * _LINE_TOKENS,
+            reason=f"{state.lines} lines of notes, {rules.max_lines} are kept",
             absorbs=(before.seq,) if before else (),
-            omitted=without(((new, last),), spans_of(note.seq for note in old)),
+            omitted=without(((first_new, last),), older_seqs),
             kind="notes",
         )
 
 
-def profile(envelopes: Iterable[Envelope]) -> JsonObject:
-    """What the working memory says of the user after these events, oldest first."""
-    known: JsonObject = {}
-    for envelope in envelopes:
-        update = envelope.payload
-        if isinstance(update, StateUpdate):
-            for name in user_names(envelope):
-                known.pop(name, None)
-                if name in update.set:
-                    known[name] = update.set[name]
-    return {name.removeprefix(_USER): value for name, value in known.items()}
-
-
-def user_names(envelope: Envelope) -> list[str]:
-    """What of the user it sets or unsets."""
-    update = envelope.payload
-    names = (*update.set, *update.unset) if isinstance(update, StateUpdate) else ()
-    return [name for name in names if name.startswith(_USER)]
-
-
-def told_of_user(envelopes: Iterable[Envelope]) -> str:
-    """The same as text, each on one line, so that no value can look like two."""
-    return "\n".join(f"{name}: {_line(v)}" for name, v in profile(envelopes).items())
-
-
-def _line(value: JsonValue) -> str:
-    text = value_text(value)
-    return text if len(text.splitlines()) <= 1 else canonical(value).decode()
+def _first_turns(turns: list[Turn], most: int) -> list[Turn]:
+    """The first turns within ``most`` tokens, at least one."""
+    tokens = 0
+    for count, turn in enumerate(turns):
+        tokens += turn.tokens
+        if tokens > most:
+            return turns[: max(1, count)]
+    return turns
 
 
 def _older(notes: tuple[folded.Note, ...], keep: int) -> tuple[folded.Note, ...]:
-    """The notes without the newest that have so many lines between them."""
-    count, lines = len(notes), 0
+    """The notes before the newest ones, which have ``keep`` lines in all."""
+    count = len(notes)
+    lines = 0
     while count and lines < keep:
         count -= 1
         lines += notes[count].lines
     return notes[:count]
 
 
-class Manner(NamedTuple):
-    """How a strategy's views are told and its summaries asked for.
+def profile(envelopes: Iterable[Envelope]) -> JsonObject:
+    """Return the values of the working memory about the user after these events.
 
-    form:            how summaries are told: as user text, ``acknowledged`` by what the
-                     agent answers to it, or as the result of a tool it called.
-    pin_tokens:      how many tokens pinned exchanges may take behind the summaries.
-    layers:          what is shown before the summaries of the session, if anything.
-    sends_back:      the types of the provider's own blocks that it is given back.
-    api_parameters:  what a request carries beside its messages, for the API to act on.
-    prompt:          what a model is asked for summaries; None: the summarizer's own.
-    model:           the model to ask; None: the summarizer's own.
-    history:         limits of an abridged history that each summary has beside its
-                     text.
-    template:        how a summary is told, with ``{summary}`` and perhaps
-                     ``{abridged_history}`` in it; empty: as Refold does.
-    window:          the window that it knows of, in tokens: by it too a message is
-                     shortened.
+    envelopes: oldest first.
+    """
+    values: JsonObject = {}
+    for envelope in envelopes:
+        update = envelope.payload
+        if isinstance(update, StateUpdate):
+            for name in user_names(envelope):
+                values.pop(name, None)
+                if name in update.set:
+                    values[name] = update.set[name]
+    return {name.removeprefix(_USER_PREFIX): value for name, value in values.items()}
+
+
+def user_names(envelope: Envelope) -> list[str]:
+    """Return the names of values about the user that an event sets or unsets."""
+    update = envelope.payload
+    if not isinstance(update, StateUpdate):
+        return []
+    names = [*update.set, *update.unset]
+    return [name for name in names if name.startswith(_USER_PREFIX)]
+
+
+def user_text(envelopes: Iterable[Envelope]) -> str:
+    """Return the user's profile as text.
+
+    Each value takes exactly one line, so that no value can pretend to be two.
+    """
+    values = profile(envelopes)
+    return "\n".join(f"{name}: {_line(value)}" for name, value in values.items())
+
+
+def _line(value: JsonValue) -> str:
+    text = value_text(value)
+    if len(text.splitlines()) > 1:
+        return canonical(value).decode()
+    return text
+
+
+class Manner(NamedTuple):
+    """How a strategy presents its views and asks for its summaries.
+
+    form:            the presentation of summaries: as a user's text, as such a text
+                     that the agent acknowledges, or as the result of a tool.
+    acknowledgement: the agent's answer to its summary.
+    pin_tokens:      the most tokens of pinned exchanges behind the summaries.
+    layers:          the memory layers before the summaries of the session.
+    sends_back:      the types of the provider's blocks that requests return to it.
+    api_parameters:  parameters that a request carries besides its messages.
+    prompt:          the model's prompt for summaries; None uses the summarizer's.
+    model:           the model for summaries; None uses the summarizer's.
+    history:         the limits of the abridged history that comes with each summary.
+    template:        the text of a summary, with the placeholder ``{summary}`` and
+                     optionally ``{abridged_history}``; empty uses Refold's form.
+    window:          the window that the strategy assumes, in tokens; it also limits the
+                     length of a message.
     """
 
     form: Literal["text", "acknowledged", "tool"] = "text"
@@ -258,13 +326,14 @@ class Manner(NamedTuple):
 
 
 class Strategy(BaseModel):
-    """A rule for contexts: its name, its version, and its parameters as fields.
+    """A rule for contexts: a name, a version, and parameters as fields.
 
-    ``needs`` says how much its outlines know.  ``stable_prefix`` is whether its views
-    only grow at their end between two compactions.  Whatever changes a byte of a view
-    is another version.
+    name:          the name under which it is registered.
+    version:       changes with every change of a byte in a view.
+    needs:         the detail of its outlines.
+    stable_prefix: whether its views only grow at their end between compactions.
 
-    Raises UnknownStrategy for a parameter it does not have or that is out of bounds.
+    Raises UnknownStrategy for an unknown parameter or an invalid value.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -273,8 +342,8 @@ class Strategy(BaseModel):
     version: ClassVar[int] = 1
     needs: ClassVar[Detail] = "turns"
     stable_prefix: ClassVar[bool] = True
-    # Parameters that came later: where they are at their default they are left out of
-    # the fingerprint, so that it stays what it was before there were any.
+    # Parameters that were added after the first release of the strategy.  With their
+    # default they are not part of the fingerprint, which therefore stays the same.
     came_later: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, **params: Any) -> None:
@@ -285,24 +354,28 @@ class Strategy(BaseModel):
         try:
             canonical(self.params)
         except TypeError:
-            why = f"strategy {self.name}: a number has more than 64 bits"
-            raise errors.UnknownStrategy(why) from None
+            reason = f"strategy {self.name}: a number has more than 64 bits"
+            raise errors.UnknownStrategy(reason) from None
 
     @property
     def params(self) -> JsonObject:
-        """The parameters as JSON, defaults included (but for those that came later)."""
-        own = type(self).model_fields
-        off = {one for one in self.came_later if getattr(self, one) == own[one].default}
-        return self.model_dump(mode="json", exclude=off)
+        """The parameters as JSON, without those of ``came_later`` at their default."""
+        fields = type(self).model_fields
+        unchanged = {
+            name
+            for name in self.came_later
+            if getattr(self, name) == fields[name].default
+        }
+        return self.model_dump(mode="json", exclude=unchanged)
 
     @cached_property
     def fingerprint(self) -> str:
-        """The SHA-256 of the canonical JSON of name, version and parameters."""
+        """The SHA-256 of the canonical JSON of name, version, and parameters."""
         return digest(self.definition)
 
     @property
     def definition(self) -> JsonObject:
-        """Name, version and parameters, of which ``spec.parse`` makes it again."""
+        """Name, version, and parameters; ``spec.parse`` reads it."""
         return {"name": self.name, "version": self.version, "params": self.params}
 
     @property
@@ -312,143 +385,164 @@ class Strategy(BaseModel):
 
     @cached_property
     def manner(self) -> Manner:
-        """How its views are told and its summaries asked for."""
+        """The presentation of its views and the request for its summaries."""
         return Manner()
 
     @property
     def written_as(self) -> tuple[object, ...]:
-        """What the words of its summaries depend on, beside summarizer and span.
+        """The values that the text of a summary depends on.
 
-        Strategies in which that is the same adopt each other's.
+        The summarizer and the span come in addition.  Strategies with equal values
+        adopt each other's summaries.
         """
-        own, version = self.manner, getattr(self, "summary_version", self.version)
-        fields = [getattr(self, name) for name in type(self).model_fields]
-        inner = [one.written_as for one in fields if isinstance(one, Strategy)]
-        wanted = (own.prompt, own.model, own.history, *inner)
-        return (self.name, self.version, version, self.reader, *wanted)
+        manner = self.manner
+        summary_version = getattr(self, "summary_version", self.version)
+        values: list[object] = [self.name, self.version, summary_version, self.reader]
+        values += [manner.prompt, manner.model, manner.history]
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, Strategy):
+                values.append(value.written_as)
+        return tuple(values)
 
     @property
     def reader(self) -> str | None:
-        """Whose view it is, if it is one agent's of several."""
+        """The agent whose view it is, or None if it is not one agent's view."""
         return None
 
     def sees(self, envelope: Envelope) -> Envelope | None:
-        """The event as its views show it, or None if they do not."""
+        """Return the event as its views show it, or None if they hide it."""
         return seen_by(self.reader, envelope)
 
     def begin(self) -> Outline:
-        """The outline of a session of which nothing is read yet."""
+        """Return the outline of a session before its first event."""
         return Outline(detail=self.needs)
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # some never compact
-        """The next compaction that is due, or None.
+        """Return the next compaction that the session needs, or None.
 
-        Asked again after each compaction, it ends with None once nothing is due.
+        It is called again after each compaction until it returns None.
         """
         return None
 
     def press(self, outline: Outline, over: int, most: int) -> Compaction | None:
-        """What makes room for ``over`` tokens where nothing is due, or None.
+        """Return a compaction that makes room for ``over`` tokens, or None.
 
-        Asked where a view is over the window, with an outline that knows exchanges.
+        It is called if a view is over the window although ``decide`` returned None.
 
-        most: how many tokens the source of one summary may have.
+        outline: of detail "units" or "both".
+        most:    the most tokens of the source of one summary.
         """
         if not self.compacts:
             return None
-        target = getattr(self, "summary_tokens", _SUMMARY_TOKENS)
-        # Told otherwise than as text, one summary stands for all.
-        absorbs = outline.summaries if self.manner.form != "text" else ()
-        sizes = {"target": target, "most": most}
-        return compaction.pressed(outline, over, **sizes, absorbs=absorbs)
+        return compaction.pressed(
+            outline,
+            over,
+            target=getattr(self, "summary_tokens", _SUMMARY_TOKENS),
+            most=most,
+            # In the other forms, a view has a single summary.
+            absorbs=() if self.manner.form == "text" else outline.summaries,
+        )
 
     @property
     def compacts(self) -> bool:
-        """Whether it ever asks for a summary."""
+        """Whether it ever decides on a compaction."""
         return type(self).decide is not Strategy.decide
 
     def waits_for(self, outline: Outline) -> str:  # noqa: ARG002  # some never compact
-        """How far the session is from the next compaction, for people."""
-        asks = "asks for none now" if self.compacts else "makes no summaries"
-        return f"{self.name} {asks}"
+        """Return a sentence for people: how far the next compaction is away."""
+        if self.compacts:
+            return f"{self.name} asks for none now"
+        return f"{self.name} makes no summaries"
 
     def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
-        """Take in the next event; a strategy that keeps more, or less, does it here."""
+        """Add the next event to the outline that ``builder`` makes.
+
+        A strategy that keeps more or less of an event overrides it.
+        """
         builder.take(envelope)
         self.remember(builder, envelope)
 
     def remember(self, builder: OutlineBuilder, envelope: Envelope) -> None:
-        """Keep what its layers keep of an event that was taken in."""
+        """Update the memory layers for an event that the builder has taken."""
         layers = self.manner.layers
         if layers is not None:
             builder.layers = layers.kept(builder.layers, envelope)
 
     @final
     def fold(self, outline: Outline, envelope: Envelope) -> Outline:
-        """The outline after this event of the main stream."""
+        """Return the outline after this event of the main stream."""
         return self.read(outline, (envelope,))
 
     @final
     def read(self, outline: Outline, envelopes: Iterable[Envelope]) -> Outline:
-        """The outline after these events of the main stream, oldest first."""
+        """Return the outline after these events of the main stream, oldest first."""
         builder = OutlineBuilder(outline)
         for envelope in envelopes:
             self.take(builder, envelope)
         return builder.outline()
 
     def judged(self, outline: Outline) -> Outline:
-        """The outline as a view that is made of it now shows it.
+        """Return the outline as a view that is made of it now shows it.
 
-        A strategy that takes something out of views, and records nothing of it, judges
-        here what is due.
+        A strategy that removes parts of views without recording it overrides this.
         """
         return outline
 
     def show(self, outline: Outline) -> Shown:
-        """What is sent raw: all that no summary stands for, if it says no other."""
+        """Return the events that views show raw; by default all without a summary."""
         return everything(outline)
 
     def due_at(self, outline: Outline, now: datetime) -> datetime | None:  # noqa: ARG002  # most have none
-        """When a compaction may become due because time passes, or None."""
+        """Return the time at which a compaction may be needed without a new event."""
         return None
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # most have none
-        """What else is due in the same check, after a compaction took effect."""
+        """Return a further compaction of the same check, after one took effect."""
         return None
 
 
 def distance(
     name: str, count: int, what: str, limit: float, *, last: int = 0, of: int = 0
 ) -> str:
-    """What ``waits_for`` says: how many there are, and the limit, a share ``of`` it."""
-    behind, whole = f" before the last {last:,}", f" of {of:,}"
-    reached = errors.counted(count, what) + (behind if last else "")
-    most = f"{limit:,.0f}" + (whole if of else "")
-    if count >= limit:  # and yet no cut is legal
+    """Return a sentence for ``waits_for``: the current number, and the limit.
+
+    name: of the strategy.
+    what: the things that it counts, in the singular.
+    last: the number of the newest things that do not count.
+    of:   the number that the limit is a share of.
+    """
+    current = errors.counted(count, what)
+    if last:
+        current += f" before the last {last:,}"
+    most = f"{limit:,.0f}"
+    if of:
+        most += f" of {of:,}"
+    if count >= limit:  # only an open exchange prevents the compaction
         most += ", but a call or a question there still waits for its answer"
-    return f"{reached}; {name} compacts at {most}"
+    return f"{current}; {name} compacts at {most}"
 
 
 class Pinning(Strategy):
-    """A strategy that says how much pinned exchanges may take.
+    """A strategy with a budget for pinned exchanges.
 
-    pin_tokens: so many tokens, behind the summaries.
+    pin_tokens: the most tokens of pinned exchanges behind the summaries.
     """
 
     pin_tokens: int = Field(default=4_000, ge=0)
 
     @cached_property
     def manner(self) -> Manner:
-        """How its views are told; with its own budget for pins."""
+        """The manner of its views, with its budget for pinned exchanges."""
         return Manner(pin_tokens=self.pin_tokens)
 
 
 class Weighed(Strategy):
     """A strategy that counts tokens as a model does.
 
-    model:  whose tokens they are; left out, the estimates that are stored.
-    weight: how many tokens of the model an estimated one is; left out, what was
-            measured for ``model``, else 1.
+    model:  the model; by default, the stored estimates count.
+    weight: the tokens of the model for each estimated token; by default the ratio that
+            was measured for ``model``, or 1.
 
     Raises UnknownModel.
     """
@@ -461,57 +555,66 @@ class Weighed(Strategy):
     @model_validator(mode="before")
     @classmethod
     def _of_model(cls, given: Any) -> Any:
-        # What was measured may change; what this decides by may not.
+        # The weight becomes a recorded parameter, so that a later measurement changes
+        # no decision.
         if isinstance(given, dict) and given.get("model") and "weight" not in given:
             return {**given, "weight": weight_of(str(given["model"]))}
         return given
 
     def weighed(self, tokens: int) -> int:
-        """So many estimated tokens, as the model counts them."""
+        """Return the model's count for a number of estimated tokens."""
         return round(tokens * self.weight)
 
 
-def known(given: str, names: Iterable[str]) -> str:
-    """What there is; what was given may be a secret in a wrong place."""
-    there = list(names)
-    near = get_close_matches(given, there, n=1)
-    said = f"there is: {', '.join(there) or 'none'}"
-    return f"{said}; did you mean {near[0]}?" if near else said
+def valid_names(given: str, names: Iterable[str]) -> str:
+    """Return the valid names, and the one that is most similar to ``given``.
+
+    The text does not repeat ``given``, which may be a secret in a wrong place.
+    """
+    valid = list(names)
+    text = f"there is: {', '.join(valid) or 'none'}"
+    for name in get_close_matches(given, valid, n=1):
+        text += f"; did you mean {name}?"
+    return text
 
 
 def _explain(kind: type[Strategy], error: pydantic.ValidationError) -> str:
-    problems = []
+    """The problems of the parameters of a strategy, in one sentence."""
+    problems: list[str] = []
     for detail in error.errors(include_url=False):
-        where = ".".join(str(part) for part in detail["loc"])
+        place = ".".join(str(part) for part in detail["loc"])
         if detail["type"] == "extra_forbidden":
-            own = sorted(kind.model_fields, key=lambda n: n not in kind.__annotations__)
-            problems.append(f"there is no such parameter ({known(where, own)})")
+            # The strategy's own parameters come before inherited ones.
+            own = [name for name in kind.model_fields if name in kind.__annotations__]
+            inherited = [name for name in kind.model_fields if name not in own]
+            valid = valid_names(place, [*own, *inherited])
+            problems.append(f"there is no such parameter ({valid})")
         elif detail["type"] == "value_error":
             problems.append(str(detail["ctx"]["error"]))
         else:
-            problems.append(f"{where}: {detail['msg']}")
+            problems.append(f"{place}: {detail['msg']}")
     return f"strategy {kind.name}: " + "; ".join(problems)
 
 
-def fitting(strategy: Strategy, summarizer: Summarizer) -> Summarizer:
-    """The summarizer, to be asked as the strategy wants it.
+def summarizer_for(strategy: Strategy, summarizer: Summarizer) -> Summarizer:
+    """Return the summarizer with the strategy's prompt and model.
 
-    Raises InvalidConfiguration if a model is to be asked and the prompt is empty.
+    Raises InvalidConfiguration if it calls a model and the strategy's prompt is empty.
     """
     for_strategy = getattr(summarizer, "for_strategy", None)
     if for_strategy is None:
         return summarizer
-    prompt, model = strategy.manner.prompt, strategy.manner.model
+    prompt = strategy.manner.prompt
     if prompt is not None and not prompt.strip():
         raise errors.InvalidConfiguration(
             f"{strategy.name} has an empty prompt: give it one if a model is to be "
             "asked, or use the summarizer abridged"
         )
-    fitted: Summarizer = for_strategy(prompt=prompt, model=model)
-    return fitted
+    adapted: Summarizer = for_strategy(prompt=prompt, model=strategy.manner.model)
+    return adapted
 
 
-def write(
+def write_summary(
     strategy: Strategy,
     summarizer: Summarizer,
     source: Source,
@@ -519,83 +622,111 @@ def write(
     target_tokens: int,
     most_chars: int | None = None,
 ) -> compaction.Written:
-    """What ``summarizer`` makes of the source, as the strategy wants it.
+    """Have ``summarizer`` write the summary of a source in the form of the strategy.
 
-    most_chars: what an abridged history may have, if that is less than it wants.
+    A strategy with an abridged history gets one, made without a model, in addition to
+    the summarizer's text; from the summarizer ``Abridged`` it gets the history alone.
 
-    Where the strategy wants an abridged history beside the text, that is made without
-    a model; with a summarizer that needs none there is no text beside it.
+    target_tokens: the length of the summary, about.
+    most_chars:    the most characters of the abridged history, if fewer than the
+                   strategy allows.
 
-    Raises SummaryRefused, and what the summarizer raises.
+    Raises SummaryRefused, and the errors of the summarizer.
     """
-    limits = strategy.manner.history if source.kind == "session" else None
-    if limits is not None and most_chars is not None:
-        few = min(limits.total_chars, most_chars)
-        limits = limits.model_copy(update={"total_chars": few})
     if source.kind == "notes":
-        return _notes(strategy, summarizer, source, target_tokens)
-    of_turns = isinstance(summarizer, Abridged)
-    if limits is None or not of_turns:
-        written = summarizer.summarise(source, target_tokens=target_tokens)
-        compaction.check_summary("\n".join((written.abridged, written.text)), source)
-        if source.kind == "session" and limits is None and not of_turns:
-            most = max(target_tokens // 3, 1)
-            beside = ledger_beside(source, written.text, most_tokens=most)
-            written = replace(written, abridged=beside)
-    else:
-        written = compaction.Written("", made_by(limits))
-    if limits is not None:
-        tools = {"tools": summarizer.tools} if isinstance(summarizer, Abridged) else {}
-        beside = _beside(source, Abridged(limits, **tools), written.text)
-        written = replace(written, abridged=beside)
-        compaction.check_summary("\n".join((written.abridged, written.text)), source)
+        return _rewritten_notes(strategy, summarizer, source, target_tokens)
+    if source.kind == "session" and strategy.manner.history is not None:
+        limits = strategy.manner.history
+        if most_chars is not None:
+            total_chars = min(limits.total_chars, most_chars)
+            limits = limits.model_copy(update={"total_chars": total_chars})
+        return _with_history(summarizer, source, target_tokens, limits)
+    written = summarizer.summarise(source, target_tokens=target_tokens)
+    _check(written, source)
+    if source.kind == "session" and not isinstance(summarizer, Abridged):
+        most_tokens = max(target_tokens // 3, 1)
+        ledger = ledger_beside(source, written.text, most_tokens=most_tokens)
+        written = replace(written, abridged=ledger)
     return written
 
 
-def _notes(
+def _check(written: compaction.Written, source: Source) -> None:
+    text = "\n".join((written.abridged, written.text))
+    compaction.check_summary(text, source)
+
+
+def _with_history(
+    summarizer: Summarizer, source: Source, target_tokens: int, limits: Limits
+) -> compaction.Written:
+    """The summary of a session with an abridged history within these limits."""
+    if isinstance(summarizer, Abridged):
+        written = compaction.Written("", made_by(limits))
+        historian = replace(summarizer, limits=limits)
+    else:
+        written = summarizer.summarise(source, target_tokens=target_tokens)
+        _check(written, source)
+        historian = Abridged(limits)
+    history = _history(source, historian, written.text)
+    written = replace(written, abridged=history)
+    _check(written, source)
+    return written
+
+
+def _rewritten_notes(
     strategy: Strategy, summarizer: Summarizer, source: Source, target_tokens: int
 ) -> compaction.Written:
-    """Notes that were rewritten: to fewer lines, or it is no use."""
+    """The notes in fewer lines."""
     layers = strategy.manner.layers
     if layers is None or layers.notes is None:
         raise ValueError(f"{strategy.name} keeps no notes")
-    asked = replace(source, notes=layers.notes)
-    written = summarizer.summarise(asked, target_tokens=target_tokens)
+    rules = layers.notes
+    source_with_rules = replace(source, notes=rules)
+    written = summarizer.summarise(source_with_rules, target_tokens=target_tokens)
     lines = [line.strip() for line in written.text.splitlines() if line.strip()]
     written = replace(written, text="\n".join(lines))
     compaction.check_summary(written.text, source)
-    wanted, before = layers.notes.lines, len(compaction.noted(source))
-    if len(lines) > wanted + wanted // 4:
+    if len(lines) > rules.lines + rules.lines // 4:
+        before = len(compaction.noted(source))
         raise errors.SummarizerFailed(
-            f"{before} lines of notes would become {len(lines)}, not about {wanted}"
+            f"{before} lines of notes would become {len(lines)}, "
+            f"not about {rules.lines}"
         )
     return written
 
 
-def _beside(source: Source, told: Abridged, text: str) -> str:
-    """The history of all turns that the source tells of, newest first kept.
+def _history(source: Source, historian: Abridged, text: str) -> str:
+    """An abridged history that goes with ``text``.
 
-    Half as long, and again, until with ``text`` it has no more words than the source.
+    Its limit is halved until text and history together have no more words than the
+    source.  The newest turns remain longest.
     """
-    room, limits = source.words - own_words(text), told.limits
+    room = source.words - own_words(text)
+    limits = historian.limits
     while True:
         most = limits.total_chars
-        history = replace(told, limits=limits).summarise(source, target_tokens=most)
-        if most == 1 or own_words(history.text) <= room:
-            return history.text
+        limited = replace(historian, limits=limits)
+        history = limited.summarise(source, target_tokens=most).text
+        if most == 1 or own_words(history) <= room:
+            return history
         limits = limits.model_copy(update={"total_chars": most // 2})
 
 
 def wrote(strategy: Strategy, summarizer: Summarizer, by: SummarizerRef) -> bool:
-    """Whether this summarizer is known to have written what ``by`` is recorded of."""
+    """Whether this summarizer wrote a recorded summary, as far as it can tell.
+
+    by: the recorded author.
+    """
     if isinstance(summarizer, Abridged):
         return by == made_by(strategy.manner.history or summarizer.limits)
-    knows = getattr(summarizer, "wrote", None)
-    return knows is not None and bool(knows(by))
+    recognizes = getattr(summarizer, "wrote", None)
+    return recognizes is not None and bool(recognizes(by))
 
 
-def why_failed(error: Exception) -> str:
-    """What is said of an error: of one not ours, the message may hold what was sent."""
+def failure_reason(error: Exception) -> str:
+    """Return the reason of a failed compaction, for the log and for people.
+
+    Messages of foreign errors may contain text of the session and are left out.
+    """
     match error:
         case errors.SummaryRefused():
             return str(error)

@@ -132,7 +132,7 @@ def _cause(
             return "cleared" if cleared else "pinned"
         case "stub" if not numbered:
             # Either it counts what the strategy leaves out, or stands for a pin.
-            left = strategy.show(outline).left
+            left = strategy.show(outline).left_out
             counts = left is not None and left[:2] == span[1:3]
             return "window" if counts else "pins_budget"
         case "stub":

@@ -34,7 +34,7 @@ from refold.projections.context.outline import (
     fold_derived,
     standing,
 )
-from refold.projections.context.strategy import Strategy, why_failed, write
+from refold.projections.context.strategy import Strategy, failure_reason, write_summary
 from refold.projections.context.units import Place, goes_on
 from refold.store.appends import Order, Writer
 from refold.store.compactions import LEASE_SEC, Compactor, Hold, note_of
@@ -289,9 +289,11 @@ class _Walk:
             self._record(note_of("started", self._outline, decision), now)
         try:
             target = decision.target_tokens
-            written = write(by.strategy, by.summarizer, source, target_tokens=target)
+            written = write_summary(
+                by.strategy, by.summarizer, source, target_tokens=target
+            )
         except Exception as error:
-            why = why_failed(error)
+            why = failure_reason(error)
             if by.strict:
                 name, seq = viewer.stream.session_id, decision.decided_at_seq
                 where = f"session {name!r} at seq {seq}"

@@ -22,7 +22,7 @@ from refold.domain.ids import StreamId
 from refold.domain.ports import Scope, SessionInfo, listed
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Summarizer
-from refold.projections.context.strategy import Strategy, fitting
+from refold.projections.context.strategy import Strategy, summarizer_for
 from refold.store.compactions import Hold, attempt
 from refold.store.contexts import WORTH_STORING, bring_up, lagging
 from refold.store.proofs.verification import Verified
@@ -293,7 +293,7 @@ class Worker:
         elif unit.duty == "rebuild" and (strategy := self.rebuilds) is not None:
             info = SessionInfo(unit.user_id, unit.session_id, 0, "open", 0)
             writes = self.summarizer or store.upkeep.summarizer or Abridged()
-            how = {"strategy": strategy, "summarizer": fitting(strategy, writes)}
+            how = {"strategy": strategy, "summarizer": summarizer_for(strategy, writes)}
             done = rebuilt(store, info, self._turn, lease_sec=self.lease, **how)
             if done.problem:
                 raise RefoldError(done.problem)

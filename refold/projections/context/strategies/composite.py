@@ -114,7 +114,9 @@ class Pipeline(_Holding):
     def show(self, outline: Outline) -> Shown:
         """What the other strategy shows, with old results as stubs."""
         cleared, shown = self.clearing.show(outline), super().show(outline)
-        return shown._replace(cleared=cleared.cleared, inputs=cleared.inputs)
+        return shown._replace(
+            is_cleared=cleared.is_cleared, clears_inputs=cleared.clears_inputs
+        )
 
 
 def of_steps(steps: Sequence[Strategy]) -> Pipeline:

@@ -19,7 +19,7 @@ from refold.projections.context.strategies.token_budget import TokenBudget
 from refold.projections.context.strategies.token_ratio import TokenRatio
 from refold.projections.context.strategies.tool_clearing import ToolClearing
 from refold.projections.context.strategies.turn_window import TurnWindow
-from refold.projections.context.strategy import Strategy, known
+from refold.projections.context.strategy import Strategy, valid_names
 
 STRATEGIES: Final[dict[str, type[Strategy]]] = {
     kind.name: kind
@@ -122,7 +122,7 @@ def read(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 def strategy(name: str, params: Mapping[str, Any]) -> Strategy:
     """The strategy of that name with these parameters; defaults for the others."""
     if (kind := STRATEGIES.get(name)) is None:
-        there = known(name, sorted(STRATEGIES))
+        there = valid_names(name, sorted(STRATEGIES))
         raise UnknownStrategy(f"there is no such strategy ({there})")
     return kind(**params)
 

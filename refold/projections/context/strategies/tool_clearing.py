@@ -102,7 +102,9 @@ class ToolClearing(Pinning, Weighed):
             )
 
         shown = everything(outline)
-        return shown._replace(cleared=is_cleared, inputs=self.clear_tool_inputs)
+        return shown._replace(
+            is_cleared=is_cleared, clears_inputs=self.clear_tool_inputs
+        )
 
 
 class ResultClearing(ToolClearing):
