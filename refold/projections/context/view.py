@@ -1,11 +1,11 @@
-"""The view: what a model is sent, and what of the session each piece stands for."""
+"""The view: the request for a model, and the part of the session behind each block."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
-from itertools import chain, takewhile
+from itertools import chain
 from typing import Any, Final, Literal, NamedTuple
 
 from refold.domain.canonical import canonical, digest, text_digest
@@ -14,21 +14,24 @@ from refold.projections.context.budget import NO_EXTRAS, Cut, Extras
 from refold.projections.context.text import THINKING, Block, Message, text_block
 from refold.projections.context.units import joined
 
-# The tool that summaries are told as the result of, by strategies that do so.
+# The tool whose result is the summary, for strategies that present summaries so.
 COMPRESS: Final = "memory_compress"
-# How many marks the API takes; thinking cannot carry one.
-_MOST: Final = 4
-_SECTIONS: Final = (frozenset({"examples", "memory"}), frozenset({"summary"}))
-_PASSING: Final = frozenset({"evidence", "state"})
-_Given = Literal["system", "examples", "memory", "evidence", "state"]
-SpanKind = Literal[_Given, "summary", "raw", "pinned", "stub"]
+# The API accepts this number of blocks with `cache_control` in a request.
+_MOST_CACHE_MARKS: Final = 4
+# Kinds of spans that each end a section of the prompt which the provider should cache.
+_CACHED_SECTIONS: Final = (frozenset({"examples", "memory"}), frozenset({"summary"}))
+# Kinds of spans that belong to one request only.
+_TRANSIENT: Final = frozenset({"evidence", "state"})
+_FromCaller = Literal["system", "examples", "memory", "evidence", "state"]
+SpanKind = Literal[_FromCaller, "summary", "raw", "pinned", "stub"]
 
 
 class ViewSpan(NamedTuple):
-    """A run of seqs that one piece of the view stands for; None: it was handed in.
+    """A run of seqs that a piece of the view represents.
 
-    ``stub`` is what is not shown whole; ``summary`` the summary's seq in the derived
-    stream.
+    kind:        a ``stub`` represents events that are not shown in full.
+    first, last: None for a piece that the caller provided.
+    summary:     the seq of the summary in the derived stream.
     """
 
     kind: SpanKind
@@ -38,9 +41,11 @@ class ViewSpan(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where a block of a message is from: its span, and its event if it is of one.
+    """The origin of a block in a message.
 
-    Without a span, Refold put it there so that the API takes the messages.
+    span: the span of its piece; None for a block that Refold added so that the API
+          accepts the messages.
+    seq:  the event that the block shows, if it shows one.
     """
 
     span: ViewSpan | None = None
@@ -49,23 +54,26 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Messages and system prompt for the Messages API.
+    """A system prompt and messages for the Messages API.
 
-    tokens:      stored estimates, a fixed overhead for each message, and what the
-                 caller handed in.
-    digest:      the SHA-256 of the canonical JSON of system and messages.
-    over_budget: tokens over the model's window.
-    at:          the last seq of the main stream that was read; ``derived_seq`` that of
-                 the derived stream.
-    origins:     for each message, that of each of its blocks.
-    extras:      what was handed in, as far as it is in the view.
-    tools:       the tool definitions as the caller gave them; those in ``extras`` are
-                 redacted, as they are recorded.
-    cuts:        which sections were over their budget.
-    stable:      whether the next view begins as this one, up to evidence and state.
-    api:         what else the strategy wants a request to carry.
-    revealed:    how many values of which type stand where the log has placeholders;
-                 ``revealed_mac`` proves which, to whoever has the user's key.
+    tokens:       the stored estimates, a fixed overhead for each message, and the
+                  estimates of the extras.
+    digest:       the SHA-256 of the canonical JSON of system and messages.
+    spans:        the parts of the session that the view represents, in its order.
+    over_budget:  the tokens over the model's window.
+    strategy:     the name of the strategy; ``fingerprint`` and ``ref`` identify it with
+                  its parameters.
+    at:           the last seq that was read of the main stream.
+    derived_seq:  the last seq that was read of the derived stream.
+    origins:      for each message, the origins of its blocks.
+    extras:       the extras that are in the view.
+    tools:        the tool definitions as the caller provided them.  Those in ``extras``
+                  are redacted, because they are recorded.
+    cuts:         the sections of extras that were over their budget.
+    stable:       whether the next view begins with this one, up to evidence and state.
+    api:          further parameters of the request, from the strategy.
+    revealed:     by type, the number of real values in place of the log's placeholders.
+    revealed_mac: proves these values to somebody with the user's key.
     """
 
     messages: list[Message] = field(repr=False)
@@ -89,65 +97,107 @@ class View:
     revealed_mac: str | None = field(default=None, repr=False)
 
     def to_request(self, *, model: str, max_tokens: int) -> dict[str, Any]:
-        """What ``client.messages.create(**…)`` takes to send this view.
+        """Return the arguments of ``client.messages.create(**…)`` for this view.
 
-        The ends of what the next request will begin with carry ``cache_control``, at
-        most four; ``digest`` is of system and messages without it.
+        At most four blocks carry ``cache_control``: the ends of the parts with which
+        the next request begins too.  ``digest`` does not include these marks.
         """
         system = [text_block(self.system)] if self.system else []
-        tools, messages = [*(self.tools or self._told_tools())], [*self.messages]
-        held = chain(tools, *(message["content"] for message in messages))
-        room = _MOST - sum("cache_control" in block for block in held)
-        first: list[Block] = system or tools
-        if first and room > 0 and "cache_control" not in first[-1]:
-            first[-1] = _marked(first[-1])
+        tools = list(self.tools or self._compress_tool())
+        messages = list(self.messages)
+        room = _MOST_CACHE_MARKS
+        for block in chain(tools, *(message["content"] for message in messages)):
+            if "cache_control" in block:
+                room -= 1
+        prefix: list[Block] = system or tools
+        if prefix and room > 0 and "cache_control" not in prefix[-1]:
+            prefix[-1] = _with_cache_mark(prefix[-1])
             room -= 1
-        for message, block in list(dict.fromkeys(self._ends()))[: max(room, 0)]:
-            blocks = [*messages[message]["content"]]
-            blocks[block] = _marked(blocks[block])
-            messages[message] = {**messages[message], "content": blocks}
-        request = {"model": model, "max_tokens": max_tokens}
-        given = {"system": system, "tools": tools}
-        sent = {name: some for name, some in given.items() if some}
-        return {**request, **sent, "messages": messages, **self.api}
+        ends = list(dict.fromkeys(self._section_ends()))
+        for message_index, block_index in ends[: max(room, 0)]:
+            message = messages[message_index]
+            blocks = list(message["content"])
+            blocks[block_index] = _with_cache_mark(blocks[block_index])
+            messages[message_index] = {**message, "content": blocks}
+        request: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
+        if system:
+            request["system"] = system
+        if tools:
+            request["tools"] = tools
+        request["messages"] = messages
+        return {**request, **self.api}
 
-    def _told_tools(self) -> Iterator[JsonObject]:
-        """The tool that tells of summaries: the API takes no call of an unknown one."""
-        held = chain(*(message["content"] for message in self.messages))
-        if any(block.get("name") == COMPRESS for block in held):
-            yield {
-                "name": COMPRESS,
-                "description": "Tells what came before. It was called for you: do not.",
-                "input_schema": {"type": "object", "properties": {}},
-            }
+    def _compress_tool(self) -> list[JsonObject]:
+        """The definition of the tool in whose results summaries are, if there are any.
 
-    def _ends(self) -> Iterator[tuple[int, int]]:
-        """The ends of examples and memory, of summaries, and of all that is stable."""
-        kinds = [
-            (origin.span.kind if origin.span else None, (message, block))
-            for message, origins in enumerate(self.origins)
-            for block, origin in enumerate(origins)
-        ]
-        sections = [[one for one in kinds if one[0] in some] for some in _SECTIONS]
+        The API refuses calls of undefined tools.
+        """
+        for message in self.messages:
+            if any(block.get("name") == COMPRESS for block in message["content"]):
+                return [
+                    {
+                        "name": COMPRESS,
+                        "description": (
+                            "Tells what came before. It was called for you: do not."
+                        ),
+                        "input_schema": {"type": "object", "properties": {}},
+                    }
+                ]
+        return []
+
+    def _section_ends(self) -> Iterator[tuple[int, int]]:
+        """The ends of examples and memory, of summaries, and of all that is stable.
+
+        Each is the index of a message and of a block in it.
+        """
+        kinds: list[SpanKind | None] = []
+        places: list[tuple[int, int]] = []
+        for message_index, origins in enumerate(self.origins):
+            for block_index, origin in enumerate(origins):
+                kinds.append(origin.span.kind if origin.span else None)
+                places.append((message_index, block_index))
+        sections: list[list[tuple[int, int]]] = []
+        for section_kinds in _CACHED_SECTIONS:
+            sections.append(
+                [
+                    place
+                    for kind, place in zip(kinds, places, strict=True)
+                    if kind in section_kinds
+                ]
+            )
         if self.stable:
-            sections.append([*takewhile(lambda one: one[0] not in _PASSING, kinds)])
+            transient = [
+                index for index, kind in enumerate(kinds) if kind in _TRANSIENT
+            ]
+            sections.append(places[: min(transient, default=len(places))])
         for section in sections:
-            for _, (message, block) in reversed(section):
-                held = self.messages[message]["content"][block]
-                if held["type"] not in THINKING:
-                    if "cache_control" not in held:
-                        yield message, block
-                    break
+            place = self._last_markable(section)
+            if place is not None:
+                yield place
+
+    def _last_markable(self, places: list[tuple[int, int]]) -> tuple[int, int] | None:
+        """The last of these blocks that is no thinking, unless it has a mark already.
+
+        Thinking cannot carry ``cache_control``.
+        """
+        for message_index, block_index in reversed(places):
+            block = self.messages[message_index]["content"][block_index]
+            if block["type"] not in THINKING:
+                if "cache_control" in block:
+                    return None
+                return message_index, block_index
+        return None
 
     def request(
         self, *, model: str | None = None, matches: bool | None = None
     ) -> Request:
-        """The event that records that this was sent, so that it can be shown again.
+        """Return the event that records this view as sent; a replay shows it again.
 
-        matches: whether the bytes sent were those of the view.  Where redaction had to
-                 change a tool definition, they were not.
+        matches: whether exactly the bytes of the view were sent.  They were not if
+                 redaction changed a tool definition.
         """
-        extras, tools = self.extras, self.extras.tools
+        extras = self.extras
+        tools = extras.tools
         return Request(
             strategy=self.ref,
             through_seq=max(self.at, 0),
@@ -166,9 +216,14 @@ class View:
         )
 
     def _repr_html_(self) -> str:
-        """The view as notebooks show it, in figures: what they show, they keep."""
-        sent = enumerate(self.messages)
-        rows = [(place, one["role"], *self._about(place)) for place, one in sent]
+        """The view as a table for notebooks.
+
+        It has figures only, because notebooks store their outputs.
+        """
+        rows = [
+            (index, message["role"], *self._figures(index))
+            for index, message in enumerate(self.messages)
+        ]
         title = (
             f"{self.strategy}: {self.tokens} tokens of {len(rows)} messages up to "
             f"seq {self.at}, {self.over_budget} over the window"
@@ -176,43 +231,62 @@ class View:
         names = ("", "role", "stands for", "blocks", "characters")
         return html_table(title, names, rows)
 
-    def _about(self, place: int) -> tuple[str, str, int]:
-        """What a message stands for, its blocks by type, and how long it is."""
-        content = self.messages[place]["content"]
-        origins = self.origins[place] if self.origins else ()
-        places: dict[str, list[Span]] = {}
-        for kind, first, last, _ in (one.span for one in origins if one.span):
-            at = places.setdefault(kind, [])
-            at += [(first, last)] if first is not None and last is not None else []
-        spans = {k: [f"{a}-{b}" for a, b in joined(at)] for k, at in places.items()}
-        told = ", ".join(" ".join((kind, *runs)) for kind, runs in spans.items())
-        kinds = ", ".join(block["type"] for block in content)
-        return told, kinds, sum(len(canonical(block)) for block in content)
+    def _figures(self, index: int) -> tuple[str, str, int]:
+        """The seqs that a message represents, its types of blocks, and its length."""
+        content = self.messages[index]["content"]
+        origins = self.origins[index] if self.origins else ()
+        seqs_of: dict[str, list[Span]] = {}
+        for origin in origins:
+            if origin.span is None:
+                continue
+            kind, first, last, _ = origin.span
+            seqs = seqs_of.setdefault(kind, [])
+            if first is not None and last is not None:
+                seqs.append((first, last))
+        represented: list[str] = []
+        for kind_name, seqs in seqs_of.items():
+            runs = [f"{first}-{last}" for first, last in joined(seqs)]
+            represented.append(" ".join([kind_name, *runs]))
+        types = ", ".join(block["type"] for block in content)
+        length = sum(len(canonical(block)) for block in content)
+        return ", ".join(represented), types, length
 
     def to_json(self) -> dict[str, Any]:
-        """The view as ``refold context --json`` shows it."""
-        names = ("strategy", "fingerprint", "at", "tokens", "digest", "over_budget")
-        told = {name: getattr(self, name) for name in (*names, "system", "messages")}
-        spans = [{"kind": kind, "first": a, "last": b} for kind, a, b, _ in self.spans]
-        return {**told, "spans": spans}
+        """Return the view as ``refold context --json`` prints it."""
+        return {
+            "strategy": self.strategy,
+            "fingerprint": self.fingerprint,
+            "at": self.at,
+            "tokens": self.tokens,
+            "digest": self.digest,
+            "over_budget": self.over_budget,
+            "system": self.system,
+            "messages": self.messages,
+            "spans": [
+                {"kind": span.kind, "first": span.first, "last": span.last}
+                for span in self.spans
+            ],
+        }
 
 
 def html_table(
     title: str, names: Iterable[object], rows: Iterable[Iterable[object]]
 ) -> str:
-    """A table for a notebook; whatever stands in it is shown as text."""
-    lines = [_row("th", names), *(_row("td", row) for row in rows)]
+    """Return an HTML table for a notebook, with every cell escaped."""
+    lines = [_table_row("th", names)]
+    lines += [_table_row("td", row) for row in rows]
     return f"<table><caption>{escape(title)}</caption>{''.join(lines)}</table>"
 
 
-def _row(tag: str, cells: Iterable[object]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(str(one))}</{tag}>' for one in cells)}</tr>"
+def _table_row(tag: str, cells: Iterable[object]) -> str:
+    row = "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in cells)
+    return f"<tr>{row}</tr>"
 
 
 def view_digest(system: str | None, messages: list[Message]) -> str:
-    """What proves that a view is the same, byte for byte."""
+    """Return the digest that proves later that a view is the same, byte for byte."""
     return digest({"system": system, "messages": messages})
 
 
-def _marked(block: Block) -> Block:
+def _with_cache_mark(block: Block) -> Block:
     return {**block, "cache_control": {"type": "ephemeral"}}
