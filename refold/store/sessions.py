@@ -317,24 +317,27 @@ class Session:
         What has an id is recorded once: of a batch that is known in part, the rest is
         appended.
 
-        items:  as the framework gives them, or ``Native`` with kind and id.
+        items:  as the framework gives them, or ``Native`` with kind and id; a ``Draft``
+                between them is appended as it is.
         opaque: what is done with bytes in them, which no rule can read: the append is
                 refused, or they are kept, and counted as unscanned.
 
         Raises what ``append`` raises.
         """
-        natives = [
-            one
-            if isinstance(one, Native)
-            else Native(format, format.kind(one), format.id(one), one)
-            for one in items
-        ]
-        if opaque == "refuse" and any(has_bytes(one.value) for one in natives):
-            why = "bytes cannot be redacted: opaque='keep' keeps them as they are"
-            raise errors.InvalidEvent(why)
         beside = (ts, request_id, agent, Meta.of(meta) if meta else NO_META)
         new = Draft(LATER, *beside)
-        drafts = [replace(new, native=one, key=one.key) for one in natives]
+        drafts: list[Draft] = []
+        for item in items:
+            if isinstance(item, Draft):
+                drafts.append(item)
+                continue
+            native = item
+            if not isinstance(item, Native):
+                native = Native(format, format.kind(item), format.id(item), item)
+            if opaque == "refuse" and has_bytes(native.value):
+                why = "bytes cannot be redacted: opaque='keep' keeps them as they are"
+                raise errors.InvalidEvent(why)
+            drafts.append(replace(new, native=native, key=native.key))
         unseen = self.begins and self.writer.heads.get(self.stream) is None
         begins = unseen and self.writer.log.head(self.stream).seq == 0
         if begins:

@@ -511,3 +511,20 @@ def test_import_completes_a_capture_that_was_killed(
     captured(refold, projects)
     assert len(typed(refold)) == 600
     check(refold)
+
+
+@BOTH_WAYS
+def test_sub_agents_of_a_workflow_come_with_its_session(
+    refold: Refold, projects: Path, work: Path, first: Way, second: Way
+) -> None:
+    path = write(work / f"{SESSION}.jsonl", conversation())
+    nested = sub_agent(work)
+    run = nested.parent / "workflows" / "run-1"
+    run.mkdir(parents=True)
+    nested.rename(run / nested.name)
+
+    first(refold, projects, path)
+    second(refold, projects, path)
+
+    assert sessions(refold) == [SESSION, f"{SESSION}~{AGENT}"]
+    assert len(typed(refold, f"{SESSION}~{AGENT}")) == 3

@@ -1,5 +1,8 @@
 """The session store of the Claude Agent SDK.
 
+A session and its entries have the names that ``refold import`` and ``refold capture``
+give them, so that a transcript which comes in by several ways is one session.
+
 The client keeps its own files under ``CLAUDE_CONFIG_DIR`` too, as they are: what is
 redacted, erased or held here is still there.  Remove them, or have the client do so.
 """
@@ -7,14 +10,21 @@ redacted, erased or held here is still there.  Remove them, or have the client d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import re
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from refold.adapters.frameworks import needed, settled, unstored
-from refold.adapters.importers.claude_code import FORMAT
-from refold.domain.errors import SessionNotFound
+from refold.adapters.importers import claude_code
+from refold.adapters.importers.claude_code import FORMAT, FileMemory
+from refold.domain.envelope import Draft, Native
+from refold.domain.errors import Erased, RefoldError, SessionNotFound
 from refold.projections.items import NativeItem
 from refold.store.sessions import Session
 from refold.store.store import SessionStore
@@ -27,9 +37,87 @@ from claude_agent_sdk import (
     fold_session_summary,
 )
 
-_PROJECT, _SESSION, _PART = "claude_project", "claude_session", "claude_part"
+_PROJECT: Final = "claude_project"
+_SESSION: Final = "claude_session"
+_PART: Final = "claude_part"
 _MAIN: Final = "main"
+_SUB_AGENT: Final = re.compile(rf"{claude_code.SUB_AGENTS}/(?:.*/)?agent-([\w.-]+)")
+_MOST_TRANSCRIPTS: Final = 256  # whose entries so far are remembered
+_PAGE: Final = 100
 Key = Mapping[str, Any]
+
+
+class LinesMissing(RefoldError):
+    """An import recorded the events of a transcript, and the client needs its lines."""
+
+    def __init__(self, session_id: str, *, seq: int) -> None:
+        super().__init__(
+            f"session {session_id!r} cannot be resumed: seq {seq} was imported, and "
+            "an import keeps events, not the lines of the client. Resume from the "
+            "client's own file, or capture that file into another store"
+        )
+
+
+class _Transcript:
+    """What this process was given of a transcript, and what it means for the rest."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self._memory: FileMemory | None = None
+        self._given: set[str] = set()  # ids of entries
+
+    def forget(self) -> None:
+        """Read the session again before the next entries."""
+        self._memory = None
+        self._given.clear()
+
+    def drafts(self, session: Session, entries: Sequence[Any]) -> list[Draft | Native]:
+        """The next entries as they are to be appended, with the inputs before them."""
+        first = next(filter(None, map(FORMAT.id, entries)), None)
+        is_repeated = first is not None and first in self._given
+        if self._memory is None or is_repeated:
+            self.forget()
+            self._memory = _remembered(session, entries)
+        drafts: list[Draft | Native] = []
+        for entry in entries:
+            native = self._memory.identities.native(FORMAT, entry)
+            for queued in self._memory.learn(entry, native, ""):
+                drafts += queued.drafts()
+            drafts.append(native)
+            if entry_id := FORMAT.id(entry):
+                self._given.add(entry_id)
+        return drafts
+
+
+def _remembered(session: Session, entries: Sequence[Any]) -> FileMemory:
+    """What the entries in a session say of the next ones, which may be in it already.
+
+    Then the transcript is given again, or a capture has read further than the client
+    mirrored.  The entries before the first one with an id tell where they stand.
+    """
+    memory = FileMemory()
+    if session.writer.log.head(session.stream).seq == 0:
+        return memory
+    leading: list[Any] = []
+    end: int | None = None
+    for entry in entries:
+        if FORMAT.id(entry):
+            key = Native(FORMAT, FORMAT.kind(entry), FORMAT.id(entry)).key or ""
+            place = session.writer.log.known(session.stream, [key]).get(key)
+            end = place.first_seq if place else None
+            break
+        leading.append(entry)
+    for item in session.items():
+        if end is not None and item.seq >= end:
+            break
+        if item.format == claude_code.NAME and isinstance(item.value, dict):
+            identity = item.id or ""
+            memory.identities.restore(identity)
+            memory.learn(item.value, Native(FORMAT, item.kind, identity), "")
+    if end is not None:
+        for entry in leading:
+            memory.identities.take_back(entry)
+    return memory
 
 
 class RefoldSessionStore(_Protocol):
@@ -39,24 +127,67 @@ class RefoldSessionStore(_Protocol):
     """
 
     def __init__(self, store: SessionStore, *, user_id: str) -> None:
-        self._store, self._user_id = store, user_id
+        self._store = store
+        self._user_id = user_id
+        self._transcripts: OrderedDict[str, _Transcript] = OrderedDict()
+        self._lock = Lock()
+        self._of_project: set[tuple[str, str]] = set()  # sessions, with their project
 
     async def append(self, key: Key, entries: Sequence[Any]) -> None:
         """Append what is new of these entries."""
         if entries:
-            await settled(
-                lambda: self._session(key).append_items(
-                    FORMAT, entries, unscanned="stub"
-                )
-            )
+            await settled(lambda: self._append(key, entries))
+
+    def _append(self, key: Key, entries: Sequence[Any]) -> None:
+        session = self._session(key)
+        transcript = self._transcript(session)
+        with transcript.lock:
+            try:
+                drafts = transcript.drafts(session, entries)
+                session.append_items(FORMAT, drafts, unscanned="stub")
+            except BaseException:
+                transcript.forget()
+                raise
+
+    def _transcript(self, session: Session) -> _Transcript:
+        """What is remembered of a session; of the least recently used it is dropped."""
+        with self._lock:
+            transcript = self._transcripts.pop(session.session_id, None)
+            if transcript is None:
+                transcript = _Transcript()
+            self._transcripts[session.session_id] = transcript
+            if len(self._transcripts) > _MOST_TRANSCRIPTS:
+                self._transcripts.popitem(last=False)
+            return transcript
 
     async def load(self, key: Key) -> list[Any] | None:
-        """The entries as they are stored; None if there are none."""
+        """The entries as they are stored; None if there are none.
 
-        def read() -> list[Any]:
-            return [item.value for item in self._session(key).items()]
+        Raises LinesMissing for a session that was imported.
+        """
+        return await asyncio.to_thread(self._load, key)
 
-        return await asyncio.to_thread(read) or None
+    def _load(self, key: Key) -> list[Any] | None:
+        session = self._session(key)
+        entries: list[Any] = []
+        ids: set[str | None] = set()
+        imported: dict[Any, int] = {}
+        for item in session.items(others=True):
+            if item.format == claude_code.NAME:
+                entries.append(item.value)
+                ids.add(item.id)
+                continue
+            source = item.events[0].meta.source or {}
+            # A queued message has its line too, if anything of the transcript has.
+            is_line = source.get("format") == claude_code.NAME and (
+                "id" in source or "queued" not in source
+            )
+            if is_line:
+                imported.setdefault(source.get("id"), item.seq)
+        for entry_id, seq in imported.items():
+            if entry_id not in ids:
+                raise LinesMissing(session.session_id, seq=seq)
+        return entries or None
 
     async def list_sessions(self, project_key: str) -> list[Any]:
         """Names and times of the project's sessions, without sub-agents'."""
@@ -73,17 +204,19 @@ class RefoldSessionStore(_Protocol):
         """
 
         def erase() -> None:
-            part = key.get("subpath")
-            for _, one in self._of(key["project_key"], key["session_id"], part):
-                one.delete("deleted through the Claude Agent SDK")
+            parts = self._parts(key["project_key"], key["session_id"])
+            for part, session in parts.items():
+                if key.get("subpath") in (None, part):
+                    with suppress(SessionNotFound):
+                        session.delete("deleted through the Claude Agent SDK")
 
         await asyncio.to_thread(erase)
 
     async def list_subkeys(self, key: Key) -> list[str]:
         """The sub-agents' parts of a session."""
         place = key["project_key"], key["session_id"]
-        found = await asyncio.to_thread(self._of, *place)
-        return [labels[_PART] for labels, _ in found if labels[_PART] != _MAIN]
+        parts = await asyncio.to_thread(self._parts, *place)
+        return [part for part in parts if part != _MAIN]
 
     async def redacted(self, given: Any) -> Any:
         """A prompt, or other JSON, as the log may keep it: what to send.
@@ -134,34 +267,137 @@ class RefoldSessionStore(_Protocol):
         return {"decision": "block", "reason": why, **more}
 
     def _session(self, key: Key) -> Session:
+        """The session that an import of the transcript has, else one by the whole key.
+
+        It is another one if the client gave an id that is no UUID, if that session was
+        erased, or if it belongs to another project.
+        """
         labels = {
             _PROJECT: key["project_key"],
             _SESSION: key["session_id"],
             _PART: key.get("subpath") or _MAIN,
         }
-        name = "\0".join(labels.values())
-        return self._store.named(name, user_id=self._user_id, labels=labels)
+        name = _imported_name(key)
+        if name is not None:
+            session = self._store.session(user_id=self._user_id, session_id=name)
+            with suppress(Erased):
+                if self._is_of_project(session, key["project_key"]):
+                    return replace(session, begins=labels)
+        whole_key = "\0".join(labels.values())
+        return self._store.named(whole_key, user_id=self._user_id, labels=labels)
 
-    def _of(
-        self, project: str, session: str | None = None, part: str | None = None
-    ) -> list[tuple[dict[str, str], Session]]:
-        """Sessions with their labels."""
-        wanted = {_PROJECT: project, _SESSION: session, _PART: part}
-        label = {name: value for name, value in wanted.items() if value is not None}
-        who = self._user_id
-        infos = self._store.sessions(who, label=label)
-        found = [
-            self._store.session(user_id=who, session_id=i.session_id) for i in infos
-        ]
-        return [(one.labels(), one) for one in found]
+    def _is_of_project(self, session: Session, project: str) -> bool:
+        """Whether a session is the project's, or of none yet.  Raises Erased."""
+        self._store.log.head(session.stream)
+        main_name, _, agent = session.session_id.partition("~")
+        if (main_name, project) in self._of_project:
+            return True
+        sessions = [self._named(main_name)]
+        if agent:
+            sessions.append(session)
+        is_of_other = False
+        for candidate in sessions:
+            if self._store.log.head(candidate.stream).seq == 0:
+                continue
+            if self._is_labelled(candidate.session_id, project):
+                self._of_project.add((main_name, project))
+                return True
+            labels = candidate.labels()
+            # A capture labels a sub-agent's session with the folder of sub-agents.
+            is_captured = candidate.session_id == main_name and "folder" in labels
+            if _PROJECT in labels or is_captured:
+                is_of_other = True
+        return not is_of_other
+
+    def _is_labelled(self, session_id: str, project: str) -> bool:
+        """Whether this store or a capture labelled a session with the project."""
+        return any(
+            self._store.log.sessions(
+                self._user_id, session_id=session_id, labels=labels, limit=1
+            )
+            for labels in (_of_mirror(project), _of_capture(project))
+        )
+
+    def _parts(self, project: str, session_id: str) -> dict[str, Session]:
+        """The sessions of a transcript and its sub-agents', by part."""
+        parts: dict[str, Session] = {}
+        infos = self._store.sessions(
+            self._user_id, label={_PROJECT: project, _SESSION: session_id}
+        )
+        for info in infos:
+            session = self._named(info.session_id)
+            parts[session.labels()[_PART]] = session
+        for name in self._imported_names(session_id):
+            agent = name.partition("~")[2]
+            part = f"{claude_code.SUB_AGENTS}/agent-{agent}" if agent else _MAIN
+            session = self._named(name)
+            is_listed = session in parts.values()
+            if not is_listed and self._is_of_project(session, project):
+                parts.setdefault(part, session)
+        return parts
+
+    def _imported_names(self, session_id: str) -> Iterator[str]:
+        """The sessions that an import or a capture named after the transcript."""
+        if not _is_uuid(session_id):
+            return
+        if self._store.log.sessions(self._user_id, session_id=session_id, limit=1):
+            yield session_id
+        after = f"{session_id}~"
+        while True:
+            page = self._store.sessions(self._user_id, after=after, limit=_PAGE)
+            for info in page:
+                if not info.session_id.startswith(f"{session_id}~"):
+                    return
+                yield info.session_id
+            if len(page) < _PAGE:
+                return
+            after = page[-1].session_id
+
+    def _named(self, session_id: str) -> Session:
+        return self._store.session(user_id=self._user_id, session_id=session_id)
 
     def _listed(self, project: str, more: Any = lambda _: {}) -> list[Any]:
-        found = []
-        for labels, one in self._of(project, part=_MAIN):
-            with suppress(SessionNotFound):
-                about = {"mtime": one.head().updated_at // 1000, **more(one)}
-                found.append({"session_id": labels[_SESSION], **about})
-        return found
+        """What is listed of the project's sessions, captured ones too."""
+        listed: dict[str, Any] = {}
+        mirrored = {**_of_mirror(project), _PART: _MAIN}
+        for labels in (mirrored, _of_capture(project)):
+            for info in self._store.sessions(self._user_id, label=labels):
+                session = self._named(info.session_id)
+                with suppress(SessionNotFound):
+                    session_id = session.labels().get(_SESSION, info.session_id)
+                    about = {"mtime": session.head().updated_at // 1000}
+                    about |= more(session)
+                    listed[session_id] = {"session_id": session_id, **about}
+        return [*listed.values()]
+
+
+def _of_mirror(project: str) -> dict[str, str]:
+    """The label that this store gives the sessions of a project."""
+    return {_PROJECT: project}
+
+
+def _of_capture(project: str) -> dict[str, str]:
+    """The labels that a capture gives them."""
+    return {"client": claude_code.NAME, "folder": project}
+
+
+def _imported_name(key: Key) -> str | None:
+    """The session that an import of the transcript becomes; None if none does."""
+    session_id = key["session_id"]
+    if not _is_uuid(session_id):
+        return None
+    part = key.get("subpath")
+    if not part:
+        return str(session_id)
+    sub_agent = _SUB_AGENT.fullmatch(part)
+    return f"{session_id}~{sub_agent[1]}" if sub_agent else None
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False
 
 
 def _said(event: str, **what: Any) -> Any:

@@ -97,7 +97,7 @@ def sub_agents_of(path: Path) -> list[Path]:
         return []
     folder = path.with_suffix("") / SUB_AGENTS
     try:
-        return sorted(folder.glob("agent-*.jsonl"))
+        return sorted(folder.rglob("agent-*.jsonl"))
     except OSError:
         return []
 
@@ -291,7 +291,7 @@ class _Conversations:
         place = f"line {line.number}"
         entry = base.mapping(line.value)
         uuid = base.text(entry, "uuid")
-        native = self._memory.identities.native(FORMAT, entry, line.raw)
+        native = self._memory.identities.native(FORMAT, entry)
         if uuid:
             first = self._lines.setdefault(uuid, line)
             if first is not line:

@@ -45,7 +45,7 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
     for line in source.lines():
         entry = base.mapping(line.value)
         form = format_of(None)
-        key = identities.native(form, entry, line.raw).key if entry else None
+        key = identities.native(form, entry).key if entry else None
         reading.line(line.number, entry, key)
     reading.end()
     yield recording.transcript(reading.name, parent=reading.parent)

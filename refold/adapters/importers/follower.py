@@ -1,6 +1,6 @@
 """Live capture: what a client adds to its transcripts is appended as they grow.
 
-An entry is known by its id, else by its bytes and by how many equal ones stand before
+An entry is known by its id, else by its content and by how many equal ones stand before
 it in the file: reading it again after a kill, a move or a rewrite of the file appends
 nothing.  Where reading stopped is saved among the settings, only to save work.
 """
@@ -190,8 +190,8 @@ class _Reading:
         """What the entries before say of the next one; they are read again for it."""
         if self.key not in self._memories:
             memory = FileMemory()
-            for raw, entry in self._entries(upto=self._start):
-                native = memory.identities.native(self._form, entry, raw)
+            for entry in self._entries(upto=self._start):
+                native = memory.identities.native(self._form, entry)
                 self.learn(memory, entry, native)
             self._memories[self.key] = memory
         return self._memories[self.key]
@@ -206,14 +206,12 @@ class _Reading:
 
     def sessions(self) -> Iterator[str]:
         """The sessions that the entries of the whole file name, in their order."""
-        for _, entry in self._entries():
+        for entry in self._entries():
             if session := base.session_name(entry, "sessionId"):
                 yield session
 
-    def _entries(
-        self, upto: int | None = None
-    ) -> Iterator[tuple[bytes, dict[str, Any]]]:
-        """The entries before a place, with their bytes."""
+    def _entries(self, upto: int | None = None) -> Iterator[dict[str, Any]]:
+        """The entries before a place; all of them if no place is given."""
         position = self.file.tell()
         try:
             for line in lines.raw_lines(self.file):
@@ -223,7 +221,7 @@ class _Reading:
                     continue
                 for value in lines.parse_line(line.data).values:
                     if isinstance(value.value, dict):
-                        yield line.data[value.start : value.end], value.value
+                        yield value.value
         finally:
             self.file.seek(position)
 
@@ -462,8 +460,7 @@ class Follower:
                     batch.damage.append((line.number, damage.why))
                 for value in content.values:
                     if isinstance(value.value, dict):
-                        raw = line.data[value.start : value.end]
-                        entry = self._entry(reading, line.number, raw, value.value)
+                        entry = self._entry(reading, line.number, value.value)
                         batch.entries.append(entry)
                     else:
                         batch.damage.append((line.number, "is no JSON object"))
@@ -473,9 +470,7 @@ class Follower:
                 batch = _Batch()
         self._append(reading, batch, end)
 
-    def _entry(
-        self, reading: _Reading, line: int, raw: bytes, value: dict[str, Any]
-    ) -> _Entry:
+    def _entry(self, reading: _Reading, line: int, value: dict[str, Any]) -> _Entry:
         session, form = self._reads(value, reading)
         identity = form.id(value)
         is_known = reading.key in self._memories
@@ -485,7 +480,7 @@ class Follower:
                 session, Native(form, form.kind(value), identity, value), line
             )
         memory = reading.memory
-        native = memory.identities.native(form, value, raw)
+        native = memory.identities.native(form, value)
         sent = reading.learn(memory, value, native)
         reading.place.queued = not memory.queue.is_empty
         inputs = [draft for queued in sent for draft in queued.drafts()]
