@@ -202,7 +202,7 @@ def _mentioned(block: Block, failed_call: Block | None) -> set[str]:
             tool_name=failed_call["name"],
             arguments=failed_call["input"],
         )
-        names.add(abridged.failure(call))
+        names.add(abridged.failure_line(call))
     for text in texts:
         names.update(abridged.failures_of(text))
     return names

@@ -1,4 +1,8 @@
-"""abridged: what was asked, done, found and answered, turn by turn, without a model."""
+"""The summarizer ``abridged``: quotes each turn's input, actions, results, and answer.
+
+It needs no model.  ``abridged_turns`` reads events into turns, which are then cut until
+they fit.  ``Ledger`` preserves the names that a cut would lose.
+"""
 
 from __future__ import annotations
 
@@ -21,108 +25,168 @@ from refold.projections.context.compaction import Source, Written, noted, shorte
 from refold.projections.context.identifiers import in_value
 from refold.projections.context.text import cut_middle, entry_of, leaves
 
-Deed = Literal["created", "modified", "deleted", "viewed", "command"]
+Effect = Literal["created", "modified", "deleted", "viewed", "command"]
 
 
 class Action(NamedTuple):
-    """``what`` is a path or a command; None is the file that the agent has open."""
+    """The effect of a call.
 
-    deed: Deed
-    what: str | None
+    target: a path or a command; None for the file that the agent has open.
+    """
+
+    effect: Effect
+    target: str | None
 
 
 Reader = Callable[[JsonObject], Action | None]
+"""Reads the arguments of a call; returns None if they do not show what it does."""
 Tools = Mapping[str, Reader]
-_KNOWN: Final = shipped("refold.projections", "data", "tools.toml")
-_PATHS: Final = tuple[str, ...](_KNOWN["paths"])
-_COMMANDS: Final = tuple[str, ...](_KNOWN["commands"])
-_MAIN: Final = (*_PATHS, *_COMMANDS, *_KNOWN["telling"])
+
+_DATA: Final = shipped("refold.projections", "data", "tools.toml")
+# The arguments that contain a path, a command, or otherwise say most about a call.
+_PATHS: Final = tuple[str, ...](_DATA["paths"])
+_COMMANDS: Final = tuple[str, ...](_DATA["commands"])
+_MAIN: Final = (*_PATHS, *_COMMANDS, *_DATA["telling"])
 _PLAIN_RM: Final = re.compile(
     r"rm(?: -[rf]+)* ([^\s;&|<>*?$`'\"()-][^\s;&|<>*?$`'\"()]*)"
 )
 
 
-def on_file(deed: Deed) -> Reader:
-    """A reader for tools that do this to the file they are given, or have open."""
-    return partial(_to_file, deed)
+def on_file(effect: Effect) -> Reader:
+    """Return a reader for tools with this effect on the file in their arguments.
+
+    Without a file in the arguments, the effect is on the file that the agent has open.
+    """
+    return partial(_to_file, effect)
 
 
-def _to_file(deed: Deed, arguments: JsonObject) -> Action:
-    return Action(deed, _first(arguments, _PATHS))
+def _to_file(effect: Effect, arguments: JsonObject) -> Action:
+    return Action(effect, _first(arguments, _PATHS))
 
 
 def shell(arguments: JsonObject) -> Action | None:
-    """Read a shell command; only a plain ``rm FILE`` is taken for what it does."""
+    """Read the call of a shell.
+
+    A plain ``rm FILE`` deletes that file.  Every other command is only named.
+    """
     command = _first(arguments, _COMMANDS)
     if command is None:
         return None
     removed = _PLAIN_RM.fullmatch(command.strip())
-    return Action("deleted", removed[1]) if removed else Action("command", command)
+    if removed:
+        return Action("deleted", removed[1])
+    return Action("command", command)
 
 
 def editor(arguments: JsonObject) -> Action | None:
-    """Read a call of a text editor tool, whose ``command`` says what it does."""
-    deed = _KNOWN["edits"].get(str(arguments.get("command")))
+    """Read the call of a text editor, whose argument ``command`` names the effect."""
+    effect = _DATA["edits"].get(str(arguments.get("command")))
     path = _first(arguments, _PATHS)
-    return Action(deed, path) if deed and path else None
+    if not effect or not path:
+        return None
+    return Action(effect, path)
 
 
 _READERS: Final[Tools] = {
-    **{deed: on_file(deed) for deed in get_args(Deed)},
+    **{effect: on_file(effect) for effect in get_args(Effect)},
     "editor": editor,
     "shell": shell,
 }
-TOOLS: Final[Tools] = {
-    tool: _READERS[how] for how, some in _KNOWN["readers"].items() for tool in some
-}
+
+
+def _known_tools() -> Tools:
+    tools: dict[str, Reader] = {}
+    for reader, names in _DATA["readers"].items():
+        for name in names:
+            tools[name] = _READERS[reader]
+    return tools
+
+
+TOOLS: Final[Tools] = _known_tools()
 
 
 def _first(arguments: JsonObject, keys: tuple[str, ...]) -> str | None:
-    values = (arguments.get(key) for key in keys)
-    return next((value for value in values if isinstance(value, str) and value), None)
+    """The first of these arguments that is a text and not empty."""
+    for key in keys:
+        value = arguments.get(key)
+        if isinstance(value, str) and value:
+            return value
+    return None
 
 
 def _texts(value: Any) -> Iterator[str]:
+    """The texts in a JSON value that have more than white space."""
     if isinstance(value, str) and value.strip():
         yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
             yield from _texts(item)
 
 
-_NOTE_TOKENS = 8
-# A ledger may have this share of a summary, and a name in it so many characters.
-_FOR_LEDGER, _LONGEST = 3, 120
-_KIND: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("created", "modified", "deleted"), "changed"),
+_NOTE_TOKENS: Final = 8  # of a tag such as <left_out turns="12"/>
+_NOTE_CHARS: Final = 40
+_CHARS_PER_TOKEN: Final = 4
+# A ledger may take this part of a summary, as a divisor.
+_LEDGER_SHARE: Final = 3
+_LONGEST_NAME: Final = 120  # characters of a name in a ledger
+# The kinds of names in a ledger, in the order in which they get room.
+_LEDGER_KINDS: Final = ("changed", "failed", "ids", "read")
+# The lists of a turn whose items go into the ledger, with their kinds.
+_KIND_OF_LIST: Final[Mapping[str, str]] = {
+    "created": "changed",
+    "modified": "changed",
+    "deleted": "changed",
     "viewed": "read",
     "failed": "failed",
 }
-_KEPT: Final = re.compile(r"<(changed|failed|ids|read)>\n(.*?)\n</\1>", re.DOTALL)
-_TOLD: Final = re.compile(
+# Patterns that read earlier summaries.
+_LEDGER_PART: Final = re.compile(
+    r"<(changed|failed|ids|read)>\n(.*?)\n</\1>", re.DOTALL
+)
+_TURN: Final = re.compile(
     r'^<turn first="-?\d+" last="(-?\d+)">(.*?)^</turn>', re.DOTALL | re.MULTILINE
 )
-_LISTED: Final = re.compile(
+_TURN_LIST: Final = re.compile(
     r"^<(created|modified|deleted|viewed|failed)>(.*?)^</\1>", re.DOTALL | re.MULTILINE
 )
 _FAILURES: Final = re.compile(r"<failed>\n(.*?)\n</failed>", re.DOTALL)
-_SEQ: Final = re.compile(r" \d+$")
-_END: Final = 16  # of both ends of a line so much is left, however short it is cut
-_SAID: Final = re.compile(r"^<(user|agent)>(.*?)</\1>$", re.DOTALL | re.MULTILINE)
-# A summary of a batch has at most this share of its source's tokens, or so few.
-_SHARE, _FEW = 3, 80
-_TELLING = (
-    *(events.UserInput, events.AgentResponse, ToolCall, events.Final),
-    *(events.Planner, events.Reflection, events.Aggregate, events.AgentError),
+_SEQ_AT_END: Final = re.compile(r" \d+$")
+_TEXT_OF_TURN: Final = re.compile(
+    r"^<(user|agent)>(.*?)</\1>$", re.DOTALL | re.MULTILINE
+)
+# Every cut of a line leaves this number of characters at both of its ends.
+_END: Final = 16
+# A summary may have a third of its source's tokens, or this number.
+_SOURCE_SHARE: Final = 3
+_FEWEST_TOKENS: Final = 80
+# The events that begin a turn if no user input has begun one.
+_BEGINNINGS: Final = (
+    events.UserInput,
+    events.AgentResponse,
+    ToolCall,
+    events.Final,
+    events.Planner,
+    events.Reflection,
+    events.Aggregate,
+    events.AgentError,
 )
 
 
 class Limits(BaseModel):
-    """How much of each turn is kept, in characters; longer fields lose their middle.
+    """The limits of an abridged history.
 
-    listed: how many files of each kind, and how many commands; the newest are kept.
-            ``modified``, ``created``, ``deleted``, ``viewed`` and ``commands`` say
-            it of one kind.
+    A text over its limit loses its middle.
+
+    total_chars:  the characters of the whole history.
+    user_chars:   the characters of each user input.
+    agent_chars:  the characters of each answer.
+    action_chars: the characters of each item in a list.
+    listed:       the items of each list in a turn; the newest are kept.
+    modified, created, deleted, viewed, commands: the items of that list, instead of
+                  ``listed``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -139,29 +203,39 @@ class Limits(BaseModel):
     commands: int | None = Field(default=None, ge=0)
 
     @model_serializer
-    def _given(self) -> dict[str, int]:
-        # What is not given came later, and is in no fingerprint.
+    def _without_none(self) -> dict[str, int]:
+        # The optional limits were added later: without them, fingerprints stay the
+        # same.
         return {name: value for name, value in self if value is not None}
 
     def of(self, name: str) -> int:
-        """How many of this kind."""
+        """Return the number of items that this list may have."""
         most: int | None = getattr(self, name, None)
         return self.listed if most is None else most
 
     def scaled(self, scale: int) -> Limits:
-        """Limits that keep about a ``scale``-th of each turn."""
-        scales = {"user_chars": scale, "agent_chars": scale}
-        scales |= dict.fromkeys(("action_chars", "listed"), min(scale, 4))
-        less = {name: max(getattr(self, name) // n, 1) for name, n in scales.items()}
-        return self.model_copy(update=less)
+        """Return limits that leave about one ``scale``-th of each turn."""
+        # Lists and their items shrink to a quarter at most.
+        list_scale = min(scale, 4)
+        smaller = {
+            "user_chars": max(self.user_chars // scale, 1),
+            "agent_chars": max(self.agent_chars // scale, 1),
+            "action_chars": max(self.action_chars // list_scale, 1),
+            "listed": max(self.listed // list_scale, 1),
+        }
+        return self.model_copy(update=smaller)
 
 
 @dataclass(slots=True)
-class Told:
-    """What is told of one turn; ``end`` says so if it has no closing answer.
+class AbridgedTurn:
+    """The contents of a turn before any cut.
 
-    plan:    the newest; reflection and ``verdicts`` are the last of theirs, as text.
-    results: the newest of each tool.
+    end:                   "interrupted" or "goes_on" if the turn has no final answer.
+    plan:                  the newest plan.
+    reflection:            the newest reflection.
+    reflection_attributes: of its tag, as text.
+    results:               by tool, the newest result.
+    lists:                 by the names in ``text.LISTS``, the items of each list.
     """
 
     first: int
@@ -171,18 +245,18 @@ class Told:
     end: str = ""
     plan: str = ""
     reflection: str = ""
+    reflection_attributes: str = ""
     verdicts: list[events.Verdict] = field(default_factory=list)
-    judged: str = ""
     results: dict[str, str] = field(default_factory=dict)
     lists: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
 
 @dataclass(frozen=True, slots=True)
 class Abridged:
-    """The summarizer that needs no model: deterministic, and exact in what it tells.
+    """The summarizer that needs no model: deterministic, and exact in its quotes.
 
-    ``tools`` says what a tool's calls did; ``{**TOOLS, "save": on_file("modified")}``
-    extends it.  Tools it does not know are named, with their main argument.
+    tools: readers of calls, by tool.  ``{**TOOLS, "save": on_file("modified")}`` adds
+           one.  Calls of other tools are listed with their main argument.
     """
 
     costs: ClassVar[bool] = False
@@ -191,49 +265,72 @@ class Abridged:
     tools: Tools = field(default_factory=lambda: TOOLS)
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
-        """Tell the source's turns in ``target_tokens``; the oldest go first."""
+        """Abridge the turns of the source to ``target_tokens``.
+
+        The oldest turns are left out first.
+        """
         if source.notes is not None:
             lines = shortened(noted(source), source.notes.lines)
             return Written("\n".join(lines), made_by(self.limits))
-        turns = told(source.envelopes, self.tools, goes_on=source.goes_on)
-        known = sum(map(estimate_text, source.summaries))
-        share = known + max(0, estimate_text(source.text) - known) // _SHARE
-        target_tokens = min(target_tokens, max(share, _FEW))
+        target_tokens = min(target_tokens, _most_tokens(source))
+        turns = abridged_turns(source.envelopes, self.tools, goes_on=source.goes_on)
         ledger = Ledger.of(source.summaries, turns, source.envelopes)
-        text = self._fitted(source, turns, target_tokens, self.limits)
+        text = _history(source, turns, target_tokens, self.limits)
         if ledger.missing(text):
-            # So much of it is for what would be gone else.
-            tokens = target_tokens - target_tokens // _FOR_LEDGER
-            chars = self.limits.total_chars
-            less = max(1, chars - chars // _FOR_LEDGER)
-            limits = self.limits.model_copy(update={"total_chars": less})
-            text = self._fitted(source, turns, tokens, limits)
-            room = target_tokens - estimate_text(text) - 1
-            shown = ledger.shown(text, min(room, (chars - len(text) - 1) // 4))
-            text = "\n".join(filter(None, (shown, text)))
+            text = self._with_ledger(source, turns, ledger, target_tokens)
         if source.words and not markup.own_words(text):
-            # All that the log says, for what has no place in a told turn.
-            entries = (entry_of(envelope.payload) for envelope in source.envelopes)
-            said = (leaf for one in entries if one for leaf in leaves(one.content))
-            plain = " ".join((*source.summaries, *said))
-            text = _cut(plain, target_tokens, self.limits)
+            text = self._plain(source, target_tokens)
         return Written(text, made_by(self.limits))
 
-    def _fitted(
-        self, source: Source, turns: Sequence[Told], tokens: int, limits: Limits
+    def _with_ledger(
+        self,
+        source: Source,
+        turns: Sequence[AbridgedTurn],
+        ledger: Ledger,
+        target_tokens: int,
     ) -> str:
-        if not source.summaries:
-            return _fitted(turns, tokens, limits)
-        new = [_shown(turn, limits.scaled(2)) for turn in turns]
-        return _refitted([*source.summaries, *new], tokens, limits)
+        """The history in less room, and before it the names that it lacks."""
+        total_chars = self.limits.total_chars
+        history_tokens = target_tokens - target_tokens // _LEDGER_SHARE
+        history_chars = max(1, total_chars - total_chars // _LEDGER_SHARE)
+        limits = self.limits.model_copy(update={"total_chars": history_chars})
+        history = _history(source, turns, history_tokens, limits)
+        tokens_left = target_tokens - estimate_text(history) - 1
+        chars_left = total_chars - len(history) - 1
+        ledger_tokens = min(tokens_left, chars_left // _CHARS_PER_TOKEN)
+        return _lines(ledger.shown(history, ledger_tokens), history)
+
+    def _plain(self, source: Source, target_tokens: int) -> str:
+        """The words of a source whose events have no place in an abridged turn."""
+        texts = list(source.summaries)
+        for envelope in source.envelopes:
+            entry = entry_of(envelope.payload)
+            if entry is not None:
+                texts += leaves(entry.content)
+        return _cut(" ".join(texts), target_tokens, self.limits)
+
+
+def _most_tokens(source: Source) -> int:
+    """The most tokens of a summary: those of summaries, and a share of new events."""
+    earlier = sum(map(estimate_text, source.summaries))
+    new = max(0, estimate_text(source.text) - earlier)
+    return max(earlier + new // _SOURCE_SHARE, _FEWEST_TOKENS)
+
+
+def _lines(*texts: str) -> str:
+    """The texts that are not empty, one below the other."""
+    return "\n".join(text for text in texts if text)
 
 
 def ledger_beside(source: Source, text: str, *, most_tokens: int) -> str:
-    """What a summary that a model wrote does not name, of files, failures and ids.
+    """Return a ledger of files, failures, and ids that a model's summary lacks.
 
-    It has no more words than the source has beside that text.
+    Returns an empty text if ledger and summary would have more words than the source.
+
+    text:        the summary.
+    most_tokens: of the ledger.
     """
-    turns = told(source.envelopes, TOOLS, goes_on=source.goes_on)
+    turns = abridged_turns(source.envelopes, TOOLS, goes_on=source.goes_on)
     ledger = Ledger.of(source.summaries, turns, source.envelopes)
     shown = ledger.shown(text, most_tokens)
     room = source.words - markup.own_words(text)
@@ -241,320 +338,451 @@ def ledger_beside(source: Source, text: str, *, most_tokens: int) -> str:
 
 
 class Ledger:
-    """What was changed, read and named, with the seq at which that was last.
+    """The names of files, failures, and ids, with the seq of their last mention.
 
-    It goes from summary to summary, and shows what the turns that are told do not.
+    Each summary passes its ledger on to the next.  It shows only names that the turns
+    of the summary do not contain.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[str, int]] = {}
-        self._failed: dict[str, str] = {}
+        # By name, the kind and the seq; the newest mention last.
+        self._mentions: dict[str, tuple[str, int]] = {}
+        # By the ends of a failure, the line of its first mention.
+        self._failures: dict[str, str] = {}
 
     @classmethod
     def of(
         cls,
         summaries: Iterable[str],
-        turns: Iterable[Told],
+        turns: Iterable[AbridgedTurn],
         envelopes: Iterable[Envelope],
     ) -> Ledger:
-        """Of summaries, then of turns and of what their calls name."""
+        """Make the ledger of summaries, and of the turns and calls after them.
+
+        turns: of ``envelopes``.
+        """
         ledger = cls()
         for text in summaries:
-            for kind, lines in _KEPT.findall(text):
-                for line in lines.split("\n"):
-                    name, _, seq = line.rpartition(" ")
-                    if name and seq.isdigit():
-                        ledger._note(name, kind, int(seq))
-            for last, turn in _TOLD.findall(text):
-                for name, lines in _LISTED.findall(turn):
-                    for line in lines.strip("\n").split("\n"):
-                        ledger._note(line, _KIND[name], int(last))
+            ledger._read_ledger(text)
+            ledger._read_turns(text)
         for envelope in envelopes:
             if isinstance(envelope.payload, ToolCall):
                 for name in sorted(in_value(envelope.payload.arguments)):
-                    ledger._note(_short(name, _LONGEST), "ids", envelope.seq)
+                    ledger._mention(_short(name, _LONGEST_NAME), "ids", envelope.seq)
         for turn in turns:
-            for name, kind in _KIND.items():
+            for name, kind in _KIND_OF_LIST.items():
                 for item in turn.lists.get(name, []):
-                    line = _short(" ".join(item.split()), _LONGEST)
-                    ledger._note(line, kind, turn.last)
+                    line = _short(" ".join(item.split()), _LONGEST_NAME)
+                    ledger._mention(line, kind, turn.last)
         return ledger
 
-    def _note(self, name: str, kind: str, seq: int) -> None:
+    def _read_ledger(self, summary: str) -> None:
+        for kind, lines in _LEDGER_PART.findall(summary):
+            for line in lines.split("\n"):
+                name, _, seq = line.rpartition(" ")
+                if name and seq.isdigit():
+                    self._mention(name, kind, int(seq))
+
+    def _read_turns(self, summary: str) -> None:
+        for last, turn in _TURN.findall(summary):
+            for name, lines in _TURN_LIST.findall(turn):
+                for line in lines.strip("\n").split("\n"):
+                    self._mention(line, _KIND_OF_LIST[name], int(last))
+
+    def _mention(self, name: str, kind: str, seq: int) -> None:
         if kind == "failed":
-            name = self._failed.setdefault(_ends(name), name)
-        known = self._known.pop(name, ("ids", 0))[0]
-        # What was changed stays so if it is read again.
-        stays = known if known == "changed" or kind == "ids" else kind
-        self._known[name] = (stays if known != "ids" else kind, seq)
+            # The same failure may have been cut at another length.
+            name = self._failures.setdefault(_ends(name), name)
+        earlier_kind, _ = self._mentions.pop(name, ("ids", 0))
+        # A changed file stays one if it is read again, and a file is more than an id.
+        if earlier_kind == "changed" or (earlier_kind != "ids" and kind == "ids"):
+            kind = earlier_kind
+        self._mentions[name] = (kind, seq)
 
     def missing(self, text: str) -> list[str]:
-        """The names that ``text`` does not have, the newest first."""
-        told, names = failures_of(text), reversed(self._known)
-        return [one for one in names if one not in text and _ends(one) not in told]
+        """Return the names that ``text`` does not contain, the newest first."""
+        failures = failures_of(text)
+        return [
+            name
+            for name in reversed(self._mentions)
+            if name not in text and _ends(name) not in failures
+        ]
 
     def shown(self, text: str, tokens: int) -> str:
-        """What ``text`` lacks, as far as it fits; changes first, the newest first."""
-        missing, room = self.missing(text), tokens - _NOTE_TOKENS * 2
-        lists: dict[str, list[str]] = {}
-        for wanted in ("changed", "failed", "ids", "read"):
+        """Return the ledger of names that ``text`` lacks, in at most ``tokens``.
+
+        Changed files come first, and in each kind the newest names.
+        """
+        missing = self.missing(text)
+        room = tokens - _NOTE_TOKENS * 2
+        parts: list[str] = []
+        for kind in _LEDGER_KINDS:
+            lines: list[str] = []
             for name in missing:
-                kind, seq = self._known[name]
+                name_kind, seq = self._mentions[name]
+                if name_kind != kind:
+                    continue
                 line = f"{name} {seq}"
-                if kind == wanted == "failed" and estimate_text(line) >= room:
+                if kind == "failed" and estimate_text(line) >= room:
                     line = f"{_short(name, 3 * _END)} {seq}"
-                if kind == wanted and (cost := estimate_text(line) + 1) <= room:
+                cost = estimate_text(line) + 1
+                if cost <= room:
                     room -= cost
-                    lists.setdefault(kind, []).append(line)
-        if not lists:
+                    lines.append(line)
+            if lines:
+                parts += [f"<{kind}>", *lines, f"</{kind}>"]
+        if not parts:
             return ""
-        parts = ("\n".join((f"<{k}>", *v, f"</{k}>")) for k, v in lists.items())
-        return "\n".join(("<ledger>", *parts, "</ledger>"))
+        return "\n".join(["<ledger>", *parts, "</ledger>"])
 
 
 def made_by(limits: Limits) -> SummarizerRef:
-    """What is recorded of an abridged history as its maker."""
+    """Return the author that a summary with an abridged history records."""
     return SummarizerRef(kind="abridged", params=limits.model_dump())
 
 
-def told(
+class _FailedCall(NamedTuple):
+    """A call whose result is an error.
+
+    seq, content: of the result.
+    """
+
+    call: ToolCall
+    seq: int
+    content: Any
+
+
+def abridged_turns(
     envelopes: Sequence[Envelope], tools: Tools, *, goes_on: bool = False
-) -> list[Told]:
-    """What is told of these turns, uncut; ``goes_on``: the last goes on behind them."""
-    failed, asked = _failed(envelopes), markup.questions(envelopes)
-    by_id = {call.call_id: call for call, _, _ in failed.values()}
-    turns: list[Told] = []
+) -> list[AbridgedTurn]:
+    """Read events into turns, without any cut.
+
+    goes_on: whether the last turn continues after these events.
+    """
+    failed_calls = _failed_calls(envelopes)
+    call_of_id = {failed.call.call_id: failed.call for failed in failed_calls.values()}
+    questions = markup.questions(envelopes)
+    turns: list[AbridgedTurn] = []
     open_file: str | None = None
     for envelope in envelopes:
         payload = envelope.payload
-        if not turns and not isinstance(payload, _TELLING):
+        if not turns and not isinstance(payload, _BEGINNINGS):
             continue
-        if isinstance(payload, events.UserInput) or not turns:
-            turns.append(Told(envelope.seq, envelope.seq, end="interrupted"))
+        if not turns or isinstance(payload, events.UserInput):
+            new_turn = AbridgedTurn(envelope.seq, envelope.seq, end="interrupted")
+            turns.append(new_turn)
         turn = turns[-1]
         turn.last = envelope.seq
         match payload:
             case events.UserInput(text=text, attachments=attachments):
-                attached = (attachment.text or "" for attachment in attachments)
-                turn.user = "\n".join((text, *attached)).strip()
+                attached = [attachment.text or "" for attachment in attachments]
+                turn.user = "\n".join([text, *attached]).strip()
             case events.AgentResponse(text=text) | events.Final(text=text):
-                turn.agent, turn.end = text.strip() or turn.agent, ""
+                turn.agent = text.strip() or turn.agent
+                turn.end = ""
             case ToolCall():
                 turn.end = "interrupted"
-                if envelope.seq not in failed:
-                    open_file = _tell(turn, payload, tools, open_file)
+                if envelope.seq not in failed_calls:
+                    open_file = _add_action(turn, payload, tools, open_file)
             case _:
-                _note(turn, payload, by_id, asked)
-    if turns and turns[-1].end and goes_on:
+                _add_outcome(turn, payload, call_of_id, questions)
+    if goes_on and turns and turns[-1].end:
         turns[-1].end = "goes_on"
     return turns
 
 
-def _tell(turn: Told, call: ToolCall, tools: Tools, opened: str | None) -> str | None:
-    """Note what a call did; return the file that is open afterwards."""
-    reader, given = tools.get(call.tool_name), call.arguments
-    action = None if reader is None or isinstance(given, str) else reader(given)
-    what = (action.what or opened) if action else None
-    if action is None or what is None:
-        turn.lists["tools"].append(_named(call))
-        return opened
-    name = "commands" if action.deed == "command" else action.deed
-    turn.lists[name].append(what)
-    return opened if action.deed in ("command", "deleted") else what
+def _add_action(
+    turn: AbridgedTurn, call: ToolCall, tools: Tools, open_file: str | None
+) -> str | None:
+    """Add the action of a call to the turn's lists.
+
+    open_file: the file that the agent has open before the call.
+
+    Returns the file that the agent has open after it.
+    """
+    reader = tools.get(call.tool_name)
+    action: Action | None = None
+    if reader is not None and not isinstance(call.arguments, str):
+        action = reader(call.arguments)
+    target = (action.target or open_file) if action else None
+    if action is None or target is None:
+        turn.lists["tools"].append(_call_line(call))
+        return open_file
+    if action.effect == "command":
+        turn.lists["commands"].append(target)
+        return open_file
+    turn.lists[action.effect].append(target)
+    return open_file if action.effect == "deleted" else target
 
 
 def files_in(envelopes: Sequence[Envelope]) -> Iterator[tuple[int, str]]:
-    """The files that calls read, wrote and deleted, if not failed, with their seqs."""
-    failed, open_file = _failed(envelopes), None
+    """Yield the seq and the file of each successful call that reads or writes one."""
+    failed_calls = _failed_calls(envelopes)
+    open_file: str | None = None
     for envelope in envelopes:
-        if isinstance(envelope.payload, ToolCall) and envelope.seq not in failed:
-            one = Told(envelope.seq, envelope.seq)
-            open_file = _tell(one, envelope.payload, TOOLS, open_file)
-            for deed in ("created", "modified", "deleted", "viewed"):
-                yield from ((envelope.seq, file) for file in one.lists.get(deed, ()))
+        call = envelope.payload
+        if not isinstance(call, ToolCall) or envelope.seq in failed_calls:
+            continue
+        turn = AbridgedTurn(envelope.seq, envelope.seq)
+        open_file = _add_action(turn, call, TOOLS, open_file)
+        for name in ("created", "modified", "deleted", "viewed"):
+            for file in turn.lists.get(name, ()):
+                yield envelope.seq, file
 
 
 def failures_in(envelopes: Iterable[Envelope]) -> Iterator[tuple[int, tuple[str, str]]]:
-    """The calls that failed, by their results' seqs: call, and ends of what is told."""
-    for call, seq, content in _failed(envelopes).values():
-        yield seq, (failure(call), _ends(failure(call, markup.result_text(content))))
+    """Yield each failed call: the result's seq, the call's line, and a failure's ends.
+
+    ``failures_of`` recognizes the failure in a summary by its ends.
+    """
+    for failed in _failed_calls(envelopes).values():
+        line = failure_line(failed.call, markup.result_text(failed.content))
+        yield failed.seq, (failure_line(failed.call), _ends(line))
 
 
 def failures_of(text: str) -> set[str]:
-    """The ends of the lines in which summaries tell what failed."""
-    lines = "\n".join(_FAILURES.findall(text)).split("\n")
-    return {_ends(one) for line in lines if line for one in (line, _SEQ.sub("", line))}
+    """Return the ends of all lines in which summaries state a failure."""
+    ends: set[str] = set()
+    for lines in _FAILURES.findall(text):
+        for line in lines.split("\n"):
+            if line:
+                ends.add(_ends(line))
+                ends.add(_ends(_SEQ_AT_END.sub("", line)))  # a line of a ledger
+    return ends
 
 
-def failure(call: ToolCall, text: str = "") -> str:
-    """A call that failed and what came back, as they are told before any cut."""
-    return markup.harmless(" ".join(f"{_named(call)}: {text}".split()))
+def failure_line(call: ToolCall, text: str = "") -> str:
+    """Return the line that states a failed call, before any cut.
+
+    text: of the result.
+    """
+    line = f"{_call_line(call)}: {text}"
+    return markup.harmless(" ".join(line.split()))
 
 
 def _ends(line: str) -> str:
+    """The two ends of a line, which stay the same when its middle is cut."""
     return f"{line[:_END]}\n{line[-_END:]}"
 
 
-def _note(
-    turn: Told,
+def _add_outcome(
+    turn: AbridgedTurn,
     event: events.Event,
-    failed: Mapping[str, ToolCall],
-    asked: Mapping[int, str],
+    failed_calls: Mapping[str, ToolCall],
+    questions: Mapping[int, str],
 ) -> None:
-    """Note what was found, judged and decided."""
+    """Add a result, a plan, a judgment, an error, or a decision to the turn.
+
+    failed_calls: by call id.
+    questions:    of reviews, by seq.
+    """
     match event:
         case events.ToolResult(call_id=call_id, status=status, content=content):
+            tool = event.tool_name or "?"
             text = " ".join(markup.result_text(content).split())
             if status == "ok":
-                name = event.tool_name or "?"
-                turn.results.pop(name, None)
-                turn.results[name] = text
+                turn.results.pop(tool, None)  # so that the newest is last
+                turn.results[tool] = text
             elif status == "unknown":
-                turn.lists[status].append(f"{event.tool_name or '?'}: {text}".strip())
-            elif call_id in failed:
-                turn.lists["failed"].append(f"{_named(failed[call_id])}: {text}")
+                turn.lists["unknown"].append(f"{tool}: {text}".strip())
+            elif call_id in failed_calls:
+                line = f"{_call_line(failed_calls[call_id])}: {text}"
+                turn.lists["failed"].append(line)
         case events.Planner(plan=plan):
-            turn.plan = markup.value_text(plan) if plan else turn.plan
+            if plan:
+                turn.plan = markup.value_text(plan)
         case events.Reflection(issues=issues, suggestion=suggestion):
-            passed, sure = event.pass_, event.confidence
-            turn.judged = "" if passed is None else f' pass="{str(passed).lower()}"'
-            turn.judged += "" if sure is None else f' confidence="{sure:g}"'
-            issue = (markup.value_text(one) for one in issues)
-            turn.reflection = " ".join(filter(None, (*issue, suggestion)))
+            attributes = ""
+            if event.pass_ is not None:
+                attributes += f' pass="{str(event.pass_).lower()}"'
+            if event.confidence is not None:
+                attributes += f' confidence="{event.confidence:g}"'
+            turn.reflection_attributes = attributes
+            texts = [markup.value_text(issue) for issue in issues]
+            texts.append(suggestion or "")
+            turn.reflection = " ".join(text for text in texts if text)
         case events.Aggregate(results=results):
             turn.verdicts += results
         case events.AgentError(is_transport=False, code=code, message=message):
             turn.lists["errors"].append(f"{code}: {message}" if message else code)
         case events.HumanReview(decision=str(decision), question=question):
-            of = question or asked.get(event.refers_to or 0, "")
-            turn.lists["decisions"].append(f"{of} {decision}".strip())
+            question = question or questions.get(event.refers_to or 0, "")
+            turn.lists["decisions"].append(f"{question} {decision}".strip())
 
 
-def _failed(envelopes: Iterable[Envelope]) -> dict[int, tuple[ToolCall, int, Any]]:
-    """The calls whose result is an error, so not done; its seq and what it says."""
-    made, failed = dict[str, tuple[int, ToolCall]](), {}
+def _failed_calls(envelopes: Iterable[Envelope]) -> dict[int, _FailedCall]:
+    """The calls whose result is an error, by the seq of the call."""
+    call_envelopes: dict[str, tuple[int, ToolCall]] = {}
+    failed: dict[int, _FailedCall] = {}
     for envelope in envelopes:
         match envelope.payload:
             case ToolCall(call_id=call_id) as call:
-                made[call_id] = envelope.seq, call
-            case events.ToolResult(call_id=id_, status="error", content=content):
-                if id_ in made:
-                    seq, call = made[id_]
-                    failed[seq] = call, envelope.seq, content
+                call_envelopes[call_id] = (envelope.seq, call)
+            case events.ToolResult(call_id=call_id, status="error", content=content):
+                if call_id in call_envelopes:
+                    seq, call = call_envelopes[call_id]
+                    failed[seq] = _FailedCall(call, envelope.seq, content)
     return failed
 
 
-def _named(call: ToolCall) -> str:
-    """A call by its tool and the one argument that says most about it."""
-    main = call.arguments
-    if not isinstance(main, str):
-        main = _first(main, _MAIN) or next(_texts(main), "")
-    return f"{call.tool_name}: {main}" if main else call.tool_name
+def _call_line(call: ToolCall) -> str:
+    """A call as one line: its tool and its most important argument."""
+    if isinstance(call.arguments, str):
+        argument = call.arguments
+    else:
+        argument = _first(call.arguments, _MAIN) or next(_texts(call.arguments), "")
+    return f"{call.tool_name}: {argument}" if argument else call.tool_name
 
 
-def _shown(turn: Told, limits: Limits) -> str:
+def _turn_text(turn: AbridgedTurn, limits: Limits) -> str:
+    """The turn between tags, within these limits."""
     lines = [f'<turn first="{turn.first}" last="{turn.last}">']
     if turn.user:
         lines.append(f"<user>{_short(turn.user, limits.user_chars)}</user>")
     if turn.plan:
         lines.append(f"<plan>{_short(turn.plan, 2 * limits.action_chars)}</plan>")
-    results = [f"{tool}: {text}" for tool, text in turn.results.items()]
     for name in markup.LISTS:
-        # The newest, each once, at the place of its newest mention.
-        given = results if name == "results" else turn.lists.get(name, [])
-        flat = (" ".join(item.split()) for item in reversed(given))
-        newest = list(dict.fromkeys(filter(None, flat)))[: limits.of(name)]
+        if name == "results":
+            items = [f"{tool}: {text}" for tool, text in turn.results.items()]
+        else:
+            items = turn.lists.get(name, [])
+        newest = _newest_items(items, limits.of(name))
         if newest:
-            items = [_short(item, limits.action_chars) for item in reversed(newest)]
-            lines += [f"<{name}>", *items, f"</{name}>"]
-    if turn.reflection or turn.judged:
+            shown = [_short(item, limits.action_chars) for item in newest]
+            lines += [f"<{name}>", *shown, f"</{name}>"]
+    if turn.reflection or turn.reflection_attributes:
         text = _short(turn.reflection, 2 * limits.action_chars)
-        lines.append(f"<reflection{turn.judged}>{text}</reflection>")
-    lines += _counted(turn.verdicts, limits)
+        lines.append(f"<reflection{turn.reflection_attributes}>{text}</reflection>")
+    if turn.verdicts:
+        lines.append(_verdicts_text(turn.verdicts, limits))
     if turn.agent:
         lines.append(f"<agent>{_short(turn.agent, limits.agent_chars)}</agent>")
     if turn.end:
         lines.append(f"<{turn.end}/>")
-    return "\n".join((*lines, "</turn>"))
+    lines.append("</turn>")
+    return "\n".join(lines)
 
 
-def _counted(verdicts: Sequence[events.Verdict], limits: Limits) -> list[str]:
-    """How many items were judged how, and each that is not correct."""
-    if not verdicts:
-        return []
-    counts = Counter(one.verdict for one in verdicts)
-    said = "".join(f' {name}="{count}"' for name, count in sorted(counts.items()))
-    wrong = [
-        " ".join(filter(None, (one.item_id, one.verdict, one.error_type, one.topic)))
-        for one in verdicts
-        if one.verdict != "correct"
-    ]
-    items = [_short(item, limits.action_chars) for item in wrong[-limits.listed :]]
-    return ["\n".join((f"<verdicts{said}>", *items, "</verdicts>"))]
+def _newest_items(items: Sequence[str], most: int) -> list[str]:
+    """The newest items, each once, in the order of their newest mention."""
+    newest_first: dict[str, None] = {}
+    for item in reversed(items):
+        line = " ".join(item.split())
+        if line:
+            newest_first.setdefault(line)
+    kept = list(newest_first)[:most]
+    return kept[::-1]
+
+
+def _verdicts_text(verdicts: Sequence[events.Verdict], limits: Limits) -> str:
+    """The number of verdicts of each kind, and the items that are not correct."""
+    counts = Counter(verdict.verdict for verdict in verdicts)
+    attributes = "".join(f' {name}="{count}"' for name, count in sorted(counts.items()))
+    lines: list[str] = []
+    for verdict in verdicts:
+        if verdict.verdict != "correct":
+            fields = (
+                verdict.item_id,
+                verdict.verdict,
+                verdict.error_type,
+                verdict.topic,
+            )
+            lines.append(" ".join(text for text in fields if text))
+    shown = [_short(line, limits.action_chars) for line in lines[-limits.listed :]]
+    return "\n".join([f"<verdicts{attributes}>", *shown, "</verdicts>"])
 
 
 def _short(text: str, chars: int) -> str:
+    """The text without its middle, and with everything escaped that looks like a tag.
+
+    chars: before the escapes, which add a character each.
+    """
     return markup.harmless(cut_middle(text, chars))
 
 
-def _fitted(turns: Sequence[Told], tokens: int, limits: Limits) -> str:
-    """All turns if they fit, with longer fields cut more; else the newest that do."""
-    shown: list[str] = []
-    # What was said gives way before what was found and done.
+def _history(
+    source: Source, turns: Sequence[AbridgedTurn], tokens: int, limits: Limits
+) -> str:
+    """The absorbed summaries and the turns after them, cut until they fit."""
+    if not source.summaries:
+        return _fitted_turns(turns, tokens, limits)
+    new = [_turn_text(turn, limits.scaled(2)) for turn in turns]
+    return _fitted_summaries([*source.summaries, *new], tokens, limits)
+
+
+def _fitted_turns(turns: Sequence[AbridgedTurn], tokens: int, limits: Limits) -> str:
+    """All turns with cuts, if they fit so; otherwise the newest that fit.
+
+    Texts of the user and the agent become shorter before lists do.
+    """
+    texts: list[str] = []
     for scale in (1, 2, 4, 8, 16, 32):
-        shown = [_shown(turn, limits.scaled(scale)) for turn in turns]
-        if _fits("\n".join(shown), tokens, limits):
-            return "\n".join(shown)
-    newest = _newest(shown, tokens, limits)
-    return newest or (_cut(shown[-1], tokens, limits) if shown else "")
+        texts = [_turn_text(turn, limits.scaled(scale)) for turn in turns]
+        whole = "\n".join(texts)
+        if _fits(whole, tokens, limits):
+            return whole
+    newest = _newest_turns(texts, tokens, limits)
+    if newest or not texts:
+        return newest
+    return _cut(texts[-1], tokens, limits)
 
 
-def _refitted(summaries: Sequence[str], tokens: int, limits: Limits) -> str:
-    """Summaries joined to one: their newest turns, or of prose as much of each."""
-    turns = [turn for summary in summaries for turn in markup.turns_in(summary)]
-    earlier = sum(map(markup.left_out_in, summaries))
-    whole = "\n".join(filter(None, (markup.left_out(earlier), *turns)))
+def _fitted_summaries(summaries: Sequence[str], tokens: int, limits: Limits) -> str:
+    """Join summaries into one: their newest turns, or of prose a share of each."""
+    turns: list[str] = []
+    for summary in summaries:
+        turns += markup.turns_in(summary)
+    left_out = sum(map(markup.left_out_in, summaries))
+    whole = _lines(markup.left_out(left_out), *turns)
     if _fits(whole, tokens, limits):
         return whole
-    if all(turn.startswith("<turn ") for turn in turns):
-        for chars in (400, 100, 24):
-            turns = [_said(turn, chars) for turn in turns]
-            whole = "\n".join(filter(None, (markup.left_out(earlier), *turns)))
-            if _fits(whole, tokens, limits):
-                return whole
-        newest = _newest(turns, tokens, limits, earlier=earlier)
-        return newest or _cut(turns[-1], tokens, limits)
-    share = max(tokens // len(summaries), 1)
-    return "\n".join(_cut(summary, share, limits) for summary in summaries)
+    if not all(turn.startswith("<turn ") for turn in turns):
+        share = max(tokens // len(summaries), 1)
+        return "\n".join(_cut(summary, share, limits) for summary in summaries)
+    for chars in (400, 100, 24):
+        turns = [_with_short_texts(turn, chars) for turn in turns]
+        whole = _lines(markup.left_out(left_out), *turns)
+        if _fits(whole, tokens, limits):
+            return whole
+    newest = _newest_turns(turns, tokens, limits, left_out=left_out)
+    return newest or _cut(turns[-1], tokens, limits)
 
 
-def _said(turn: str, chars: int) -> str:
-    """A turn as it was told, with less of what user and agent said in it."""
-    return _SAID.sub(lambda it: f"<{it[1]}>{_short(it[2], chars)}</{it[1]}>", turn)
+def _with_short_texts(turn: str, chars: int) -> str:
+    """A turn with its texts of the user and the agent cut to ``chars`` each."""
+    return _TEXT_OF_TURN.sub(
+        lambda match: f"<{match[1]}>{_short(match[2], chars)}</{match[1]}>", turn
+    )
 
 
-def _newest(
-    shown: Sequence[str], tokens: int, limits: Limits, *, earlier: int = 0
+def _newest_turns(
+    turns: Sequence[str], tokens: int, limits: Limits, *, left_out: int = 0
 ) -> str:
-    """As many of the newest turns as fit, after how many are left out; "" if none."""
-    room, chars, first = tokens - _NOTE_TOKENS, limits.total_chars - 40, len(shown)
-    for text in reversed(shown):
-        room, chars = room - estimate_text(text) - 1, chars - len(text) - 1
-        if room < 0 or chars < 0:
+    """The newest turns that fit, after a count of the others; empty if none fits.
+
+    left_out: the number of turns that earlier summaries left out.
+    """
+    tokens -= _NOTE_TOKENS
+    chars = limits.total_chars - _NOTE_CHARS
+    first = len(turns)
+    for text in reversed(turns):
+        tokens -= estimate_text(text) + 1
+        chars -= len(text) + 1
+        if tokens < 0 or chars < 0:
             break
         first -= 1
-    if first == len(shown):
+    if first == len(turns):
         return ""
-    return "\n".join(filter(None, (markup.left_out(earlier + first), *shown[first:])))
+    return _lines(markup.left_out(left_out + first), *turns[first:])
 
 
 def _cut(text: str, tokens: int, limits: Limits) -> str:
-    """The text without markup, its middle left out until it fits."""
+    """The text without markup and without its middle, short enough to fit."""
     plain = markup.stripped(text).strip()
-    keep = min(len(plain), limits.total_chars)
-    while keep and estimate_text(cut_middle(plain, keep)) > tokens:
-        keep = keep * 9 // 10
-    return cut_middle(plain, keep)
+    chars = min(len(plain), limits.total_chars)
+    while chars and estimate_text(cut_middle(plain, chars)) > tokens:
+        chars = chars * 9 // 10
+    return cut_middle(plain, chars)
 
 
 def _fits(text: str, tokens: int, limits: Limits) -> bool:
