@@ -26,10 +26,10 @@ from refold.projections.context.why import (
     Unshown,
     ask_again,
     nodes_of,
-    opened,
     parts_of,
-    told,
+    source_events,
     unshown,
+    with_absorbed,
 )
 from tests.projections.laws import under
 from tests.projections.logs import START, call, log_of, logs, result, turns
@@ -141,9 +141,9 @@ def test_what_a_summary_tells_of_is_what_it_was_made_of(
     seen = [one for event in events if (one := walk.strategy.sees(event))]
 
     for done in walk.done:
-        behind = [node for _, node in opened(nodes, done.recorded.seq)]
-        seqs = [event.seq for node in behind for event in told(node, seen)]
-        own = told(behind[0], seen)
+        behind = [node for _, node in with_absorbed(nodes, done.recorded.seq)]
+        seqs = [event.seq for node in behind for event in source_events(node, seen)]
+        own = source_events(behind[0], seen)
 
         assert len(seqs) == len(set(seqs)) == done.source.events
         assert {event.seq for event in own} <= {
@@ -272,7 +272,7 @@ def test_a_summary_on_hundreds_of_others_can_be_opened() -> None:
     nodes = nodes_of(walk.derived)
     (live,) = walk.outline.summaries
 
-    found = list(opened(nodes, live.seq))
+    found = list(with_absorbed(nodes, live.seq))
 
     assert len(found) == len(walk.derived)
     assert max(depth for depth, _ in found) > 300

@@ -1,4 +1,8 @@
-"""Why a context is as it is: what its parts show, what is left out and for what."""
+"""Why a context is as it is: the cause of each part, and the reason for each omission.
+
+``parts_of`` explains what a view shows, ``unshown`` what it does not show, and
+``ask_again`` repeats the decision behind a summary.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from refold.projections.context.compaction import Compaction, recorded_fields
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.text import Block, cleared_text, entry_of
-from refold.projections.context.units import Thread, holds, place
+from refold.projections.context.units import Spans, Thread, holds, place
 from refold.projections.context.view import Origin, View, ViewSpan
 
 _Never = Literal["type", "replaced", "question", "said", "empty"]
@@ -28,11 +32,12 @@ Cause = Literal[_Raw, _Cut, "system", "handed_in", "memory", "own_words", "summa
 
 
 class Part(NamedTuple):
-    """A run of blocks of one message that are from one span.
+    """Neighboring blocks of a message with the same span.
 
     message: counted from 1; 0 is the system prompt.
-    first:   its first block in the message, counted from 0, and ``blocks`` how many.
-    seqs:    the events that it shows; of a stub none, unless they are cut short.
+    first:   the index of its first block in the message.
+    blocks:  the number of its blocks.
+    seqs:    the events that it shows.  A stub shows none, unless it shortens them.
     """
 
     message: int
@@ -45,10 +50,11 @@ class Part(NamedTuple):
 
 
 class Unshown(NamedTuple):
-    """An event that is not shown.
+    """An event that no part shows.
 
-    summary: the live summary that stands for it; ``via`` the one, perhaps absorbed
-             since, that was made of it.
+    summary: the live summary that stands for it.
+    via:     the summary that was made from it: the live one, or one that was absorbed
+             since.
     """
 
     seq: int
@@ -58,56 +64,94 @@ class Unshown(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A summary; ``own`` are the seqs that it tells of without one that it absorbed."""
+    """A summary with its place in the derived stream.
+
+    own_span: the part of its span that no absorbed summary stands for.
+    """
 
     seq: int
     summary: Summary
     envelope: Envelope
-    own: Span | None
+    own_span: Span | None
 
 
 def parts_of(
     strategy: Strategy, outline: Outline, view: View, events: Mapping[int, Envelope]
 ) -> tuple[Part, ...]:
-    """The parts of a view in its order; ``events`` are those it shows, by seq."""
-    parts = [
-        Part(0, "system", 0, 1, span, (), "handed_in")
-        if span.first is None
-        else Part(0, "system", 0, 1, span, (span.first,), "system")
-        for span in view.spans
-        if span.kind == "system"
-    ]
-    sent = zip(view.messages, view.origins, strict=False)
-    for number, (message, origins) in enumerate(sent, 1):
-        blocks, first = message["content"], 0
+    """Return the parts of a view in its order.
+
+    events: at least those that the view shows, by seq.
+    """
+    parts: list[Part] = []
+    for span in view.spans:
+        if span.kind == "system":
+            if span.first is None:
+                parts.append(Part(0, "system", 0, 1, span, (), "handed_in"))
+            else:
+                parts.append(Part(0, "system", 0, 1, span, (span.first,), "system"))
+    messages = zip(view.messages, view.origins, strict=False)
+    for number, (message, origins) in enumerate(messages, 1):
+        blocks = message["content"]
+        first = 0
         for span, run in groupby(origins, lambda origin: origin.span):
-            own = list(run)
-            last = first + len(own)
-            pairs = zip(blocks[first:last], own, strict=True)
-            cleared = all(_is_cleared(block, origin, events) for block, origin in pairs)
-            cause = _cause(span, own, outline, strategy, cleared=cleared)
-            seqs = {o.seq for o in own if o.seq is not None and not cleared}
-            if seqs and span is not None and span.first is not None:
-                seqs.add(span.first)  # a response without a text has no block
-            if cause == "memory" and span is not None and span.summary is None:
-                seqs = set(_remembered(span, outline))
-            role, shown = str(message["role"]), tuple(sorted(seqs))
-            parts.append(Part(number, role, first, len(own), span, shown, cause))
-            first = last
+            part_origins = list(run)
+            end = first + len(part_origins)
+            is_cleared = all(
+                _is_cleared(block, origin, events)
+                for block, origin in zip(blocks[first:end], part_origins, strict=True)
+            )
+            cause = _cause(span, part_origins, outline, strategy, is_cleared=is_cleared)
+            part = Part(
+                message=number,
+                role=str(message["role"]),
+                first=first,
+                blocks=len(part_origins),
+                span=span,
+                seqs=_seqs(span, part_origins, cause, outline, is_cleared=is_cleared),
+                cause=cause,
+            )
+            parts.append(part)
+            first = end
     return tuple(parts)
 
 
-def _remembered(span: ViewSpan, outline: Outline) -> tuple[int, ...]:
-    """The events of a layer that its part shows; two layers end alike in none."""
+def _seqs(
+    span: ViewSpan | None,
+    origins: Sequence[Origin],
+    cause: Cause,
+    outline: Outline,
+    *,
+    is_cleared: bool,
+) -> tuple[int, ...]:
+    """The events that a part shows."""
+    if cause == "memory" and span is not None and span.summary is None:
+        return _layer_seqs(span, outline)
+    if is_cleared:
+        return ()
+    seqs = {origin.seq for origin in origins if origin.seq is not None}
+    if seqs and span is not None and span.first is not None:
+        seqs.add(span.first)  # a response without text has no block
+    return tuple(sorted(seqs))
+
+
+def _layer_seqs(span: ViewSpan, outline: Outline) -> tuple[int, ...]:
+    """The events of the memory layer with this span."""
     layers = outline.layers
+    # No two layers have the same ends, so the ends identify a layer.
     for spans in (layers.facts_shown, layers.notes_shown):
         if spans and (spans[0][0], spans[-1][1]) == (span.first, span.last):
-            return tuple(seq for a, b in spans for seq in range(a, b + 1))
+            seqs: list[int] = []
+            for first, last in spans:
+                seqs += range(first, last + 1)
+            return tuple(seqs)
     return ()
 
 
 def _is_cleared(block: Block, origin: Origin, events: Mapping[int, Envelope]) -> bool:
-    envelope = events.get(origin.seq) if origin.seq is not None else None
+    """Whether a block is the stub of a cleared result."""
+    if origin.seq is None:
+        return False
+    envelope = events.get(origin.seq)
     if envelope is None or not isinstance(envelope.payload, ToolResult):
         return False
     stub = cleared_text(envelope.seq, envelope.token_estimate)
@@ -120,79 +164,99 @@ def _cause(
     outline: Outline,
     strategy: Strategy,
     *,
-    cleared: bool,
+    is_cleared: bool,
 ) -> Cause:
     if span is None:
         return "own_words"
-    numbered = any(origin.seq is not None for origin in origins)
+    shows_events = any(origin.seq is not None for origin in origins)
     match span.kind:
         case "summary":
             return "summary"
         case "pinned":
-            return "cleared" if cleared else "pinned"
-        case "stub" if not numbered:
-            # Either it counts what the strategy leaves out, or stands for a pin.
-            left = strategy.show(outline).left_out
-            counts = left is not None and left[:2] == span[1:3]
-            return "window" if counts else "pins_budget"
+            return "cleared" if is_cleared else "pinned"
+        case "stub" if shows_events:
+            return "cleared" if is_cleared else "shortened"
         case "stub":
-            return "cleared" if cleared else "shortened"
-        case "raw" if not numbered:
-            return "no_result"
+            # It counts what the strategy leaves out, or it replaces a pinned exchange.
+            left_out = strategy.show(outline).left_out
+            ends = (span.first, span.last)
+            if left_out is not None and (left_out.first, left_out.last) == ends:
+                return "window"
+            return "pins_budget"
+        case "raw" if shows_events:
+            return _cause_of_raw(span.first, outline)
         case "raw":
-            through, first = outline.compacted_through, span.first
-            if through is None or first is None or first > through:
-                return "raw"
-            kept = any(holds(spans, first) for spans in outline.kept)
-            newest = first == outline.kept_input and not kept
-            return "newest_input" if newest else "open"
+            return "no_result"
         case "memory" if span.first is not None:
             return "memory"
     return "handed_in"
 
 
+def _cause_of_raw(first: int | None, outline: Outline) -> Cause:
+    """The cause of a raw part that begins at the seq ``first``."""
+    through = outline.compacted_through
+    if through is None or first is None or first > through:
+        return "raw"
+    is_open = any(holds(spans, first) for spans in outline.kept)
+    if first == outline.kept_input and not is_open:
+        return "newest_input"
+    return "open"
+
+
 def nodes_of(summaries: Iterable[Envelope]) -> dict[int, Node]:
-    """The summaries of a derived stream by their seq; other events are passed over."""
+    """Return the summaries of a derived stream by their seq.
+
+    summaries: the stream, oldest first; its other events are ignored.
+    """
     nodes: dict[int, Node] = {}
     for envelope in summaries:
         summary = envelope.payload
         if not isinstance(summary, Summary):
             continue
-        ends = (nodes[seq].summary.last_seq + 1 for seq in summary.absorbs)
-        first = max(ends, default=summary.first_seq)
-        own = (first, summary.last_seq) if first <= summary.last_seq else None
-        nodes[envelope.seq] = Node(envelope.seq, summary, envelope, own)
+        absorbed_ends = [
+            nodes[absorbed].summary.last_seq + 1 for absorbed in summary.absorbs
+        ]
+        first = max(absorbed_ends, default=summary.first_seq)
+        last = summary.last_seq
+        own_span = (first, last) if first <= last else None
+        nodes[envelope.seq] = Node(envelope.seq, summary, envelope, own_span)
     return nodes
 
 
-def opened(nodes: Mapping[int, Node], *seqs: int) -> Iterator[tuple[int, Node]]:
-    """These summaries and all that they absorbed, each before its own, with its depth.
+def with_absorbed(nodes: Mapping[int, Node], *seqs: int) -> Iterator[tuple[int, Node]]:
+    """Yield these summaries and all that they absorbed, each with its depth.
 
-    A summary may stand on hundreds of others, so no call stands for a level.
+    A summary comes before those that it absorbed.
     """
+    # Hundreds of summaries may absorb one another, too many for a recursion.
     waiting = [(0, seq) for seq in reversed(seqs)]
     while waiting:
         depth, seq = waiting.pop()
         yield depth, nodes[seq]
-        absorbed = reversed(nodes[seq].summary.absorbs)
-        waiting += [(depth + 1, other) for other in absorbed]
+        for absorbed in reversed(nodes[seq].summary.absorbs):
+            waiting.append((depth + 1, absorbed))
 
 
-def told(node: Node, events: Sequence[Envelope]) -> list[Envelope]:
-    """Those of ``events``, as the strategy sees them, that it was itself made of."""
-    if node.own is None:
+def source_events(node: Node, events: Sequence[Envelope]) -> list[Envelope]:
+    """Return the events that a summary was made from, without absorbed summaries.
+
+    events: as the strategy sees them, oldest first.
+    """
+    if node.own_span is None:
         return []
-    first, last = node.own
-    seq = attrgetter("seq")
-    start = bisect_left(events, first, key=seq)
-    thread, found = Thread(), []
-    for envelope in events[start : bisect_right(events, last, key=seq)]:
+    first, last = node.own_span
+    seq_of = attrgetter("seq")
+    start = bisect_left(events, first, key=seq_of)
+    end = bisect_right(events, last, key=seq_of)
+    thread = Thread()
+    sources: list[Envelope] = []
+    for envelope in events[start:end]:
         if holds(node.summary.omitted, envelope.seq):
             continue
         thread, placed = place(thread, envelope)
         if placed is not None and entry_of(envelope.payload) is not None:
-            found.append(envelope)
-    return found
+            sources.append(envelope)
+    return sources
 
 
 def unshown(
@@ -202,51 +266,90 @@ def unshown(
     nodes: Mapping[int, Node],
     events: Sequence[Envelope],
 ) -> Iterator[Unshown]:
-    """Each of ``events``, oldest first, that no part shows, with the reason."""
-    shown = {seq for part in parts for seq in part.seqs}
-    seen = {event.seq: one for event in events if (one := strategy.sees(event))}
-    known = list(seen.values())
-    stands = {  # of each event that summaries tell of: the live one, and its own
-        event.seq: (live.seq, node.seq)
-        for live in outline.summaries
-        for _, node in opened(nodes, live.seq)
-        for event in told(node, known)
-    }
-    cleared = {seq for part in parts if part.cause == "cleared" for seq in _ends(part)}
-    over = tuple(_ends(part) for part in parts if part.cause == "pins_budget")
-    sent = outline.reads(strategy.show(outline).raw)
-    for seq in (event.seq for event in events if event.seq not in shown):
-        if (envelope := seen.get(seq)) is None:
+    """Yield each event that no part shows, with the reason.
+
+    events: of the main stream, oldest first.
+    """
+    shown: set[int] = set()
+    for part in parts:
+        shown.update(part.seqs)
+    visible: dict[int, Envelope] = {}
+    for event in events:
+        seen = strategy.sees(event)
+        if seen is not None:
+            visible[event.seq] = seen
+    summaries_of = _summaries_of(outline, nodes, list(visible.values()))
+    cleared: set[int] = set()
+    for part in parts:
+        if part.cause == "cleared":
+            cleared.update(_ends(part))
+    over_budget = tuple(_ends(part) for part in parts if part.cause == "pins_budget")
+    raw = outline.reads(strategy.show(outline).raw)
+    for event in events:
+        seq = event.seq
+        if seq in shown:
+            continue
+        envelope = visible.get(seq)
+        if envelope is None:
             yield Unshown(seq, "agent")
-        elif seq > outline.through_seq:
+            continue
+        if seq > outline.through_seq:
             yield Unshown(seq, "later")
-        elif never := _never(envelope):
+            continue
+        never = _never_shown(envelope)
+        if never:
             yield Unshown(seq, never)
         elif seq in cleared:
             yield Unshown(seq, "cleared")
-        elif holds(over, seq) and holds(outline.pinned, seq):
+        elif holds(over_budget, seq) and holds(outline.pinned, seq):
             yield Unshown(seq, "pins_budget")
-        elif seq in stands:
-            yield Unshown(seq, "compacted", *stands[seq])
-        elif live := [s.seq for s in outline.summaries if s.first <= seq <= s.last]:
-            ending = isinstance(envelope.payload, log.Final)
-            why = _nothing_to_show(envelope) if ending else "omitted"
-            yield Unshown(seq, why, live[0])
-        elif holds(sent, seq):
-            yield Unshown(seq, _nothing_to_show(envelope))
+        elif seq in summaries_of:
+            live_seq, own_seq = summaries_of[seq]
+            yield Unshown(seq, "compacted", live_seq, own_seq)
         else:
-            yield Unshown(seq, "window")
+            yield _unshown_without_source(envelope, outline, raw)
+
+
+def _summaries_of(
+    outline: Outline, nodes: Mapping[int, Node], events: Sequence[Envelope]
+) -> dict[int, tuple[int, int]]:
+    """By event, the live summary that stands for it and the one made from it."""
+    summaries_of: dict[int, tuple[int, int]] = {}
+    for live in outline.summaries:
+        for _, node in with_absorbed(nodes, live.seq):
+            for event in source_events(node, events):
+                summaries_of[event.seq] = (live.seq, node.seq)
+    return summaries_of
+
+
+def _unshown_without_source(
+    envelope: Envelope, outline: Outline, raw: Spans
+) -> Unshown:
+    """The reason for an event from which no live summary was made.
+
+    raw: the spans that the view reads.
+    """
+    seq = envelope.seq
+    for live in outline.summaries:
+        if live.first <= seq <= live.last:
+            if isinstance(envelope.payload, log.Final):
+                return Unshown(seq, _nothing_to_show(envelope), live.seq)
+            return Unshown(seq, "omitted", live.seq)
+    if holds(raw, seq):
+        return Unshown(seq, _nothing_to_show(envelope))
+    return Unshown(seq, "window")
 
 
 def _ends(part: Part) -> Span:
+    """The first and the last seq of a stub."""
     span = part.span
     if span is None or span.first is None or span.last is None:
         raise ValueError("a stub stands for events")
     return (span.first, span.last)
 
 
-def _never(envelope: Envelope) -> Reason | None:
-    """Why an event of this kind is in no context; None if it may be in one."""
+def _never_shown(envelope: Envelope) -> Reason | None:
+    """The reason why no context shows such an event, or None if one may show it."""
     match envelope.payload:
         case log.SystemPrompt(text=str(text)):
             return "replaced" if text.strip() else "empty"
@@ -254,12 +357,19 @@ def _never(envelope: Envelope) -> Reason | None:
             return "question"
         case log.Final():
             return None
-    return "type" if place(Thread(), envelope)[1] is None else None
+    _, placed = place(Thread(), envelope)
+    return "type" if placed is None else None
 
 
 def _nothing_to_show(envelope: Envelope) -> Reason:
+    """The reason for an event without a text of its own.
+
+    A final repeats the text of the response before it ("said"), or has none.
+    """
     event = envelope.payload
-    return "said" if isinstance(event, log.Final) and event.text.strip() else "empty"
+    if isinstance(event, log.Final) and event.text.strip():
+        return "said"
+    return "empty"
 
 
 class Asked(NamedTuple):

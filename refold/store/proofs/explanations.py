@@ -153,7 +153,7 @@ class Explanation:
         nodes = {seq: record.node for seq, record in known.items()}
         return tuple(
             known[node.seq]._replace(depth=depth)
-            for depth, node in why.opened(nodes, summary)
+            for depth, node in why.with_absorbed(nodes, summary)
         )
 
     def runs(self) -> Iterator[tuple[why.Unshown, list[Envelope]]]:
@@ -170,12 +170,12 @@ class Explanation:
 
     def told(self, record: Record) -> list[Envelope]:
         """The events that a summary was itself made of."""
-        span = record.node.own
+        span = record.node.own_span
         if span is None:
             return []
         found = map(self.events.get, range(span[0], span[1] + 1))
         seen = (self.strategy.sees(event) for event in found if event)
-        return why.told(record.node, [event for event in seen if event])
+        return why.source_events(record.node, [event for event in seen if event])
 
     def to_json(self) -> dict[str, Any]:
         """All of it as JSON; events by seq, type, time and hash, never by content."""
@@ -372,7 +372,7 @@ class Explainer:
         derived: Sequence[Envelope],
         past: Superseded,
     ) -> Iterator[Record]:
-        found = list(why.opened(nodes, *live))
+        found = list(why.with_absorbed(nodes, *live))
         outlines = self._decided_on([node for _, node in found], events, derived)
         for depth, node in found:
             summary = node.summary
