@@ -1,4 +1,4 @@
-"""Identifiers in what is said and done: what a later call may name again."""
+"""Identifiers in texts and values: names that a later call may use again."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any, Final
 from refold.domain.envelope import STANDS_FOR
 from refold.projections.context.text import leaves
 
-_LONGEST: Final = 200
-# Plain ASCII words: Chinese text, for one, has no spaces around a number.
+_LONGEST: Final = 200  # characters of an identifier
+_LONGEST_LEAF: Final = 80  # characters of a JSON text that may be a name as a whole
+# Words are ASCII only, because Chinese text has no spaces around a number or a path.
 _WORD: Final = re.compile(r"https?://[^\s\"'`<>{}|\\^]+|[\w@+~./-]+", re.ASCII)
 _QUOTED: Final = re.compile(
     r'"(\w[^"\\\n]{1,78})\\?"'
@@ -23,69 +24,98 @@ _NUMERIC: Final = re.compile(r"[\d./+-]+", re.ASCII)
 
 
 def in_text(text: str) -> set[str]:
-    """The identifiers in ``text``.
+    """Return the identifiers in ``text``.
 
-    A quoted word in lower case alone is an option rather than a name: it is none.
-    Nor is what stands for a value that was redacted.
+    A quoted word of lower-case letters alone is an option rather than a name, and does
+    not count.  Neither does a placeholder of a redacted value.
     """
     text = STANDS_FOR.sub(" ", text)
-    found = {name for match in _WORD.finditer(text) if (name := _word(match[0]))}
+    identifiers: set[str] = set()
+    for match in _WORD.finditer(text):
+        identifier = _identifier(match[0])
+        if identifier is not None:
+            identifiers.add(identifier)
     for match in _QUOTED.finditer(text):
-        name = next(group for group in match.groups() if group).rstrip(" /")
+        quoted = next(group for group in match.groups() if group)
+        name = quoted.rstrip(" /")
         if _is_name(name):
-            found.add(name)
-    return found
+            identifiers.add(name)
+    return identifiers
 
 
 def in_value(value: Any) -> set[str]:
-    """The identifiers in a JSON value; a short text in it is a name, as if quoted."""
+    """Return the identifiers in a JSON value.
+
+    A short text of an object or a list is a name, as if it were quoted.
+    """
     if isinstance(value, str):
         return in_text(value)
-    found: set[str] = set()
+    identifiers: set[str] = set()
     for leaf in leaves(value, keys=False):
-        found |= in_text(leaf)
+        identifiers |= in_text(leaf)
         name = leaf.strip().rstrip("/")
-        if len(name) < 80 and "\n" not in name and _is_name(name):
-            found.add(name)
-    return found
+        if len(name) < _LONGEST_LEAF and "\n" not in name and _is_name(name):
+            identifiers.add(name)
+    return identifiers
 
 
 def stands_in(text: str, name: str) -> bool:
-    """Whether ``text`` has ``name`` in it, and not as a part of a longer word."""
+    """Whether ``text`` contains ``name``, and not only as a part of a longer word."""
     at = text.find(name)
     while at >= 0:
         end = at + len(name)
-        before, behind = text[at - 1 : at], text[end : end + 1]
-        if not (_joins(before, name[0]) or _joins(behind, name[-1])):
+        before = text[at - 1 : at]
+        after = text[end : end + 1]
+        if not _joins(before, name[0]) and not _joins(after, name[-1]):
             return True
         at = text.find(name, at + 1)
     return False
 
 
-def _joins(neighbour: str, edge: str) -> bool:
-    """Whether a character beside a name's edge makes the name part of a word."""
-    wordly = neighbour.isascii() and (neighbour.isalnum() or neighbour == "_")
-    return wordly and (edge.isalnum() or edge == "_")
+def _joins(neighbor: str, edge: str) -> bool:
+    """Whether the character next to a name's edge makes the name part of a word."""
+    if not neighbor.isascii():
+        return False
+    return _is_word_character(neighbor) and _is_word_character(edge)
 
 
-def _word(word: str) -> str | None:
+def _is_word_character(character: str) -> bool:
+    return character.isalnum() or character == "_"
+
+
+def _identifier(word: str) -> str | None:
+    """The identifier in a word, without punctuation at its ends; None if it is none.
+
+    These are identifiers: URLs, numbers of three digits or more, paths, words with a
+    digit, names with a file extension, and names with underscores.
+    """
     word = word.rstrip(".-/+~@,:;!?)]*").lstrip("-+")
     if len(word) < 3 or len(word) > _LONGEST:
         return None
     if word.startswith(("http://", "https://")):
         return word
-    digits = sum(map(str.isdigit, word))
+    digits = sum(1 for character in word if character.isdigit())
     if _NUMERIC.fullmatch(word):
-        return word if digits >= 3 else None
-    if "/" in word:
-        told = word[0] in "/~." or word.count("/") > 1 or digits or "." in word
-        return word if told or "_" in word else None
-    if digits:
-        return word if len(word) > 3 else None
-    return word if _DOTTED.fullmatch(word) or _SNAKE.fullmatch(word) else None
+        is_identifier = digits >= 3
+    elif "/" in word:
+        is_identifier = _is_path(word)
+    elif digits:
+        is_identifier = len(word) > 3
+    else:
+        is_identifier = bool(_DOTTED.fullmatch(word) or _SNAKE.fullmatch(word))
+    return word if is_identifier else None
+
+
+def _is_path(word: str) -> bool:
+    """Whether a word with a slash is a path, and not two words such as ``and/or``."""
+    has_digit = any(character.isdigit() for character in word)
+    is_deep = word.count("/") > 1
+    return word[0] in "/~." or is_deep or has_digit or "." in word or "_" in word
 
 
 def _is_name(text: str) -> bool:
+    """Whether a quoted text is a name."""
     if len(text) < 2 or text.isdigit() or STANDS_FOR.search(text):
         return False
-    return not (text.isascii() and text.isalpha() and text.islower())
+    is_plain_word = text.isascii() and text.isalpha() and text.islower()
+    return not is_plain_word
