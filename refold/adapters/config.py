@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,9 +108,14 @@ def policy(given: str | os.PathLike[str] | Policy | None = None) -> Policy | Non
 def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file, or of a JSON one.  Raises InvalidConfiguration."""
     kind = "JSON" if path.suffix.lower() == ".json" else "TOML"
-    read = json.loads if kind == "JSON" else tomllib.loads
+    text = _read(path)
     try:
-        found: Any = read(_read(path))
+        if kind == "JSON":
+            found: Any = json.loads(text)
+        else:
+            import tomllib
+
+            found = tomllib.loads(text)
     except ValueError as error:
         raise InvalidConfiguration(f"{path} is not {kind}: {error}") from None
     if not isinstance(found, dict):

@@ -1,19 +1,16 @@
-"""The options of commands as the tables of help say, and what a command is given."""
+"""Options that several commands take, and the call that a command is given."""
 
 from __future__ import annotations
 
-import getpass
-import inspect
 import re
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from functools import cache, partial, update_wrapper
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -32,18 +29,6 @@ if TYPE_CHECKING:
     from refold.adapters.sql.recorder import Recorder
     from refold.domain.ports import SessionInfo
     from refold.store import SessionStore
-
-
-def _checked(check: Callable[[str], str]) -> Callable[[str | None], str | None]:
-    """Refuses a name that nobody can have, as the wrong argument that it is."""
-
-    def checked(name: str | None) -> str | None:
-        try:
-            return None if name is None else check(name)
-        except errors.InvalidEvent as error:
-            raise typer.BadParameter(str(error)) from None
-
-    return checked
 
 
 def duration(text: str) -> timedelta:
@@ -207,12 +192,111 @@ class Call(typer.Context):
         return None if jobs == 1 else self.with_resource(beside(jobs))
 
 
-def _keep(context: typer.Context, param: typer.CallbackParam, value: object) -> None:
-    """An option of every command, before it or behind it: what is behind outweighs."""
+def _valid_user(name: str | None) -> str | None:
+    return None if name is None else _valid(partial(check_id, "user"), name)
+
+
+def _valid_session(name: str | None) -> str | None:
+    return None if name is None else _valid(check_session_id, name)
+
+
+def _valid(check: Callable[[str], str], name: str) -> str:
+    try:
+        return check(name)
+    except errors.InvalidEvent as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def user_option(meaning: str) -> Any:
+    """``--user``, with what it means to the command; a name must be a valid one."""
+    return typer.Option("--user", metavar="U", callback=_valid_user, help=meaning)
+
+
+def session_option(meaning: str) -> Any:
+    """``--session``, with what it means to the command; a name must be a valid one."""
+    return typer.Option("--session", metavar="S", callback=_valid_session, help=meaning)
+
+
+UserOption = Annotated[str, user_option("Name of the user.")]
+UserFilter = Annotated[str | None, user_option("Only this user.  Default: all users.")]
+SessionOption = Annotated[str, session_option("Name of the session.")]
+SessionFilter = Annotated[str | None, session_option("Only sessions of this name.")]
+
+StrategyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SPEC",
+        help="Strategy: name, name:key=value or @file.toml.  Default: the strategy of "
+        "the last request, else keep_all.",
+    ),
+]
+JobsOption = Annotated[
+    int,
+    typer.Option(metavar="N", min=1, help="Number of processes that share the work."),
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be erased; change nothing.")
+]
+OperatorOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Name of the person who does this.  Default: your login.",
+    ),
+]
+KeyBackupsOption = Annotated[
+    timedelta | None,
+    typer.Option(
+        metavar="TIME",
+        parser=duration,
+        help="How long you keep backups of the key store, such as 35d, for the "
+        "certificate.",
+    ),
+]
+
+_reason: Final = typer.Option(
+    metavar="TEXT", help="Reason; it is redacted and recorded."
+)
+ReasonOption = Annotated[str, _reason]
+OptionalReason = Annotated[str | None, _reason]
+
+
+def _keep_for_all(
+    context: typer.Context, param: typer.CallbackParam, value: object
+) -> None:
+    """Keep an option of every command; one after the command's name wins."""
     context.meta.update(given({param.opts[0]: value}))
 
 
-def _version(wanted: bool) -> None:
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--db",
+        metavar="URL",
+        callback=_keep_for_all,
+        expose_value=False,
+        help="Database: sqlite:///FILE or postgresql://HOST/NAME.  Default: REFOLD_DB, "
+        "else sqlite:///refold.db.",
+    ),
+]
+MakeKeyOption = Annotated[
+    bool,
+    typer.Option(
+        "--make-key",
+        callback=_keep_for_all,
+        expose_value=False,
+        help="Create a master key in REFOLD_HOME for a new PostgreSQL store.",
+    ),
+]
+JsonOption = Annotated[
+    bool,
+    typer.Option(
+        "--json", callback=_keep_for_all, expose_value=False, help="Print JSON."
+    ),
+]
+
+
+def _print_version(wanted: bool) -> None:
     if wanted:
         from refold import __version__
 
@@ -220,57 +304,18 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-_CHECKS: Final = {
-    "user": _checked(partial(check_id, "user")),
-    "session": _checked(check_session_id),
-    "version": _version,
-    **dict.fromkeys(("db", "make_key", "as_json"), _keep),
-}
-_PARSERS: Final[Mapping[object, Callable[[str], object]]] = {
-    timedelta | None: duration,
-    datetime | None: since,
-}
-
-
-@cache
-def texts(name: str) -> Mapping[str, Any]:
-    """What the help says of commands, by their names, from the table ``name``."""
-    file = Path(__file__).with_name("help") / f"{name}.toml"
-    return tomllib.loads(file.read_text("utf-8"))
-
-
-def described(function: Callable[..., Any], told: Mapping[str, Any]) -> Any:
-    """``function`` for typer: ``told`` has what each parameter does, or is.
-
-    A text, or a table: ``argument`` is the name of what is taken by its place, ``name``
-    how an option is written if not as its parameter; the rest is typer's.
-    """
-    signature = inspect.signature(function, eval_str=True)
-    parameters = [
-        one if one.annotation is Call else one.replace(default=_described(one, told))
-        for one in signature.parameters.values()
-    ]
-    read: Any = update_wrapper(partial(function), function)
-    read.__signature__ = signature.replace(parameters=parameters)
-    return read
-
-
-def _described(one: inspect.Parameter, told: Mapping[str, Any]) -> Any:
-    facts: dict[str, Any] = {}
-    for source in (texts("every")["every"], told):
-        fact = source.get(one.name, {})
-        facts |= {"help": fact} if isinstance(fact, str) else fact
-    default = ... if one.default is one.empty else one.default
-    if "argument" in facts:
-        return typer.Argument(default, metavar=facts.pop("argument"), **facts)
-    name = facts.pop("name", f"--{one.name.replace('_', '-')}")
-    facts["callback"] = check = _CHECKS.get(one.name)
-    facts["parser"] = _PARSERS.get(one.annotation)
-    return typer.Option(default, name, expose_value=check is not _keep, **facts)
+VersionOption = Annotated[
+    bool,
+    typer.Option(
+        "--version", is_eager=True, callback=_print_version, help="Print the version."
+    ),
+]
 
 
 def operator(name: str | None) -> str:
     """Who does it: as given, else who is logged in."""
+    import getpass
+
     with suppress(OSError, KeyError):
         return name or getpass.getuser()
     return ""

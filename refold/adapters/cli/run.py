@@ -6,18 +6,22 @@ import io
 import os
 import re
 import sys
-import traceback
 from collections.abc import Sequence
 from functools import cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from refold.adapters.cli import commands, output
-from refold.adapters.cli.commands import COMMANDS, GROUPS
-from refold.adapters.cli.options import Call, described, texts
+from refold.adapters.cli import output
+from refold.adapters.cli.commands import COMMANDS, GROUPS, added, load
+from refold.adapters.cli.options import (
+    Call,
+    DatabaseOption,
+    JsonOption,
+    MakeKeyOption,
+    VersionOption,
+)
 from refold.domain import errors
 
 if TYPE_CHECKING:
@@ -32,17 +36,19 @@ _WRONG: Final = errors.InvalidConfiguration, errors.UnknownModel, errors.Unknown
 
 
 class Command(TyperCommand):
-    """A command that takes the options of all, and whose result is printed here."""
+    """A command that also takes the options of every command, and prints its result."""
 
     context_class = Call
 
-    def __init__(self, *, params: list[Any], **given: Any) -> None:
-        named = {name for param in params for name in param.opts}
-        common = [one for one in _common() if named.isdisjoint(one.opts)]
-        super().__init__(params=params + common, **given)
+    def __init__(self, *, params: list[Any], **settings: Any) -> None:
+        own = {option for param in params for option in param.opts}
+        for param in _params_of_every_command():
+            if own.isdisjoint(param.opts):
+                params = [*params, param]
+        super().__init__(params=params, **settings)
 
     def invoke(self, ctx: Any) -> None:
-        """Run it, print what came of it, and end with its exit code."""
+        """Run the command, print its result, and exit with the result's code."""
         result = super().invoke(ctx)
         if isinstance(result, output.Result):
             ctx.tell(result)
@@ -52,61 +58,65 @@ class Command(TyperCommand):
 
 
 class Commands(TyperGroup):
-    """All commands, in groups; each is loaded when it is asked for."""
+    """All commands in groups: Refold's own, then those of installed packages."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # of the base
-        return list(COMMANDS)
+        return [*COMMANDS, *added()]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # the same
-        return command(cmd_name) if cmd_name in COMMANDS else None
+        if cmd_name in COMMANDS or cmd_name in added():
+            return command(cmd_name)
+        return None
 
     def format_commands(self, ctx: Any, formatter: HelpFormatter) -> None:  # noqa: ARG002  # the same
-        for name, group in GROUPS.items():
-            with formatter.section(name):
-                formatter.write_dl([(one, does) for one, (_, does) in group.items()])
+        groups = dict(GROUPS)
+        others = added()
+        if others:
+            groups["Other"] = others
+        for group, entries in groups.items():
+            with formatter.section(group):
+                lines = [(name, entry.summary) for name, entry in entries.items()]
+                formatter.write_dl(lines)
+
+
+def refold(
+    context: Call,
+    db: DatabaseOption = None,  # noqa: ARG001  # its callback keeps it
+    make_key: MakeKeyOption = False,  # noqa: ARG001  # the same
+    version: VersionOption = False,  # noqa: ARG001  # its callback prints it
+) -> None:
+    """A session store for LLM agents: append once, refold any time."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(WRONG)
 
 
 def application() -> Any:
     """The program: its own options, and all commands."""
     app = _typer()
-
-    def refold(  # the options have callbacks
-        context: Call,
-        db: str | None = None,  # noqa: ARG001
-        make_key: bool = False,  # noqa: ARG001
-        version: bool = False,  # noqa: ARG001
-    ) -> None:
-        if context.invoked_subcommand is None:
-            typer.echo(context.get_help(), err=True)
-            raise typer.Exit(WRONG)
-
-    does = "A session store for LLM agents: append once, refold any time."
-    group = app.callback(cls=Commands, invoke_without_command=True, help=does)
-    group(described(refold, {}))
+    app.callback(cls=Commands, invoke_without_command=True)(refold)
     return typer.main.get_command(app)
 
 
 @cache
 def command(name: str) -> Any:
     """The command of that name, ready to be called."""
+    entry = COMMANDS[name] if name in COMMANDS else added()[name]
     app = _typer(add_completion=False)
-    place = COMMANDS[name][0]
-    module = import_module(f"{commands.__name__}.{place}")
-    function = getattr(module, "import_" if name == "import" else name)
-    told = texts(place)[name]
-    about = f"{function.__doc__}\n\n{told.get('about', '')}"
-    app.command(name, cls=Command, help=about)(described(function, told))
+    app.command(name, cls=Command)(load(name, entry))
     return typer.main.get_command(app)
 
 
 @cache
-def _common() -> list[Any]:
-    def common(
-        db: str | None = None, make_key: bool = False, as_json: bool = False
+def _params_of_every_command() -> list[Any]:
+    def every(
+        db: DatabaseOption = None,
+        make_key: MakeKeyOption = False,
+        as_json: JsonOption = False,
     ) -> None: ...
 
     app = _typer(add_completion=False)
-    app.command()(described(common, {}))
+    app.command()(every)
     return typer.main.get_command(app).params
 
 
@@ -177,7 +187,7 @@ def _invoke(args: list[str]) -> int:
 
 
 # What may be repeated of what was typed: words, files, ids and names in small letters.
-_HARMLESS: Final = re.compile(
+_HARMLESS: Final = (
     r"[a-z]+(?:[-_.:/][a-z0-9]+)*|[0-9.,:+-]{1,20}|-{1,2}[A-Za-z-]{1,40}|\S*[/\\]\S*|\S+\.[a-z]{2,6}"
     r"|(?i:[0-9a-f]{8}-[0-9a-f-]{27})"
 )
@@ -190,7 +200,7 @@ def _unsaid(message: str, args: Sequence[str]) -> str:
     for arg in sorted(args, key=len, reverse=True):
         name, sign, value = arg.partition("=") if arg.startswith("-") else ("", "", arg)
         for typed in (value, name if sign else "", arg[2:] if arg[:1] == "-" else ""):
-            if len(typed) > 2 and (odd(typed) or not _HARMLESS.fullmatch(typed)):
+            if len(typed) > 2 and (odd(typed) or not re.fullmatch(_HARMLESS, typed)):
                 message = message.replace(typed, "…")
     return message
 
@@ -220,6 +230,8 @@ def _failed(error: Exception, args: Sequence[str]) -> int:
 
 def _unexpected(error: Exception) -> str:
     """Name the place, not the message: it may hold text that is not redacted."""
+    import traceback
+
     *_, frame = traceback.extract_tb(error.__traceback__)
     place = f"{os.path.basename(frame.filename)}:{frame.lineno}"
     return (

@@ -23,7 +23,6 @@ from refold.adapters.cli.commands import context, why
 from refold.adapters.cli.events import STYLES
 from refold.adapters.cli.output import Part, Screen, one_line, shown, styled
 from refold.adapters.server import run
-from refold.domain.canonical import shipped
 from refold.domain.errors import InvalidEvent, UnknownStrategy
 from refold.store import Session, SessionStore
 
@@ -59,7 +58,20 @@ class _Entry(NamedTuple):
 
 
 class _Turns(widgets.Tree[_Entry]):
-    BINDINGS = [*map(tuple, shipped("refold.adapters.cli", "terminal.toml")["keys"])]  # noqa: RUF012  # as its base has it
+    # A key, what it does, and how the last line of the screen names that.
+    BINDINGS = [  # noqa: RUF012  # as its base has it
+        ("q", "app.quit", "Quit"),
+        ("left", "app.step(-1)", "Request"),
+        ("right", "app.step(1)", "Request"),
+        ("c", "app.context", "Context"),
+        ("p", "app.page(-1)", "Earlier"),
+        ("n", "app.page(1)", "Later"),
+        ("slash", "app.ask('')", "Search"),
+        ("t", "app.ask('type:')", "Type"),
+        ("f", "app.follow", "Follow"),
+        ("pagedown", "app.scroll(1)"),
+        ("pageup", "app.scroll(-1)"),
+    ]
 
     def select(self, node: TreeNode[_Entry]) -> None:
         """Put the cursor on a node, also on one that was added just now."""

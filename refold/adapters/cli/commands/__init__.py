@@ -1,18 +1,182 @@
-"""The commands in their groups: what each does, and the module that has it."""
+"""The commands in their groups; each is loaded when it runs or its help is shown.
+
+An installed package adds commands by entry points of the group ``refold.commands``.
+"""
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-_TABLE: Final = Path(__file__).parents[1] / "commands.toml"
-# Shown without loading any of the modules.
-GROUPS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
-    group: {name: (module, does) for name, (module, does) in commands.items()}
-    for group, commands in tomllib.loads(_TABLE.read_text("utf-8")).items()
+from refold.domain.errors import InvalidConfiguration
+
+ENTRY_POINTS: Final = "refold.commands"
+
+
+class Entry(NamedTuple):
+    """A line of ``refold --help``, which loads no command.
+
+    place:   ``module:function``, as an entry point is written.
+    summary: the first sentence of the function's docstring.
+    """
+
+    place: str
+    summary: str
+
+
+def _own(place: str, summary: str) -> Entry:
+    return Entry(f"{__name__}.{place}", summary)
+
+
+GROUPS: Final[Mapping[str, Mapping[str, Entry]]] = {
+    "Look": {
+        "sessions": _own("log:sessions", "List sessions with their size and age."),
+        "log": _own("log:log", "Show the timeline of a session."),
+        "search": _own("log:search", "Find events that contain all the given words."),
+        "view": _own(
+            "operate:view", "Show a run in the terminal, or write it as one HTML file."
+        ),
+        "context": _own(
+            "context:context",
+            "Show the context that a model is sent, or was sent earlier.",
+        ),
+        "why": _own("why:why", "Explain why a context is as it is, with proof."),
+        "compare": _own("compare:compare", "Compare what strategies would have sent."),
+        "rerun": _own(
+            "compare:rerun", "Repeat the requests of a run, and report what differs."
+        ),
+        "memory": _own(
+            "memory:memory", "Show what was learned from a user's sessions."
+        ),
+        "stats": _own(
+            "operate:stats", "Show how much is stored, and how fast it grows."
+        ),
+        "audit": _own("operate:audit", "Show the access log: what was done, and when."),
+    },
+    "Change": {
+        "import": _own("import_:import_", "Import transcripts, each as a session."),
+        "capture": _own(
+            "capture:capture", "Record what a coding agent writes, while it works."
+        ),
+        "label": _own("log:label", "Set or remove labels of a session."),
+        "compact": _own(
+            "compact:compact", "Compact a session if its strategy decides to."
+        ),
+        "rebuild": _own(
+            "compact:rebuild", "Make the summaries that a strategy would have made."
+        ),
+        "review": _own(
+            "review:review", "Find, list, show and decide questions to humans."
+        ),
+        "replay": _own(
+            "review:replay", "Show a review bundle and apply its rule again."
+        ),
+        "consent": _own("memory:consent", "Show or change what a user allows."),
+    },
+    "Protect": {
+        "redact": _own("redact:redact", "Replace secrets and personal data in a text."),
+        "erase": _own(
+            "erase:erase", "Erase a user or one session, and sign a certificate."
+        ),
+        "restore": _own("erase:restore", "Undo an erasure during its grace period."),
+        "readmit": _own(
+            "erase:readmit",
+            "Let the id of an erased user be used again, with a new key.",
+        ),
+        "hold": _own(
+            "erase:hold", "Set or release a legal hold, which forbids erasing a user."
+        ),
+        "freeze": _own(
+            "erase:freeze", "Refuse new events for a user; --lift ends the freeze."
+        ),
+        "retain": _own(
+            "erase:retain",
+            "Erase sessions that were unused for longer than a policy says.",
+        ),
+        "verify": _own("verify:verify", "Check that stored data is what was written."),
+        "seal": _own("seal:seal", "Sign the end of every stream that has new events."),
+        "prove": _own(
+            "seal:prove", "Write a proof of an event, or that a tree only grew."
+        ),
+        "keys": _own("keys:keys", "Show the state of the keys, or replace them."),
+    },
+    "Operate": {
+        "worker": _own(
+            "compact:worker", "Run background work: compact, seal, erase, verify."
+        ),
+        "export": _own(
+            "operate:export", "Export the log, or everything stored about a user."
+        ),
+        "repair": _own("verify:repair", "Report damage, and repair derived data."),
+        "move": _own(
+            "operate:move", "Migrate the store to PostgreSQL while agents write."
+        ),
+        "schema": _own("operate:schema", "Print the SQL of the tables or the roles."),
+        "serve": _own(
+            "operate:serve", "Serve the store over HTTP, with a page that shows runs."
+        ),
+        "mcp": _own(
+            "log:mcp", "Let an agent read a user's sessions, by MCP over stdio."
+        ),
+        "bench": _own(
+            "bench:bench",
+            "Run the benchmarks of redaction, store, memory or compaction.",
+        ),
+    },
 }
-COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+COMMANDS: Final[Mapping[str, Entry]] = {
     name: entry for group in GROUPS.values() for name, entry in group.items()
 }
+
+
+def added() -> dict[str, Entry]:
+    """The commands that installed packages add.  They replace none of Refold's own."""
+    entries: dict[str, Entry] = {}
+    if not _any_added():
+        return entries
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=ENTRY_POINTS):
+        if point.name in COMMANDS:
+            continue
+        package = "another package" if point.dist is None else point.dist.name
+        entries[point.name] = Entry(point.value, f"Added by {package}.")
+    return entries
+
+
+def _any_added() -> bool:
+    """Whether an installed package names the group of entry points.
+
+    Finds out without ``importlib.metadata``, which takes longer to load than ``refold
+    --help`` takes for the rest.
+    """
+    group = ENTRY_POINTS.encode()
+    for folder in sys.path:
+        path = Path(folder or ".")
+        if path.is_file():  # a zip file, which only importlib.metadata reads
+            return True
+        for listing in path.glob("*-info/entry_points.txt"):
+            if group in listing.read_bytes():
+                return True
+    return False
+
+
+def load(name: str, entry: Entry) -> Callable[..., Any]:
+    """Import the function of a command.
+
+    Raises InvalidConfiguration if an installed package names one that is not there.
+    """
+    module, _, function = entry.place.partition(":")
+    try:
+        loaded: Callable[..., Any] = getattr(import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        if name in COMMANDS:
+            raise
+        raise InvalidConfiguration(
+            f"the command {name} cannot be loaded from {entry.place} "
+            f"({type(error).__name__}): update or remove the package that added it"
+        ) from error
+    return loaded

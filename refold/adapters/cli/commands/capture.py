@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from threading import Event
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -28,18 +28,58 @@ _TAKEOVER_SEC: Final = 0.5  # between two tries
 
 def capture(
     call: options.Call,
-    program: Program | None = None,
-    _told: str | None = None,
-    user: str | None = None,
-    folder: Path | None = None,
-    once: bool = False,
-    linger: float | None = None,
-    lock: int | None = None,
-    install: bool = False,
-    uninstall: bool = False,
-    state: bool = False,
+    program: Annotated[
+        Program | None,
+        typer.Argument(
+            metavar="PROGRAM", help="Program to follow: claude-code or codex."
+        ),
+    ] = None,
+    _told: Annotated[str | None, typer.Argument(metavar="JSON", hidden=True)] = None,
+    user: Annotated[str | None, options.user_option("Name of the user.")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Folder of the transcripts.  Default: where the program stores them.",
+        ),
+    ] = None,
+    once: Annotated[
+        bool,
+        typer.Option(
+            "--once",
+            help="Append new entries, then exit.  If another process captures, leave "
+            "them to it.",
+        ),
+    ] = False,
+    linger: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Follow, and exit after this time without new entries.",
+        ),
+    ] = None,
+    lock: Annotated[int | None, typer.Option(hidden=True)] = None,
+    install: Annotated[
+        bool,
+        typer.Option(
+            "--install",
+            help="Have the program run a hook after each turn that starts a capture.",
+        ),
+    ] = False,
+    uninstall: Annotated[
+        bool, typer.Option("--uninstall", help="Remove that hook.")
+    ] = False,
+    state: Annotated[
+        bool,
+        typer.Option("--status", help="Show captured sessions and pending entries."),
+    ] = False,
 ) -> output.Result | None:
-    """Record what a coding agent writes, while it works."""
+    """Record what a coding agent writes, while it works.
+
+    Follows its transcripts until Ctrl-C.  Each entry is redacted and appended
+    exactly once, whatever happens to the files.  After a stop, it continues where
+    it was.
+    """
     if state:
         return _status()
     if program is None or user is None:

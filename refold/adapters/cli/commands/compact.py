@@ -15,12 +15,22 @@ from functools import partial
 from pathlib import Path
 from threading import Thread
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from refold.adapters.cli import output
-from refold.adapters.cli.options import Call, Summarizer, duration, sessions
+from refold.adapters.cli.options import (
+    Call,
+    JobsOption,
+    SessionFilter,
+    Summarizer,
+    UserFilter,
+    duration,
+    session_option,
+    sessions,
+    user_option,
+)
 from refold.adapters.cli.output import Progress, Result, Screen, mark, shown, whose
 from refold.domain.erasure import RetentionPolicy
 from refold.domain.errors import InvalidConfiguration, UnknownModel, counted
@@ -40,16 +50,60 @@ if TYPE_CHECKING:
 
 def compact(
     call: Call,
-    user: str | None = None,
-    session: str | None = None,
-    strategy: str | None = None,
-    summarizer: Summarizer = "abridged",
-    model: str | None = None,
-    until_idle: bool = False,
-    watch: bool = False,
-    every: float | None = None,
+    user: Annotated[
+        str | None, user_option("User of the session; with --watch: only this user.")
+    ] = None,
+    session: Annotated[
+        str | None,
+        session_option(
+            "Name of the session; with --watch: only sessions of this name."
+        ),
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Strategy to compact with: name, name:key=value or @file.toml.",
+        ),
+    ] = None,
+    summarizer: Annotated[
+        Summarizer,
+        typer.Option(help="What writes the summaries; abridged needs no model."),
+    ] = "abridged",
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="M", help="Model for the summarizer anthropic."),
+    ] = None,
+    until_idle: Annotated[
+        bool,
+        typer.Option(
+            "--until-idle", help="Repeat until the strategy asks for no more summaries."
+        ),
+    ] = False,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="Keep running and compact sessions as they grow; stop with Ctrl-C.",
+        ),
+    ] = False,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SEC",
+            help="With --watch: seconds between checks for new events; default 30.",
+        ),
+    ] = None,
 ) -> Result | None:
-    """Compact a session if its strategy decides to."""
+    """Compact a session if its strategy decides to.
+
+    Needs --user, --session and --strategy, and makes one summary; --until-idle
+    repeats until the strategy asks for no more.  Events stay in the log.  If the
+    summarizer fails, the context does not change.
+
+    --watch compacts all sessions, or only those of --user or --session.  Without
+    --strategy, it uses the strategy of each session.
+    """
     writes = _writer(summarizer, model)
     if watch:
         if until_idle:
@@ -161,18 +215,79 @@ def _tell_done(call: Call, unit: Unit, made: Any) -> None:
 
 def worker(
     call: Call,
-    do: str = "compact,seal,erase",
-    strategy: str | None = None,
-    rebuild: str | None = None,
-    retain: Path | None = None,
-    summarizer: Summarizer = "abridged",
-    model: str | None = None,
-    lease: float = 6.0,
-    most_per_second: float = 1_000.0,
-    health: int | None = None,
-    jobs: int = 1,
+    do: Annotated[
+        str,
+        typer.Option(
+            metavar="DUTIES",
+            help="Comma-separated duties, each with an optional interval: "
+            "compact=30s,seal=60s,erase=60s,verify=7d,rebuild,retain=1h.",
+        ),
+    ] = "compact,seal,erase",
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Strategy that decides when to compact.  Default: the strategy of "
+            "each session.",
+        ),
+    ] = None,
+    rebuild: Annotated[
+        str | None,
+        typer.Option(metavar="SPEC", help="Run the duty rebuild, for this strategy."),
+    ] = None,
+    retain: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Run the duty retain, with this policy in TOML."
+        ),
+    ] = None,
+    summarizer: Annotated[
+        Summarizer,
+        typer.Option(help="What writes the summaries; abridged needs no model."),
+    ] = "abridged",
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="M", help="Model for the summarizer anthropic."),
+    ] = None,
+    lease: Annotated[
+        float,
+        typer.Option(
+            metavar="SEC",
+            help="Seconds until another worker takes over the task of one that died.",
+        ),
+    ] = 6.0,
+    most_per_second: Annotated[
+        float,
+        typer.Option(metavar="N", help="Maximum number of tasks to start per second."),
+    ] = 1000.0,
+    health: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Serve /health, /health/ready and /metrics on this port of "
+            "127.0.0.1; 0 chooses a free one.",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Number of processes that look for events to seal."
+        ),
+    ] = 1,
 ) -> None:
-    """Run background work: compact, seal, erase, verify."""
+    """Run background work: compact, seal, erase, verify.
+
+    Runs until SIGTERM or Ctrl-C; it finishes its current task first.  Start as many
+    workers as you like, on as many machines as you like: they share the work by
+    leases. If one dies, another takes over its task.  Prints each completed task.
+
+    Duties: compact (sessions whose strategy asks for it), seal (new events), erase
+    (interrupted erasures, and those whose grace period is over), verify (each
+    session, and the tree); with their options also rebuild (each session once) and
+    retain.
+    """
     store, duties = call.store(), dict[str, float]()
     do += ",rebuild" * (rebuild is not None) + ",retain" * (retain is not None)
     for one in do.split(","):
@@ -269,19 +384,59 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 def rebuild(
     call: Call,
-    strategy: str,
-    user: str | None = None,
-    session: str | None = None,
-    summarizer: Summarizer = "abridged",
-    model: str | None = None,
-    jobs: int = 1,
-    dry_run: bool = False,
-    yes: bool = False,
-    strict: bool = False,
-    activate: bool = False,
-    retire: str | None = None,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            metavar="SPEC",
+            help="Strategy to make summaries for: name, name:key=value or @file.toml.",
+        ),
+    ],
+    user: UserFilter = None,
+    session: SessionFilter = None,
+    summarizer: Annotated[
+        Summarizer,
+        typer.Option(help="What writes the summaries; abridged needs no model."),
+    ] = "abridged",
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="M", help="Model for the summarizer anthropic."),
+    ] = None,
+    jobs: JobsOption = 1,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Show planned work and its cost; change nothing."
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask before paying for a model.")
+    ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict", help="Stop when the summarizer fails for the first time."
+        ),
+    ] = False,
+    activate: Annotated[
+        bool,
+        typer.Option(
+            "--activate",
+            help="Afterwards, make this the default strategy of each session.",
+        ),
+    ] = False,
+    retire: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OLD", help="Afterwards, retire the summaries of this strategy."
+        ),
+    ] = None,
 ) -> Result:
-    """Make the summaries that a strategy would have made."""
+    """Make the summaries that a strategy would have made.
+
+    The log and the contexts of other strategies do not change.  If it is
+    interrupted, run it again to complete it.  Exits with 1 if a summary failed or a
+    session could not be rebuilt.
+    """
     writes, begun = _writer(summarizer, model), time.monotonic()
     store = call.store()
     found = list(sessions(store, user, session))

@@ -6,10 +6,12 @@ import io
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
 
 from refold.adapters.cli.files import Destination
-from refold.adapters.cli.options import Call
+from refold.adapters.cli.options import Call, SessionOption, UserOption
 from refold.adapters.cli.output import Part, Result, Screen, complain, number, visible
 from refold.domain.canonical import canonical
 from refold.domain.errors import InvalidConfiguration, counted
@@ -23,15 +25,44 @@ if TYPE_CHECKING:
 
 def compare(
     call: Call,
-    user: str,
-    session: str,
-    strategy: list[str] | None = None,
-    model: str | None = None,
-    prices: Path | None = None,
-    recorded: bool = False,
-    plot: Path | None = None,
+    user: UserOption,
+    session: SessionOption,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Strategy to compare: name, name:key=value or @file.toml; repeat for "
+            "more.  Default: all strategies with their defaults.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="M",
+            help="Model whose prices, cache rules and window apply.  Default: the "
+            "model of the last answer.",
+        ),
+    ] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File with your own prices: TOML with a table [models].",
+        ),
+    ] = None,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="Use only summaries from the log.")
+    ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.png", help="Draw tokens per request, and recall."),
+    ] = None,
 ) -> Result:
-    """Compare what strategies would have sent."""
+    """Compare what strategies would have sent.
+
+    Replays the session in memory under each strategy and writes nothing.  The
+    summarizer abridged makes the summaries, without a model.
+    """
     picture = None
     if plot is not None:
         _check_plot(plot)
@@ -50,13 +81,38 @@ def compare(
 
 def rerun(
     call: Call,
-    user: str,
-    session: str,
-    strategy: str | None = None,
-    prompt: Path | None = None,
-    model: str | None = None,
+    user: UserOption,
+    session: SessionOption,
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Strategy for all requests: name, name:key=value or @file.toml.  "
+            "Default: the recorded one.",
+        ),
+    ] = None,
+    prompt: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Text file with a system prompt that replaces the recorded ones.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="M",
+            help="Anthropic model that answers from the first difference on, until a "
+            "call has no recorded result.  Default: none, and no network access.",
+        ),
+    ] = None,
 ) -> Result:
-    """Repeat the requests of a run, and report what differs."""
+    """Repeat the requests of a run, and report what differs.
+
+    Takes responses and results from the log, and writes nothing.  Under another
+    strategy, prompt or redaction policy, it shows the first request that differs
+    and exits with 1.
+    """
     chosen = call.store().session(user_id=user, session_id=session)
     ran = chosen.rerun(
         strategy,

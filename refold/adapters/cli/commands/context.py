@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -18,7 +18,13 @@ from refold.adapters.cli.events import (
     readable,
     seqs,
 )
-from refold.adapters.cli.options import As, Call
+from refold.adapters.cli.options import (
+    As,
+    Call,
+    SessionOption,
+    StrategyOption,
+    UserOption,
+)
 from refold.adapters.cli.output import Result, Screen, types
 from refold.domain.errors import counted
 from refold.projections.context.units import holds
@@ -32,15 +38,44 @@ if TYPE_CHECKING:
 
 def context(
     call: Call,
-    user: str,
-    session: str,
-    strategy: str | None = None,
-    at: int | None = None,
-    before_call: int | None = None,
-    before_response: int | None = None,
-    as_: As = "sent",
+    user: UserOption,
+    session: SessionOption,
+    strategy: StrategyOption = None,
+    at: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SEQ", min=1, help="Show the context as it was after this event."
+        ),
+    ] = None,
+    before_call: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Show what the model was sent before its N-th tool call.",
+        ),
+    ] = None,
+    before_response: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Show what the model was sent before its N-th response.",
+        ),
+    ] = None,
+    as_: Annotated[
+        As,
+        typer.Option(
+            "--as",
+            help="sent: with the summaries that existed then; rebuilt: with the "
+            "summaries that the strategy would have made by then.",
+        ),
+    ] = "sent",
 ) -> Result:
-    """Show the context that a model is sent, or was sent earlier."""
+    """Show the context that a model is sent, or was sent earlier.
+
+    Makes no summaries: `refold compact` does.
+    """
     given = [place for place in (at, before_call, before_response) if place is not None]
     if len(given) > 1:
         raise typer.BadParameter(

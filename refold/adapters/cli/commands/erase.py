@@ -7,14 +7,26 @@ from contextlib import ExitStack, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import orjson
 import typer
 
 from refold.adapters.cli import output
 from refold.adapters.cli.files import Destination
-from refold.adapters.cli.options import Call, operator as who
+from refold.adapters.cli.options import (
+    Call,
+    DryRunOption,
+    KeyBackupsOption,
+    OperatorOption,
+    OptionalReason,
+    ReasonOption,
+    UserOption,
+    duration,
+    operator as who,
+    session_option,
+    user_option,
+)
 from refold.domain.erasure import RetentionPolicy
 from refold.domain.errors import InvalidConfiguration, counted
 
@@ -28,21 +40,60 @@ if TYPE_CHECKING:
 
 def erase(
     call: Call,
-    user: str | None = None,
-    session: str | None = None,
-    reason: str | None = None,
-    operator: str | None = None,
-    grace: timedelta | None = None,
-    key_backups: timedelta | None = None,
-    vacuum: bool = False,
-    absent_ok: bool = False,
-    dry_run: bool = False,
-    due: bool = False,
-    listed: bool = False,
-    out: Path | None = None,
-    yes: bool = False,
+    user: Annotated[str | None, user_option("User to erase.")] = None,
+    session: Annotated[
+        str | None, session_option("Erase only this session of --user.")
+    ] = None,
+    reason: OptionalReason = None,
+    operator: OperatorOption = None,
+    grace: Annotated[
+        timedelta | None,
+        typer.Option(
+            metavar="TIME",
+            parser=duration,
+            help="Time until the data is destroyed, such as 30d or 12h.  It is "
+            "unreadable at once; `refold restore` undoes that until then.",
+        ),
+    ] = None,
+    key_backups: KeyBackupsOption = None,
+    vacuum: Annotated[
+        bool,
+        typer.Option(
+            "--vacuum", help="Rewrite the tables on disk; this blocks other processes."
+        ),
+    ] = False,
+    absent_ok: Annotated[
+        bool,
+        typer.Option(
+            "--absent-ok",
+            help="Sign a certificate even if nothing of the user is stored.",
+        ),
+    ] = False,
+    dry_run: DryRunOption = False,
+    due: Annotated[
+        bool,
+        typer.Option(
+            "--due",
+            help="Complete interrupted erasures, and those whose grace period is over.",
+        ),
+    ] = False,
+    listed: Annotated[
+        bool, typer.Option("--list", help="List certificates and unfinished erasures.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the certificate to this file."),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Erase without asking for confirmation.")
+    ] = False,
 ) -> output.Result:
-    """Erase a user or one session, and sign a certificate."""
+    """Erase a user or one session, and sign a certificate.
+
+    Destroys the keys and deletes the rows; nothing can be read from the first
+    moment on.  If it is interrupted, run it again to complete it.  Asks for
+    confirmation on a terminal; elsewhere it needs --yes.
+    """
     if out is not None and (listed or due or dry_run or grace is not None):
         raise typer.BadParameter(
             "--out takes the certificate of an erasure that is done at once: leave "
@@ -300,28 +351,47 @@ def _list(store: SessionStore, user: str | None) -> output.Result:
 
 
 def restore(
-    call: Call, user: str, reason: str, operator: str | None = None
+    call: Call,
+    user: UserOption,
+    reason: ReasonOption,
+    operator: OperatorOption = None,
 ) -> output.Result:
-    """Undo an erasure during its grace period."""
+    """Undo an erasure during its grace period.
+
+    Signs a certificate of the restoration.
+    """
     signed = call.store().erasures.restore(user, reason, operator=who(operator))
     return _signed(signed, "readable again")
 
 
 def readmit(
-    call: Call, user: str, reason: str, operator: str | None = None
+    call: Call,
+    user: UserOption,
+    reason: ReasonOption,
+    operator: OperatorOption = None,
 ) -> output.Result:
-    """Let the id of an erased user be used again, with a new key."""
+    """Let the id of an erased user be used again, with a new key.
+
+    Erased data stays erased.
+    """
     signed = call.store().erasures.readmit(user, reason, operator=who(operator))
     return _signed(signed, f"readmitted, in epoch {signed.statement['epoch']}")
 
 
 def hold(
     call: Call,
-    user: str,
-    name: str | None = None,
-    reason: str | None = None,
-    release: bool = False,
-    operator: str | None = None,
+    user: UserOption,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Name of the hold.  Default: list the holds."
+        ),
+    ] = None,
+    reason: OptionalReason = None,
+    release: Annotated[
+        bool, typer.Option("--release", help="Release the hold.")
+    ] = False,
+    operator: OperatorOption = None,
 ) -> output.Result:
     """Set or release a legal hold, which forbids erasing a user."""
     if name is not None and not reason:
@@ -345,12 +415,23 @@ def _signed(signed: Signed, done: str) -> output.Result:
 
 def freeze(
     call: Call,
-    user: str,
-    reason: str | None = None,
-    lift: bool = False,
-    operator: str | None = None,
+    user: UserOption,
+    reason: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Reason; it is redacted and recorded.  Default: show whether the "
+            "user is frozen.",
+        ),
+    ] = None,
+    lift: Annotated[bool, typer.Option("--lift", help="End the freeze.")] = False,
+    operator: OperatorOption = None,
 ) -> output.Result:
-    """Refuse new events for a user; --lift ends the freeze."""
+    """Refuse new events for a user; --lift ends the freeze.
+
+    Everything stays readable.  The database itself refuses appends, and `refold
+    erase` and `refold retain` skip the user.  Signs a certificate.
+    """
     if lift and reason is None:
         raise typer.BadParameter("give --reason, for the certificate")
     store, signed = call.store(), None
@@ -365,13 +446,27 @@ def freeze(
 
 def retain(
     call: Call,
-    policy: Path | None = None,
-    preset: str | None = None,
-    dry_run: bool = False,
-    key_backups: timedelta | None = None,
-    operator: str | None = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help='Policy in TOML, such as sessions = "30d".'),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Predefined policy; seed: sessions 30d, memory 90d, audit 14d.",
+        ),
+    ] = None,
+    dry_run: DryRunOption = False,
+    key_backups: KeyBackupsOption = None,
+    operator: OperatorOption = None,
 ) -> output.Result:
-    """Erase sessions that were unused for longer than a policy says."""
+    """Erase sessions that were unused for longer than a policy says.
+
+    Needs --policy or --preset.  Erases each user's expired sessions with a
+    certificate.  Keeps sessions that are used during the run, held, frozen, or the
+    origin of a fork in use.  If it is interrupted, the next run completes it.
+    """
     if policy is not None and preset is None:
         chosen = RetentionPolicy.read(policy.read_bytes())
     elif preset is not None and policy is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,16 +31,60 @@ if TYPE_CHECKING:
 
 def import_(
     call: options.Call,
-    paths: list[Path],
-    user: str,
-    session: str | None = None,
-    form: options.Transcripts = "auto",
-    keep_going: bool = False,
-    strict: bool = False,
-    progress: bool = False,
-    jobs: int = 1,
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH",
+            help="Files with transcripts, or folders of them.  The sub-agents of a "
+            "session of Claude Code come with it.",
+        ),
+    ],
+    user: options.UserOption,
+    session: Annotated[
+        str | None,
+        options.session_option(
+            "Name of the session; several sessions become S-0001, S-0002 and so "
+            "on.  Default: the name in the file, else the name of the file."
+        ),
+    ] = None,
+    form: Annotated[
+        options.Transcripts,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="Read every file as this format: auto, claude-code, codex, openai, "
+            "anthropic, tau-bench, swe-agent, letta, inspect, atif, otlp, refold.",
+        ),
+    ] = "auto",
+    keep_going: Annotated[
+        bool,
+        typer.Option(
+            "--keep-going",
+            help="If a file fails, import the others; exit with 1 at the end.",
+        ),
+    ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="Refuse a file with a damaged line.  Default: import everything else "
+            "in the file, name each damaged line, and exit with 1.",
+        ),
+    ] = False,
+    progress: Annotated[
+        bool,
+        typer.Option(
+            "--progress", help="Show progress even if stderr is not a terminal."
+        ),
+    ] = False,
+    jobs: options.JobsOption = 1,
 ) -> output.Result:
-    """Import transcripts, each as a session."""
+    """Import transcripts, each as a session.
+
+    Redacts and size-guards all text, and reads all files before it writes anything.
+    You can import a file again at any time, also after Ctrl-C: only new entries are
+    added.
+    """
     if keep_going and session is not None:
         raise typer.BadParameter(
             "--session numbers sessions by their files, and --keep-going may leave "

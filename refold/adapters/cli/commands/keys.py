@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -28,13 +28,30 @@ Action = Literal["status", "rotate", "reconcile"]
 
 def keys(
     call: options.Call,
-    action: Action,
-    master: bool = False,
-    drop_older: bool = False,
-    user: str | None = None,
-    session: str | None = None,
+    action: Annotated[
+        Action, typer.Argument(metavar="ACTION", help="status, rotate or reconcile.")
+    ],
+    master: Annotated[
+        bool, typer.Option("--master", help="Rotate the master key.")
+    ] = False,
+    drop_older: Annotated[
+        bool,
+        typer.Option(
+            "--drop-older", help="Remove the previous master key from its file."
+        ),
+    ] = False,
+    user: Annotated[
+        str | None, options.user_option("Rotate the key of this user.")
+    ] = None,
+    session: Annotated[
+        str | None, options.session_option("Rotate the key of this session of --user.")
+    ] = None,
 ) -> Result:
-    """Show the state of the keys, or replace them."""
+    """Show the state of the keys, or replace them.
+
+    status counts the keys; rotate replaces the key of --master, --user or
+    --session; reconcile destroys keys again that a restored backup brought back.
+    """
     if action == "reconcile":
         return _told({"destroyed": reconcile_keys(call.url)})
     rotates = action == "rotate" and master and user is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -23,10 +23,21 @@ if TYPE_CHECKING:
 
 def sessions(
     call: options.Call,
-    user: str | None = None,
-    label: list[str] | None = None,
-    after: str | None = None,
-    limit: int | None = None,
+    user: options.UserFilter = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Only sessions with this label; repeat it for several.",
+        ),
+    ] = None,
+    after: Annotated[
+        str | None,
+        typer.Option(metavar="S", help="Only sessions after this one, by name."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Show at most N sessions.")
+    ] = None,
 ) -> output.Result:
     """List sessions with their size and age."""
     store = call.store()
@@ -49,7 +60,16 @@ def sessions(
 
 
 def label(
-    call: options.Call, user: str, session: str, labels: list[str]
+    call: options.Call,
+    user: options.UserOption,
+    session: options.SessionOption,
+    labels: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="LABEL",
+            help="NAME=VALUE, once or more; an empty value removes the label.",
+        ),
+    ],
 ) -> output.Result:
     """Set or remove labels of a session."""
     given = {name: value or None for name, value in map(_label, labels)}
@@ -63,10 +83,17 @@ def label(
 
 def search(
     call: options.Call,
-    user: str,
-    words: list[str],
-    session: str | None = None,
-    limit: int = 20,
+    user: options.UserOption,
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="WORDS", help="Words that each event must contain."),
+    ],
+    session: Annotated[
+        str | None, options.session_option("Search only in this session.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Show at most N events.")
+    ] = 20,
 ) -> output.Result:
     """Find events that contain all the given words."""
     store, said = call.store(), " ".join(words)
@@ -82,8 +109,14 @@ def search(
     return output.Result([one.to_json() for one in found], show)
 
 
-def mcp(call: options.Call, user: str) -> None:
-    """Let an agent read a user's sessions, by MCP over stdio."""
+def mcp(
+    call: options.Call,
+    user: options.UserOption,
+) -> None:
+    """Let an agent read a user's sessions, by MCP over stdio.
+
+    `refold serve` offers the same tools over HTTP, at /mcp.
+    """
     # It needs an extra.
     from refold.adapters.frameworks.mcp import server
 
@@ -121,13 +154,29 @@ def _row(info: SessionInfo) -> list[output.Part]:
 
 def log(
     call: options.Call,
-    user: str,
-    session: str,
-    after: int = 0,
-    limit: int | None = None,
-    verbosity: options.Verbosity = "default",
+    user: options.UserOption,
+    session: options.SessionOption,
+    after: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Show events after this seq.")
+    ] = 0,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Show at most N entries.")
+    ] = None,
+    verbosity: Annotated[
+        options.Verbosity,
+        typer.Option(
+            help="default: everything; compact: one line per event, except user input "
+            "and answers; quiet: only the last answer."
+        ),
+    ] = "default",
 ) -> output.Result:
-    """Show the timeline of a session."""
+    """Show the timeline of a session.
+
+    Numbers responses and tool calls, and joins each call to its result by a line.
+    Shows summaries after the seq at which they were decided, with their stream.
+    Cuts long texts on a terminal only.  With --json, each event has "redacted":
+    true, which means that it was scanned: "redaction" lists the findings.
+    """
     chosen = call.store().session(user_id=user, session_id=session)
     last = chosen.head().seq
     entries = chosen.timeline(after=after, limit=limit)

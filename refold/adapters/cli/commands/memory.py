@@ -6,12 +6,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from refold.adapters.cli.events import preview
-from refold.adapters.cli.options import Call, given, pages, sessions
+from refold.adapters.cli.options import (
+    Call,
+    ReasonOption,
+    UserOption,
+    given,
+    pages,
+    sessions,
+    user_option,
+)
 from refold.adapters.cli.output import Result, Screen, complain, shown
 from refold.domain import errors
 from refold.domain.errors import RefoldError, counted
@@ -41,19 +49,62 @@ _WRONG: Final = {
 
 def memory(
     call: Call,
-    user: str | None = None,
-    everyone: bool = False,
-    scenario: str | None = None,
-    every: bool = False,
-    item: str | None = None,
-    profile: bool = False,
-    advice: bool = False,
-    tokens: int | None = None,
-    effect: bool = False,
-    forget: str | None = None,
-    refresh: bool = False,
+    user: Annotated[str | None, user_option("Show this user's memory.")] = None,
+    everyone: Annotated[
+        bool, typer.Option("--everyone", help="Show only items that many users share.")
+    ] = False,
+    scenario: Annotated[
+        str | None,
+        typer.Option(
+            metavar="S", help="Only this kind of task; general applies to all."
+        ),
+    ] = None,
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Include items from too few, or from tainted, sessions."
+        ),
+    ] = False,
+    item: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Show one item and the events behind it."),
+    ] = None,
+    profile: Annotated[
+        bool,
+        typer.Option("--profile", help="Show the profile of a user who consented."),
+    ] = False,
+    advice: Annotated[
+        bool,
+        typer.Option("--advice", help="Show the advice that a model would get now."),
+    ] = False,
+    tokens: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, help="Budget of --advice in tokens; default 600."
+        ),
+    ] = None,
+    effect: Annotated[
+        bool,
+        typer.Option(
+            "--effect", help="Compare how sessions ended with and without an item."
+        ),
+    ] = False,
+    forget: Annotated[
+        str | None, typer.Option(metavar="ID", help="Forget an item for good.")
+    ] = None,
+    refresh: Annotated[
+        bool,
+        typer.Option(
+            "--refresh", help="Bring memory up to date, for all users or one."
+        ),
+    ] = False,
 ) -> Result:
-    """Show what was learned from a user's sessions."""
+    """Show what was learned from a user's sessions.
+
+    Lists which tools worked, failed and helped, and how often.  Every item is
+    computed from the log and names its events.  An item needs three sessions; --all
+    also lists items with fewer.
+    """
     shows = _given(item=item, advice=advice, profile=profile, effect=effect)
     _check(
         [*shows, *_given(forget=forget, refresh=refresh)],
@@ -341,14 +392,27 @@ def _made(store: SessionStore, user: str) -> Counter[str]:
 
 def consent(
     call: Call,
-    user: str,
-    grant: str | None = None,
-    withdraw: str | None = None,
-    opt_out: bool = False,
-    opt_in: bool = False,
-    reason: str = "",
+    user: UserOption,
+    grant: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K", help="Allow this: declarative_memory, or a scope of your own."
+        ),
+    ] = None,
+    withdraw: Annotated[
+        str | None, typer.Option(metavar="K", help="Withdraw this grant.")
+    ] = None,
+    opt_out: Annotated[
+        bool, typer.Option("--opt-out", help="Keep all data of the user out of memory.")
+    ] = False,
+    opt_in: Annotated[bool, typer.Option("--opt-in", help="End the opt-out.")] = False,
+    reason: ReasonOption = "",
 ) -> Result:
-    """Show or change what a user allows."""
+    """Show or change what a user allows.
+
+    Records each change as an event.  Nothing is allowed until it is granted, and an
+    opt-out of memory overrides every grant.
+    """
     wanted = [name for name in (grant, withdraw) if name is not None]
     if len(wanted) + opt_out + opt_in > 1:
         raise typer.BadParameter(

@@ -1,8 +1,7 @@
-"""Commands for who operates a store: stats, audit, export, move, schema, bench."""
+"""Commands that operate a store: serve, stats, audit, export, view, schema, move."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -12,17 +11,27 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import orjson
 import typer
 
 from refold.adapters.cli import output
 from refold.adapters.cli.files import Destination, write_lines
-from refold.adapters.cli.options import Call, operator, sessions
+from refold.adapters.cli.options import (
+    Call,
+    SessionFilter,
+    SessionOption,
+    UserFilter,
+    UserOption,
+    operator,
+    sessions,
+    since,
+    user_option,
+)
 from refold.adapters.cli.output import Result, Screen, number, size, visible
 from refold.domain.canonical import repaired
-from refold.domain.errors import InvalidConfiguration, RefoldError, counted
+from refold.domain.errors import InvalidConfiguration, counted
 
 if TYPE_CHECKING:
     from refold.domain.access_log import AccessRecord
@@ -34,15 +43,56 @@ if TYPE_CHECKING:
 
 def serve(
     call: Call,
-    host: str = "127.0.0.1",
-    port: int = 8765,
-    user: str | None = None,
-    certificate: Path | None = None,
-    key: Path | None = None,
-    origin: list[str] | None = None,
-    trusted_proxy: list[str] | None = None,
+    host: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Address to listen on.  Any other than 127.0.0.1 needs REFOLD_JWKS "
+            "or REFOLD_TOKEN_SECRET_FILE.",
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, help="Port; 0 chooses a free one.")
+    ] = 8765,
+    user: Annotated[
+        str | None, user_option("User of the printed token.  Default: your login.")
+    ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-certificate", metavar="FILE", help="Certificate for TLS, in PEM."
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-key", metavar="FILE", help="Private key of the certificate, in PEM."
+        ),
+    ] = None,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="Allow pages of this site, such as https://app.example.com, to call "
+            "/v1; repeat it for several.",
+        ),
+    ] = None,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Trust X-Forwarded-For and X-Forwarded-Proto from this address or "
+            "network; repeat it for several.  Default: trust nobody.",
+        ),
+    ] = None,
 ) -> None:
-    """Serve the store over HTTP, with a page that shows runs."""
+    """Serve the store over HTTP, with a page that shows runs.
+
+    Operations are under /v1, the page is at /, MCP at /mcp.  Each request needs an
+    access token.  Without REFOLD_JWKS or a token secret, it listens only on this
+    machine and prints a token that is valid for one day.  It records each use of
+    the store in the access log, unless REFOLD_ACCESS_LOG says otherwise.
+    """
     from refold.adapters.server import Place, serve as run
 
     place = Place(
@@ -66,12 +116,23 @@ Columns = Literal["metadata", "all"]
 
 def stats(
     call: Call,
-    user: str | None = None,
-    session: str | None = None,
-    cost: bool = False,
-    by: By = "session",
+    user: UserFilter = None,
+    session: SessionFilter = None,
+    cost: Annotated[
+        bool,
+        typer.Option(
+            "--cost", help="Show the token usage and cost of answers instead."
+        ),
+    ] = False,
+    by: Annotated[
+        By, typer.Option(metavar="WHAT", help="Sum costs by session, user or day.")
+    ] = "session",
 ) -> Result:
-    """Show how much is stored, and how fast it grows."""
+    """Show how much is stored, and how fast it grows.
+
+    Also shows how far stored views lag behind.  Takes a while on a large store,
+    since it counts every row.
+    """
     store = call.store()
     _needs_user(session, user)
     if user is not None:
@@ -146,11 +207,22 @@ _STYLES: Final = {"ok": "", "denied": "yellow", "error": "red"}
 
 def audit(
     call: Call,
-    user: str | None = None,
-    session: str | None = None,
-    since: datetime | None = None,
+    user: UserFilter = None,
+    session: SessionFilter = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(
+            metavar="D",
+            parser=since,
+            help="Only records since then: 2026-03-16, 2026-03-16T10:00Z, or 7d.",
+        ),
+    ] = None,
 ) -> Result:
-    """Show the access log: what was done, and when."""
+    """Show the access log: what was done, and when.
+
+    It contains no content and no names: --user finds the records of a user by a
+    keyed hash, until the user is erased.  Turn it on with REFOLD_ACCESS_LOG=table.
+    """
     _needs_user(session, user)
     store = call.store()
     records = store.access_log.records(user, session_id=session, since=since)
@@ -187,17 +259,72 @@ def _record(screen: Screen, record: AccessRecord) -> None:
 
 def export(
     call: Call,
-    user: str | None = None,
-    session: str | None = None,
-    out: Path | None = None,
-    form: Exports = "events",
-    content: bool = False,
-    consent: str | None = None,
-    columns: Columns | None = None,
-    buckets: int | None = None,
-    jobs: int = 1,
+    user: UserFilter = None,
+    session: SessionFilter = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Write to a file if PATH ends in .jsonl; else write all data of "
+            "--user, or Parquet, to a new folder.  Default: stdout.",
+        ),
+    ] = None,
+    form: Annotated[
+        Exports,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="Write this format: events, a trajectory per session (atif), a trace "
+            "per turn (otlp), a chat per session of users who consented "
+            "(dataset), or tables of all users (parquet).",
+        ),
+    ] = "events",
+    content: Annotated[
+        bool,
+        typer.Option(
+            "--content", help="Include texts, arguments and results in traces."
+        ),
+    ] = False,
+    consent: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCOPE",
+            help="Consent that users in a dataset must have given.  Default: training.",
+        ),
+    ] = None,
+    columns: Annotated[
+        Columns | None,
+        typer.Option(
+            metavar="WHICH",
+            help="Write these columns of parquet: metadata, which needs no key, or "
+            "all, decrypted.  Default: metadata.",
+        ),
+    ] = None,
+    buckets: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Number of parquet files to distribute users over.  Default: 16.",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="For a folder: number of processes that share the work.",
+        ),
+    ] = 1,
 ) -> Result | None:
-    """Export the log, or everything stored about a user."""
+    """Export the log, or everything stored about a user.
+
+    A file contains the events as JSON lines, as `refold log --json` prints them.  A
+    folder contains events, summaries, whole texts, views, consent, holds and
+    certificates, with their digests in manifest.json: `refold verify --export`
+    checks them.  Both are plain text with file permissions for you alone; redacted
+    values are in neither.
+    """
     if form == "dataset" and (out is None or session is not None):
         raise typer.BadParameter("a dataset needs --out, and takes no --session")
     if (columns or buckets) and form != "parquet":
@@ -353,13 +480,32 @@ Lang = Literal["en", "zh"]
 
 def view(
     call: Call,
-    user: str,
-    session: str,
-    html: Path | None = None,
-    lang: Lang = "en",
-    seq: int | None = None,
+    user: UserOption,
+    session: SessionOption,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write to this file, completely or not at all.  Default: show the "
+            "run in the terminal.",
+        ),
+    ] = None,
+    lang: Annotated[Lang, typer.Option(help="Language of the file.")] = "en",
+    seq: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Open the run at this event, in the terminal."
+        ),
+    ] = None,
 ) -> Result:
-    """Show a run in the terminal, or write it as one HTML file."""
+    """Show a run in the terminal, or write it as one HTML file.
+
+    The terminal shows turns that open to their events, and the context at each
+    request; its last line lists the keys.  It needs `refold[tui]`. The file shows
+    the run as turns and the context at its requests, and needs no network.  Of a
+    long run it contains the first 5,000 events and 50 contexts, and says so.  It is
+    plain text with file permissions for you alone, without redacted values.
+    """
     from refold.adapters.frameworks import needed
 
     needed("jinja2", "server" if html else "tui")
@@ -397,12 +543,37 @@ _HEADS: Final = {
 
 def schema(
     call: Call,
-    roles: bool = False,
-    spread: bool = False,
-    engine: Database | None = None,
-    partitions: int = 0,
+    roles: Annotated[
+        bool,
+        typer.Option(
+            "--roles",
+            help="Print the roles, grants and row-level security of PostgreSQL.",
+        ),
+    ] = False,
+    spread: Annotated[
+        bool,
+        typer.Option(
+            "--spread",
+            help="Distribute the tables of --db over the machines of Citus, by user.",
+        ),
+    ] = False,
+    engine: Annotated[
+        Database | None,
+        typer.Option("--engine", help="Database engine.  Default: the engine of --db."),
+    ] = None,
+    partitions: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Divide the big tables of PostgreSQL into N parts, by user.",
+        ),
+    ] = 0,
 ) -> Result:
-    """Print the SQL of the tables or the roles."""
+    """Print the SQL of the tables or the roles.
+
+    Only --spread opens a database.
+    """
     from refold.adapters.sql import schema as written
     from refold.adapters.sql.database import engine_of
 
@@ -431,8 +602,30 @@ def schema(
     return Result({"engine": name, "statements": statements}, "\n".join(said))
 
 
-def move(call: Call, to: str, keys_to: str | None = None) -> Result:
-    """Migrate the store to PostgreSQL while agents write."""
+def move(
+    call: Call,
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="URL of an empty PostgreSQL database that nobody has open.",
+        ),
+    ],
+    keys_to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Copy the wrapped keys to this key store.  Default: they stay where "
+            "they are.",
+        ),
+    ] = None,
+) -> Result:
+    """Migrate the store to PostgreSQL while agents write.
+
+    Copies ciphertext, seals and ids unchanged, then blocks writers, copies the rest
+    and compares all heads.  From then on, the old store refuses writes and names
+    the new one; nothing in it is deleted.  If it is interrupted, run it again.
+    """
     from refold.opener import move as moved
 
     def told(rows: int) -> None:
@@ -451,20 +644,3 @@ def move(call: Call, to: str, keys_to: str | None = None) -> Result:
     )
     text = said + hint if rows else "it was moved there before"
     return Result({"rows": rows}, text, acted=True)
-
-
-def __getattr__(name: str) -> Any:
-    """``bench`` is part of a checkout, not of what is installed."""
-    import refold
-
-    if name != "bench":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    checkout = Path(refold.__file__).parents[1]
-    if not (checkout / "benchmarks" / "command.py").exists():
-        raise RefoldError(
-            "the benchmarks are not installed: run them from a checkout of Refold, "
-            "installed there with `pip install -e .`"
-        )
-    if str(checkout) not in sys.path:
-        sys.path.append(str(checkout))
-    return importlib.import_module("benchmarks.command").bench

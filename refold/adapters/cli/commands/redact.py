@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -31,18 +31,62 @@ if TYPE_CHECKING:
 
 def redact(
     call: options.Call,
-    file: str = "-",
-    form: options.Values = "text",
-    policy: str | None = None,
-    packs: str | None = None,
-    engine: options.Engines | None = None,
-    recheck: bool = False,
-    apply: bool = False,
-    user: str | None = None,
-    session: str | None = None,
-    jobs: int = 1,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="File to read; - is stdin.")
+    ] = "-",
+    form: Annotated[
+        options.Values,
+        typer.Option(
+            "--format",
+            help="text; json: one value; jsonl: one value per line, answered line by "
+            "line.",
+        ),
+    ] = "text",
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Policy in TOML.  Default: REFOLD_POLICY, else the default policy.",
+        ),
+    ] = None,
+    packs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B", help="Packs of rules that replace those of the policy."
+        ),
+    ] = None,
+    engine: Annotated[
+        options.Engines | None,
+        typer.Option(help="Engine that replaces that of the policy."),
+    ] = None,
+    recheck: Annotated[
+        bool,
+        typer.Option("--recheck", help="Scan stored events with the current rules."),
+    ] = False,
+    apply: Annotated[
+        bool,
+        typer.Option("--apply", help="With --recheck: replace the findings, for good."),
+    ] = False,
+    user: options.UserFilter = None,
+    session: options.SessionFilter = None,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="With --recheck: number of processes that share the work.",
+        ),
+    ] = 1,
 ) -> output.Result | None:
-    """Replace secrets and personal data in a text."""
+    """Replace secrets and personal data in a text.
+
+    Stores nothing.  With --json, each value has a receipt: the rules, the engine
+    and the findings by type.  "n": 0 means that the value was scanned and nothing
+    was redacted.
+
+    --recheck scans the store instead.  It prints the place and type of each
+    finding, never the value.  --apply replaces the findings in the store, for good.
+    """
     _check(call, recheck=recheck)
     start_quickly()
     chosen = _policy(policy, packs, engine)

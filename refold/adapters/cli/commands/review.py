@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import orjson
 import typer
@@ -33,18 +33,55 @@ Decision = Literal["accept", "reject", "corrected", "dismissed"]
 
 def review(
     call: options.Call,
-    action: Action,
-    name: str | None = None,
-    seq: int | None = None,
-    user: str | None = None,
-    session: str | None = None,
-    every: bool = False,
-    decision: Decision | None = None,
-    by: str | None = None,
-    note: str = "",
-    rules: Path | None = None,
+    action: Annotated[
+        Action, typer.Argument(metavar="ACTION", help="scan, list, show or decide.")
+    ],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SESSION", help="show, decide: session of the question."
+        ),
+    ] = None,
+    seq: Annotated[
+        int | None,
+        typer.Argument(metavar="SEQ", help="show, decide: seq of the question."),
+    ] = None,
+    user: Annotated[
+        str | None,
+        options.user_option(
+            "show, decide: user of the session; list, scan: only this user."
+        ),
+    ] = None,
+    session: options.SessionFilter = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="list: include decided questions.")
+    ] = False,
+    decision: Annotated[
+        Decision | None, typer.Option(help="decide: the decision.")
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="decide: name of the person who decided.  Default: your login.",
+        ),
+    ] = None,
+    note: Annotated[
+        str, typer.Option(metavar="TEXT", help="decide: the reason; it is redacted.")
+    ] = "",
+    rules: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="scan: your own rules in TOML, instead of the built-in ones.",
+        ),
+    ] = None,
 ) -> Result:
-    """Find, list, show and decide questions to humans."""
+    """Find, list, show and decide questions to humans.
+
+    scan applies the rules to all sessions and adds new questions; list shows open
+    questions; show and decide need SESSION, SEQ and --user.
+    """
     given = _given(name, seq, user)
     if (action in ("show", "decide")) is (given is None):
         raise typer.BadParameter(
@@ -199,8 +236,17 @@ def _scan(
 _MOST: Final = 4 << 20
 
 
-def replay(bundle: str) -> Result:
-    """Show a review bundle and apply its rule again."""
+def replay(
+    bundle: Annotated[
+        str,
+        typer.Argument(metavar="BUNDLE", help="File with a review bundle; - is stdin."),
+    ],
+) -> Result:
+    """Show a review bundle and apply its rule again.
+
+    Reads the output of `refold review show --json`, or the bundle in it.  Opens no
+    store.  Exits with 1 if the rule does not fire.
+    """
     read = read_bundle(_data(bundle))
     again = fires_again(read)
     told = {"bundle": read.to_json(), "says": read.description, "fires_again": again}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from refold.adapters.cli import options
 from refold.adapters.cli.commands.compact import stopped_by_signals
@@ -20,14 +22,41 @@ if TYPE_CHECKING:
 
 def seal(
     call: options.Call,
-    sweep: bool = False,
-    accept_loss: bool = False,
-    listed: bool = False,
-    watch: bool = False,
-    every: float | None = None,
-    jobs: int = 1,
+    sweep: Annotated[
+        bool,
+        typer.Option(
+            "--sweep", help="Check every stream, not only those with new events."
+        ),
+    ] = False,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="Accept that a restored backup lacks events; move the anchor first.",
+        ),
+    ] = False,
+    listed: Annotated[
+        bool, typer.Option("--list", help="List the tree heads; seal nothing.")
+    ] = False,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch", help="Keep running and seal new events; stop with Ctrl-C."
+        ),
+    ] = False,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SEC", help="With --watch: seconds between seals; default 60."
+        ),
+    ] = None,
+    jobs: options.JobsOption = 1,
 ) -> Result | None:
-    """Sign the end of every stream that has new events."""
+    """Sign the end of every stream that has new events.
+
+    Adds the signature to the anchor.  From then on, `refold verify` finds events
+    that are changed, cut off or removed.  Does not block appends.
+    """
     hint = "see `refold seal --help`"
     if every is not None and not watch:
         raise InvalidConfiguration(f"use --every with --watch only: {hint}")
@@ -62,16 +91,48 @@ def _sealed(head: TreeHead | None) -> Result:
 
 def prove(
     call: options.Call,
-    user: str | None = None,
-    session: str | None = None,
-    seq: int | None = None,
-    stream: str = "main",
-    old: int | None = None,
-    new: int | None = None,
-    out: Path | None = None,
-    public_key: bool = False,
+    user: Annotated[str | None, options.user_option("User of the event.")] = None,
+    session: Annotated[
+        str | None, options.session_option("Session of the event.")
+    ] = None,
+    seq: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Seq of the event.")
+    ] = None,
+    stream: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Stream of the event: main, or a strategy's fingerprint.",
+        ),
+    ] = "main",
+    old: Annotated[
+        int | None,
+        typer.Option("--from", metavar="SIZE", min=1, help="Size of the older tree."),
+    ] = None,
+    new: Annotated[
+        int | None,
+        typer.Option(
+            "--to",
+            metavar="SIZE",
+            min=1,
+            help="Size of the newer tree; for an event, the newest by default.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write to this file.  Default: stdout."),
+    ] = None,
+    public_key: Annotated[
+        bool,
+        typer.Option("--public-key", help="Print the public key that verifies proofs."),
+    ] = False,
 ) -> Result | None:
-    """Write a proof of an event, or that a tree only grew."""
+    """Write a proof of an event, or that a tree only grew.
+
+    Name an event by --user, --session and --seq, or two trees by --from and --to.
+    A proof holds no text.  Anyone with the public key can check it: with `refold
+    verify --proof FILE`, or with the one file auditor.py.
+    """
     store = call.store()
     if public_key:
         from refold.adapters.keys.signatures import public_pem

@@ -7,11 +7,17 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from refold.adapters.cli.options import Call, sessions
+from refold.adapters.cli.options import (
+    Call,
+    JobsOption,
+    SessionFilter,
+    UserFilter,
+    sessions,
+)
 from refold.adapters.cli.output import Result, Screen, mark, shown
 from refold.domain.errors import InvalidConfiguration, RefoldError, counted
 
@@ -25,18 +31,62 @@ if TYPE_CHECKING:
 
 def verify(
     call: Call,
-    user: str | None = None,
-    session: str | None = None,
-    chain_only: bool = False,
-    since_seal: bool = False,
-    proof: Path | None = None,
-    certificate: Path | None = None,
-    salt: str | None = None,
-    export: Path | None = None,
-    public_key: Path | None = None,
-    jobs: int = 1,
+    user: UserFilter = None,
+    session: SessionFilter = None,
+    chain_only: Annotated[
+        bool,
+        typer.Option(
+            "--chain-only",
+            help="Check only that the hash chains link up; uses no keys, so a "
+            "rewritten unsealed end goes unnoticed.",
+        ),
+    ] = False,
+    since_seal: Annotated[
+        bool,
+        typer.Option(
+            "--since-seal",
+            help="Check only the chains after the newest seal, and that seal; uses no "
+            "keys, so a rewritten end goes unnoticed.",
+        ),
+    ] = False,
+    proof: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Check only this proof of `refold prove`."),
+    ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Check only this certificate of `refold erase`."
+        ),
+    ] = None,
+    salt: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HEX", help="Salt of the certificate: check that it is of --user."
+        ),
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Check only this folder of `refold export --out`."
+        ),
+    ] = None,
+    public_key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Public key.  Default: the key of the store."
+        ),
+    ] = None,
+    jobs: JobsOption = 1,
 ) -> Result:
-    """Check that stored data is what was written."""
+    """Check that stored data is what was written.
+
+    Checks chains, heads, envelopes, calls and their results, the sources of all
+    compactions and the digests of all recorded requests.  Without --user and
+    --session it also checks the tree of `refold seal` against its anchor.  Events
+    that were redacted again are superseded: they are checked, what was made of them
+    is not. Exits with 1 if anything does not hold.
+    """
     if proof is not None:
         return _proof(call, proof, public_key)
     if export is not None:
@@ -264,9 +314,21 @@ def _misattributed(
 
 
 def repair(
-    call: Call, user: str | None = None, session: str | None = None, apply: bool = False
+    call: Call,
+    user: UserFilter = None,
+    session: SessionFilter = None,
+    apply: Annotated[
+        bool,
+        typer.Option("--apply", help="Repair derived data.  Default: only report."),
+    ] = False,
 ) -> Result:
-    """Report damage, and repair derived data."""
+    """Report damage, and repair derived data.
+
+    --apply rebuilds derived data from the events: heads and stored views.  It
+    deletes blobs that no event names, and keys that an interrupted redaction left.
+    It never changes events: it reports damaged ones, and `refold verify` keeps
+    finding them. Exits with 1 if any damage is left.
+    """
     if session is not None and user is None:
         raise typer.BadParameter("--session needs --user")
     store = call.store()

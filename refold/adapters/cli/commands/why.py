@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from refold.adapters.cli.events import DIGEST, STYLES, origin_words, preview, seqs
-from refold.adapters.cli.options import Call
+from refold.adapters.cli.options import Call, SessionOption, StrategyOption, UserOption
 from refold.adapters.cli.output import Result, Screen, cut, shown, types, visible
 from refold.domain.errors import counted
 from refold.projections.context.units import spans_of
@@ -26,14 +26,40 @@ if TYPE_CHECKING:
 
 def why(
     call: Call,
-    user: str,
-    session: str,
-    at: int | None = None,
-    message: int | None = None,
-    open_: int | None = None,
-    strategy: str | None = None,
+    user: UserOption,
+    session: SessionOption,
+    at: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SEQ",
+            min=1,
+            help="Explain the context as it was after this event, or that of a "
+            "request.  Default: now.",
+        ),
+    ] = None,
+    message: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Explain only the N-th message, event by event."
+        ),
+    ] = None,
+    open_: Annotated[
+        int | None,
+        typer.Option(
+            "--open",
+            metavar="SUMMARY",
+            min=1,
+            help="Open this summary down to its events.",
+        ),
+    ] = None,
+    strategy: StrategyOption = None,
 ) -> Result:
-    """Explain why a context is as it is, with proof."""
+    """Explain why a context is as it is, with proof.
+
+    Shows each part with its events and the decision behind it, which is repeated to
+    check it; then the omitted events, and why.  Exits with 1 if a proof does not
+    hold.
+    """
     if message is not None and open_ is not None:
         raise typer.BadParameter("give one of --message and --open", ctx=call)
     chosen = call.store().session(user_id=user, session_id=session)
