@@ -1,4 +1,4 @@
-"""Words of events: what is searched for, and an index of them that holds no text."""
+"""The words of events, and an index of them that contains no text."""
 
 from __future__ import annotations
 
@@ -15,121 +15,165 @@ from refold.domain.envelope import Envelope
 from refold.domain.events import JsonObject
 from refold.projections.context.text import leaves
 
-# So many seqs have an index together.
+# The number of seqs that one index covers.
 SEGMENT: Final = 1024
-_LONGEST: Final = 64
-_HASH: Final = 5  # bytes; that two words have one costs a look at the event
+_LONGEST_WORD: Final = 64  # characters that count
+# The bytes of a word's hash.  Two words with one hash only cost a look at the event.
+_HASH_SIZE: Final = 5
 _WORD: Final = re.compile(r"[^\W_]+")
-# Scripts without blanks between words: each two characters that follow are a word.
+# Scripts without spaces between words: each pair of neighboring characters is a word.
 _CJK: Final = re.compile(
     "[\u2e80-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+"
 )
 
 
 def folded(text: str) -> str:
-    """The text as it is compared: neither case nor width of a letter counts."""
+    """Return the text for comparison, without the case and the width of letters."""
     if text.isascii():
         return text.lower()
     return unicodedata.normalize("NFKC", text).casefold()
 
 
 def words(text: str) -> set[str]:
-    """The words of a text; of Chinese, Japanese and Korean each two characters."""
-    text, found = folded(text), set[str]()
+    """Return the words of a text.
+
+    In Chinese, Japanese, and Korean, each pair of neighboring characters is a word.
+    """
+    text = folded(text)
+    found: set[str] = set()
     if not text.isascii():
         for run in _CJK.findall(text):
-            found.update(run[at : at + 2] for at in range(max(1, len(run) - 1)))
+            if len(run) == 1:
+                found.add(run)
+            found.update(run[start : start + 2] for start in range(len(run) - 1))
         text = _CJK.sub(" ", text)
-    found.update(word[:_LONGEST] for word in _WORD.findall(text))
+    found.update(word[:_LONGEST_WORD] for word in _WORD.findall(text))
     return found
 
 
-def said(envelope: Envelope) -> str:
-    """What an event says, its agent and the values of its fields, line by line."""
-    payload = envelope.payload.payload()
-    told = [text for item in payload.values() for text in leaves(item)]
-    return "\n".join([envelope.agent or "", *told])
+def searchable_text(envelope: Envelope) -> str:
+    """Return the agent of an event and the values of its fields, one on each line."""
+    lines = [envelope.agent or ""]
+    for value in envelope.payload.payload().values():
+        lines += leaves(value)
+    return "\n".join(lines)
 
 
 def snippet(text: str, wanted: Iterable[str], size: int = 80) -> str:
-    """The line around the first of these words; its beginning if none stands in it."""
-    low = folded(text)
-    at = min((place for word in wanted if (place := low.find(word)) >= 0), default=0)
-    at = at if len(low) == len(text) else 0
-    first = max(0, at - size // 2)
-    line = " ".join(text[first : first + 2 * size].split())
-    return ("…" if first else "") + line + ("…" if first + 2 * size < len(text) else "")
+    """Return the text around the first of these words, or its beginning without one.
+
+    size: half of the characters of the snippet.
+    """
+    comparable = folded(text)
+    at = 0
+    # Folding may change the length, and then places in the two texts differ.
+    if len(comparable) == len(text):
+        places = [comparable.find(word) for word in wanted]
+        at = min((place for place in places if place >= 0), default=0)
+    start = max(0, at - size // 2)
+    end = start + 2 * size
+    line = " ".join(text[start:end].split())
+    if start > 0:
+        line = "…" + line
+    if end < len(text):
+        line += "…"
+    return line
 
 
-def _hashed(key: bytes, word: str) -> bytes:
+def _hash(key: bytes, word: str) -> bytes:
     data = word.encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(data, key=key, digest_size=_HASH).digest()
+    return hashlib.blake2b(data, key=key, digest_size=_HASH_SIZE).digest()
 
 
 class Index:
-    """The words of up to ``SEGMENT`` events, as keyed hashes, with their seqs.
+    """The keyed hashes of the words of up to ``SEGMENT`` events, with their seqs.
 
-    key:     what the words are hashed with; without it none can be tried.
-    through: how far it goes.
+    key:     the key of the hashes; without it, nobody can try words.
+    first:   the seq of the first event.
+    through: the seq of the last event that was taken.
     """
 
     def __init__(self, key: bytes, first: int, through: int) -> None:
-        self._key, self._first, self.through = key, first, through
-        self._seqs: dict[bytes, array[int]] = {}
+        self._key = key
+        self._first = first
+        self.through = through
+        # By hash, the events with the word, counted from the first.
+        self._places: dict[bytes, array[int]] = {}
 
     def take(self, envelope: Envelope) -> None:
-        """Take in the next event."""
+        """Add the next event."""
         place = envelope.seq - self._first
-        for word in words(said(envelope)):
-            self._seqs.setdefault(_hashed(self._key, word), array("H")).append(place)
+        for word in words(searchable_text(envelope)):
+            hash_ = _hash(self._key, word)
+            self._places.setdefault(hash_, array("H")).append(place)
         self.through = envelope.seq
 
     def dump(self) -> JsonObject:
-        """The index as JSON: sorted hashes, where the places of each end, and these."""
-        hashes = sorted(self._seqs)
-        places, ends = array("H"), array("I")
-        for one in hashes:
-            places.extend(self._seqs[one])
+        """Return the index as JSON.
+
+        words: the sorted hashes.
+        ends:  for each hash, the end of its places in ``seqs``.
+        seqs:  the places of all hashes, one after another.
+        """
+        hashes = sorted(self._places)
+        places = array("H")
+        ends = array("I")
+        for hash_ in hashes:
+            places.extend(self._places[hash_])
             ends.append(len(places))
-        parts = b"".join(hashes), ends.tobytes(), places.tobytes()
-        named = zip(("words", "ends", "seqs"), parts, strict=True)
-        return {name: b64encode(data).decode() for name, data in named}
+        return {
+            "words": b64encode(b"".join(hashes)).decode(),
+            "ends": b64encode(ends.tobytes()).decode(),
+            "seqs": b64encode(places.tobytes()).decode(),
+        }
 
     @classmethod
     def load(cls, key: bytes, first: int, through: int, body: JsonObject) -> Index:
-        """The index that was dumped, to take in more.  Raises ValueError, KeyError."""
-        index, stored = cls(key, first, through), Stored(key, first, body)
-        index._seqs = dict(stored.all())
+        """Read what ``dump`` wrote, so that more events can be taken.
+
+        Raises ValueError or KeyError for other JSON.
+        """
+        index = cls(key, first, through)
+        index._places = dict(StoredIndex(key, first, body).all())
         return index
 
 
-class Stored:
-    """An index as it was dumped, to be searched without reading all of it."""
+class StoredIndex:
+    """An index as ``Index.dump`` wrote it; a search reads only parts of it."""
 
     def __init__(self, key: bytes, first: int, body: Mapping[str, Any]) -> None:
-        self._key, self._first = key, first
-        self._words = b64decode(body["words"])
-        self._ends, self._places = array("I"), array("H")
+        self._key = key
+        self._first = first
+        self._hashes = b64decode(body["words"])
+        self._ends = array("I")
         self._ends.frombytes(b64decode(body["ends"]))
+        self._places = array("H")
         self._places.frombytes(b64decode(body["seqs"]))
 
-    def _at(self, index: int) -> bytes:
-        return self._words[index * _HASH : index * _HASH + _HASH]
+    def _hash_at(self, index: int) -> bytes:
+        start = index * _HASH_SIZE
+        return self._hashes[start : start + _HASH_SIZE]
 
-    def _of(self, index: int) -> array[int]:
-        return self._places[self._ends[index - 1] if index else 0 : self._ends[index]]
+    def _places_at(self, index: int) -> array[int]:
+        start = self._ends[index - 1] if index > 0 else 0
+        return self._places[start : self._ends[index]]
 
     def all(self) -> Iterator[tuple[bytes, array[int]]]:
-        """Each hash with its places."""
-        return ((self._at(index), self._of(index)) for index in range(len(self._ends)))
+        """Yield each hash with its places."""
+        for index in range(len(self._ends)):
+            yield self._hash_at(index), self._places_at(index)
 
     def find(self, wanted: Iterable[str]) -> list[int]:
-        """The seqs of events that may have all these words, newest first."""
-        both: set[int] | None = None
+        """Return the seqs of events that may contain all these words, newest first."""
+        common: set[int] | None = None
         for word in wanted:
-            hashed = _hashed(self._key, word)
-            index = bisect_left(range(len(self._ends)), hashed, key=self._at)
-            there = index < len(self._ends) and self._at(index) == hashed
-            places = set(self._of(index)) if there else set[int]()
-            both = places if both is None else both & places
-        return sorted((self._first + place for place in both or ()), reverse=True)
+            places = self._places_of(word)
+            common = places if common is None else common & places
+        return sorted((self._first + place for place in common or ()), reverse=True)
+
+    def _places_of(self, word: str) -> set[int]:
+        hash_ = _hash(self._key, word)
+        index = bisect_left(range(len(self._ends)), hash_, key=self._hash_at)
+        if index == len(self._ends) or self._hash_at(index) != hash_:
+            return set()
+        return set(self._places_at(index))

@@ -15,7 +15,14 @@ from refold.domain.errors import Erased, InvalidEvent
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
 from refold.domain.model import quiet
-from refold.projections.search import SEGMENT, Index, Stored, said, snippet, words
+from refold.projections.search import (
+    SEGMENT,
+    Index,
+    StoredIndex,
+    searchable_text,
+    snippet,
+    words,
+)
 from refold.store.history import read_on
 from refold.store.memory import keep
 
@@ -77,18 +84,18 @@ class _Session:
         for part in reversed(range((head + SEGMENT - 1) // SEGMENT)):
             for seq in self._index(part, head).find(asked):
                 for one in self._log.read(self._stream, after=seq - 1, upto=seq):
-                    if asked <= words(text := said(one)):
+                    if asked <= words(text := searchable_text(one)):
                         line, name = snippet(text, sorted(asked)), one.session_id
                         yield Found(name, seq, one.type, one.ts, line)
 
-    def _index(self, part: int, head: int) -> Stored:
+    def _index(self, part: int, head: int) -> StoredIndex:
         """The words of a part up to the head; what is new in it is read."""
         first, last = part * SEGMENT + 1, min((part + 1) * SEGMENT, head)
         name = f"{_NAME}{part}"
         stored = self._log.load_view(self._stream, name)
         through = stored.through_seq if stored else first - 1
         if stored and through >= last:
-            return Stored(self._key, first, stored.body)
+            return StoredIndex(self._key, first, stored.body)
         index = Index(self._key, first, first - 1)
         if stored:
             index = Index.load(self._key, first, through, stored.body)
@@ -99,4 +106,4 @@ class _Session:
             view = ports.StoredView(index.through, 0, body)
             replaces = stored.through_seq if stored else 0
             keep(self._log, self._stream, name, view, replaces=replaces)
-        return Stored(self._key, first, body)
+        return StoredIndex(self._key, first, body)

@@ -101,7 +101,7 @@ def test_what_is_found_is_what_the_log_shows(
     shown = [
         event.seq
         for event in (session.events() if texts else ())
-        if index.words(word) <= index.words(index.said(event))
+        if index.words(word) <= index.words(index.searchable_text(event))
     ]
     assert found == shown[::-1]
 
