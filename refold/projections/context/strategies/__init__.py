@@ -1,1 +1,1 @@
-"""The strategies: each decides what of a session a model is sent, by its own rule."""
+"""The strategies, one rule in each file: what to compact, and what to show."""

@@ -1,4 +1,4 @@
-"""Strategies that hold another: a pipeline before it, or one agent's share of it."""
+"""Strategies around another strategy: a pipeline, or the view of one agent."""
 
 from __future__ import annotations
 
@@ -19,54 +19,55 @@ from refold.projections.context.strategies import tool_clearing
 from refold.projections.context.strategy import Manner, Shown, Strategy
 
 
-class _Holding(Strategy):
-    """Leaves to the strategy that it holds whatever it does not say itself."""
+class _Wrapper(Strategy):
+    """Delegates to an inner strategy, with the judged outline."""
 
     @property
-    def held(self) -> Strategy:
+    def inner(self) -> Strategy:
         raise NotImplementedError
 
-    def made(self, due: Compaction | None) -> Compaction | None:
-        return due
+    def adapted(self, decision: Compaction | None) -> Compaction | None:
+        """Return a decision of the inner strategy as this strategy makes it."""
+        return decision
 
     @property
     def manner(self) -> Manner:
-        return self.held.manner
+        return self.inner.manner
 
     @property
     def compacts(self) -> bool:
-        return self.held.compacts
+        return self.inner.compacts
 
     def begin(self) -> Outline:
-        return self.held.begin()
+        return self.inner.begin()
 
     def judged(self, outline: Outline) -> Outline:
-        return self.held.judged(outline)
+        return self.inner.judged(outline)
 
     def show(self, outline: Outline) -> Shown:
-        return self.held.show(self.judged(outline))
+        return self.inner.show(self.judged(outline))
 
     def waits_for(self, outline: Outline) -> str:
-        return self.held.waits_for(self.judged(outline))
+        return self.inner.waits_for(self.judged(outline))
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
-        return self.made(self.held.decide(self.judged(outline), now))
+        return self.adapted(self.inner.decide(self.judged(outline), now))
 
     def press(self, outline: Outline, over: int, most: int) -> Compaction | None:
-        return self.made(self.held.press(self.judged(outline), over, most))
+        return self.adapted(self.inner.press(self.judged(outline), over, most))
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
-        return self.made(self.held.follow_up(self.judged(outline), now))
+        return self.adapted(self.inner.follow_up(self.judged(outline), now))
 
     def due_at(self, outline: Outline, now: datetime) -> datetime | None:
-        return self.held.due_at(self.judged(outline), now)
+        return self.inner.due_at(self.judged(outline), now)
 
 
-class Pipeline(_Holding):
-    """Clear old results first; summarise if that was not enough.
+class Pipeline(_Wrapper):
+    """Clear old results first, and summarize if that is not enough.
 
-    first: the clearing; its ``trigger_input_tokens`` are those of the results shown.
-    then:  another strategy, which sees what is left.
+    first: the clearing.  Its ``trigger_input_tokens`` count the results that are shown.
+    then:  another strategy, which gets the outline without the cleared results.
     """
 
     name: ClassVar[str] = "pipeline"
@@ -85,17 +86,17 @@ class Pipeline(_Holding):
         return self
 
     @property
-    def held(self) -> Strategy:
+    def inner(self) -> Strategy:
         return self.then
 
     @property
     def params(self) -> JsonObject:
-        """The steps, each with its name, version and parameters."""
+        """The steps, each with its name, version, and parameters."""
         return {"steps": [self.first.definition, self.then.definition]}
 
     @cached_property
     def clearing(self) -> tool_clearing.ResultClearing:
-        """The clearing, judged by what the session alone says."""
+        """The clearing, triggered by the session alone and not by its summaries."""
         params: dict[str, Any] = dict(self.first.params)
         return tool_clearing.ResultClearing(**params)
 
@@ -103,35 +104,39 @@ class Pipeline(_Holding):
         return Outline(detail="both" if self.then.needs == "turns" else "units")
 
     def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
-        """As clearing does."""
+        """Take an event as the clearing does."""
         self.clearing.take(builder, envelope)
         self.remember(builder, envelope)
 
     def judged(self, outline: Outline) -> Outline:
-        """The outline with the results cleared that are due."""
+        """Return the outline with old results cleared if that is needed."""
         return self.clearing.judged(outline)
 
     def show(self, outline: Outline) -> Shown:
-        """What the other strategy shows, with old results as stubs."""
-        cleared, shown = self.clearing.show(outline), super().show(outline)
+        """Show what the other strategy shows, with old results as stubs."""
+        cleared = self.clearing.show(outline)
+        shown = super().show(outline)
         return shown._replace(
             is_cleared=cleared.is_cleared, clears_inputs=cleared.clears_inputs
         )
 
 
 def of_steps(steps: Sequence[Strategy]) -> Pipeline:
-    """The pipeline of tool_clearing and one other.  Raises UnknownStrategy."""
+    """Return the pipeline of these steps: tool_clearing, then one other strategy.
+
+    Raises UnknownStrategy for other steps.
+    """
     if len(steps) != 2 or not isinstance(steps[0], tool_clearing.ToolClearing):
         names = "+".join(step.name for step in steps)
         raise UnknownStrategy(f"a pipeline is tool_clearing+ONE other, got {names}")
     return Pipeline(first=steps[0], then=steps[1])
 
 
-class ForAgent(_Holding):
-    """Show what one agent sees, and compact that: each agent has summaries of its own.
+class ForAgent(_Wrapper):
+    """Show and compact what one agent sees; each agent has its own summaries.
 
-    agent:    whose view it is; units.seen_by says what that agent sees.
-    strategy: what is done with it.
+    agent:    the name of the agent; ``units.seen_by`` says what an agent sees.
+    strategy: the strategy for these events.
     """
 
     name: ClassVar[str] = "for_agent"
@@ -140,7 +145,7 @@ class ForAgent(_Holding):
     strategy: SerializeAsAny[Strategy]
 
     @property
-    def held(self) -> Strategy:
+    def inner(self) -> Strategy:
         return self.strategy
 
     @property
@@ -149,49 +154,57 @@ class ForAgent(_Holding):
 
     @property
     def params(self) -> JsonObject:
-        """The agent, and its strategy with name, version and parameters."""
+        """The agent, and its strategy with name, version, and parameters."""
         return {"agent": self.agent, "strategy": self.strategy.definition}
 
     @property
-    def stable_prefix(self) -> bool:  # type: ignore[override]  # here it depends
+    def stable_prefix(self) -> bool:  # type: ignore[override]  # the inner one decides
         return self.strategy.stable_prefix
 
     def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
-        """Take in the event, if the agent sees it."""
-        seen = self.sees(envelope)
-        if seen is not None:
-            self.strategy.take(builder, seen)
+        """Take an event if the agent sees it."""
+        visible = self.sees(envelope)
+        if visible is not None:
+            self.strategy.take(builder, visible)
 
-    def made(self, due: Compaction | None) -> Compaction | None:
-        """For this agent; None if the strategy never summarises for it."""
-        return replace(due, reader=self.agent) if due and self.compacts else None
+    def adapted(self, decision: Compaction | None) -> Compaction | None:
+        """Return the decision for this agent, or None if it never has summaries."""
+        if decision is None or not self.compacts:
+            return None
+        return replace(decision, reader=self.agent)
 
     @property
     def compacts(self) -> bool:
-        return self.strategy.compacts and not self._left_alone
+        return self.strategy.compacts and not self._is_excluded
 
     def waits_for(self, outline: Outline) -> str:
-        if self._left_alone:
+        if self._is_excluded:
             return f"{self.strategy.name} never summarises for this agent"
         return super().waits_for(outline)
 
     def due_at(self, outline: Outline, now: datetime) -> datetime | None:
-        return None if self._left_alone else super().due_at(outline, now)
+        if self._is_excluded:
+            return None
+        return super().due_at(outline, now)
 
     @property
-    def _left_alone(self) -> bool:
+    def _is_excluded(self) -> bool:
+        """Whether the strategy makes no summaries for this agent."""
         return self.agent in getattr(self.strategy, "exclude_agents", ())
 
 
 def reader_of(recorded: StrategyRef) -> str | None:
-    """Whose view a recorded strategy is of, if it is one agent's."""
+    """Return the agent whose view a recorded strategy is, or None."""
     agent = recorded.params.get("agent")
-    named = recorded.name == ForAgent.name and isinstance(agent, str)
-    return str(agent) if named else None
+    if recorded.name == ForAgent.name and isinstance(agent, str):
+        return agent
+    return None
 
 
 def for_one(agent: str, strategy: Strategy) -> ForAgent:
-    """The strategy for that agent; one that is for an agent already is taken anew.
+    """Return the strategy for one agent.
+
+    The agent of a strategy that already has one is replaced.
 
     Raises UnknownStrategy if the agent has no name.
     """

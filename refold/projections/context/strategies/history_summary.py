@@ -1,9 +1,10 @@
-"""history_summary: a long head becomes one summary beside an abridged history."""
+"""history_summary: one summary, with an abridged history, replaces a long head."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -15,6 +16,7 @@ from pydantic import Field, model_validator
 from refold.domain.canonical import shipped
 from refold.domain.envelope import from_microseconds, microseconds
 from refold.domain.errors import UnknownStrategy
+from refold.domain.events import Span
 from refold.projections.context import compaction
 from refold.projections.context.abridged import Limits
 from refold.projections.context.compaction import Compaction, Notes
@@ -24,29 +26,30 @@ from refold.projections.context.units import Spans, Unit, joined
 
 
 class HistorySummary(Pinning):
-    """Summarise the head of a history that is too long; its tail stays raw.
+    """Summarize the head of a history that is too long; its tail stays raw.
 
-    trigger_on_history_size_chars: how long it may get; 0: as long as it likes.
-    trigger_on_history_size_chars_when_cache_expiring: how long while the provider's
-                        cache is about to expire, when a new prefix costs least.
-    history_tail_size_chars_to_exclude: the newest exchanges up to so many characters
-                        are the tail, at least ``min_tail_exchanges``.
-    cache_ttl_ms, buffer_time_before_cache_expiration_ms: the cache expires so long
-                        after the last call; from the buffer before that on the lower
-                        threshold counts.
+    trigger_on_history_size_chars: the size that needs a compaction; 0 disables it.
+    trigger_on_history_size_chars_when_cache_expiring: the size that needs one shortly
+                        before the provider's cache expires, when a new prefix costs
+                        least; 0 disables it.
+    history_tail_size_chars_to_exclude: the size of the tail, which consists of the
+                        newest exchanges, at least ``min_tail_exchanges``.
+    cache_ttl_ms:       the time from the last call until the cache expires.
+    buffer_time_before_cache_expiration_ms: the lower trigger applies during this time
+                        before the cache expires.
     summary_version:    only summaries of this version count.
-    prompt:             what a model is asked; empty: no model is.
-    abridged:           limits of the abridged history.
-    acknowledgement_text: what the agent answers to its summary.
-    node_template:      how the summary is told, with ``{summary}`` in it and perhaps
-                        ``{abridged_history}``; empty: as Refold does.
-    second_guard:       what is done about a head over ``second_guard_chars``: ``fold``
-                        summarises it part by part, ``truncate`` leaves out the oldest
-                        parts and says which.
-    exclude_agents:     agents that never summarise.
-    summary_tokens:     how long a model's summary may be.
-    pin_tokens:         what pinned exchanges may take behind the summary.
-    memories:           the agent's long-term notes, if they are to be shown.
+    prompt:             the model's prompt; with an empty one, no model is called.
+    abridged:           the limits of the abridged history.
+    acknowledgement_text: the agent's answer to its summary.
+    node_template:      the text of the summary, with ``{summary}`` and optionally
+                        ``{abridged_history}``; empty uses Refold's form.
+    second_guard:       the treatment of a head over ``second_guard_chars``: ``fold``
+                        summarizes it part by part, ``truncate`` omits the oldest parts
+                        and records which.
+    exclude_agents:     the agents without summaries.
+    summary_tokens:     the length of a model's summary.
+    pin_tokens:         the most tokens of pinned exchanges behind the summary.
+    memories:           the rules for the agent's notes, if views show them.
     """
 
     name: ClassVar[str] = "history_summary"
@@ -77,8 +80,9 @@ class HistorySummary(Pinning):
         if self.node_template and "{summary}" not in self.node_template:
             raise ValueError("node_template must contain {summary}")
         if self.buffer_time_before_cache_expiration_ms > self.cache_ttl_ms:
-            buffer = "buffer_time_before_cache_expiration_ms"
-            raise ValueError(f"{buffer} is over cache_ttl_ms")
+            raise ValueError(
+                "buffer_time_before_cache_expiration_ms is over cache_ttl_ms"
+            )
         return self
 
     @cached_property
@@ -87,7 +91,7 @@ class HistorySummary(Pinning):
 
     @cached_property
     def manner(self) -> Manner:
-        """With the notes before its summary, and an abridged history in it."""
+        """The manner with notes before the summary, and an abridged history in it."""
         return Manner(
             form="acknowledged",
             acknowledgement=self.acknowledgement_text,
@@ -99,7 +103,7 @@ class HistorySummary(Pinning):
         )
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
-        """Notes that are too many, else the head if the history is over a threshold."""
+        """Compact notes that are too many, or the head if the history is too long."""
         notes = self._layers.due(outline, now)
         if notes or compaction.held_back(outline, now):
             return notes
@@ -107,123 +111,145 @@ class HistorySummary(Pinning):
         return self._head(outline, reason) if reason else None
 
     def waits_for(self, outline: Outline) -> str:
-        """How long the history is, and how long it may get."""
-        chars, most = _chars(outline), self.trigger_on_history_size_chars
-        if not most:
+        """Return the size of the history, and the size that needs a compaction."""
+        limit = self.trigger_on_history_size_chars
+        if not limit:
             return f"{self.name} compacts by no size: its trigger is 0"
-        return distance(self.name, chars, "character", most)
+        return distance(self.name, _total_chars(outline.units), "character", limit)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
-        """The rest of a head that was too long for one summary."""
+        """Compact the rest of a head that was too long for one summary."""
         if self._layers.behind(outline):
             return self.decide(outline, now)
-        over = outline.decided_at != outline.through_seq
-        if over or compaction.held_back(outline, now):
+        is_same_check = outline.decided_at == outline.through_seq
+        if not is_same_check or compaction.held_back(outline, now):
             return None
         return self._head(outline, "more of the same head")
 
     def due_at(self, outline: Outline, now: datetime) -> datetime | None:
-        """When the cache is about to expire, if the history is long enough for it."""
-        least = self.trigger_on_history_size_chars_when_cache_expiring
-        if outline.called_at is None or not least or _chars(outline) < least:
+        """Return the time before the cache expires, if the history is long enough."""
+        limit = self.trigger_on_history_size_chars_when_cache_expiring
+        if not limit or outline.called_at is None:
             return None
-        buffer = self.buffer_time_before_cache_expiration_ms
-        at = outline.called_at + (self.cache_ttl_ms - buffer) * 1_000
-        return from_microseconds(at) if at > microseconds(now) else None
+        if _total_chars(outline.units) < limit:
+            return None
+        due = outline.called_at + self._buffer_begins_ms * 1_000
+        return from_microseconds(due) if due > microseconds(now) else None
+
+    @property
+    def _buffer_begins_ms(self) -> int:
+        """The time from a call until the lower trigger applies."""
+        return self.cache_ttl_ms - self.buffer_time_before_cache_expiration_ms
 
     def _reason(self, outline: Outline, now: datetime) -> str:
-        chars, most = _chars(outline), self.trigger_on_history_size_chars
-        if most and chars >= most:
-            return f"{chars} characters, {most} are too many"
-        most = self.trigger_on_history_size_chars_when_cache_expiring
-        if most and chars >= most and outline.called_at is not None:
-            age = (microseconds(now) - outline.called_at) / 1_000
-            buffer = self.buffer_time_before_cache_expiration_ms
-            if self.cache_ttl_ms - buffer <= age < self.cache_ttl_ms:
-                return f"{chars} characters, {most} are too many as the cache expires"
+        """The reason for a compaction, or an empty text."""
+        chars = _total_chars(outline.units)
+        limit = self.trigger_on_history_size_chars
+        if limit and chars >= limit:
+            return f"{chars} characters, {limit} are too many"
+        limit = self.trigger_on_history_size_chars_when_cache_expiring
+        if limit and chars >= limit and outline.called_at is not None:
+            age_ms = (microseconds(now) - outline.called_at) / 1_000
+            if self._buffer_begins_ms <= age_ms < self.cache_ttl_ms:
+                return f"{chars} characters, {limit} are too many as the cache expires"
         return ""
 
     def _head(self, outline: Outline, reason: str) -> Compaction | None:
-        units = compaction.oldest_units(outline, self._wish(outline))
+        """The compaction of the head, within the second guard."""
+        units = compaction.oldest_units(outline, self._units_before_tail(outline))
+        limit = self.second_guard_chars
         omitted: Spans = ()
-        if sum(unit.chars for unit in units) > self.second_guard_chars:
+        if _total_chars(units) > limit:
             if self.second_guard == "fold":
-                sums = accumulate(unit.chars for unit in units)
-                fitting = sum(total <= self.second_guard_chars for total in sums)
+                fitting = bisect_right(
+                    [*accumulate(unit.chars for unit in units)], limit
+                )
                 units = compaction.oldest_units(outline, max(fitting, 1))
             else:
-                omitted = _truncated(units, self.second_guard_chars)
-        made = compaction.batch(
+                omitted = _truncated(units, limit)
+        decision = compaction.batch(
             outline,
             units,
             target=self.summary_tokens,
             reason=reason,
             absorbs=outline.summaries,
         )
-        return replace(made, omitted=omitted) if made and omitted else made
+        if decision is None or not omitted:
+            return decision
+        return replace(decision, omitted=omitted)
 
-    def _wish(self, outline: Outline) -> int:
-        """How many of the oldest units are not the tail."""
-        total, wish = 0, len(outline.units)
-        for count, part in enumerate(reversed([*exchanges(outline.units)])):
-            total += sum(unit.chars for unit in part)
-            fits = total < self.history_tail_size_chars_to_exclude
+    def _units_before_tail(self, outline: Outline) -> int:
+        """The number of the oldest units that do not belong to the tail."""
+        tail_chars = 0
+        before = len(outline.units)
+        newest_first = reversed(list(exchanges(outline.units)))
+        for count, exchange in enumerate(newest_first):
+            tail_chars += _total_chars(exchange)
+            fits = tail_chars < self.history_tail_size_chars_to_exclude
             if not fits and count >= self.min_tail_exchanges:
-                return wish
-            wish -= len(part)
+                return before
+            before -= len(exchange)
         return 0
 
 
 def exchanges(units: Sequence[Unit]) -> Iterator[list[Unit]]:
-    """User inputs with the responses that answer them, or a further response."""
-    part: list[Unit] = []
+    """Yield each user input with the unit that answers it, and other units alone."""
+    exchange: list[Unit] = []
     for unit in units:
-        answers = len(part) == 1 and part[0].type == "user_input"
-        if part and not (answers and unit.type != "user_input"):
-            yield part
-            part = []
-        part.append(unit)
-    if part:
-        yield part
+        has_open_input = len(exchange) == 1 and exchange[0].type == "user_input"
+        answers = has_open_input and unit.type != "user_input"
+        if exchange and not answers:
+            yield exchange
+            exchange = []
+        exchange.append(unit)
+    if exchange:
+        yield exchange
 
 
-def _chars(outline: Outline) -> int:
-    return sum(unit.chars for unit in outline.units)
+def _total_chars(units: Iterable[Unit]) -> int:
+    return sum(unit.chars for unit in units)
 
 
 def _truncated(units: Sequence[Unit], limit: int) -> Spans:
-    """The oldest segments of a third of the limit, as the source of this rule does it.
+    """The seqs of the oldest segments, which the summary omits.
 
-    A segment begins when the next exchange would overflow the one before; of four or
-    more, those from ``2 * ((n - 2) // 2)`` on are kept.
+    A segment has about a third of ``limit``: a new one begins when the next exchange
+    would exceed that.  Of n segments, four or more, those from 2 * ((n - 2) // 2) on
+    are kept, as in the agent that this rule is taken from.
     """
     segments: list[list[Unit]] = [[]]
     size = 0
-    for part in exchanges(units):
-        chars = sum(unit.chars for unit in part)
+    for exchange in exchanges(units):
+        chars = _total_chars(exchange)
         if size + chars > limit // 3:
             segments.append([])
             size = 0
-        segments[-1] += part
+        segments[-1] += exchange
         size += chars
     count = len(segments)
-    gone = segments[: 2 * ((count - 2) // 2)] if count >= 4 else []
-    return joined(span for part in gone for unit in part for span in unit.seqs)
+    if count < 4:
+        return ()
+    omitted: list[Span] = []
+    for segment in segments[: 2 * ((count - 2) // 2)]:
+        for unit in segment:
+            omitted += unit.seqs
+    return joined(omitted)
 
 
-# What the parameters are called in the configuration of another agent.
+# The names of the parameters in the configuration of another agent.
 _NAMES: Final = shipped("refold.projections", "data", "parameters.toml")
 
 
 def from_params(given: str | Mapping[str, Any]) -> HistorySummary | None:
-    """The strategy that a JSON configuration of another agent's feature flags means.
+    """Read the strategy from the feature flags of another agent, in JSON.
 
-    given: an object with ``history_summary_params`` (an object, or JSON as text) and
-           ``history_summary_min_version``, perhaps with ``memories_params``, or the
+    given: an object with ``history_summary_params`` (an object, or JSON as text),
+           ``history_summary_min_version``, and optionally ``memories_params``; or the
            parameters themselves.
 
-    None if it is switched off by an empty version.  Raises
-    UnknownStrategy for what it does not know.
+    Returns None if an empty version disables it.
+
+    Raises UnknownStrategy for unknown or invalid parameters.
     """
     flags = _object(given)
     params = dict(flags)
@@ -235,27 +261,34 @@ def from_params(given: str | Mapping[str, Any]) -> HistorySummary | None:
         try:
             params["summary_version"] = int(str(version))
         except ValueError:
-            why = "history_summary_min_version must be a whole number"
-            raise UnknownStrategy(why) from None
+            reason = "history_summary_min_version must be a whole number"
+            raise UnknownStrategy(reason) from None
         if "memories_params" in flags:
-            given = _object(flags["memories_params"])
-            # An empty prompt is none there.
-            params["memories"] = {key: v for key, v in given.items() if v != ""}
-    named, parts = _NAMES["summary"], _NAMES["abridged"]
-    params = {named.get(name, name): value for name, value in params.items()}
-    if abridged := _object(params.pop("abridged_history_params", {})):
-        params["abridged"] = {parts.get(k, k): value for k, value in abridged.items()}
+            memories = _object(flags["memories_params"])
+            # There, an empty prompt means none.
+            params["memories"] = {
+                name: value for name, value in memories.items() if value != ""
+            }
+    params = _renamed(params, _NAMES["summary"])
+    abridged = _object(params.pop("abridged_history_params", {}))
+    if abridged:
+        params["abridged"] = _renamed(abridged, _NAMES["abridged"])
     return HistorySummary(**params)
 
 
+def _renamed(params: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in params.items()}
+
+
 def _object(given: object) -> Mapping[str, Any]:
+    """An object, or the object in a JSON text."""
     if isinstance(given, str):
         try:
             given = json.loads(given)
         except json.JSONDecodeError as error:
             place = f"line {error.lineno}, column {error.colno}"
-            why = f"history_summary_params: no JSON at {place}"
-            raise UnknownStrategy(why) from None
+            reason = f"history_summary_params: no JSON at {place}"
+            raise UnknownStrategy(reason) from None
     if not isinstance(given, Mapping):
         raise UnknownStrategy("history_summary_params must be a JSON object")
     return given

@@ -1,16 +1,17 @@
-"""hybrid: everything, then key events, then summaries, by thresholds of tokens."""
+"""hybrid: all events, key events, or summaries, by two thresholds of tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from pydantic import Field, model_validator
 
 from refold.domain.envelope import from_microseconds, microseconds
 from refold.domain.errors import counted
+from refold.domain.events import Span
 from refold.projections.context import compaction, strategy
 from refold.projections.context.compaction import Compaction, batch, oldest_units
 from refold.projections.context.outline import Outline
@@ -22,30 +23,32 @@ KEY_EVENTS = frozenset(
     {"user_input", "tool_result", "aggregate", "final", "error", "hitl"}
 )
 
-_AT_ONCE = 8  # times as many exchanges, where more than twice as many are due
-_SAID = frozenset({"agent_response", "tool_call"})
+# A batch is so many times larger if more than two batches are pending.
+_CATCH_UP_FACTOR: Final = 8
+_RESPONSE_TYPES: Final = frozenset({"agent_response", "tool_call"})
 
 
 class Hybrid(RecursiveSummary, Weighed):
-    """Send all while it is little, key events while it is more, else summaries.
+    """Show all events of a short session, key events of a longer one, then summarize.
 
-    threshold_low:    from so many tokens on, only key events and plans are sent raw.
-    threshold_high:   from so many on, older exchanges are summarised.
-    last_n_events:    how many of the newest key events (user inputs, results,
-                      aggregates, finals, errors, human decisions) are sent: behind
-                      summaries too, as far as they take half of threshold_low, if
-                      tokens are the trigger.
-    last_n_plans:     how many of the newest plans, likewise.
-    keep_last:        so many of the newest exchanges are never summarised.
-    trigger:          what makes a summary due: ``tokens`` (threshold_high), ``count``
-                      (``trigger_count`` events), ``idle`` (nothing new for
-                      ``trigger_idle_sec`` seconds) or ``event`` (one of the type
-                      ``trigger_event`` came).
-    summary_model:    the model to ask, if the summarizer asks one; None: its own.
-    every, fan_in, summary_tokens, folded_tokens: of the tree of summaries, as in
+    threshold_low:    from this number of tokens on, views show only key events and
+                      plans.
+    threshold_high:   from this number of tokens on, older exchanges are summarized.
+    last_n_events:    the number of newest key events (user inputs, results, aggregates,
+                      finals, errors, human decisions) that views show.  With the
+                      trigger ``tokens``, those within half of threshold_low are not
+                      summarized either.
+    last_n_plans:     the same for plans.
+    keep_last:        the number of newest exchanges that are never summarized.
+    trigger:          the cause of a compaction: ``tokens`` (threshold_high), ``count``
+                      (``trigger_count`` events), ``idle`` (no event for
+                      ``trigger_idle_sec`` seconds), or ``event`` (an event of the type
+                      ``trigger_event``).
+    summary_model:    the model for summaries; None uses the summarizer's own.
+    every, fan_in, summary_tokens, folded_tokens: the tree of summaries, as in
                       ``recursive_summary``.
-    pin_tokens:       what pinned exchanges may take behind the summaries.
-    model, weight:    count tokens as this model does, or so many times as estimated.
+    pin_tokens:       the most tokens of pinned exchanges behind the summaries.
+    model, weight:    count tokens as this model does, or as so many times the estimate.
     """
 
     name: ClassVar[str] = "hybrid"
@@ -69,95 +72,126 @@ class Hybrid(RecursiveSummary, Weighed):
 
     @cached_property
     def manner(self) -> Manner:
-        """With the model to ask for summaries."""
+        """The manner with the model for summaries."""
         return Manner(pin_tokens=self.pin_tokens, model=self.summary_model)
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
-        """The oldest exchanges, if the trigger says so."""
+        """Compact the oldest exchanges if the trigger fires, or fold summaries."""
         if compaction.held_back(outline, now):
             return None
         reason = self._reason(outline, now)
-        return (self._batch(outline, reason) if reason else None) or self._fold(outline)
+        if reason:
+            decision = self._batch(outline, reason)
+            if decision is not None:
+                return decision
+        return self._fold(outline)
 
     def waits_for(self, outline: Outline) -> str:
-        """How far its trigger is."""
+        """Return how far the trigger is away."""
         if self.trigger == "idle":
             wait = counted(self.trigger_idle_sec, "second")
             return f"{self.name} compacts after {wait} without an event"
         if self.trigger == "event":
             return f"{self.name} compacts after an event {self.trigger_event}"
-        return strategy.distance(self.name, *self._reached(outline))
-
-    def _reached(self, outline: Outline) -> tuple[int, str, int]:
-        """How much there is, of what, and at how much it is due."""
         if self.trigger == "tokens":
-            return self.weighed(outline.tokens), "token", self.threshold_high
-        count = sum(1 + unit.results for unit in outline.units)
-        return count, "event", self.trigger_count
+            tokens = self.weighed(outline.tokens)
+            return strategy.distance(self.name, tokens, "token", self.threshold_high)
+        count = _count_events(outline.units)
+        return strategy.distance(self.name, count, "event", self.trigger_count)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
-        """The next batch of the same check, then folds of neighbours."""
+        """Compact the next batch of the same check, then fold neighbors."""
         if compaction.held_back(outline, now):
             return None
         return self._batch(outline, "more of the same check") or self._fold(outline)
 
     def due_at(self, outline: Outline, now: datetime) -> datetime | None:  # noqa: ARG002  # a fixed time
-        """When the session has been idle for long enough."""
+        """Return the time at which the session will have been idle long enough."""
         if self.trigger != "idle" or len(outline.units) <= self.keep_last:
             return None
         idle = self.trigger_idle_sec * 1_000_000
         return from_microseconds(outline.units[-1].at + idle)
 
     def show(self, outline: Outline) -> Shown:
-        """Everything below the lower threshold, from there on what is key."""
+        """Show all events below the lower threshold, and key events from there on."""
         if self.weighed(outline.tokens) < self.threshold_low:
             return strategy.everything(outline)
-        kept = (span for unit in self._kept(outline.units) for span in unit.seqs)
-        return Shown(strategy.with_input(outline, tuple(kept)))
+        raw: list[Span] = []
+        for unit in self._key_units(outline.units):
+            raw += unit.seqs
+        return Shown(strategy.with_input(outline, tuple(raw)))
 
-    def _kept(self, units: tuple[Unit, ...]) -> Iterator[Unit]:
-        """Key events and plans, and responses after the oldest key event."""
-        key = plans = 0
+    def _key_units(self, units: tuple[Unit, ...]) -> Iterator[Unit]:
+        """Yield the units with key events, plans, and responses, the newest first.
+
+        Responses older than the oldest key event are left out.
+        """
+        key_events = 0
+        plans = 0
         for unit in reversed(units):
-            more = unit.results + (unit.type in KEY_EVENTS and not unit.results)
             if unit.type == "planner":
                 plans += 1
                 if plans <= self.last_n_plans:
                     yield unit
-            elif key < self.last_n_events and (more or unit.type in _SAID):
-                key += more
+                continue
+            new_key_events = unit.results
+            if not unit.results and unit.type in KEY_EVENTS:
+                new_key_events = 1
+            is_key = new_key_events > 0 or unit.type in _RESPONSE_TYPES
+            if is_key and key_events < self.last_n_events:
+                key_events += new_key_events
                 yield unit
 
     def _reason(self, outline: Outline, now: datetime) -> str:
-        units, idle = outline.units, self.trigger_idle_sec
+        """The reason for a compaction, or an empty text."""
+        units = outline.units
         match self.trigger:
-            case "tokens" | "count":
-                count, what, limit = self._reached(outline)
-                due, much = count >= limit, "high" if what == "token" else "due"
-                reason = f"{count} {what}s, {limit} are {much}"
+            case "tokens":
+                tokens = self.weighed(outline.tokens)
+                if tokens >= self.threshold_high:
+                    return f"{tokens} tokens, {self.threshold_high} are high"
+            case "count":
+                count = _count_events(units)
+                if count >= self.trigger_count:
+                    return f"{count} events, {self.trigger_count} are due"
             case "idle":
-                waited = microseconds(now) - units[-1].at if units else -1
-                due = waited >= idle * 1_000_000
-                reason = f"nothing new for {idle} s"
+                seconds = self.trigger_idle_sec
+                if units and microseconds(now) - units[-1].at >= seconds * 1_000_000:
+                    return f"nothing new for {seconds} s"
             case "event":
-                due = any(unit.type == self.trigger_event for unit in units)
-                reason = f"a {self.trigger_event} came"
-        return reason if due else ""
+                if any(unit.type == self.trigger_event for unit in units):
+                    return f"a {self.trigger_event} came"
+        return ""
 
     def _batch(self, outline: Outline, reason: str) -> Compaction | None:
-        older = self._older(outline.units)
-        # One that was away for long is caught up with by few summaries, not by many.
-        at_once = self.every * (_AT_ONCE if older > 2 * self.every else 1)
-        units = oldest_units(outline, min(older, at_once)) if older > 0 else ()
+        older = self._count_older(outline.units)
+        if older <= 0:
+            return None
+        most = self.every
+        if older > 2 * self.every:
+            # A session that was away for long gets few large summaries.
+            most *= _CATCH_UP_FACTOR
+        units = oldest_units(outline, min(older, most))
         return batch(outline, units, target=self.summary_tokens, reason=reason)
 
-    def _older(self, units: tuple[Unit, ...]) -> int:
-        """How many exchanges come before those that stay raw."""
-        kept = {unit.first for unit in self._kept(units)}
-        tokens, place, last = 0, len(units), len(units) - self.keep_last
-        while self.trigger == "tokens" and place and units[place - 1].first in kept:
-            tokens += units[place - 1].tokens
-            if self.weighed(tokens) >= self.threshold_low / 2:
-                break
-            place -= 1
-        return min(place, last)
+    def _count_older(self, units: tuple[Unit, ...]) -> int:
+        """The number of units before those that stay raw; may be negative.
+
+        With the trigger ``tokens``, the newest key events stay raw within half of the
+        lower threshold.
+        """
+        raw_from = len(units)
+        if self.trigger == "tokens":
+            key_firsts = {unit.first for unit in self._key_units(units)}
+            tokens = 0
+            while raw_from and units[raw_from - 1].first in key_firsts:
+                tokens += units[raw_from - 1].tokens
+                if self.weighed(tokens) >= self.threshold_low / 2:
+                    break
+                raw_from -= 1
+        return min(raw_from, len(units) - self.keep_last)
+
+
+def _count_events(units: Iterable[Unit]) -> int:
+    """The number of units and of the results in them."""
+    return sum(1 + unit.results for unit in units)

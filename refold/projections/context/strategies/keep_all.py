@@ -1,4 +1,4 @@
-"""keep_all: everything is sent raw, nothing is ever compacted."""
+"""keep_all: views show all events raw, and nothing is ever compacted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from refold.projections.context.strategy import Strategy
 
 
 class KeepAll(Strategy):
-    """Everything raw; the strategy of a session that asks for none."""
+    """Show all events raw.  Sessions without another strategy use it."""
 
     name: ClassVar[str] = "keep_all"
     needs: ClassVar[Detail] = "counts"

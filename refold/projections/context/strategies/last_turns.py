@@ -1,4 +1,4 @@
-"""last_turns: the newest turns, and nothing else."""
+"""last_turns: views show the newest turns and nothing else."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from refold.projections.context.strategy import Shown, Strategy, everything, wit
 
 
 class LastTurns(Strategy):
-    """Send the ``n`` newest turns; nothing stands for older ones.
+    """Show the ``n`` newest turns, without summaries of older ones.
 
-    A baseline: it costs no summary, and forgets.
+    It is a baseline for comparisons: it costs nothing, and forgets.
     """
 
     name: ClassVar[str] = "last_turns"
@@ -24,15 +24,16 @@ class LastTurns(Strategy):
     n: int = Field(default=5, ge=1)
 
     def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
-        """Forget the turns that are not sent again."""
+        """Forget the turns that views will not show again."""
         builder.take(envelope)
         if isinstance(envelope.payload, UserInput):
             outline = builder.outline()
-            if (gone := len(outline.turns) - self.n) > 0:
-                builder.begin(outline._replace(past=outline.past[gone:]))
+            surplus = len(outline.turns) - self.n
+            if surplus > 0:
+                builder.begin(outline._replace(past=outline.past[surplus:]))
 
     def show(self, outline: Outline) -> Shown:
-        """The newest turns: all, while there were no more."""
+        """Show the newest turns, or everything if there have been no more."""
         if outline.turn_count <= self.n:
             return everything(outline)
         span = (outline.turns[0].first, outline.through_seq)

@@ -1,7 +1,8 @@
-"""message_window: batches of messages before a tail, with cooldown and hard limit."""
+"""message_window: summarizes messages before a tail in batches, with a cooldown."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from datetime import datetime
 from itertools import accumulate
 from typing import ClassVar
@@ -16,18 +17,20 @@ from refold.projections.context.strategy import Pinning, Shown
 
 
 class MessageWindow(Pinning):
-    """Keep a tail of messages raw; summarise what is before it in batches.
+    """Keep a tail of messages raw, and summarize older ones in batches.
 
-    context_size:             the most raw messages sent; while compactions fail, older
-                              ones are left out, and how many is said.
-    compression_window_size:  so many messages before the tail are a batch.
-    tail_keep_size:           how many of the newest messages stay raw.
-    compression_cooldown_sec: after so long any number of them is a batch.
-    compression_hard_limit:   so many are tried once even right after a failure, and
-                              then after the cooldown at the latest.
-    summary_tokens:           how long the summary of one batch may be.
-    session_memory_tokens:    what all summaries may cost before the oldest fold.
-    pin_tokens:               what pinned exchanges may take behind the summaries.
+    context_size:             the most raw messages in a view.  If compactions fail,
+                              older ones are left out, and a note counts them.
+    compression_window_size:  the messages before the tail that make a batch.
+    tail_keep_size:           the messages of the tail.
+    compression_cooldown_sec: the seconds since the last batch after which any number of
+                              messages makes a batch.
+    compression_hard_limit:   the messages before the tail that allow one attempt right
+                              after a failure; later attempts wait for the usual delay,
+                              at most for the cooldown.
+    summary_tokens:           the length of the summary of a batch.
+    session_memory_tokens:    the most tokens of all summaries before the oldest fold.
+    pin_tokens:               the most tokens of pinned exchanges behind the summaries.
     """
 
     name: ClassVar[str] = "message_window"
@@ -48,66 +51,88 @@ class MessageWindow(Pinning):
         return self
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
-        """What is before the tail, if it is many, or the last batch is long ago."""
-        delta = self._delta(outline)
-        held = compaction.held_back(outline, now, at_most=self.compression_cooldown_sec)
-        # Right after a failure it is tried once more, not with every message.
-        if held and (delta < self.compression_hard_limit or outline.failures > 1):
-            return None
-        if reason := self._reason(outline, delta, now):
-            sums = accumulate(unit.messages for unit in outline.units)
-            units = oldest_units(outline, sum(total <= delta for total in sums))
+        """Compact a batch before the tail, or fold the oldest summaries."""
+        before_tail = self._before_tail(outline)
+        is_held_back = compaction.held_back(
+            outline, now, at_most=self.compression_cooldown_sec
+        )
+        if is_held_back:
+            is_urgent = before_tail >= self.compression_hard_limit
+            if not is_urgent or outline.failures > 1:
+                return None
+        reason = self._reason(outline, before_tail, now)
+        if reason:
+            totals = accumulate(unit.messages for unit in outline.units)
+            wish = bisect_right(list(totals), before_tail)
+            units = oldest_units(outline, wish)
             if units:
                 return batch(outline, units, target=self.summary_tokens, reason=reason)
         return self._fold(outline)
 
     def waits_for(self, outline: Outline) -> str:
-        """How many messages are before the tail, and how many are a batch."""
-        delta, last = max(0, self._delta(outline)), self.tail_keep_size
-        return strategy.distance(self.name, delta, "message", self._least, last=last)
+        """Return the number of messages before the tail, and the size of a batch."""
+        return strategy.distance(
+            self.name,
+            max(0, self._before_tail(outline)),
+            "message",
+            self._batch_size,
+            last=self.tail_keep_size,
+        )
 
     @property
-    def _least(self) -> int:
+    def _batch_size(self) -> int:
         return min(self.compression_window_size, self.compression_hard_limit)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
-        """A fold of the two oldest summaries, as long as all exceed their budget."""
-        return None if compaction.held_back(outline, now) else self._fold(outline)
+        """Fold the two oldest summaries while all summaries exceed their budget."""
+        if compaction.held_back(outline, now):
+            return None
+        return self._fold(outline)
 
     def due_at(self, outline: Outline, now: datetime) -> datetime | None:  # noqa: ARG002  # a fixed time
-        """When the cooldown ends, if anything is before the tail."""
-        since_ = self._since(outline)
-        if self._delta(outline) <= 0 or since_ is None:
+        """Return the end of the cooldown, if there are messages before the tail."""
+        cooldown_begins = self._cooldown_begins(outline)
+        if self._before_tail(outline) <= 0 or cooldown_begins is None:
             return None
-        return from_microseconds(since_ + self.compression_cooldown_sec * 1_000_000)
+        cooldown = self.compression_cooldown_sec * 1_000_000
+        return from_microseconds(cooldown_begins + cooldown)
 
     def show(self, outline: Outline) -> Shown:
-        """The newest messages; those over ``context_size`` are left out and counted."""
-        count = 0
+        """Show the newest messages, and count those over ``context_size``."""
+        messages = 0
         for index in range(len(outline.units) - 1, -1, -1):
-            count += outline.units[index].messages
-            if count > self.context_size and index + 1 < len(outline.units):
+            messages += outline.units[index].messages
+            is_newest = index + 1 == len(outline.units)
+            if messages > self.context_size and not is_newest:
                 return strategy.since(outline, index + 1)
         return strategy.everything(outline)
 
-    def _delta(self, outline: Outline) -> int:
+    def _before_tail(self, outline: Outline) -> int:
+        """The number of raw messages before the tail; negative if it is not full."""
         return outline.messages - self.tail_keep_size - outline.compacted_messages
 
-    def _since(self, outline: Outline) -> int | None:
-        at = outline.compacted_at
-        return outline.began_at if at is None else at
+    def _cooldown_begins(self, outline: Outline) -> int | None:
+        """The time of the last compaction, or of the first event without one."""
+        if outline.compacted_at is None:
+            return outline.began_at
+        return outline.compacted_at
 
-    def _reason(self, outline: Outline, delta: int, now: datetime) -> str:
-        if delta <= 0:
+    def _reason(self, outline: Outline, before_tail: int, now: datetime) -> str:
+        """The reason for a batch, or an empty text."""
+        if before_tail <= 0:
             return ""
-        least, cooldown = self._least, self.compression_cooldown_sec
-        if delta >= least:
-            return f"{delta} messages before the tail, {least} are a batch"
-        since_ = self._since(outline)
-        if since_ is not None and microseconds(now) - since_ >= cooldown * 1_000_000:
-            return f"{delta} messages before the tail, no batch for {cooldown} s"
+        size = self._batch_size
+        if before_tail >= size:
+            return f"{before_tail} messages before the tail, {size} are a batch"
+        cooldown_begins = self._cooldown_begins(outline)
+        if cooldown_begins is None:
+            return ""
+        cooldown = self.compression_cooldown_sec
+        if microseconds(now) - cooldown_begins >= cooldown * 1_000_000:
+            return f"{before_tail} messages before the tail, no batch for {cooldown} s"
         return ""
 
     def _fold(self, outline: Outline) -> Compaction | None:
-        most, target = self.session_memory_tokens, self.summary_tokens
-        return compaction.over_budget(outline, budget=most, target=target)
+        return compaction.over_budget(
+            outline, budget=self.session_memory_tokens, target=self.summary_tokens
+        )

@@ -1,4 +1,4 @@
-"""native: the provider compacts by itself; what it did is recorded, not decided."""
+"""native: the provider compacts by itself, and Refold records what it did."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from refold.projections.context.strategy import Manner, Strategy
 
 
 class Native(Strategy):
-    """Send everything raw, with parameters that let the Messages API clear or compact.
+    """Show all events raw, with parameters for the Messages API to clear or compact.
 
-    clear_tool_uses:      ask for ``clear_tool_uses_20250919``.
-    trigger_input_tokens: from so many input tokens on the API clears.
-    keep:                 so many of the newest tool uses stay.
-    clear_at_least:       if less than so many tokens would go, nothing does; 0: any.
-    exclude_tools:        tools whose results are never cleared.
-    clear_tool_inputs:    clear the calls' arguments too.
-    compact:              ask for ``compact_20260112``, from so many input tokens on as
-                          ``compact_trigger_tokens`` says.
+    clear_tool_uses:        request ``clear_tool_uses_20250919``.
+    trigger_input_tokens:   the input tokens from which the API clears.
+    keep:                   the newest tool uses that the API does not clear.
+    clear_at_least:         the fewest tokens that the API clears at once; 0 sets none.
+    exclude_tools:          the tools whose results are never cleared.
+    clear_tool_inputs:      whether the arguments of the calls are cleared too.
+    compact:                request ``compact_20260112``.
+    compact_trigger_tokens: the input tokens from which the API compacts.
 
-    What the API did (applied edits, compaction blocks) is recorded as provider_edit
-    events, byte for byte, so that hosted compaction can be audited too.  Its compaction
-    blocks are sent back, and it passes over all that stands before the newest one; a
-    block of which something was redacted is not, for the API would not know it again.
+    The edits and compaction blocks of the API are recorded byte for byte as
+    provider_edit events, so that hosted compaction can be audited.  Requests return the
+    compaction blocks to the API, which ignores everything before the newest one.  A
+    redacted block is not returned, because the API would not recognize it.
     """
 
     name: ClassVar[str] = "native"
@@ -44,8 +44,10 @@ class Native(Strategy):
 
     @cached_property
     def manner(self) -> Manner:
-        """With the edits that a request asks for; compaction blocks are sent back."""
-        edits: list[Any] = [self._clearing()] if self.clear_tool_uses else []
+        """The manner with the edits that a request asks for."""
+        edits: list[Any] = []
+        if self.clear_tool_uses:
+            edits.append(self._clearing())
         if self.compact:
             trigger = {"type": "input_tokens", "value": self.compact_trigger_tokens}
             edits.append({"type": "compact_20260112", "trigger": trigger})
@@ -61,10 +63,12 @@ class Native(Strategy):
             "keep": {"type": "tool_uses", "value": self.keep},
         }
         if self.clear_at_least:
-            least: JsonObject = {"type": "input_tokens", "value": self.clear_at_least}
-            edit["clear_at_least"] = least
+            edit["clear_at_least"] = {
+                "type": "input_tokens",
+                "value": self.clear_at_least,
+            }
         if self.exclude_tools:
-            edit["exclude_tools"] = [*self.exclude_tools]
+            edit["exclude_tools"] = list(self.exclude_tools)
         if self.clear_tool_inputs:
             edit["clear_tool_inputs"] = True
         return edit

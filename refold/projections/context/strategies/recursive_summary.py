@@ -1,4 +1,4 @@
-"""recursive_summary: summaries of exchanges, folded level by level into a tree."""
+"""recursive_summary: a tree of summaries of exchanges."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from refold.projections.context.strategy import Pinning, distance
 
 
 class RecursiveSummary(Pinning):
-    """Summarise exchanges in batches; side by side, summaries fold into the next level.
+    """Summarize exchanges in batches, and fold neighboring summaries of one level.
 
-    every:          exchanges in a first-level summary of about ``summary_tokens``.
-    keep_last:      so many of the newest exchanges stay raw.
-    fan_in:         so many summaries of a level fold into one of about
-                    ``folded_tokens`` of the next.
-    pin_tokens:     what pinned exchanges may take behind the summaries.
+    every:          the exchanges in a summary of the first level.
+    keep_last:      the newest exchanges, which stay raw.
+    fan_in:         the summaries of one level that fold into one of the next level.
+    summary_tokens: the length of a summary of the first level.
+    folded_tokens:  the length of a summary of a higher level.
+    pin_tokens:     the most tokens of pinned exchanges behind the summaries.
     """
 
     name: ClassVar[str] = "recursive_summary"
@@ -33,24 +34,33 @@ class RecursiveSummary(Pinning):
     folded_tokens: int = Field(default=800, ge=1)
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
-        """The oldest batch, once that many exchanges are behind the last ones."""
+        """Compact the oldest batch if there is one, or fold summaries."""
         if compaction.held_back(outline, now):
             return None
         older = len(outline.units) - self.keep_last
-        units = oldest_units(outline, self.every) if older >= self.every else ()
-        reason = f"{older} exchanges before the last {self.keep_last}"
-        made = batch(outline, units, target=self.summary_tokens, reason=reason)
-        return made or self._fold(outline)
+        if older >= self.every:
+            decision = batch(
+                outline,
+                oldest_units(outline, self.every),
+                target=self.summary_tokens,
+                reason=f"{older} exchanges before the last {self.keep_last}",
+            )
+            if decision is not None:
+                return decision
+        return self._fold(outline)
 
     def waits_for(self, outline: Outline) -> str:
-        """How many exchanges are before the last ones, and how many are a batch."""
+        """Return the number of older exchanges, and the size of a batch."""
         older = max(0, len(outline.units) - self.keep_last)
         return distance(self.name, older, "exchange", self.every, last=self.keep_last)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
-        """Folds, as long as summaries of one level stand side by side."""
-        return None if compaction.held_back(outline, now) else self._fold(outline)
+        """Fold neighboring summaries of one level while there are enough of them."""
+        if compaction.held_back(outline, now):
+            return None
+        return self._fold(outline)
 
     def _fold(self, outline: Outline) -> Compaction | None:
-        fan_in, target = self.fan_in, self.folded_tokens
-        return compaction.side_by_side(outline, fan_in=fan_in, target=target)
+        return compaction.side_by_side(
+            outline, fan_in=self.fan_in, target=self.folded_tokens
+        )

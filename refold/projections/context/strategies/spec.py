@@ -1,4 +1,4 @@
-"""SPEC: how a strategy is written in a command, a setting or a file, and found."""
+"""SPEC: the notation of a strategy in commands, settings, and files."""
 
 from __future__ import annotations
 
@@ -21,23 +21,31 @@ from refold.projections.context.strategies.tool_clearing import ToolClearing
 from refold.projections.context.strategies.turn_window import TurnWindow
 from refold.projections.context.strategy import Strategy, valid_names
 
-STRATEGIES: Final[dict[str, type[Strategy]]] = {
-    kind.name: kind
-    for kind in (
-        *(KeepAll, TurnWindow, MessageWindow, Hybrid, LastTurns, TokenBudget),
-        *(RecursiveSummary, HistorySummary, TokenRatio, ToolClearing, Native),
-    )
-}
+_BUILT_IN: Final[tuple[type[Strategy], ...]] = (
+    KeepAll,
+    TurnWindow,
+    MessageWindow,
+    Hybrid,
+    LastTurns,
+    TokenBudget,
+    RecursiveSummary,
+    HistorySummary,
+    TokenRatio,
+    ToolClearing,
+    Native,
+)
+STRATEGIES: Final[dict[str, type[Strategy]]] = {kind.name: kind for kind in _BUILT_IN}
 _HOW: Final = "write NAME or NAME:key=value,key=value with values in TOML syntax"
+# The keys of a mapping that are not parameters.
 _NO_PARAMS: Final = frozenset({"name", "params", "version", "fingerprint"})
 
 Kind = TypeVar("Kind", bound=type[Strategy])
 
 
 def register(kind: Kind) -> Kind:
-    """Make a strategy known under its name; usable as a decorator.
+    """Register a strategy under its name; usable as a decorator.
 
-    Raises UnknownStrategy if another one has that name.
+    Raises UnknownStrategy if another strategy has the name.
     """
     if STRATEGIES.setdefault(kind.name, kind) is not kind:
         raise UnknownStrategy(f"there is a strategy {kind.name!r} already")
@@ -45,14 +53,14 @@ def register(kind: Kind) -> Kind:
 
 
 def parse(spec: str | Mapping[str, Any]) -> Strategy:
-    """The strategy that ``spec`` names.
+    """Return the strategy that ``spec`` describes.
 
     A text is ``name`` or ``name:key=value,…`` with values in TOML syntax; dotted keys
     nest, and + joins the steps of a pipeline.  A mapping, such as the content of a TOML
-    file or a recorded strategy, holds ``name`` and its parameters, beside it or under
-    ``params``.  Files are the caller's to read.
+    file or a recorded strategy, has ``name`` and the parameters, either next to it or
+    under ``params``.  The caller reads files.
 
-    Raises UnknownStrategy, with what there is, for anything else.
+    Raises UnknownStrategy, with the valid names, for anything else.
     """
     if isinstance(spec, str):
         steps = split(spec)
@@ -60,70 +68,88 @@ def parse(spec: str | Mapping[str, Any]) -> Strategy:
             return composite.of_steps([parse(step) for step in steps])
     name, params = read(spec)
     if name == composite.Pipeline.name:
-        listed = params.get("steps")
-        if not isinstance(listed, list):
+        steps_of_mapping = params.get("steps")
+        if not isinstance(steps_of_mapping, list):
             raise UnknownStrategy("a pipeline needs its steps, as a list of strategies")
-        return composite.of_steps([parse(step) for step in listed])
+        return composite.of_steps([parse(step) for step in steps_of_mapping])
     if name == composite.ForAgent.name:
-        agent, inner = params.pop("agent", ""), params.pop("strategy", KeepAll.name)
+        agent = params.pop("agent", "")
+        inner = params.pop("strategy", KeepAll.name)
         if params or not isinstance(inner, str | Mapping):
-            takes = 'agent="NAME" and strategy="SPEC", and nothing else'
-            raise UnknownStrategy(f"for_agent takes {takes}")
+            raise UnknownStrategy(
+                'for_agent takes agent="NAME" and strategy="SPEC", and nothing else'
+            )
         return composite.for_one(agent, parse(inner))
     return strategy(name, params)
 
 
 def split(spec: str) -> list[str]:
-    """The steps of a pipeline, which + joins outside of quotes and brackets."""
-    steps, depth, quote = [""], 0, ""
+    """Return the steps of a pipeline; a + outside of quotes and brackets joins them."""
+    steps = [""]
+    depth = 0
+    quote = ""
     for character in spec:
         if quote:
-            quote = "" if character == quote else quote
+            if character == quote:
+                quote = ""
         elif character in "\"'":
             quote = character
-        else:
-            depth += (character in "[{") - (character in "]}")
-        if character == "+" and not quote and depth == 0 and not _signs(steps[-1]):
+        elif character in "[{":
+            depth += 1
+        elif character in "]}":
+            depth -= 1
+        is_outside = not quote and depth == 0
+        if character == "+" and is_outside and not _is_sign(steps[-1]):
             steps.append("")
         else:
             steps[-1] += character
     return steps
 
 
-def _signs(before: str) -> bool:
-    """Whether a + here is the sign of a number, or of its exponent."""
-    last = before.rstrip()[-1:]
-    return last == "=" or (last in ("e", "E") and before.rstrip()[-2:-1].isdigit())
+def _is_sign(before: str) -> bool:
+    """Whether a + after this text is the sign of a number or of its exponent."""
+    before = before.rstrip()
+    if before.endswith("="):
+        return True
+    return before.endswith(("e", "E")) and before[-2:-1].isdigit()
 
 
 def read(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The name and the parameters that ``spec`` spells out, neither of them checked.
+    """Return the name and the parameters in ``spec``, both unchecked.
 
-    Raises UnknownStrategy if it is not a spec.
+    Raises UnknownStrategy if it is no spec.
     """
     if isinstance(spec, str):
         return _from_text(spec)
-    name, params = spec.get("name"), spec.get("params")
+    name = spec.get("name")
     if not isinstance(name, str):
         raise UnknownStrategy('a strategy needs a name, as in name = "turn_window"')
-    beside = {k: v for k, v in spec.items() if k not in _NO_PARAMS}
+    params = spec.get("params")
+    beside = {key: value for key, value in spec.items() if key not in _NO_PARAMS}
     if params is None:
         params = beside
     elif beside or not isinstance(params, Mapping):
-        where = "under params or beside name, not both"
-        raise UnknownStrategy(f"a strategy's parameters stand {where}")
-    kind, version = STRATEGIES.get(name), spec.get("version")
-    if kind and version not in (None, kind.version):
-        why = f"strategy {name} is known in version {kind.version} only"
-        raise UnknownStrategy(why)
+        raise UnknownStrategy(
+            "a strategy's parameters stand under params or beside name, not both"
+        )
+    kind = STRATEGIES.get(name)
+    version = spec.get("version")
+    if kind is not None and version not in (None, kind.version):
+        raise UnknownStrategy(
+            f"strategy {name} is known in version {kind.version} only"
+        )
     return name, dict(params)
 
 
 def strategy(name: str, params: Mapping[str, Any]) -> Strategy:
-    """The strategy of that name with these parameters; defaults for the others."""
-    if (kind := STRATEGIES.get(name)) is None:
-        there = valid_names(name, sorted(STRATEGIES))
-        raise UnknownStrategy(f"there is no such strategy ({there})")
+    """Return the strategy of this name, with defaults for missing parameters.
+
+    Raises UnknownStrategy for an unknown name or invalid parameters.
+    """
+    kind = STRATEGIES.get(name)
+    if kind is None:
+        valid = valid_names(name, sorted(STRATEGIES))
+        raise UnknownStrategy(f"there is no such strategy ({valid})")
     return kind(**params)
 
 

@@ -1,4 +1,4 @@
-"""token_budget: as many of the newest exchanges as fit."""
+"""token_budget: views show the newest exchanges that fit."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from refold.projections.context.strategy import Shown, Weighed, everything, with
 
 
 class TokenBudget(Weighed):
-    """Drop the oldest exchanges while all cost more than ``max_tokens``.
+    """Drop the oldest exchanges while all of them exceed ``max_tokens``.
 
-    model, weight: count tokens as this model does, or so many times as estimated.
+    model, weight: count tokens as this model does, or as so many times the estimate.
 
-    The newest exchange and the newest user input are sent whatever they cost; an
-    exchange that waits for a result is not dropped, nor is anything behind it.
+    Views always show the newest exchange and the newest user input.  An exchange that
+    waits for a result is not dropped, and neither are the exchanges after it.
     """
 
     name: ClassVar[str] = "token_budget"
@@ -28,28 +28,32 @@ class TokenBudget(Weighed):
     max_tokens: int = Field(default=16_000, ge=1)
 
     def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
-        """Forget what is over the budget: it is not sent again."""
+        """Forget exchanges over the budget, which views will not show again."""
         builder.take(envelope)
-        over = self.weighed(builder.raw_tokens) > self.max_tokens
-        if over and len(builder.units) > 1:
+        is_over = self.weighed(builder.raw_tokens) > self.max_tokens
+        if is_over and len(builder.units) > 1:
             builder.begin(self._within_budget(builder.outline()))
 
     def _within_budget(self, outline: Outline) -> Outline:
-        open_ = {call.exchange for call in outline.thread.open}
-        wish, over = 0, outline.raw_tokens - int(self.max_tokens / self.weight)
+        open_exchanges = {call.exchange for call in outline.thread.open}
+        surplus = outline.raw_tokens - int(self.max_tokens / self.weight)
+        wish = 0
         for unit in outline.units:
-            if over <= 0 or unit.first in open_:
+            if surplus <= 0 or unit.first in open_exchanges:
                 break
-            wish, over = wish + 1, over - unit.tokens
-        gone = oldest_units(outline, wish)
+            surplus -= unit.tokens
+            wish += 1
+        dropped = oldest_units(outline, wish)
+        if not dropped:
+            return outline
         return outline._replace(
-            units=outline.units[len(gone) :],
-            raw_tokens=outline.raw_tokens - sum(unit.tokens for unit in gone),
-            cleared=gone[-1].first if gone else outline.cleared,
+            units=outline.units[len(dropped) :],
+            raw_tokens=outline.raw_tokens - sum(unit.tokens for unit in dropped),
+            cleared=dropped[-1].first,
         )
 
     def show(self, outline: Outline) -> Shown:
-        """What fits: all, while nothing was dropped."""
+        """Show the exchanges that fit, or everything if none was dropped."""
         if not outline.cleared:
             return everything(outline)
         first = outline.units[0].first

@@ -1,4 +1,4 @@
-"""token_ratio: whole turns go once a share of the model's window is full."""
+"""token_ratio: summarizes whole turns when the model's window is nearly full."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from refold.projections.models import window_of
 
 
 class TokenRatio(Pinning, Weighed):
-    """Summarise all but the newest turns when the window is nearly full.
+    """Summarize all but the newest turns when the window is nearly full.
 
-    trigger_threshold:  the share of the window that makes it due.
-    keep_recent_turns:  so many of the newest turns stay raw; an input opens one.
-    model:              whose window it is; or ``max_context_tokens`` says it.
-    weight:             how many tokens of the model an estimated one is; left out,
-                        what was measured for ``model``, else 1.
-    enabled:            False: nothing is ever due.
-    pin_tokens:         what pinned exchanges may take behind the summary.
+    trigger_threshold:  the share of the window that needs a compaction.
+    keep_recent_turns:  the newest turns, which stay raw; a user input begins a turn.
+    model:              the model with the window, unless ``max_context_tokens`` is set.
+    max_context_tokens: the window in tokens.
+    weight:             the tokens of the model for each estimated token; by default the
+                        ratio that was measured for ``model``, or 1.
+    enabled:            False disables compactions.
+    pin_tokens:         the most tokens of pinned exchanges behind the summary.
 
-    The summary takes the place of all before it, as the result of a tool that the
-    agent called.  The turn that goes on is never summarised.
+    The summary replaces everything before it, as the result of a tool that the agent
+    called.  The current turn is never summarized.
     """
 
     name: ClassVar[str] = "token_ratio"
@@ -49,28 +50,28 @@ class TokenRatio(Pinning, Weighed):
 
     @cached_property
     def manner(self) -> Manner:
-        """With the summary told as the result of a tool."""
+        """The manner with the summary as the result of a tool."""
         return Manner(pin_tokens=self.pin_tokens, form="tool", window=self.window)
 
     @property
     def window(self) -> int:
-        """How many tokens a request may have.  Raises UnknownModel."""
+        """The most tokens of a request.  Raises UnknownModel."""
         if self.max_context_tokens is not None:
             return self.max_context_tokens
         return window_of(self.model or "")
 
     @property
     def summary_tokens(self) -> int:
-        """How long the summary may be: a tenth of the window, within bounds."""
+        """The length of the summary: a tenth of the window, from 500 to 4,000."""
         return min(4_000, max(500, self.window // 10))
 
     @property
     def compacts(self) -> bool:
-        """Whether it is switched on."""
+        """Whether it is enabled."""
         return self.enabled
 
     def waits_for(self, outline: Outline) -> str:
-        """How full the window is, and what is too full."""
+        """Return the tokens in the window, and the limit."""
         if not self.enabled:
             return f"{self.name} is switched off: enabled is false"
         limit = self.window * self.trigger_threshold
@@ -78,14 +79,19 @@ class TokenRatio(Pinning, Weighed):
         return distance(self.name, tokens, "token", limit, of=self.window)
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
-        """All before the newest turns, if the window is full to the threshold."""
+        """Compact everything before the newest turns if the window is nearly full."""
         limit = self.window * self.trigger_threshold
         tokens = self.weighed(outline.tokens)
         if not self.enabled or tokens < limit or compaction.held_back(outline, now):
             return None
-        units, recent = outline.units, self.keep_recent_turns
-        inputs = [i for i, unit in enumerate(units) if unit.type == "user_input"]
-        older = inputs[-recent] if len(inputs) >= recent else 0
+        turn_begins = [
+            index
+            for index, unit in enumerate(outline.units)
+            if unit.type == "user_input"
+        ]
+        older = 0
+        if len(turn_begins) >= self.keep_recent_turns:
+            older = turn_begins[-self.keep_recent_turns]
         return compaction.batch(
             outline,
             compaction.oldest_units(outline, older),

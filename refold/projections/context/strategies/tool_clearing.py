@@ -1,4 +1,4 @@
-"""tool_clearing: old results become stubs; no model is asked."""
+"""tool_clearing: views show old results as stubs, without a model."""
 
 from __future__ import annotations
 
@@ -18,20 +18,25 @@ from refold.projections.context.units import Unit, holds
 
 
 class ToolClearing(Pinning, Weighed):
-    """Show old results as stubs, which name the event and how to read it whole.
+    """Show old results as stubs, which name the event and say how to read it.
 
     It follows ``clear_tool_uses`` of the Messages API.
 
-    trigger_input_tokens: from so many tokens on, results are cleared.
-    trigger_tool_uses:    or from so many results that are shown on; None: never.
-    keep:                 so many of the newest results are never cleared.
-    clear_at_least:       if less than so many tokens would go, nothing does.
-    exclude_tools:        tools whose results are never cleared.
-    clear_tool_inputs:    clear the arguments of these calls too.
-    pin_tokens:           what pinned exchanges may take behind summaries.
-    model, weight:        count tokens as this model does, or times the estimate.
+    trigger_input_tokens: the tokens from which results are cleared.
+    trigger_tool_uses:    the number of shown results from which they are cleared; None
+                          sets none.
+    keep:                 the newest results, which are never cleared.
+    clear_at_least:       the fewest tokens that are cleared at once.
+    exclude_tools:        the tools whose results are never cleared.
+    clear_tool_inputs:    whether the arguments of the calls are cleared too.
+    pin_tokens:           the most tokens of pinned exchanges behind summaries.
+    model, weight:        count tokens as this model does, or as so many times the
+                          estimate.
 
-    It is judged before each response.  Results of pinned events stay.
+    The triggers are checked before each response.  Results of pinned events stay.
+
+    In an outline, ``notes`` are the results that can be cleared, as seq and tokens in
+    turn, and ``cleared`` is the seq up to which they are.
     """
 
     name: ClassVar[str] = "tool_clearing"
@@ -45,52 +50,57 @@ class ToolClearing(Pinning, Weighed):
     clear_tool_inputs: bool = False
 
     def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
-        """Remember results that can go, as seq and tokens; judge before a response."""
-        result = envelope.payload
-        if isinstance(result, AgentResponse):
-            self._judge(builder)
-        if (
-            isinstance(result, ToolResult)
-            and result.tool_name not in self.exclude_tools
-        ):
+        """Note results that can be cleared; check the triggers before a response."""
+        event = envelope.payload
+        if isinstance(event, AgentResponse):
+            self._clear(builder)
+        if isinstance(event, ToolResult) and event.tool_name not in self.exclude_tools:
             builder.notes = (*builder.notes, envelope.seq, envelope.token_estimate)
         builder.take(envelope)
 
     def judged(self, outline: Outline) -> Outline:
-        """With all but the newest results cleared, and pins effective, if it is due."""
+        """Return the outline with old results cleared if a trigger is reached."""
         builder = OutlineBuilder(outline)
-        return builder.outline() if self._judge(builder) else outline
+        return builder.outline() if self._clear(builder) else outline
 
-    def _judge(self, builder: OutlineBuilder) -> bool:
-        """Clear what is due; whether anything was."""
-        shown = len(builder.notes) // 2
-        many = self.trigger_tool_uses is not None and shown >= self.trigger_tool_uses
-        tokens = self.weighed(self.measured(builder))
-        if not (many or tokens >= self.trigger_input_tokens):
+    def _clear(self, builder: OutlineBuilder) -> bool:
+        """Clear old results if a trigger is reached; return whether any was cleared.
+
+        Changes of pins become effective then too.
+        """
+        if not self._is_triggered(builder):
             return False
-        gone = max(0, shown - self.keep)
-        notes = builder.notes[: 2 * gone]
+        count = max(0, len(builder.notes) // 2 - self.keep)
+        notes = builder.notes[: 2 * count]
         saved = {
             seq: max(0, tokens - estimate_text(cleared_text(seq, tokens)))
             for seq, tokens in zip(notes[::2], notes[1::2], strict=True)
         }
-        if not gone or sum(saved.values()) < self.clear_at_least:
+        if not count or sum(saved.values()) < self.clear_at_least:
             return False
         builder.pinned = folded.pinned_at(builder, builder.through_seq)
         builder.pin_changes = ()
-        builder.notes = builder.notes[2 * gone :]
+        builder.notes = builder.notes[2 * count :]
         builder.cleared = notes[-2]
-        builder.raw_tokens -= _lighten(builder.units, saved)
+        builder.raw_tokens -= _subtract(builder.units, saved)
         return True
 
+    def _is_triggered(self, builder: OutlineBuilder) -> bool:
+        limit = self.trigger_tool_uses
+        if limit is not None and len(builder.notes) // 2 >= limit:
+            return True
+        return self.weighed(self.measured(builder)) >= self.trigger_input_tokens
+
     def measured(self, outline: OutlineBuilder) -> int:
-        """The tokens that ``trigger_input_tokens`` is about."""
+        """Return the estimated tokens that ``trigger_input_tokens`` limits."""
         return outline.tokens
 
     def show(self, outline: Outline) -> Shown:
-        """Everything, and of old results stubs."""
+        """Show everything, with old results as stubs."""
         outline = self.judged(outline)
-        cleared, excluded, pinned = outline.cleared, self.exclude_tools, outline.pinned
+        cleared = outline.cleared
+        pinned = outline.pinned
+        excluded = self.exclude_tools
 
         def is_cleared(envelope: Envelope) -> bool:
             result = envelope.payload
@@ -101,31 +111,33 @@ class ToolClearing(Pinning, Weighed):
                 and not holds(pinned, envelope.seq)
             )
 
-        shown = everything(outline)
-        return shown._replace(
+        return everything(outline)._replace(
             is_cleared=is_cleared, clears_inputs=self.clear_tool_inputs
         )
 
 
 class ResultClearing(ToolClearing):
-    """The same by the tokens of the results that are shown, whatever is summarised.
+    """Clearing inside of a pipeline: it counts only the tokens of results.
 
-    When results are cleared must follow from the session alone, in a pipeline too.
+    The session alone then determines what is cleared, whatever is summarized.
     """
 
     def measured(self, outline: OutlineBuilder) -> int:
-        """The tokens of all results that are not cleared."""
+        """Return the tokens of all results that are not cleared."""
         return sum(outline.notes[1::2])
 
 
-def _lighten(units: list[Unit], saved: Mapping[int, int]) -> int:
-    """Take what is saved from the exchanges of these seqs; returns how much it was."""
+def _subtract(units: list[Unit], saved: Mapping[int, int]) -> int:
+    """Subtract saved tokens from the units of these events; return their total.
+
+    saved: the tokens by seq; events that are in no unit do not count.
+    """
     total = 0
     for seq, tokens in saved.items():
-        for place in range(len(units) - 1, -1, -1):  # it is near the end
-            unit = units[place]
+        for index in range(len(units) - 1, -1, -1):  # most are near the end
+            unit = units[index]
             if unit.first <= seq <= unit.last and holds(unit.seqs, seq):
-                units[place] = unit._replace(tokens=unit.tokens - tokens)
+                units[index] = unit._replace(tokens=unit.tokens - tokens)
                 total += tokens
                 break
     return total

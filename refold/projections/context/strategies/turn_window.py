@@ -1,9 +1,8 @@
-"""turn_window: the newest turns raw, older ones summarised in batches of turns."""
+"""turn_window: keeps the newest turns raw, and summarizes older ones in batches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar, Final
@@ -16,6 +15,7 @@ from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Layers, Manner, Pinning, distance
 
+# The environment variables of parameters.
 VARIABLES: Final = {
     "full_turns": "REFOLD_FULL_CONTEXT_TURNS",
     "cached_turns": "REFOLD_CACHED_CONTEXT_TURNS",
@@ -23,19 +23,19 @@ VARIABLES: Final = {
 
 
 class TurnWindow(Pinning):
-    """Keep A turns raw; when A + B are raw, summarise the B oldest in one batch.
+    """Keep A turns raw; when A + B are raw, summarize the B oldest in one batch.
 
     full_turns:            A, the turns that stay raw after a compaction.
-    cached_turns:          B, the turns that one compaction takes.
-    summary_tokens:        how long the summary of one batch may be.
-    session_memory_tokens: when all summaries together exceed it, the two oldest fold
-                           into one of the next level, until they do not.
-    pin_tokens:            what pinned exchanges may take behind the summaries.
-    layers:                the user, scope and notes layers before the summaries; all
-                           are off until asked for.
+    cached_turns:          B, the turns that one compaction covers.
+    summary_tokens:        the length of the summary of a batch.
+    session_memory_tokens: the most tokens of all summaries.  Over it, the two oldest
+                           fold into one of the next level.
+    pin_tokens:            the most tokens of pinned exchanges behind the summaries.
+    layers:                the memory layers before the summaries.
 
-    With K complete turns, T of them compacted, a batch is due when K - T >= A + B: of
-    exactly B turns, unless a legal cut is older; one batch per check.
+    With K complete turns, T of them compacted, a compaction is needed if
+    K - T >= A + B.  It covers exactly B turns, or fewer if a cut is allowed only
+    earlier.  One check makes one batch.
     """
 
     name: ClassVar[str] = "turn_window"
@@ -49,38 +49,46 @@ class TurnWindow(Pinning):
 
     @cached_property
     def manner(self) -> Manner:
-        """With its layers before the summaries of the session."""
+        """The manner with the memory layers before the summaries."""
         return Manner(pin_tokens=self.pin_tokens, layers=self.layers)
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
-        """What is due of a layer, else a batch of turns, else a fold of summaries."""
-        due = self.layers.due(outline, now)
-        if due or compaction.held_back(outline, now):
-            return due
+        """Compact a memory layer, or a batch of turns, or fold summaries."""
+        layer = self.layers.due(outline, now)
+        if layer or compaction.held_back(outline, now):
+            return layer
         return self._batch(outline) or self._fold(outline)
 
     def waits_for(self, outline: Outline) -> str:
-        """How many complete turns are raw, and how many are a batch."""
-        raw, limit = self._raw(outline), self.full_turns + self.cached_turns
-        return distance(self.name, raw, "complete turn", limit)
+        """Return the number of complete raw turns, and the size of the window."""
+        raw_turns = self._raw_turns(outline)
+        return distance(self.name, raw_turns, "complete turn", self._window)
 
-    def _raw(self, outline: Outline) -> int:
+    @property
+    def _window(self) -> int:
+        """The number of complete raw turns that needs a compaction."""
+        return self.full_turns + self.cached_turns
+
+    def _raw_turns(self, outline: Outline) -> int:
         return outline.complete_turns - outline.compacted_turns
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
-        """A fold of the two oldest summaries, as long as all exceed their budget.
+        """Fold the two oldest summaries while all summaries exceed their budget.
 
-        After what was due of a layer, all that had to wait for it.
+        After a compaction of a layer, everything that waited for it is checked.
         """
         if self.layers.behind(outline):
             return self.decide(outline, now)
-        return None if compaction.held_back(outline, now) else self._fold(outline)
+        if compaction.held_back(outline, now):
+            return None
+        return self._fold(outline)
 
     def _batch(self, outline: Outline) -> Compaction | None:
-        raw = self._raw(outline)
-        limit = self.full_turns + self.cached_turns
-        wish = self.cached_turns if raw >= limit else 0
-        if not (turns := compaction.oldest_turns(outline, wish)):
+        raw_turns = self._raw_turns(outline)
+        if raw_turns < self._window:
+            return None
+        turns = compaction.oldest_turns(outline, self.cached_turns)
+        if not turns:
             return None
         return Compaction(
             first_seq=turns[0].first,
@@ -88,32 +96,38 @@ class TurnWindow(Pinning):
             target_tokens=self.summary_tokens,
             decided_at_seq=outline.through_seq,
             tokens_before=sum(turn.tokens for turn in turns),
-            reason=f"{raw} raw turns, {limit} are a window",
+            reason=f"{raw_turns} raw turns, {self._window} are a window",
             turns=len(turns),
         )
 
     def _fold(self, outline: Outline) -> Compaction | None:
-        most, target = self.session_memory_tokens, self.summary_tokens
-        return compaction.over_budget(outline, budget=most, target=target)
+        return compaction.over_budget(
+            outline, budget=self.session_memory_tokens, target=self.summary_tokens
+        )
 
 
 def from_settings(
     explicit: Mapping[str, Any], env: Mapping[str, str], settings: Mapping[str, Any]
 ) -> TurnWindow:
-    """The strategy as configured: argument before environment, settings, default.
+    """Return the configured strategy.
 
-    Raises UnknownStrategy if a value is not what its parameter takes.
+    explicit: parameters that override the environment, which overrides ``settings``.
+
+    Raises UnknownStrategy for invalid values.
     """
-    from_env = {
-        param: _number(variable, env[variable])
-        for param, variable in VARIABLES.items()
-        if env.get(variable, "").strip() and param not in explicit
-    }
+    from_env: dict[str, int] = {}
+    for param, variable in VARIABLES.items():
+        text = env.get(variable, "")
+        if text.strip() and param not in explicit:
+            from_env[param] = _number(variable, text)
     return TurnWindow(**{**settings, **from_env, **explicit})
 
 
 def _number(variable: str, text: str) -> int:
-    with suppress(ValueError):
-        if (value := int(text)) >= 1:
-            return value
-    raise UnknownStrategy(f"{variable} must be a whole number of at least 1")
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise UnknownStrategy(f"{variable} must be a whole number of at least 1")
+    return number
