@@ -74,7 +74,12 @@ _MARK = re.compile("[«»]")
 # Long, with a digit: no name and no word.
 _LONG = re.compile(r"(?=[A-Za-z_\-+%]*[0-9])[A-Za-z0-9_\-+%]{16,}=*")
 _SECRET = {
-    *("API_KEY", "AUTH_TOKEN", "JWT", "PASSWORD_HASH", "PRIVATE_KEY", "SECRET"),
+    "API_KEY",
+    "AUTH_TOKEN",
+    "JWT",
+    "PASSWORD_HASH",
+    "PRIVATE_KEY",
+    "SECRET",
     "URL_CREDENTIAL",
 }
 

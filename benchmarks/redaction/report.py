@@ -82,9 +82,19 @@ class Figures:
     def plain(self, *, misses: bool) -> dict[str, Any]:
         """As JSON."""
         names = (
-            *("machine", "speed", "small_event_us", "adversarial_ms", "cases"),
-            *("case_count", "noise", "noise_bytes", "code", "laws"),
-            *("placed", "clean", "clean_bytes"),
+            "machine",
+            "speed",
+            "small_event_us",
+            "adversarial_ms",
+            "cases",
+            "case_count",
+            "noise",
+            "noise_bytes",
+            "code",
+            "laws",
+            "placed",
+            "clean",
+            "clean_bytes",
         )
         told: dict[str, Any] = {name: getattr(self, name) for name in names}
         told["accuracy"] = [entry.plain(misses=misses) for entry in self.accuracy]
@@ -243,9 +253,13 @@ _HEADS = {
 def show(figures: Figures, console: Console) -> None:
     """Print all tables."""
     for table in (
-        *(speed(figures), tails(figures), *accuracy(figures)),
-        *(attacks(figures), clean(figures)),
-        *(noise(figures), promises(figures.checks)),
+        speed(figures),
+        tails(figures),
+        *accuracy(figures),
+        attacks(figures),
+        clean(figures),
+        noise(figures),
+        promises(figures.checks),
     ):
         if table.row_count:
             console.print(table)
@@ -257,9 +271,12 @@ def markdown(figures: Figures) -> str:
     parts = [f"{said}\n" for said in _in_short(figures)]
     told = [check for check in figures.checks if "development" not in check.what]
     for table in (
-        *(speed(figures), tails(figures), promises(told)),
+        speed(figures),
+        tails(figures),
+        promises(told),
         *accuracy(figures),
-        *(attacks(figures), clean(figures)),
+        attacks(figures),
+        clean(figures),
     ):
         if table.row_count:
             parts.append(as_markdown(table))

@@ -141,7 +141,10 @@ class Scale:
     def quick(cls, events: int | None = None) -> Scale:
         """The same pairs, fewer of them, of shorter sessions: a few minutes."""
         return cls(
-            *(events or 8_000, 120, 16, 25),
+            events or 8_000,
+            120,
+            16,
+            25,
             loads=3,
             reads=3,
             contexts=40,

@@ -37,8 +37,13 @@ PARTS: dict[str, Part] = {
     "fold": folds,
 }
 _PACKAGES = (
-    *("refold", "psycopg", "eventsourcing", "openai-agents", "google-adk"),
-    *("langgraph-checkpoint-postgres", "langgraph-checkpoint-sqlite"),
+    "refold",
+    "psycopg",
+    "eventsourcing",
+    "openai-agents",
+    "google-adk",
+    "langgraph-checkpoint-postgres",
+    "langgraph-checkpoint-sqlite",
 )
 
 

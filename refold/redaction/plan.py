@@ -98,11 +98,21 @@ class Plan:
         """
         rules = [rule.canonical() for rule in sorted(self.rules, key=lambda r: r.id)]
         canonical = [
-            *(rules, self.min_score, sorted(self.actions.items())),
-            *(sorted(self.allow_values), sorted(self.allow_patterns)),
-            *(sorted(map(list, self.skip)), sorted(self.skip_keys)),
-            *(self.keys, self.numbers, self.nested_json, sorted(self.labels.items())),
-            *(self.audit, self.on_error, self.max_leaf_bytes, self.pseudonyms),
+            rules,
+            self.min_score,
+            sorted(self.actions.items()),
+            sorted(self.allow_values),
+            sorted(self.allow_patterns),
+            sorted(map(list, self.skip)),
+            sorted(self.skip_keys),
+            self.keys,
+            self.numbers,
+            self.nested_json,
+            sorted(self.labels.items()),
+            self.audit,
+            self.on_error,
+            self.max_leaf_bytes,
+            self.pseudonyms,
             # Fingerprints of plans that number nothing stay what they are.
             *(["numbered"] if self.numbered else []),
         ]

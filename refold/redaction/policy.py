@@ -130,7 +130,13 @@ class OwnRule(Part):
 
 
 _AS_IN_PLAN: Final = {
-    *("name", "engine", "min_score", "audit", "on_error", "pseudonyms", "numbered")
+    "name",
+    "engine",
+    "min_score",
+    "audit",
+    "on_error",
+    "pseudonyms",
+    "numbered",
 }
 
 

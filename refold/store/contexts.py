@@ -311,8 +311,16 @@ class Viewer:
 
 # What an adopted summary has in common with the one that was written.
 _SAME: Final = attrgetter(
-    *("strategy.name", "strategy.version", "summarizer", "prompt_digest", "kind"),
-    *("first_seq", "last_seq", "level", "source_digest", "source_event_count"),
+    "strategy.name",
+    "strategy.version",
+    "summarizer",
+    "prompt_digest",
+    "kind",
+    "first_seq",
+    "last_seq",
+    "level",
+    "source_digest",
+    "source_event_count",
 )
 
 

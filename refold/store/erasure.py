@@ -40,8 +40,15 @@ _TELLING: Final = 6
 _HIDDEN: Final = "[REDACTED:USER_ID]"
 # What the certificate of an erasure says as its job has it.
 _CERTIFIED: Final = (
-    *("sessions", "requested_at", "unreadable_at", "reason", "operator", "counts"),
-    *("keys", "leaves", "key_backups_until"),
+    "sessions",
+    "requested_at",
+    "unreadable_at",
+    "reason",
+    "operator",
+    "counts",
+    "keys",
+    "leaves",
+    "key_backups_until",
 )
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 Progress = Callable[[str, int, int], None]
@@ -770,8 +777,12 @@ def _same(known: Whose, asked: Whose) -> bool:
 
 # What cannot be read, or is too much to be kept, goes with its session.
 _NOT_KEPT: Final = (
-    *(errors.CorruptEvent, errors.KeyUnavailable, errors.Erased),
-    *(errors.EventTooLarge, errors.RedactionFailed, errors.InvalidEvent),
+    errors.CorruptEvent,
+    errors.KeyUnavailable,
+    errors.Erased,
+    errors.EventTooLarge,
+    errors.RedactionFailed,
+    errors.InvalidEvent,
 )
 
 

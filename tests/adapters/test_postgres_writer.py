@@ -235,7 +235,12 @@ def test_of_a_group_each_has_its_own_outcome(written: Written) -> None:
     outcomes = written.write(*batches)
 
     assert [type(outcome) for outcome in outcomes] == [
-        *(Wrote, Moved, Duplicate, Wrote, Wrote, Moved)
+        Wrote,
+        Moved,
+        Duplicate,
+        Wrote,
+        Wrote,
+        Moved,
     ]
     assert outcomes[2] == Duplicate(2, 2)
     assert written.lines("goes on") == ["a", "b", "c"]

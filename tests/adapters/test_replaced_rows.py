@@ -127,7 +127,8 @@ def test_many_rows_are_bound_by_several_events(
         ]
         bound = [one for one in said if one.get("stream") == "main"]
         assert [(one["first_seq"], one["last_seq"]) for one in bound] == [
-            *((1, 3), (4, 7))
+            (1, 3),
+            (4, 7),
         ]
         assert [one["seqs"] for one in bound] == [[1, 3], [5, 7]]
         assert problems(store) == []

@@ -59,7 +59,11 @@ def test_postgresql_refuses_to_truncate_events(
 
 # They hold no user's data: settings, the tree's, and those that know only keyed hashes.
 NOBODYS = {"settings", "leaves", "tree_heads"} | {
-    *("subjects", "erasures", "certificates", "holds", "audit")
+    "subjects",
+    "erasures",
+    "certificates",
+    "holds",
+    "audit",
 }
 
 

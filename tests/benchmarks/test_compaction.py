@@ -19,8 +19,13 @@ def test_a_short_run_writes_its_figures(tmp_path: Path) -> None:
 
     code = main(
         [
-            *("bench", "compaction", "--quick"),
-            *("--json", str(file), "--markdown", str(page)),
+            "bench",
+            "compaction",
+            "--quick",
+            "--json",
+            str(file),
+            "--markdown",
+            str(page),
         ]
     )
 

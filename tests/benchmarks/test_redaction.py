@@ -53,8 +53,13 @@ class Scripted:
 def digest() -> str:
     small = corpora.Corpora(scale=0.002)
     parts = [
-        *(small.clean, small.mixed, small.events, small.small_events, small.noise),
-        *(small.small_leaves, small.adversarial),
+        small.clean,
+        small.mixed,
+        small.events,
+        small.small_events,
+        small.noise,
+        small.small_leaves,
+        small.adversarial,
         [item.text for item in items(random.Random(1), 1)],
         [item.text for item in vendor_items(random.Random(1))],
         [text.text for text in clean.texts(0.01)],

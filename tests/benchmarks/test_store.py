@@ -177,9 +177,14 @@ def test_the_command_measures_every_part(measured: Any) -> None:
 
     assert set(PARTS) == {"append", "load", "import", "read", "fold"}
     for subject in (
-        *("one append", "batch of 100", "16 sessions, threads", "full read"),
-        *("one append of a JSON result", "one append with an e-mail"),
-        *("16 sessions, asyncio", "context"),
+        "one append",
+        "batch of 100",
+        "16 sessions, threads",
+        "full read",
+        "one append of a JSON result",
+        "one append with an e-mail",
+        "16 sessions, asyncio",
+        "context",
     ):
         assert {(subject, OURS), (subject, RAW)} <= found
     assert ("import", "COPY or executemany") in found

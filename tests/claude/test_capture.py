@@ -109,8 +109,14 @@ def test_tools_are_called_and_answered_from_the_log(
     ask.create([result, {"type": "text", "text": "Go on."}])
 
     assert types(session) == [
-        *("user_input", "request", "agent_response", "tool_call"),
-        *("tool_result", "user_input", "request", "agent_response"),
+        "user_input",
+        "request",
+        "agent_response",
+        "tool_call",
+        "tool_result",
+        "user_input",
+        "request",
+        "agent_response",
     ]
     sent = unmarked(api.requests[1].body["messages"])
     assert sent[1]["content"][0] == thought
@@ -225,7 +231,11 @@ def test_a_call_that_fails_is_an_error_in_the_log(
     ask.create()
 
     assert types(session) == [
-        *("user_input", "request", "error", "request", "agent_response")
+        "user_input",
+        "request",
+        "error",
+        "request",
+        "agent_response",
     ]
     (failed,) = payloads(session, "error")
     assert (failed.code, failed.retryable) == (code, retryable)
@@ -500,9 +510,15 @@ def test_the_same_for_asyncio(session: Session, api: MessagesApi) -> None:
     asyncio.run(run())
 
     assert types(session) == [
-        *("user_input", "request", "agent_response"),
-        *("user_input", "request", "agent_response"),
-        *("user_input", "request", "error"),
+        "user_input",
+        "request",
+        "agent_response",
+        "user_input",
+        "request",
+        "agent_response",
+        "user_input",
+        "request",
+        "error",
     ]
     proved(session)
 

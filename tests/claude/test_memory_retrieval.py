@@ -328,9 +328,13 @@ def test_a_captured_call_is_not_recorded_twice(
 
     assert without_cache(api.requests[0].body["tools"]) == tools
     assert [event.type for event in session.events()] == [
-        *("user_input", "request", "agent_response", *["tool_call"] * 2),
+        "user_input",
+        "request",
+        "agent_response",
+        *["tool_call"] * 2,
         *(["tool_result"] * 2),
-        *("request", "agent_response"),
+        "request",
+        "agent_response",
     ]
     sent = api.requests[1].body["messages"][-1]["content"]
     assert without_cache(sent) == [*filter(None, blocks), mine]
@@ -352,7 +356,9 @@ def test_another_result_of_an_answered_call_is_refused(
     claude.create()
 
     assert [event.type for event in session.events()][-3:] == [
-        *("tool_result", "request", "agent_response"),
+        "tool_result",
+        "request",
+        "agent_response",
     ]
 
 
@@ -374,8 +380,13 @@ def test_a_loop_of_ones_own_records_the_same(
         messages.append({"role": "user", "content": results})
 
     assert [event.type for event in session.events()] == [
-        *("user_input", "request", "agent_response", "tool_call"),
-        *("tool_result", "request", "agent_response"),
+        "user_input",
+        "request",
+        "agent_response",
+        "tool_call",
+        "tool_result",
+        "request",
+        "agent_response",
     ]
     requests = [e.payload for e in session.events() if e.type == "request"]
     assert [one.matches for one in requests] == [True, True]  # type: ignore[union-attr]  # requests
@@ -398,7 +409,10 @@ def test_the_definition_is_a_tool_of_the_messages_api() -> None:
         assert schema["required"] == ["user_id"]
         assert list(schema["properties"]) == ["user_id", "query_type", "subject_filter"]
         assert schema["properties"]["query_type"]["enum"] == [
-            *("errors", "topics", "tool_paths", "all"),
+            "errors",
+            "topics",
+            "tool_paths",
+            "all",
         ]
     assert "ada" in str(mine)
     assert "ada" not in str(anybody)

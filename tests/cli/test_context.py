@@ -18,8 +18,17 @@ def test_a_program_is_given_the_view(refold: Refold, sample: Path) -> None:
     told = context(refold)
 
     assert list(told) == [
-        *("strategy", "fingerprint", "at", "tokens", "digest", "over_budget"),
-        *("system", "messages", "spans", "provenance", "request"),
+        "strategy",
+        "fingerprint",
+        "at",
+        "tokens",
+        "digest",
+        "over_budget",
+        "system",
+        "messages",
+        "spans",
+        "provenance",
+        "request",
     ]
     assert (told["strategy"], told["at"]) == ("keep_all", 57)
     assert told["spans"] == [{"kind": "raw", "first": 1, "last": 57}]

@@ -142,9 +142,7 @@ def test_a_user_who_is_not_there_is_refused_and_nothing_signed(refold: Refold) -
     assert "refold.db" in ran.err
     assert "--absent-ok" in ran.err
     assert refold("erase", "--list", "--json").json()["certificates"] == []
-    done = refold(
-        *("erase", "--user", "nobdy", "--reason", "x", "--yes", "--absent-ok")
-    )
+    done = refold("erase", "--user", "nobdy", "--reason", "x", "--yes", "--absent-ok")
     assert done.code == 0
     assert "there was nothing" in done.out
     assert "refold.db" in done.out

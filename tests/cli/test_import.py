@@ -307,7 +307,11 @@ def test_one_bad_file_does_not_stop_the_others(
     assert told["sessions"] == ["good-0001", "zoo-0001"]
     assert told["events"] == 4
     assert [Path(one["where"].split(" line")[0]).stem for one in told["failed"]] == [
-        *("binary", "cut", "empty", "folder", "loop"),
+        "binary",
+        "cut",
+        "empty",
+        "folder",
+        "loop",
     ]
     for one in told["failed"]:
         assert f"refold: {one['where']}: {one['why']}\n" in ran.err

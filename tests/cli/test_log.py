@@ -10,9 +10,23 @@ from tests.cli.conftest import Refold
 
 SESSION = ("--user", "lin", "--session", "run")
 CONTRACT = [
-    *("event_id", "seq", "ts", "type", "user_id", "session_id", "stream"),
-    *("request_id", "agent", "payload", "redacted", "redaction", "token_estimate"),
-    *("prev_hash", "hash", "schema_version", "meta"),
+    "event_id",
+    "seq",
+    "ts",
+    "type",
+    "user_id",
+    "session_id",
+    "stream",
+    "request_id",
+    "agent",
+    "payload",
+    "redacted",
+    "redaction",
+    "token_estimate",
+    "prev_hash",
+    "hash",
+    "schema_version",
+    "meta",
 ]
 
 

@@ -34,7 +34,7 @@ def recheck(refold: Refold, url: str) -> Refold:
 
     def run(*arguments: object) -> Ran:
         return refold(
-            *("--db", url, "redact", "--recheck", "--engine", "stdlib"), *arguments
+            "--db", url, "redact", "--recheck", "--engine", "stdlib", *arguments
         )
 
     return run

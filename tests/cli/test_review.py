@@ -52,8 +52,18 @@ def test_a_question_is_listed_shown_and_decided(refold: Refold, asked: Path) -> 
     (listed,) = refold("review", "list", "--json").json()
     shown = refold("review", "show", "s-1", "4", "--user", "ada")
     done = refold(
-        *("review", "decide", "s-1", "4", "--user", "ada"),
-        *("--decision", "reject", "--by", "lin", "--note", "mail bob@build.test"),
+        "review",
+        "decide",
+        "s-1",
+        "4",
+        "--user",
+        "ada",
+        "--decision",
+        "reject",
+        "--by",
+        "lin",
+        "--note",
+        "mail bob@build.test",
     )
 
     assert (listed["session_id"], listed["seq"], listed["open"]) == ("s-1", 4, True)

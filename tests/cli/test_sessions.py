@@ -39,7 +39,13 @@ def test_sessions_are_listed_for_people(refold: Refold, sample: Path) -> None:
     assert ran.code == 0
     header, row = ran.out.splitlines()
     assert header.split() == [
-        *("user", "session", "events", "tokens", "last", "write", "(UTC)"),
+        "user",
+        "session",
+        "events",
+        "tokens",
+        "last",
+        "write",
+        "(UTC)",
     ]
     assert row.split()[:3] == ["lin", "run", "57"]
 
@@ -82,7 +88,14 @@ def test_a_long_list_is_printed_page_by_page(
 
     assert [one["session_id"] for one in programs] == ["a", "b", "c", "d", "run"]
     assert [line.split()[1] for line in people] == [
-        *("session", "a", "b", "session", "c", "d", "session", "run"),
+        "session",
+        "a",
+        "b",
+        "session",
+        "c",
+        "d",
+        "session",
+        "run",
     ]
 
 

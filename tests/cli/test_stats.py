@@ -46,7 +46,15 @@ def test_a_view_that_is_behind_is_told(refold: Refold, sample: Path) -> None:
 
     assert (one["views"], one["behind"], one["events"], one["most"]) == (1, 0, 0, 0)
     assert header.split() == [
-        *("views", "of", "strategy", "views", "behind", "by", "events", "at", "most"),
+        "views",
+        "of",
+        "strategy",
+        "views",
+        "behind",
+        "by",
+        "events",
+        "at",
+        "most",
     ]
     assert row.split() == [one["fingerprint"][:12], "1", "0", "0", "0"]
 
@@ -83,7 +91,13 @@ def test_what_answers_cost_is_a_table(refold: Refold, sample: Path) -> None:
     assert row["usage"]["input"] >= 2_000
     assert row["dollars"] > 0.002
     assert by_day.out.splitlines()[0].split() == [
-        *("day", "answers", "input", "written", "read", "output", "US$")
+        "day",
+        "answers",
+        "input",
+        "written",
+        "read",
+        "output",
+        "US$",
     ]
     assert refold("stats", "--cost", "--by", "week").code == 2
 

@@ -200,7 +200,9 @@ def test_messages_and_tokens_of_the_client_are_recorded_once(
 ) -> None:
     entries = codex(
         said("developer", "Ask first."),
-        *(said("user", "go"), *command("c1"), said("assistant", "done")),
+        said("user", "go"),
+        *command("c1"),
+        said("assistant", "done"),
     )
     last = {"input_tokens": 10, "cached_input_tokens": 0, "output_tokens": 2}
     info = {"total_token_usage": {"total_tokens": 12}, "last_token_usage": last}

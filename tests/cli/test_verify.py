@@ -88,8 +88,14 @@ def test_a_changed_floor_is_found_and_stops_no_append(
 def test_compactions_are_counted(refold: Refold, sample: Path) -> None:
     strategy = "turn_window:full_turns=2,cached_turns=2"
     refold(
-        *("compact", "--user", "lin", "--session", "run"),
-        *("--strategy", strategy, "--until-idle"),
+        "compact",
+        "--user",
+        "lin",
+        "--session",
+        "run",
+        "--strategy",
+        strategy,
+        "--until-idle",
     )
 
     told = refold("verify", "--user", "lin", "--session", "run", "--json").json()

@@ -50,10 +50,28 @@ def test_every_type_has_a_golden_file_of_its_version() -> None:
 
 def test_the_types_are_those_of_the_contract() -> None:
     assert set(EVENT_CLASSES) == {
-        *("user_input", "agent_response", "planner", "tool_call", "tool_result"),
-        *("reflection", "aggregate", "final", "summary", "hitl", "error", "system"),
-        *("request", "state", "pin", "fork", "compaction", "provider_edit"),
-        *("redaction_applied", "consent", "forget", "item"),
+        "user_input",
+        "agent_response",
+        "planner",
+        "tool_call",
+        "tool_result",
+        "reflection",
+        "aggregate",
+        "final",
+        "summary",
+        "hitl",
+        "error",
+        "system",
+        "request",
+        "state",
+        "pin",
+        "fork",
+        "compaction",
+        "provider_edit",
+        "redaction_applied",
+        "consent",
+        "forget",
+        "item",
     }
 
 

@@ -74,8 +74,16 @@ def use_a_key(store: SessionStore, number: int) -> None:
 USES: dict[str, Callable[[SessionStore, int], None]] = {
     use.__name__.replace("_", " "): use
     for use in (
-        *(append, append_async, begin, append_a_blob, compact, fork),
-        *(project, export, rotate, use_a_key),
+        append,
+        append_async,
+        begin,
+        append_a_blob,
+        compact,
+        fork,
+        project,
+        export,
+        rotate,
+        use_a_key,
     )
 }
 

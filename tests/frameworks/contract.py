@@ -55,8 +55,16 @@ CONVERSATION = (
     Said("assistant", "The second floor."),
 )
 EVENTS = [
-    *("user_input", "agent_response", "tool_call", "tool_result", "agent_response"),
-    *("user_input", "agent_response", "tool_call", "tool_result", "agent_response"),
+    "user_input",
+    "agent_response",
+    "tool_call",
+    "tool_result",
+    "agent_response",
+    "user_input",
+    "agent_response",
+    "tool_call",
+    "tool_result",
+    "agent_response",
 ]
 
 

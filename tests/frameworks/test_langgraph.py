@@ -149,7 +149,9 @@ def test_a_graph_goes_on_in_another_process_and_travels_in_time(url: str) -> Non
         again = graph(RefoldSaver(store, user_id="ada"))
         done = again.invoke(Command(resume="yes"), config("t"))
         assert [type(one).__name__ for one in done["messages"]] == [
-            *("HumanMessage", "AIMessage", "ToolMessage"),
+            "HumanMessage",
+            "AIMessage",
+            "ToolMessage",
         ]
         assert done["notes"] == [Note("asked for [REDACTED:EMAIL]", {"a", "b"})]
         assert done["rate"] == float("inf")

@@ -99,18 +99,21 @@ GIVEN: dict[str, st.SearchStrategy[Any]] = {
 # Objects that programs hand in, whose types a checker holds; and what ends the store.
 LEFT_OUT = frozenset(
     {
-        *(
-            "self",
-            "labels",
-            "summarizer",
-            "progress",
-            "executor",
-            "view",
-            "handed",
-            "how",
-            "meta",
-        ),
-        *("how", "meta", "policy", "rules", "classify", "taxonomy", "to", "call_id"),
+        "self",
+        "labels",
+        "summarizer",
+        "progress",
+        "executor",
+        "view",
+        "handed",
+        "how",
+        "meta",
+        "policy",
+        "rules",
+        "classify",
+        "taxonomy",
+        "to",
+        "call_id",
     }
 )
 # What ends the store, or begins with an object that others make.

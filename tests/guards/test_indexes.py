@@ -99,10 +99,16 @@ def test_no_operation_of_a_session_reads_a_table_whole(
 # They are of all users, and nobody waits for them.
 OF_ALL: Final = frozenset(
     {
-        *("follow", "seal", "proof of the tree", "expiry of whole texts", "sizes"),
+        "follow",
+        "seal",
+        "proof of the tree",
+        "expiry of whole texts",
+        "sizes",
         "sweep",
         "erasures whose record is lost",
-        *("all sessions", "all views behind", "events without a head"),
+        "all sessions",
+        "all views behind",
+        "events without a head",
         "whether there is any session",
     }
 )

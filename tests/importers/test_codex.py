@@ -181,7 +181,8 @@ def test_a_command_that_failed_is_an_error(tmp_path: Path) -> None:
     )
     printed = "Wall time: 1 seconds\nOutput:\nProcess exited with code 3\n"
     lines = [
-        *(META, *ran("c1", head.format(3) + "no such file")),
+        META,
+        *ran("c1", head.format(3) + "no such file"),
         *ran("c2", head.format(0) + "Process exited with code 3"),
         *ran("c3", printed),
         *ran("c4", "Exit code: 127\nWall time: 0.1 seconds\nOutput:\nnot found"),
@@ -250,8 +251,13 @@ def test_tokens_are_on_the_response_that_they_are_of(tmp_path: Path) -> None:
     lines = [
         META,
         client_said("user", "Go."),
-        *(model_said("I look."), call[0], spent(12, 10, 2), call[1]),
-        *(model_said("Done."), spent(12, 10, 2), spent(35, 20, 3)),
+        model_said("I look."),
+        call[0],
+        spent(12, 10, 2),
+        call[1],
+        model_said("Done."),
+        spent(12, 10, 2),
+        spent(35, 20, 3),
     ]
 
     drafts = read_one(write_lines(tmp_path, lines)).drafts

@@ -103,7 +103,13 @@ WRITES: Final[dict[str, Callable[[Session], Any]]] = {
 }
 HOLDS_NOTHING: Final = {
     "close",  # it reads and writes nothing
-    *("session_id", "settings", "stream", "upkeep", "user_id", "writer", "begins"),
+    "session_id",
+    "settings",
+    "stream",
+    "upkeep",
+    "user_id",
+    "writer",
+    "begins",
     "hand_over",  # tested below, with the session it is given to
 }
 
@@ -159,24 +165,35 @@ OF_A_USER: Final[dict[str, Callable[[SessionStore], Any]]] = {
 }
 # Of a user that is named too, and tested where they are at home.
 ELSEWHERE: Final = {
-    *("export_user", "session", "erasures.readmit", "erasures.release"),
-    *("erasures.restore", "erasures.unfinished", "import_transcript", "named"),
+    "export_user",
+    "session",
+    "erasures.readmit",
+    "erasures.release",
+    "erasures.restore",
+    "erasures.unfinished",
+    "import_transcript",
+    "named",
 }
 # For whoever runs the store: they are of all users, and take the name of none.
 OF_ALL: Final = {
-    *(
-        "close",
-        "seal",
-        "seals",
-        "verify_seals",
-        "verify_since_seal",
-        "keys.rotate_master",
-        "keys.status",
-    ),
-    *("erasures.complete", "erasures.pending", "erasures.public_key"),
+    "close",
+    "seal",
+    "seals",
+    "verify_seals",
+    "verify_since_seal",
+    "keys.rotate_master",
+    "keys.status",
+    "erasures.complete",
+    "erasures.pending",
+    "erasures.public_key",
     "erasures.retain",
-    *("access_log.close", "access_log.count", "access_log.flush", "access_log.is_on"),
-    *("access_log.note", "access_log.purge", "memory.shared"),
+    "access_log.close",
+    "access_log.count",
+    "access_log.flush",
+    "access_log.is_on",
+    "access_log.note",
+    "access_log.purge",
+    "memory.shared",
 }
 
 

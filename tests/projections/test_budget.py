@@ -68,8 +68,15 @@ def test_a_request_has_all_sections_in_their_order() -> None:
 
     assert list(request) == ["model", "max_tokens", "system", "tools", "messages"]
     assert [span.kind for span in view.spans] == [
-        *("system", "examples", "examples", "examples", "examples", "memory"),
-        *("raw", "evidence", "state"),
+        "system",
+        "examples",
+        "examples",
+        "examples",
+        "examples",
+        "memory",
+        "raw",
+        "evidence",
+        "state",
     ]
     last = [block["text"] for block in request["messages"][-1]["content"]]
     assert [text[:6] for text in last] == ["<memor", "<evide", "<state", "And no"]

@@ -384,10 +384,16 @@ def test_files_that_a_request_does_not_name_any_more_are_counted() -> None:
     )
 
     assert [(one.files, one.kept) for one in keep.sent] == [
-        *((0, 0), (1, 1), (2, 2), (2, 2))
+        (0, 0),
+        (1, 1),
+        (2, 2),
+        (2, 2),
     ]
     assert [(one.files, one.kept) for one in last.sent] == [
-        *((0, 0), (1, 0), (2, 0), (2, 0))
+        (0, 0),
+        (1, 0),
+        (2, 0),
+        (2, 0),
     ]
     assert (keep.ledger_recall["files"], last.ledger_recall["files"]) == (1.0, 0.0)
     told = keep.to_json()
@@ -416,7 +422,7 @@ def test_of_calls_that_failed_those_count_that_are_told_to_have(
             result(f"c{number}", f"{'line ' * 90}Error {number}: no", status="error"),
         ]
 
-    outcome = under(text, log_of(*steps, *([UserInput(text="?"), AgentResponse()])))
+    outcome = under(text, log_of(*steps, UserInput(text="?"), AgentResponse()))
 
     assert (outcome.sent[-1].failed, outcome.sent[-1].told) == (12, told)
     assert outcome.ledger_recall["failures"] == pytest.approx(

@@ -50,8 +50,10 @@ def test_what_only_grows_is_rendered_once_behind_an_open_call_too(
         event
         for turn in range(30)
         for event in (
-            *(UserInput(text="go on"), AgentResponse(text="I do.")),
-            *(call(f"c{turn}"), result(f"c{turn}")),
+            UserInput(text="go on"),
+            AgentResponse(text="I do."),
+            call(f"c{turn}"),
+            result(f"c{turn}"),
         )
     ]
     events = log_of(SystemPrompt(text="Be brief."), call("never"), *more)

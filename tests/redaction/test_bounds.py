@@ -165,7 +165,8 @@ def test_a_stub_stands_for_that_text_alone(engine: EngineName) -> None:
     assert clean == {
         "mail": "write to [REDACTED:EMAIL]",
         "lines": [
-            *(STUB, "phone [REDACTED:PHONE]"),
+            STUB,
+            "phone [REDACTED:PHONE]",
             f"[REDACTED:UNSCANNED {len(DEAR) + 3} bytes]",
         ],
         "inside": json.dumps({"c": STUB, "d": 1}),

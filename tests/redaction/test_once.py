@@ -162,7 +162,15 @@ texts = st.one_of(
 )
 names = st.sampled_from(
     [
-        *("text", "note", "a", "id", "kong id", "hong", "hong kong", "value", MAIL),
+        "text",
+        "note",
+        "a",
+        "id",
+        "kong id",
+        "hong",
+        "hong kong",
+        "value",
+        MAIL,
         *sorted({key for kind in KEYS.values() for key in kind}),
     ]
 )

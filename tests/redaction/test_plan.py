@@ -173,7 +173,11 @@ def test_a_value_is_the_context_of_what_follows_a_flag() -> None:
     value: Any = ["mysql", "--password", "letmein9", "--verbose", "letmein9"]
 
     assert Redactor().value(value)[0] == [
-        *("mysql", "--password", "[REDACTED:SECRET]", "--verbose", "letmein9")
+        "mysql",
+        "--password",
+        "[REDACTED:SECRET]",
+        "--verbose",
+        "letmein9",
     ]
 
 

@@ -25,10 +25,31 @@ from refold.adapters.server.routes import APPENDABLE
 from refold.store import SessionStore
 
 OPERATIONS = (
-    *("append", "events", "tail", "sessions", "session", "state", "context", "why"),
-    *("compact", "compare", "verify", "prove", "search", "label", "export", "costs"),
-    *("models", "memory", "consent", "memory_opt_out", "reviews", "review", "decide"),
-    *("delete_user_data", "certificates"),
+    "append",
+    "events",
+    "tail",
+    "sessions",
+    "session",
+    "state",
+    "context",
+    "why",
+    "compact",
+    "compare",
+    "verify",
+    "prove",
+    "search",
+    "label",
+    "export",
+    "costs",
+    "models",
+    "memory",
+    "consent",
+    "memory_opt_out",
+    "reviews",
+    "review",
+    "decide",
+    "delete_user_data",
+    "certificates",
 )
 # Each case has a token of its own user, so no other is tried without one.
 UNCHECKED = [positive_data_acceptance, ignored_auth]

@@ -323,8 +323,10 @@ def test_an_export_has_every_event_on_a_line(
 
     told = [refold.Envelope.model_validate_json(line) for line in lines]
     assert [(each.session_id, each.seq) for each in told] == [
-        *(("a", 1), ("a", 2)),
-        *(("b", 1), ("b", 2)),
+        ("a", 1),
+        ("a", 2),
+        ("b", 1),
+        ("b", 2),
     ]
 
 

@@ -113,12 +113,25 @@ def places(session: Session) -> list[str]:
     """The pages that there are, about this session where they are of one."""
     of = f"/run/{quote(session.session_id, safe='')}"
     return [
-        *("/", "/?q=file", "/memory?every=1", "/reviews?every=1", "/erase?dry=1"),
-        *(of, f"{of}?q=file", f"{of}?redacted=1", f"{of}?type=tool_call"),
-        *(f"{of}?agent=worker", f"{of}?seq=5", f"{of}?live=1", f"{of}/event?seq=2"),
-        *(f"{of}/context", f"{of}/context?at=3&strategy=keep_all"),
-        *(f"{of}/compare", f"{of}/compare?a=keep_all&b=last_turns"),
-        *(f"{of}/verify", f"{of}/verify?whole=1"),
+        "/",
+        "/?q=file",
+        "/memory?every=1",
+        "/reviews?every=1",
+        "/erase?dry=1",
+        of,
+        f"{of}?q=file",
+        f"{of}?redacted=1",
+        f"{of}?type=tool_call",
+        f"{of}?agent=worker",
+        f"{of}?seq=5",
+        f"{of}?live=1",
+        f"{of}/event?seq=2",
+        f"{of}/context",
+        f"{of}/context?at=3&strategy=keep_all",
+        f"{of}/compare",
+        f"{of}/compare?a=keep_all&b=last_turns",
+        f"{of}/verify",
+        f"{of}/verify?whole=1",
     ]
 
 

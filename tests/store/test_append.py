@@ -65,9 +65,23 @@ def test_the_envelope_has_the_names_of_the_contract(session: Session) -> None:
     envelope = session.events()[0].to_json()
 
     assert list(envelope) == [
-        *("event_id", "seq", "ts", "type", "user_id", "session_id", "stream"),
-        *("request_id", "agent", "payload", "redacted", "redaction"),
-        *("token_estimate", "prev_hash", "hash", "schema_version", "meta"),
+        "event_id",
+        "seq",
+        "ts",
+        "type",
+        "user_id",
+        "session_id",
+        "stream",
+        "request_id",
+        "agent",
+        "payload",
+        "redacted",
+        "redaction",
+        "token_estimate",
+        "prev_hash",
+        "hash",
+        "schema_version",
+        "meta",
     ]
     assert envelope["redacted"] is True
     assert isinstance(envelope["redaction"], dict)

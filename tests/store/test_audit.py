@@ -108,8 +108,17 @@ def test_a_line_has_the_fields_of_the_contract(audited: SessionStore) -> None:
     (record,) = records(audited)
 
     assert list(record.to_json()) == [
-        *("ts", "level", "event", "user_id", "session_id", "request_id"),
-        *("state_version", "event_type", "duration_ms", "status", "error_code"),
+        "ts",
+        "level",
+        "event",
+        "user_id",
+        "session_id",
+        "request_id",
+        "state_version",
+        "event_type",
+        "duration_ms",
+        "status",
+        "error_code",
         "meta",
     ]
     assert datetime.fromisoformat(str(record.to_json()["ts"])).tzinfo == UTC

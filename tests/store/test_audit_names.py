@@ -80,7 +80,9 @@ def test_an_erased_user_is_in_no_record(audited: SessionStore) -> None:
     for record in found:
         if record.user is None:
             assert (record.session, record.request, record.state_version) == (
-                *(None, None, None),
+                None,
+                None,
+                None,
             )
     with pytest.raises(refold.Erased):
         audited.access_log.records("ada")

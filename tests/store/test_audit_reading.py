@@ -21,7 +21,9 @@ def test_records_go_by_their_age(memory_clock: Callable[[int], SessionStore]) ->
     assert store.access_log.purge(timedelta(days=9)) == 1
     assert store.access_log.purge(timedelta(days=9)) == 0
     assert [record.event for record in records(store)] == [
-        *(APPENDED, "audit_purge", "audit_purge"),
+        APPENDED,
+        "audit_purge",
+        "audit_purge",
     ]
     with pytest.raises(refold.InvalidConfiguration):
         store.access_log.purge(timedelta(days=-1))

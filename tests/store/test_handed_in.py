@@ -57,7 +57,8 @@ def test_a_request_shows_all_that_was_handed_in(session: Session) -> None:
     assert isinstance(envelope.payload, Request)
     assert again.digest == envelope.payload.digest == view.digest
     assert (again.messages, again.system, again.tools) == (
-        *(view.messages, view.system),
+        view.messages,
+        view.system,
         tuple(TOOLS),
     )
     assert envelope.payload.matches is True

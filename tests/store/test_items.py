@@ -118,7 +118,11 @@ def test_an_item_becomes_events_and_is_read_as_it_was(session: refold.Session) -
         items[1], sort_keys=True
     )  # 1, 1.0 and true are what they were
     assert [event.type for event in session.events()] == [
-        *("user_input", "agent_response", "tool_call", "tool_result", "item"),
+        "user_input",
+        "agent_response",
+        "tool_call",
+        "tool_result",
+        "item",
     ]
     assert session.verify().problems == []
     assert "item" not in str(session.context().messages)

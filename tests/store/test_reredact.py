@@ -144,7 +144,10 @@ def test_the_log_says_what_was_replaced_and_by_which_rules(
     said = session_of(after).events()[-1].payload
     assert isinstance(said, RedactionApplied)
     assert (said.stream, said.seqs, said.first_seq, said.last_seq) == (
-        *("main", (2,), 1, 2),
+        "main",
+        (2,),
+        1,
+        2,
     )
     assert (said.types, said.key_version) == ({"EMAIL": 1}, 2)
     assert said.rules.startswith("aware")

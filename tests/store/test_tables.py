@@ -35,8 +35,16 @@ from tests.support.stores import prepare
 from tests.support.talking import talk
 
 METADATA = (
-    *("user_id", "session_id", "stream", "seq", "type", "ts", "token_estimate"),
-    *("schema_version", "event_id", "hash"),
+    "user_id",
+    "session_id",
+    "stream",
+    "seq",
+    "type",
+    "ts",
+    "token_estimate",
+    "schema_version",
+    "event_id",
+    "hash",
 )
 TEXTS = ("payload", "meta", "redaction")
 KINDS = pytest.mark.parametrize("columns", ["metadata", "all"])

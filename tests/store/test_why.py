@@ -91,7 +91,13 @@ def test_parts_name_why_they_are_there(session: Session) -> None:
     causes = {part.cause for part in explained.parts}
     left = {one.why for one in explained.unshown}
     assert causes == {
-        *("system", "summary", "raw", "open", "no_result", "pinned", "pins_budget"),
+        "system",
+        "summary",
+        "raw",
+        "open",
+        "no_result",
+        "pinned",
+        "pins_budget",
     }
     assert left == {"type", "compacted", "pins_budget"}
     (pin,) = explained.pins.values()
@@ -102,7 +108,9 @@ def test_a_fork_is_proved_with_the_session_it_goes_on_from(session: Session) -> 
     explained = rich(session).why(WINDOW)
 
     assert [chain.stream.session_id for chain in explained.chains] == [
-        *("s-2", "s-1", "s-2"),
+        "s-2",
+        "s-1",
+        "s-2",
     ]
     told = explained.to_json()
     inherited = [

@@ -13,8 +13,16 @@ import psycopg
 from tests.support.statements import Statement
 
 TABLES: Final = (
-    *("heads", "events", "blobs", "receipts", "views", "leases", "audit"),
-    *("leaves", "seals", "tree_heads"),
+    "heads",
+    "events",
+    "blobs",
+    "receipts",
+    "views",
+    "leases",
+    "audit",
+    "leaves",
+    "seals",
+    "tree_heads",
 )
 _TABLE: Final = rf"\b(?:refold\.)?({'|'.join(TABLES)})\b(?:\s+(?:AS\s+)?(\w+))?"
 _QUERY: Final = re.compile(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE)\b", re.IGNORECASE)

@@ -217,8 +217,13 @@ class Server:
             os.chown(self.directory, *self._owner)
         initdb = self._spawn(
             "initdb",
-            *("--pgdata=data", "--username=postgres", "--pwfile=password"),
-            *(f"--auth={self._auth}", "--encoding=UTF8", "--no-locale", "--no-sync"),
+            "--pgdata=data",
+            "--username=postgres",
+            "--pwfile=password",
+            f"--auth={self._auth}",
+            "--encoding=UTF8",
+            "--no-locale",
+            "--no-sync",
         )
         if initdb.wait(START_SECONDS):
             raise PostgresUnavailable(f"initdb failed:\n{self._log()}")
@@ -229,7 +234,10 @@ class Server:
             os.chown(self.directory, *self._owner)
         copy = self._spawn(
             "pg_basebackup",
-            *("--pgdata=data", f"--dbname={url}", "--checkpoint=fast", "--no-sync"),
+            "--pgdata=data",
+            f"--dbname={url}",
+            "--checkpoint=fast",
+            "--no-sync",
             *(("--write-recovery-conf",) if how == "standby" else ()),
         )
         if copy.wait(START_SECONDS):

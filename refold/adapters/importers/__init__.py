@@ -29,8 +29,17 @@ from refold.domain.ports import Skipped, Transcript
 __all__ = ["FORMATS", "Outline", "Skipped", "Transcript", "named", "outlines", "read"]
 
 IMPORTERS: tuple[Importer, ...] = (
-    *(claude_code, codex, openai, anthropic, tau_bench),
-    *(swe_agent, letta, inspect, atif, otlp, own),
+    claude_code,
+    codex,
+    openai,
+    anthropic,
+    tau_bench,
+    swe_agent,
+    letta,
+    inspect,
+    atif,
+    otlp,
+    own,
 )
 AUTO = "auto"
 FORMATS: tuple[str, ...] = (AUTO, *(importer.NAME for importer in IMPORTERS))

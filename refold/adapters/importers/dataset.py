@@ -277,10 +277,18 @@ def _columns(one: Envelope, asked: list[Envelope], whose: list[Any]) -> Sequence
     told = "usage" in meta or "usage" in payload  # most events are of no answer
     said = next(iter(answers([*asked, one])), None) if told else None
     return (
-        *(one.seq, one.type, one.at, one.token_estimate, one.schema_version),
-        *(one.event_id.bytes, bytes.fromhex(one.hash), one.request_id, one.agent),
+        one.seq,
+        one.type,
+        one.at,
+        one.token_estimate,
+        one.schema_version,
+        one.event_id.bytes,
+        bytes.fromhex(one.hash),
+        one.request_id,
+        one.agent,
         *((said.model, *said.usage) if said else (one.meta.model, *[None] * 5)),
-        *(said and said.usage.cost(said.model), *whose),
+        said and said.usage.cost(said.model),
+        *whose,
         *map(one.redaction.get, ("rules", "n")),
         *texts,
     )

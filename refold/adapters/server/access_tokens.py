@@ -34,8 +34,17 @@ from refold.domain.ids import check_id
 
 SCOPES: Final = ("append", "read", "review", "erase", "admin")
 REASONS: Final = (
-    *("malformed", "too_long", "algorithm", "unknown_key", "signature", "expired"),
-    *("not_yet", "audience", "issuer", "subject", "scope"),
+    "malformed",
+    "too_long",
+    "algorithm",
+    "unknown_key",
+    "signature",
+    "expired",
+    "not_yet",
+    "audience",
+    "issuer",
+    "subject",
+    "scope",
 )
 DAY: Final = 86_400
 _MOST_TOKEN, _MOST_JWKS, _MOST_CALLERS = 8 << 10, 256 << 10, 4096

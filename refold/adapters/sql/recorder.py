@@ -63,13 +63,25 @@ _RANGES: Final = 100  # in one statement: SQLite takes at most 500
 _ROWS: Final = 10_000  # at once, without what is encrypted in them
 _ENDS: Final = 1_000  # streams of one page
 COLUMNS: Final = (
-    *("seq", "type", "ts", "event_id", "token_estimate", "schema_version"),
-    *("hash", "body", "first_digest"),
+    "seq",
+    "type",
+    "ts",
+    "event_id",
+    "token_estimate",
+    "schema_version",
+    "hash",
+    "body",
+    "first_digest",
 )
 # Of its head, in the order of SessionInfo.
 _SESSION: Final = (
-    *("user_id", "session_id", "seq", "status", "tokens"),
-    *("created_at", "updated_at"),
+    "user_id",
+    "session_id",
+    "seq",
+    "status",
+    "tokens",
+    "created_at",
+    "updated_at",
 )
 _SQL: Final = statements("recorder")
 _GENERATION: Final = "key_generation"

@@ -496,7 +496,10 @@ class Compared(NamedTuple):
         names = ("requests", "tokens", "peak", "compactions", "US$", "recall")
         rows = [
             (
-                *(one.label, len(one.sent), one.tokens_total, one.tokens_peak),
+                one.label,
+                len(one.sent),
+                one.tokens_total,
+                one.tokens_peak,
                 len(one.compactions),
                 "" if one.total_cost is None else f"{one.total_cost:.4f}",
                 "" if one.reference_recall is None else f"{one.reference_recall:.2f}",

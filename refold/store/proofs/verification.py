@@ -40,8 +40,10 @@ _AGAIN: Final = 20
 _READ: Final = 100
 _NOTED: Final = frozenset({Summary, Request, RedactionApplied, events.StateUpdate})
 _UNREADABLE = (
-    *(errors.CorruptEvent, errors.KeyUnavailable),
-    *(errors.RedactionFailed, errors.EventTooLarge),
+    errors.CorruptEvent,
+    errors.KeyUnavailable,
+    errors.RedactionFailed,
+    errors.EventTooLarge,
 )
 
 

@@ -512,8 +512,12 @@ def _switched(
 
 
 _COUNTED: Final = (
-    *("events", "compactions", "there_before"),
-    *("failures", "tokens_in", "tokens_out"),
+    "events",
+    "compactions",
+    "there_before",
+    "failures",
+    "tokens_in",
+    "tokens_out",
 )
 
 

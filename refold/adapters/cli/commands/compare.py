@@ -204,8 +204,16 @@ def _check_plot(path: Path) -> None:
 
 
 _COLUMNS: Final = (
-    *("strategy", "#tokens", "#peak", "#cached", "#written", "#rest"),
-    *("#compactions", "#cost $", "#recall", "#files"),
+    "strategy",
+    "#tokens",
+    "#peak",
+    "#cached",
+    "#written",
+    "#rest",
+    "#compactions",
+    "#cost $",
+    "#recall",
+    "#files",
 )
 _DASH: Final = "–"
 

@@ -323,8 +323,10 @@ def _effect(found: Memory) -> Result:
         return [
             lift.memory_id,
             shown(describe(item)) if item else "(gone)",
-            *(str(lift.shown), _said(lift.success)),
-            *(str(lift.without), _said(lift.otherwise)),
+            str(lift.shown),
+            _said(lift.success),
+            str(lift.without),
+            _said(lift.otherwise),
             f"{low:+.0%} to {high:+.0%}" if known else "",
             _said(lift.iterations, ".1f"),
             _said(lift.iterations_otherwise, ".1f"),

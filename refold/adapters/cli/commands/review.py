@@ -118,8 +118,14 @@ def _given(
 
 
 _HEAD: Final = (
-    *("severity", "asked (UTC)", "user", "session", "#seq"),
-    *("rule", "question", "decided"),
+    "severity",
+    "asked (UTC)",
+    "user",
+    "session",
+    "#seq",
+    "rule",
+    "question",
+    "decided",
 )
 
 
