@@ -34,12 +34,12 @@ from refold.domain.locks import forkable_lock
 from refold.domain.session import (
     SessionState,
     accepted_next,
-    answering_one,
     decide,
+    decide_with_own_ids,
     evolve,
     repeats_id,
-    told_apart,
     with_own_id,
+    with_recorded_id,
 )
 from refold.projections.items import (
     changed_texts,
@@ -195,7 +195,7 @@ class Writer:
             except InvalidEvent:
                 pass  # the ids that are recorded of them may be other ones
         named = [self._named(event, user_id) for event in events]
-        return told_apart(state, named)
+        return decide_with_own_ids(state, named)
 
     def _named(self, event: Event, user_id: str) -> Event:
         """A call or a result under the id that is recorded of its own id."""
@@ -575,7 +575,7 @@ def _with_own_id(
         if open_call is not None and open_call.seq > begun:
             apart = with_own_id(state, event)
     elif isinstance(event, ToolResult) and repeats_id(state):
-        apart = answering_one(state, event)
+        apart = with_recorded_id(state, event)
     if apart is event or not isinstance(apart, ToolCall | ToolResult):
         return draft
     item.hears(apart.call_id)
