@@ -348,6 +348,12 @@ class Retention(Protocol):
     def accesses(self, user_id: str | None = None) -> list[Accesses]:
         """Of the sessions of a user, or of all, that were ever read by name."""
 
+    def correct_uses(self, *, later_than: int, now: int) -> None:
+        """Let sessions that were used later than that have been used now instead."""
+
+    def correct_blobs(self, *, later_than: int, now: int) -> None:
+        """Let blobs that were written later than that have been written now."""
+
     def old_blobs(self, before: int) -> Iterator[OldBlobs]:
         """The blobs written before that time, a few sessions' at a time."""
 
