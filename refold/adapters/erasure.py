@@ -19,7 +19,7 @@ from cryptography.exceptions import InvalidTag
 from refold.adapters.inventory import forget_files
 from refold.adapters.keys import rotation
 from refold.adapters.keys.master import SIZE
-from refold.adapters.keys.ring import KeyRing, seal, unseal, user_context
+from refold.adapters.keys.ring import KeyRing, UserKey, seal, unseal, user_context
 from refold.adapters.rows import FROZEN, THAWED, HeadRow
 from refold.adapters.sql.access_log import AccessTable, to_forget
 from refold.adapters.sql.database import NOBODY
@@ -37,6 +37,7 @@ from refold.domain.erasure import (
     Job,
     LegalHold,
     Signed,
+    StoredExport,
     Stranded,
     Whose,
 )
@@ -51,6 +52,7 @@ _PAUSE: Final = 0.5  # of the time that a transaction took: others have the disk
 _SESSIONS: Final = 200  # whose hashes are read at once
 _BLOBS: Final = 500
 _SAID: Final = b"refold certificate"
+_TRIES: Final = 3
 
 
 class StoredErasures:
@@ -580,6 +582,62 @@ class StoredErasures:
         gone = sa.delete(table).where(table.c.user_ref == ref, table.c.name == name)
         return bool(self._database.run(NOBODY, gone))
 
+    def record_export(self, user_id: str, export: StoredExport) -> None:
+        key = self._keys.user(user_id, now=None)
+        sessions: Any = None
+        if export.sessions is not None:
+            sessions = list(export.sessions)
+        facts: JsonObject = {
+            "format": export.form,
+            "location": export.location,
+            "machine": export.machine,
+            "sessions": sessions,
+        }
+        context = _export_context(export.export_id)
+        row = {
+            "user_id": user_id,
+            "export_id": export.export_id,
+            "created_at": export.made_at,
+            "body": seal(key.cipher, canonical(facts), context),
+        }
+        insert = partial(self._insert_export, row)
+        # The session that one try waits for may be erased then, and another one not.
+        for _ in range(_TRIES):
+            if self._database.change(user_id, insert):
+                self._recorder.flush()
+                return
+        raise Erased("the user")
+
+    def _insert_export(self, row: Mapping[str, Any], connection: sa.Connection) -> bool:
+        """Insert the row, unless the sessions of the user are erased."""
+        heads = self._t.heads.c
+        # An erasure that marks the locked session waits, and then finds the row.
+        alive = sa.select(heads.session_id).where(
+            heads.user_id == row["user_id"],
+            heads.stream == MAIN,
+            heads.status != "erased",
+        )
+        alive = alive.order_by(heads.session_id).limit(1).with_for_update(read=True)
+        if connection.execute(alive).first() is None:
+            return False
+        connection.execute(sa.insert(self._t.exports).values(row))
+        return True
+
+    def drop_export(self, user_id: str, export_id: str) -> None:
+        table = self._t.exports
+        mine = table.c.user_id == user_id, table.c.export_id == export_id
+        self._database.run(user_id, sa.delete(table).where(*mine))
+
+    def exports(self, user_id: str) -> list[StoredExport]:
+        table = self._t.exports
+        query = sa.select(table).where(table.c.user_id == user_id)
+        query = query.order_by(table.c.created_at, table.c.export_id)
+        rows = self._database.read(user_id, query)
+        if not rows:
+            return []
+        key = self._keys.user(user_id, now=None)
+        return [_opened_export(row, key) for row in rows]
+
     def forget_files(self, whose: Whose) -> dict[str, list[str]]:
         return {} if whose.sessions is not None else forget_files(whose.user_id)
 
@@ -638,6 +696,29 @@ class StoredErasures:
 
     def key_status(self) -> dict[str, Any]:
         return rotation.status(self._keys)
+
+
+def _export_context(export_id: str) -> bytes:
+    """What the record of an export is bound to."""
+    return b"refold export " + export_id.encode()
+
+
+def _opened_export(row: Any, key: UserKey) -> StoredExport:
+    """The export that a row records; without a form if it does not open."""
+    name, at = str(row.export_id), int(row.created_at)
+    try:
+        facts = orjson.loads(unseal(key.cipher, bytes(row.body), _export_context(name)))
+    except InvalidTag:
+        return StoredExport(name, at, "", "", "")
+    sessions = facts["sessions"]
+    return StoredExport(
+        name,
+        at,
+        facts["format"],
+        facts["location"],
+        facts["machine"],
+        None if sessions is None else tuple(sessions),
+    )
 
 
 def _row_of(job: Job) -> dict[str, Any]:
@@ -818,29 +899,6 @@ class StoredRetention:
             query = query.where(table.c.user_id == user_id)
         query = query.order_by(table.c.user_id, table.c.session_id)
         return [Accesses(*row) for row in self._database.read(user_id, query)]
-
-    def correct_uses(self, *, later_than: int, now: int) -> None:
-        heads, accesses = self._t.heads, self._t.accesses
-        self._correct(heads, heads.c.updated_at, later_than, now)
-        self._correct(accesses, accesses.c.last_at, later_than, now)
-
-    def correct_blobs(self, *, later_than: int, now: int) -> None:
-        blobs = self._t.blobs
-        self._correct(blobs, blobs.c.created_at, later_than, now)
-
-    def _correct(
-        self, table: sa.Table, column: sa.Column[int], later_than: int, now: int
-    ) -> None:
-        """Let rows have the time ``now`` in that column, instead of a later one."""
-        found = self._database.read(
-            None, sa.select(table.c.user_id).where(column > later_than).distinct()
-        )
-        for (user_id,) in found:
-            if self._erasures.holds(user_id):  # stays as it is
-                continue
-            mine = table.c.user_id == user_id
-            corrected = sa.update(table).where(mine, column > later_than)
-            self._database.run(user_id, corrected.values({column.name: now}))
 
     def old_blobs(self, before: int) -> Iterator[erasure.OldBlobs]:
         blobs = self._t.blobs.c

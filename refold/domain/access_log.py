@@ -1,8 +1,7 @@
-"""The access log: who used which session, how, and with what result; never its content.
+"""The audit log: who did what with which session, and how it went; never what it held.
 
-An ``Access`` describes a use inside of the process.  An ``AccessRecord`` is stored; it
-names users, sessions, and requests by keyed hashes, which nobody can compute once the
-user's key is destroyed.
+An access is what this process knows.  A record is what is kept of it: users, sessions
+and requests as keyed hashes that nobody can make again once the user's key is gone.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ _LEVELS: Final = {"ok": "INFO", "denied": "WARN", "error": "ERROR"}
 
 
 class Access(NamedTuple):
-    """One use of a store, with ids in plain; it is never stored in this form.
+    """One use of a store, as the process that did it knows it; never kept as it is.
 
-    event:       the kind of use: ``session_append_event``, ``session_load``, and so on.
-    seq:         the session's head, or the requested seq.
-    event_types: the types of appended events, each once.
+    event:       what was done: ``session_append_event``, ``session_load`` …
+    seq:         the session's head, or the seq that was asked for.
+    event_types: of what was appended, each once.
     error:       the name of the error's type, never its text.
-    counts:      numbers by name, such as the number of events.
+    counts:      how much of what; numbers alone.
     """
 
     event: str
@@ -42,12 +41,12 @@ class Access(NamedTuple):
 
 
 class AccessRecord(NamedTuple):
-    """The stored form of an access.
+    """What is kept of an access.
 
-    record_id: a UUID of version 7 with the time ``ts``.  Records sort by it, and it
-               reveals a record that was written twice.
-    ts:        the time of the access, in microseconds since 1970 in UTC.
-    user, session, request: keyed hashes in hex, or None if the access names none.
+    record_id: UUID of version 7, of ``ts``: records sort by it, and a record that is
+               written twice is known by it.
+    ts:        when it was done, in microseconds since 1970 in UTC.
+    user, session, request: keyed hashes in hex; None where nobody is named.
     """
 
     record_id: bytes
@@ -65,11 +64,11 @@ class AccessRecord(NamedTuple):
 
     @property
     def level(self) -> str:
-        """INFO, WARN for a denied access, or ERROR for a failed one."""
+        """INFO, WARN for what was denied, ERROR for what failed."""
         return _LEVELS[self.status]
 
     def to_json(self) -> JsonObject:
-        """Return the record as a line of the access log."""
+        """The record as a line of the audit log."""
         ts = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.ts)
         return {
             "ts": ts.isoformat(timespec="microseconds").replace("+00:00", "Z"),
@@ -88,46 +87,38 @@ class AccessRecord(NamedTuple):
 
 
 class AccessSink(Protocol):
-    """A destination of access records.  One thread at a time uses it."""
+    """Where audit records go.  Used from one thread at a time."""
 
     def write(self, records: Sequence[AccessRecord]) -> None:
-        """Write all of these records, in order.
+        """Take all of them, in their order.
 
-        After an error, the next call passes the same records and newer ones.
+        After an error the same records come again, and others behind them.
         """
 
     def close(self) -> None:
-        """Release all resources; nothing is written afterwards."""
+        """Let go of what it holds; nothing is written afterwards."""
 
 
 class AccessTrail(Protocol):
-    """Records each use of a store."""
+    """What the store tells of each use of it."""
 
     @property
     def on(self) -> bool:
-        """Whether accesses are recorded."""
+        """Whether accesses are kept anywhere."""
 
     def note(self, access: Access) -> None:
-        """Record an access soon.  This never waits and never raises."""
+        """Have it recorded soon.  Never waits, never raises."""
 
     def find(
         self, user_id: str | None, session_id: str | None, *, since: int | None
     ) -> Iterator[AccessRecord]:
-        """Yield the records in the table, of a user, of a session, or of all.
-
-        Records of erased users and sessions are found only among all.
-
-        since: the earliest time, in microseconds since 1970.
-        """
+        """What is in the table: of a user or session that is not erased, or all."""
 
     def purge(self, before: int) -> int:
-        """Delete the records before a time, and return their number.
-
-        before: in microseconds since 1970.
-        """
+        """Delete what is older, in microseconds since 1970; returns how many."""
 
     def flush(self) -> None:
-        """Return when every noted access is written, or its writing has failed."""
+        """Return when all that was noted was written, or could not be."""
 
     def close(self) -> None:
-        """Flush, and record nothing more."""
+        """Flush, and note nothing more."""

@@ -142,6 +142,61 @@ class Job:
         return cls(job_id, user_ref, whose, stage, due_at, found["facts"])
 
 
+@quiet
+class StoredExport(NamedTuple):
+    """An export that has a copy of a user's data, as the store remembers it.
+
+    made_at:  when it began, in microseconds since 1970.
+    form:     the format, such as ``folder`` or ``dataset``; empty for a record that
+              cannot be read any more.
+    location: the path on ``machine``, or how the copy left, such as ``stdout``.
+    machine:  the name of the machine that exported.
+    sessions: of which sessions it is; None is all.
+    """
+
+    export_id: str
+    made_at: int
+    form: str
+    location: str
+    machine: str
+    sessions: tuple[str, ...] | None = None
+
+    def has(self, whose: Whose) -> bool:
+        """Whether there may be something of these in the copy."""
+        if whose.sessions is None or self.sessions is None:
+            return True
+        return not set(whose.sessions).isdisjoint(self.sessions)
+
+    def to_json(self) -> JsonObject:
+        """Say of the copy what a report says."""
+        return {
+            "export": self.export_id,
+            "made_at": timestamp(self.made_at),
+            "format": self.form,
+            "location": self.location,
+            "machine": self.machine,
+        }
+
+
+_LOCATION: Final = b"refold:location:1"
+
+
+def certified_copy(copy: JsonObject, salt: bytes) -> JsonObject:
+    """Say of a copy what a certificate says: a salted hash in place of its location.
+
+    A path often contains the name of the user, and the certificate stays.  With the
+    salt, the hash of a location shows that the certificate means it.
+    """
+    place = (str(copy["machine"]), str(copy["location"]))
+    parts = (_LOCATION, salt, *(part.encode() for part in place))
+    return {
+        "export": copy["export"],
+        "made_at": copy["made_at"],
+        "format": copy["format"],
+        "location_hash": hashlib.sha256(length_prefixed(parts)).hexdigest(),
+    }
+
+
 class Remains(NamedTuple):
     """What there is to delete: rows by table, and the root over the events' hashes."""
 
@@ -242,6 +297,22 @@ class ErasureSteps(Protocol):
 
     def left(self, whose: Whose) -> dict[str, int]:
         """How many rows of every table are still there: a search of all of them."""
+
+    def record_export(self, user_id: str, export: StoredExport) -> None:
+        """Remember that an export is about to copy data of the user.
+
+        Raises Erased for a user whose sessions are erased, StoreUnavailable for a
+        database that can only be read.
+        """
+
+    def drop_export(self, user_id: str, export_id: str) -> None:
+        """Forget an export that left no copy."""
+
+    def exports(self, user_id: str) -> list[StoredExport]:
+        """The exports that copied data of the user, the oldest first.
+
+        Raises KeyUnavailable, Erased.
+        """
 
     def forget_files(self, whose: Whose) -> dict[str, list[str]]:
         """Remove a user's files on this machine; gives them by their place.
@@ -347,12 +418,6 @@ class Retention(Protocol):
 
     def accesses(self, user_id: str | None = None) -> list[Accesses]:
         """Of the sessions of a user, or of all, that were ever read by name."""
-
-    def correct_uses(self, *, later_than: int, now: int) -> None:
-        """Let sessions that were used later than that have been used now instead."""
-
-    def correct_blobs(self, *, later_than: int, now: int) -> None:
-        """Let blobs that were written later than that have been written now."""
 
     def old_blobs(self, before: int) -> Iterator[OldBlobs]:
         """The blobs written before that time, a few sessions' at a time."""

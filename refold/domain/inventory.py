@@ -93,6 +93,14 @@ PLACES: Final[tuple[Place, ...]] = (
         "delete rows",
     ),
     Place("table", "events", "ids, encrypted events", "user_id", "delete rows"),
+    Place(
+        "table",
+        "exports",
+        "ids, encrypted locations of exports",
+        "user_id",
+        "delete rows",
+        "the report of the erasure has named them before",
+    ),
     Place("table", "labels", "ids, keyed hashes of labels", "user_id", "delete rows"),
     Place("table", "leases", "ids, work in progress", "user_id", "delete rows"),
     Place(
@@ -108,7 +116,7 @@ PLACES: Final[tuple[Place, ...]] = (
     Place(
         "table",
         "erasures",
-        "the user's id and names of sessions, while an erasure lasts",
+        "the user's id, names of sessions, locations of exports, while it lasts",
         "user_ref",
         "end with the erasure",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -17,7 +17,6 @@ from uuid import uuid4
 
 from refold.domain import erasure, errors, ids, inventory
 from refold.domain.canonical import repaired
-from refold.domain.clocks import TOLERANCE
 from refold.domain.envelope import Draft, Envelope, Recordable, microseconds
 from refold.domain.erasure import FREEZE, SALT, Job, LegalHold, Signed, Whose, timestamp
 from refold.domain.events import JsonObject, RedactionApplied
@@ -71,6 +70,10 @@ class Erasure(NamedTuple):
     unfinished:  why deleted bytes could not be overwritten or searched for, if so: the
                  erasure is certified, and the next call does that again.
     removed:     files that were removed, by the place of the inventory they were in.
+    copies:      exports that have a copy of it, which Refold cannot delete: each with
+                 ``export``, ``made_at``, ``format``, ``location`` and ``machine``.  The
+                 locations are handed over here, and kept nowhere.  None if they could
+                 not be read.
     due_at:      when it will be destroyed, if it is held back; microseconds since 1970.
     left:        rows that a search of every table found afterwards.
     cleaned:     what was done to overwrite deleted bytes.
@@ -87,6 +90,7 @@ class Erasure(NamedTuple):
     database: str = ""
     unfinished: str = ""
     removed: Mapping[str, list[str]] = _NOTHING
+    copies: Sequence[JsonObject] | None = ()
 
     @property
     def outside(self) -> list[Place]:
@@ -101,6 +105,7 @@ class Erasure(NamedTuple):
             name: dict(told[name]) for name in ("left", "cleaned", "files", "removed")
         }
         told |= {"salt": self.salt or None, "due_at": due and timestamp(due)}
+        told["copies"] = None if self.copies is None else list(self.copies)
         told["outside"] = [place.to_json() for place in self.outside]
         return told if signed is None else {**signed.to_json(), **told}
 
@@ -109,7 +114,9 @@ class Erasure(NamedTuple):
 class ErasurePlan(NamedTuple):
     """What an erasure would delete, what forbids it, and which exports hold copies.
 
+    exports: datasets with rows of it; None if that cannot be read.
     already: it was erased before, and nothing is left to delete.
+    copies:  other exports of it, as in ``Erasure``.
     """
 
     sessions: list[str]
@@ -117,6 +124,7 @@ class ErasurePlan(NamedTuple):
     holds: list[str]
     exports: list[JsonObject] | None
     already: bool = False
+    copies: list[JsonObject] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,14 +244,11 @@ class Erasures:
         is gone.  Where the keys are still there, nobody knows whether a grace is over:
         ``stranded`` names such data.
         """
-        eraser = Eraser(self.writer, progress)
-        jobs = self.pending()
-        if any(job.stage == "held" for job in jobs):
-            self.writer.time.observe()
-        for job in jobs:
+        now, eraser = self.writer.clock(), Eraser(self.writer, progress)
+        for job in self.pending():
             if job.stage == "restoring":
                 eraser.restored(job)
-            elif job.stage != "held" or eraser.is_due(job):
+            elif job.stage != "held" or (job.due_at or 0) <= now:
                 yield eraser.run(job, vacuum=vacuum)
         for whose, restorable in self.writer.log.erasures.stranded():
             if not restorable:
@@ -460,13 +465,22 @@ class Eraser:
         holds = [hold.name for hold in self.erasures.holds(whose.user_id)]
         exports = self._exports(whose)
         counts = self.erasures.left(whose)
-        return ErasurePlan(names, counts, holds, exports, already)
+        copies = self._copies(whose)
+        return ErasurePlan(names, counts, holds, exports, already, copies)
 
     def _exports(self, whose: Whose) -> list[JsonObject] | None:
         """The datasets with rows of these; None if that cannot be read."""
         with suppress(errors.RefoldError):
             return datasets(self.writer.log, whose)
         return None
+
+    def _copies(self, whose: Whose) -> list[JsonObject] | None:
+        """The recorded exports of these; None if that cannot be read."""
+        try:
+            exports = self.erasures.exports(whose.user_id)
+        except errors.RefoldError:
+            return None
+        return [export.to_json() for export in exports if export.has(whose)]
 
     def erase(self, ask: Ask) -> Erasure:
         """Do all of it, or what is left of it."""
@@ -549,29 +563,8 @@ class Eraser:
         if ask.key_backups is not None:
             until = now + ask.key_backups // _MICROSECOND
             facts["key_backups_until"] = timestamp(until)
-        due_at = None
-        if ask.grace is not None:
-            grace = ask.grace // _MICROSECOND
-            facts["grace"] = grace
-            due_at = self.writer.time.observe().now + grace
+        due_at = None if ask.grace is None else now + ask.grace // _MICROSECOND
         return self.erasures.new_job(whose, due_at=due_at, facts=facts)
-
-    def is_due(self, job: Job) -> bool:
-        """Whether the grace of a job is over, by the time of the store.
-
-        A date that is further ahead than the grace is that of a wrong clock: the grace
-        begins again now.
-        """
-        if job.due_at is None:
-            return True
-        time, grace = self.writer.time, job.facts.get("grace")
-        left = job.due_at - time.now()
-        if grace is not None and left > grace + TOLERANCE and job.stage == "held":
-            judged = time.observe()
-            if not judged.disputed:
-                later = replace(job, due_at=judged.now + grace)
-                self.erasures.advance(later, job.stage)
-        return left <= 0
 
     def _with_forks(self, whose: Whose) -> Whose:
         """The sessions, and those forked from them, which read their events."""
@@ -619,13 +612,18 @@ class Eraser:
     def run(self, job: Job, *, vacuum: bool = False, at_once: bool = False) -> Erasure:
         """Go on with a job from where it is; one that is not due is held back."""
         now = self.writer.clock()
-        later = not at_once and not self.is_due(job)
+        later = job.due_at is not None and job.due_at > now and not at_once
         if not job.past("shredded"):
             job = self._marked(job)
             if later:
+                job = self._with_copies(job)
                 if job.stage == "begun":
                     self._to(job, "held", keys=self.erasures.hold_keys(job, now=now))
-                return Erasure(due_at=job.due_at, database=self.erasures.database)
+                return Erasure(
+                    due_at=job.due_at,
+                    database=self.erasures.database,
+                    copies=job.facts.get("copies"),
+                )
             job = self.shredded(job, marked=True)
         if not job.past("counted"):
             job = self._counted(job)
@@ -641,11 +639,20 @@ class Eraser:
             why = f"deleted bytes could not be overwritten and searched for: {error}"
             return done._replace(unfinished=why)
 
+    def _with_copies(self, job: Job) -> Job:
+        """Keep where the exports are, before the key to their records goes.
+
+        The heads are marked: no export is recorded any more.
+        """
+        if job.stage != "begun" or "copies" in job.facts:
+            return job
+        return self._to(job, "begun", copies=self._copies(job.whose))
+
     def shredded(self, job: Job, *, marked: bool = False) -> Job:
         """Unreadable for good: the keys of what is marked are destroyed."""
         if job.past("shredded"):
             return job
-        job = job if marked else self._marked(job)
+        job = self._with_copies(job if marked else self._marked(job))
         keys = self.erasures.destroy_keys(job, now=self.writer.clock())
         moment = timestamp(self.writer.clock())
         return self._to(job, "shredded", keys=keys, unreadable_at=moment)
@@ -714,11 +721,16 @@ class Eraser:
         }
         facts["rows_left"] = self.erasures.left(job.whose)
         facts["files_removed"] = {place: len(files) for place, files in removed.items()}
+        copies = job.facts.get("copies")
+        if copies is None:
+            facts["copies"] = None
+        else:
+            facts["copies"] = [erasure.certified_copy(copy, salt) for copy in copies]
         facts["outside"] = [place.name for place in inventory.outside()]
         signed = self.certify("erased", job.whose, salt, job, **facts)
         if signed is None:
-            return Erasure(already=True, removed=removed)
-        return Erasure(signed, salt.hex(), removed=removed)
+            return Erasure(already=True, removed=removed, copies=copies)
+        return Erasure(signed, salt.hex(), removed=removed, copies=copies)
 
     def certify(
         self,
@@ -831,17 +843,9 @@ class Retainer:
     _erasures: list[Erasure] = field(default_factory=list)
     _forgotten: int = 0
 
-    @property
-    def _now(self) -> int:
-        """The time by which what is kept has aged."""
-        return self.writer.time.now()
-
     def run(self) -> Retained:
         """Complete what was cut off, then erase what is unused."""
         eraser = Eraser(self.writer, retaining=True)
-        judged = self.writer.time.observe()
-        if not (self.dry_run or judged.disputed):
-            self._correct_times(judged.now)
         completed = [] if self.dry_run else self._completed(eraser)
         found = () if self.policy.sessions is None else listed(self.writer.log.sessions)
         for user_id, infos in groupby(found, lambda info: info.user_id):
@@ -861,21 +865,6 @@ class Retainer:
         kept = dict(+self._kept)
         done = self.dry_run, self._sessions, kept, len(completed), erasures
         return Retained(*done, blobs, memory=self._forgotten)
-
-    def _correct_times(self, now: int) -> None:
-        """Let what has the time of a clock that was ahead age from now on.
-
-        Only where it is further ahead than what it belongs to is kept: else it would
-        be kept for long, and less does no harm.
-        """
-        policy = self.policy
-        retention = self.writer.log.retention
-        if policy.sessions is not None:
-            ahead = now + policy.sessions // _MICROSECOND
-            retention.correct_uses(later_than=ahead, now=now)
-        if policy.blobs is not None:
-            ahead = now + policy.blobs // _MICROSECOND
-            retention.correct_blobs(later_than=ahead, now=now)
 
     def _completed(self, eraser: Eraser) -> list[Erasure]:
         """Complete the erasures of an earlier retention that was cut off."""
@@ -897,8 +886,8 @@ class Retainer:
             with suppress(errors.CorruptEvent, errors.KeyUnavailable, errors.Erased):
                 stream = ids.StreamId(info.user_id, info.session_id, ids.MAIN)
                 head = log.head(stream)
-                kept = unexpired(head.state.kept, plan, self._now)
-                if kept != head.state.kept:
+                kept = unexpired(head.state.kept, plan, self.writer.clock())
+                if len(kept) < len(head.state.kept):
                     state = head.state._replace(kept=kept)
                     log.repairs.put_head(state.stream, head._replace(state=state))
 
@@ -907,7 +896,7 @@ class Retainer:
         if self.policy.blobs is None:
             return None
         retention, done = self.writer.log.retention, 0
-        before = self._now - self.policy.blobs // _MICROSECOND
+        before = self.writer.clock() - self.policy.blobs // _MICROSECOND
         whose, kept, forked = "", False, set[str | None]()
         for blobs in retention.old_blobs(before):
             try:
@@ -947,7 +936,7 @@ class Retainer:
 
     def _of_memory(self, eraser: Eraser, user_id: str) -> None:
         """Erase what memory kept of sessions, once it has lasted."""
-        now = self._now
+        now = self.writer.clock()
         lasting = self.policy.lasting
         names = expired_extracts(self.writer.log, user_id, lasting, now)
         if names and not self._is_held(user_id, len(names)):
@@ -997,7 +986,7 @@ class Retainer:
     def _since(self) -> int:
         """What was used later is in use; microseconds since 1970."""
         span = self.policy.sessions or timedelta(0)
-        return self._now - span // _MICROSECOND
+        return self.writer.clock() - span // _MICROSECOND
 
     def _is_held(self, user_id: str, number: int) -> bool:
         """Whether something forbids to erase so many sessions of the user's."""

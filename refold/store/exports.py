@@ -14,14 +14,15 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, NamedTuple
+from uuid import uuid4
 
 import orjson
 
 from refold.domain import errors
-from refold.domain.canonical import digest
+from refold.domain.canonical import digest, repaired
 from refold.domain.chain import GENESIS
 from refold.domain.envelope import Draft, Envelope, microseconds
-from refold.domain.erasure import SALT, Whose, subject, timestamp
+from refold.domain.erasure import SALT, StoredExport, Whose, subject, timestamp
 from refold.domain.events import Item, JsonObject
 from refold.domain.ids import MAIN, USER_SESSION, StreamId
 from refold.domain.ports import EventLog, Scope, SessionInfo
@@ -109,10 +110,79 @@ _NAMED = 5
 
 
 class Exported(NamedTuple):
-    """Where an export is, and what its manifest says."""
+    """Where an export is, and what its manifest says.
+
+    unrecorded: why the store has no record of it, so that no erasure names it; empty if
+                the store has one.
+    """
 
     path: Path
     manifest: JsonObject
+    unrecorded: str = ""
+
+
+class CopyRecords:
+    """Records that an export copies data of users, so that an erasure names the copy.
+
+    Each user's record is there before the first byte of theirs is written.  An export
+    that fails and leaves nothing behind ends with ``drop``.
+
+    form:       the format of the copy.
+    location:   a path, or how the copy leaves: ``stdout``, ``HTTP``.
+    sessions:   of which sessions it is; None is all.
+    unrecorded: why the store took no record, if so; the export is made all the same.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        form: str,
+        location: str | Path,
+        *,
+        sessions: tuple[str, ...] | None = None,
+        export_id: str | None = None,
+    ) -> None:
+        self.unrecorded = ""
+        self._writer = writer
+        self._users: dict[str, None] = {}
+        place = str(location.absolute()) if isinstance(location, Path) else location
+        self._export = StoredExport(
+            export_id or str(uuid4()),
+            writer.clock(),
+            form,
+            repaired(place)[0],
+            os.uname().nodename,
+            sessions,
+        )
+
+    def of(self, user_id: str) -> None:
+        """Record the copy of this user's data, once."""
+        if user_id in self._users:
+            return
+        try:
+            self._writer.log.erasures.record_export(user_id, self._export)
+        except errors.Erased:
+            return  # whoever reads what was erased is refused as well
+        except (errors.StoreUnavailable, errors.KeyUnavailable) as error:
+            self.unrecorded = str(error)
+        else:
+            self._users[user_id] = None
+
+    def drop(self) -> None:
+        """Forget the export, which left no copy."""
+        for user_id in self._users:
+            # An erasure that began since reports a copy too many, which harms nobody.
+            with suppress(errors.RefoldError):
+                self._writer.log.erasures.drop_export(user_id, self._export.export_id)
+
+    @contextmanager
+    def whole_or_dropped(self) -> Iterator[None]:
+        """Forget the export if the block fails."""
+        try:
+            yield
+        except BaseException:
+            self.drop()
+            raise
 
 
 def export_user(
@@ -128,9 +198,13 @@ def export_user(
     user who has nothing, ExportFailed if something is already at ``out``.
     """
     out = out.absolute()
-    with whole_or_nothing(out) as folder:
-        manifest = _Export(store.writer, user_id, Files(folder)).run(store, executor)
-    return Exported(out, manifest)
+    copies = CopyRecords(store.writer, "folder", out)
+    with copies.whole_or_dropped(), whole_or_nothing(out) as folder:
+        export = _Export(store.writer, user_id, Files(folder))
+        export.refuse_absent()
+        copies.of(user_id)
+        manifest = export.run(store, executor)
+    return Exported(out, manifest, copies.unrecorded)
 
 
 @contextmanager
@@ -164,6 +238,10 @@ class _Export:
     @property
     def log(self) -> EventLog:
         return self.writer.log
+
+    def refuse_absent(self) -> None:
+        """Raise as ``run`` does for a user of whom nothing can be exported."""
+        self._sessions()
 
     def run(self, store: Any, executor: Executor | None) -> JsonObject:
         """Write it all, the manifest last, unless some was erased meanwhile."""

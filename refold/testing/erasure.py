@@ -216,6 +216,29 @@ class ErasuresContract:
         assert not log.erasures.release("ada", "case 7")
         assert begin(log).stage == "begun"
 
+    def test_an_export_is_remembered_until_its_user_is_erased(
+        self, log: EventLog
+    ) -> None:
+        fill(log)
+        first = erasure.StoredExport("x-1", NOW, "folder", "/a", "host")
+        second = erasure.StoredExport("x-2", NOW + 1, "atif", "/b", "host", ("s-1",))
+        for export in (second, first):
+            log.erasures.record_export("ada", export)
+        assert log.erasures.exports("ada") == [first, second]
+        assert log.erasures.exports("bob") == []
+        log.erasures.drop_export("ada", "x-2")
+        assert log.erasures.exports("ada") == [first]
+
+        job = begin(log)
+        log.erasures.mark(job)
+
+        with pytest.raises(errors.Erased):
+            log.erasures.record_export("ada", second)
+        assert log.erasures.exports("ada") == [first]
+        log.erasures.destroy_keys(job, now=NOW)
+        list(log.erasures.delete(job))
+        assert log.erasures.exports("ada") == []
+
     def test_keys_are_replaced_and_all_opens_as_before(self, log: EventLog) -> None:
         fill(log)
         before = log.read(ADA), log.read(BOB)

@@ -21,6 +21,7 @@ from refold.adapters.sql.database import Database
 from refold.adapters.sql.keystore import SqlKeyStore
 from refold.opener import _database, move
 from refold.store import SessionStore
+from refold.store.exports import CopyRecords
 from refold.testing.event_log import said
 from tests.support import tampered, warm
 from tests.support.postgres import Postgres
@@ -41,6 +42,7 @@ def fill(case: Tampered) -> None:
         store.session(user_id="hal", session_id="h-1").append(said("hello"))
         store.session(user_id="hal", session_id="h-2").append(said("hello"))
         store.erase("hal", "he asked", session_id="h-2")
+        CopyRecords(store.writer, "events", "stdout").of("hal")
         store.seal()
 
 

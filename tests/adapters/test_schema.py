@@ -100,6 +100,23 @@ def test_a_database_of_a_newer_refold_stops_it(store_url: str, tmp_path: Path) -
         open_at(store_url, tmp_path)
 
 
+def test_a_store_of_before_exports_were_recorded_is_upgraded(
+    store_url: str, tmp_path: Path
+) -> None:
+    with open_at(store_url, tmp_path) as store:
+        store.session(user_id="ada", session_id="s").append(refold.UserInput(text="x"))
+    with raw(store_url).begin() as connection:
+        connection.execute(text(f"DROP TABLE {prefix(store_url)}exports"))
+        older = f"UPDATE {prefix(store_url)}settings SET value='2'"
+        connection.execute(text(f"{older} WHERE name='schema_version'"))
+
+    with open_at(store_url, tmp_path) as store:
+        store.export_user("ada", tmp_path / "out")
+        plan = store.erasures.plan("ada")
+
+    assert [copy["location"] for copy in plan.copies or ()] == [str(tmp_path / "out")]
+
+
 @pytest.mark.parametrize("value", ["", "x"])
 def test_a_database_that_says_no_schema_stops_it(
     store_url: str, tmp_path: Path, value: str

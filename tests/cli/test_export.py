@@ -217,3 +217,23 @@ def test_what_tables_need_is_said(
 
     assert ran.code == 2
     assert "parquet" in ran.err or "buckets" in ran.err
+
+
+def test_an_erasure_names_what_was_exported_and_where(
+    refold: Refold, tmp_path: Path
+) -> None:
+    refold("import", SAMPLE, "--user", "ada", "--session", "one")
+    refold("export", "--user", "ada", "--out", "folder")
+    refold("export", "--out", "events.jsonl")
+    refold("export", "--user", "ada", "--session", "one", "--format", "atif")
+    refold("export", "--out", tmp_path)  # fails: nothing was copied
+    places = ["folder: {}/folder ", "events: {}/events.jsonl ", "atif: stdout "]
+
+    plan = refold("erase", "--user", "ada", "--dry-run").out
+    ran = refold("erase", "--user", "ada", "--reason", "asked", "--yes")
+
+    for told in (plan, ran.out):
+        assert told.count("delete the export of") == 3
+        assert "which Refold cannot" in told
+        for place in places:
+            assert place.format(tmp_path) in told

@@ -20,7 +20,16 @@ from tests.support.roles import alone
 from tests.support.stores import open_at, prepare
 
 USERS = [f"u-{number}" for number in range(12)]
-DIVIDED = ("events", "heads", "blobs", "receipts", "views", "accesses", "seals")
+DIVIDED = (
+    "events",
+    "heads",
+    "blobs",
+    "receipts",
+    "views",
+    "accesses",
+    "seals",
+    "exports",
+)
 LONG = "The quick fox reads the budget and finds nothing in it. " * 4_000
 
 

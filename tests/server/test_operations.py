@@ -313,6 +313,19 @@ def test_what_a_user_allows_is_said_in_so_many_words(
     assert ada.put(place, json=body).status_code == 422
 
 
+def test_a_download_is_named_when_its_user_is_erased(ada: TestClient) -> None:
+    begun(ada)
+    ada.get("/v1/export")
+
+    plan = ada.post("/v1/erasures", json={"reason": "asked", "dry_run": True})
+    erased = ada.post("/v1/erasures", json={"reason": "asked"})
+
+    for told in (plan.json(), erased.json()):
+        assert [(copy["format"], copy["location"]) for copy in told["copies"]] == [
+            ("events", "HTTP")
+        ]
+
+
 def test_an_export_has_every_event_on_a_line(
     ada: TestClient, store: SessionStore
 ) -> None:

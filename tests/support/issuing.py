@@ -31,16 +31,10 @@ class Clock:
         return self.now
 
 
-def verifier(
-    clock: Clock | None = None, elapsed: Clock | None = None, /, **settings: Any
-) -> Verifier:
-    """A verifier by settings that are named without ``REFOLD_``.
-
-    Both of its clocks are ``clock`` where no other is given.
-    """
+def verifier(clock: Clock | None = None, /, **settings: Any) -> Verifier:
+    """A verifier by settings that are named without ``REFOLD_``."""
     named = {f"REFOLD_{name}": str(value) for name, value in settings.items()}
-    wall = clock or Clock()
-    return verifier_of(named, clock=wall, elapsed=elapsed or wall)
+    return verifier_of(named, clock=clock or Clock())
 
 
 def private_key(algorithm: str, name: str = "") -> Any:

@@ -21,6 +21,7 @@ from refold.domain.ids import StreamId
 from refold.domain.ports import Append, Head, Scope
 from refold.store import Session, SessionStore
 from refold.store.erasure import Ask, Eraser
+from refold.store.exports import CopyRecords
 from refold.testing.event_log import NOW, append_to, said
 from refold.testing.ports import record
 from tests.support.redacting import MAIL, aware, unaware
@@ -234,6 +235,13 @@ def _used(store: SessionStore) -> None:
     assert retention.accesses("ada")
 
 
+def _copied(store: SessionStore) -> None:
+    copies = CopyRecords(store.writer, "events", "stdout")
+    copies.of("ada")
+    assert store.log.erasures.exports("ada")
+    copies.drop()
+
+
 def _unused(store: SessionStore) -> None:
     """Begin to erase one session of a user, as retention does, and go on."""
     talk(store.session(user_id="max", session_id="old"), 2)
@@ -252,15 +260,6 @@ def _expired(store: SessionStore) -> None:
     for blobs in retention.old_blobs(store.clock()):
         if blobs.user_id == "max":
             assert retention.expire_blobs(blobs)
-
-
-def _corrected(store: SessionStore) -> None:
-    """Let nothing be later than a moment before now."""
-    retention, at = store.log.retention, store.clock()
-    retention.add_accesses("max", [Accesses("max", "new", 1, at)])
-    retention.correct_uses(later_than=at - 1, now=at)
-    retention.correct_blobs(later_than=at - 1, now=at)
-    assert store.time.observe().disputed is False
 
 
 Operation = Callable[[SessionStore], Any]
@@ -310,6 +309,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "drafts that are known": lambda store: store.log.known(of(store).stream, ["a"]),
     "repair": _repaired,
     "audit log": _audited,
+    "copies of exports": _copied,
     "blob": lambda store: (
         of(store).append(said("b" * 70_000)) and list(of(store).verify().problems)
     ),
@@ -322,7 +322,6 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "uses of a session": _used,
     "erasure of what is unused": _unused,
     "expiry of whole texts": _expired,
-    "correction of times": _corrected,
     "seal": _sealed,
     "sweep": lambda store: of(store).append(said("x")) and store.seal(sweep=True),
     "proof of an event": lambda store: store.seals.prove(
@@ -361,8 +360,6 @@ WHOLE: Final[dict[str, frozenset[str]]] = {
     "sweep": frozenset({"heads", "seals"}),
     "erasure of what is unused": frozenset({"heads", "leaves"}),
     "expiry of whole texts": frozenset({"blobs"}),
-    # Of all users; and the newest event, where it stops at the first.
-    "correction of times": frozenset({"heads", "accesses", "blobs", "events"}),
     # All rows of the user whose data is restored.
     "erasures whose record is lost": frozenset(
         {"heads", "events", "leases", "receipts", "views"}

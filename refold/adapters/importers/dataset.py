@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import chain
@@ -24,10 +24,15 @@ from refold.domain.erasure import subject
 from refold.domain.errors import Erased, Frozen
 from refold.domain.events import Final as Outcome, JsonObject
 from refold.domain.ids import StreamId
-from refold.domain.ports import listed
+from refold.domain.ports import SessionInfo, listed
 from refold.projections.models import answers
 from refold.store import SessionStore, exports
-from refold.store.exports import DATASET, check_dataset, record_dataset
+from refold.store.exports import (
+    DATASET,
+    CopyRecords,
+    check_dataset,
+    record_dataset,
+)
 from refold.store.history import History
 from refold.store.store import now
 
@@ -42,11 +47,13 @@ class Dataset:
     """A dataset that is made of a store, row by row.
 
     scope: the consent that a user must have given, and not withdrawn.
+    out:   the file that the rows are written to, for the report of a later erasure.
     users: whose rows are in it so far; ``left`` is how many others were left out.
     """
 
     store: SessionStore
     scope: str = TRAINING
+    out: Path | None = None
     export_id: str = field(default_factory=lambda: str(uuid4()))
     users: list[str] = field(default_factory=list)
     left: int = 0
@@ -60,18 +67,32 @@ class Dataset:
         must not be used then.
         """
         infos = self.store.sessions(user_id)
+        writer = self.store.writer
+        copies = None
+        if self.out is not None:
+            export_id = self.export_id
+            copies = CopyRecords(writer, "dataset", self.out, export_id=export_id)
+        with nullcontext() if copies is None else copies.whole_or_dropped():
+            yield from self._rows(infos, copies)
+            check_dataset(writer, self.users)
+
+    def _rows(
+        self, infos: Sequence[SessionInfo], copies: CopyRecords | None
+    ) -> Iterator[JsonObject]:
+        """A row for each session of users with consent."""
         for user in dict.fromkeys(info.user_id for info in infos):
             allowed = self.store.user(user).status().scopes.get(self.scope)
             if allowed is None or not allowed.granted:
                 self.left += 1
                 continue
             salt = record_dataset(self.store.writer, user, self.export_id, self.scope)
+            if copies is not None:
+                copies.of(user)
             self.users.append(user)
             consent: JsonObject = {"scope": self.scope, "at": allowed.at}
             for info in infos:
                 if info.user_id == user:
                     yield from self._row(user, info.session_id, salt, consent)
-        check_dataset(self.store.writer, self.users)
 
     def _row(
         self, user: str, name: str, salt: bytes, consent: JsonObject
@@ -158,6 +179,7 @@ class Tables:
     export_id: str = field(default_factory=lambda: str(uuid4()))
     # Of all columns: epoch and salt of each user; nothing of those who are left out.
     _known: dict[str, Any] = field(default_factory=dict)
+    _copies: CopyRecords | None = None
 
     def write(self, out: Path) -> exports.Exported:
         """Write it to ``out``, a new folder that appears at the end, whole.
@@ -169,6 +191,15 @@ class Tables:
         Raises ExportFailed if something is there, InvalidConfiguration without the
         extra, and what reading raises.
         """
+        if self.store is None:
+            return self._write(out)  # it has no key to encrypt a record with
+        self._copies = CopyRecords(
+            self.store.writer, "parquet", out, export_id=self.export_id
+        )
+        with self._copies.whole_or_dropped():
+            return self._write(out)
+
+    def _write(self, out: Path) -> exports.Exported:
         begun, seen = now(), Subjects(self.recorder.database).key_generation()
         placed, counts = defaultdict[str, set[StreamId]](set), dict[str, int]()
         for path, one in self._placed():
@@ -253,6 +284,8 @@ class Tables:
             self._known[user_id], log = (), cast("Any", self.store.log)
             with suppress(Erased, Frozen):
                 salt = record_dataset(self.store.writer, user_id, self.export_id, "")
+                if self._copies is not None:
+                    self._copies.of(user_id)
                 self._known[user_id] = log.keys.user(user_id, now=None).epoch, salt
             self.store.access_log.note("export", user_id)
         return self._known[user_id]

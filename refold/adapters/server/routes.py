@@ -40,6 +40,7 @@ from refold.domain.events import EVENT_CLASSES, HumanReview, event_of
 from refold.domain.ids import StreamId, check_id, check_session_id
 from refold.projections.models import packaged_models
 from refold.store import SessionStore
+from refold.store.exports import CopyRecords
 from refold.store.proofs.provenance import provenance
 from refold.store.recorded import recorded_as
 from refold.store.sessions import Session
@@ -468,6 +469,8 @@ def export(of: ReadAsked) -> Response:
                 yield orjson.dumps(each.to_json()) + b"\n"
 
     infos = of.store.sessions(of.user_id, internal=True)
+    if infos:
+        CopyRecords(of.store.writer, "events", "HTTP").of(of.user_id)
     return StreamingResponse(lines(), media_type="application/x-ndjson")
 
 
@@ -618,6 +621,7 @@ def delete_user_data(of: EraseAsked, body: Erasure) -> Response:
         "already": done.already,
         "due_at": done.due_at,
         "left": dict(done.left),
+        "copies": None if done.copies is None else list(done.copies),
         "outside": [place.to_json() for place in done.outside],
     }
     return answer({**signed, **report})

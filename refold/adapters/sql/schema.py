@@ -100,8 +100,13 @@ def leases_have_periods(connection: Connection, dialect: Database) -> None:
         )
 
 
+def exports_are_recorded(connection: Connection, dialect: Database) -> None:
+    """Exports that were made before have no record."""
+    dialect.tables.exports.create(connection, checkfirst=True)
+
+
 # What changes the schema later is a step of its own at the end; none is ever edited.
-STEPS: Final[tuple[Step, ...]] = (first, leases_have_periods)
+STEPS: Final[tuple[Step, ...]] = (first, leases_have_periods, exports_are_recorded)
 
 
 def migrate(

@@ -18,10 +18,7 @@ from refold.domain.ports import Scope
 SCHEMA: Final = "refold"  # where the tables are on PostgreSQL
 # What is left in ``settings``; ``rewriting`` is there within a transaction alone.
 FLOOR: Final = "floor"  # of SQLite: the highest position of a deleted row
-CLOCK: Final = "clock"  # of SQLite: the time as it was known at one tick
-SETTINGS: Final = frozenset(
-    {"schema_version", "store_id", "key_generation", FLOOR, CLOCK}
-)
+SETTINGS: Final = frozenset({"schema_version", "store_id", "key_generation", FLOOR})
 FIRST: Final = ("", "", "")  # comes before all streams, and all stored views
 LAST: Final = 2**63 - 1  # no seq or number of a leaf is higher
 _HOLE: Final = re.compile(r"\{(\w+)\}")
@@ -77,6 +74,7 @@ class Tables:
     tree_heads: sa.Table
     audit: sa.Table
     accesses: sa.Table
+    exports: sa.Table
     labels: sa.Table
 
 

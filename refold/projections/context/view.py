@@ -166,11 +166,10 @@ class View:
                 ]
             )
         if self.stable:
-            end = next(
-                (index for index, kind in enumerate(kinds) if kind in _TRANSIENT),
-                len(kinds),
-            )
-            sections.append(places[:end])
+            transient = [
+                index for index, kind in enumerate(kinds) if kind in _TRANSIENT
+            ]
+            sections.append(places[: min(transient, default=len(places))])
         for section in sections:
             place = self._last_markable(section)
             if place is not None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from refold.domain.erasure import Signed, Stranded
+    from refold.domain.events import JsonObject
     from refold.store import SessionStore
     from refold.store.erasure import Erasure, ErasurePlan, Retained
 
@@ -217,11 +218,13 @@ def _report(screen: output.Screen, erased: Erasure) -> None:
         due = output.moment(erased.due_at)
         screen.line(output.mark(True), f"unreadable from now on, destroyed at {due}")
         screen.line("  until then, `refold restore --user …` undoes it")
+        _copies(screen, erased.copies)
         return
     if erased.already:
         _earlier(screen, erased.certificate)
     elif erased.certificate is not None:
         _certificate(screen, erased.certificate.statement, erased.salt)
+    _copies(screen, erased.copies)
     for place, files in erased.removed.items():
         if files:
             removed = f"removed {counted(len(files), 'file')} of {place}"
@@ -305,6 +308,7 @@ def _plan(plan: ErasurePlan) -> output.Result:
         for name in plan.holds:
             screen.line(output.mark(None), f"the legal hold {name!r} forbids it")
         _exports(screen, plan.exports)
+        _copies(screen, plan.copies)
 
     return output.Result(plan._asdict(), show)
 
@@ -318,6 +322,22 @@ def _exports(screen: output.Screen, exports: list[dict[str, Any]] | None) -> Non
         screen.line(output.mark(None), f"drop its rows from dataset {one['export']}:")
         for row in one["rows"]:
             screen.line(f"  {row}")
+
+
+def _copies(screen: output.Screen, copies: Sequence[JsonObject] | None) -> None:
+    """Name the exports that have a copy of it: Refold cannot delete them."""
+    if copies is None:
+        screen.line(output.mark(None), "which exports have a copy of it cannot be read")
+    for copy in copies or ():
+        if copy["format"]:
+            what = f"{copy['format']}: {copy['location']} (on {copy['machine']})"
+        else:
+            what = f"{copy['export']}: its record cannot be read"
+        screen.line(
+            output.mark(None),
+            f"delete the export of {copy['made_at']}, which Refold cannot:",
+        )
+        screen.line(output.shown_in_line(f"  {what}"))
 
 
 def _list(store: SessionStore, user: str | None) -> output.Result:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from refold.domain.ports import SessionInfo
     from refold.projections.models import Spending
     from refold.store import SessionStore
+    from refold.store.exports import CopyRecords
 
 
 def serve(
@@ -343,14 +344,26 @@ def export(
         return _of_user(call, user, session, out, jobs)
     if jobs != 1:
         raise typer.BadParameter("--jobs is for a folder: see --out")
+    from refold.store.exports import CopyRecords
+
     store = call.store()
-    names = _Names(sessions(store, user, session), internal=form == "events")
+    copies = CopyRecords(
+        store.writer,
+        form,
+        "stdout" if out is None else out,
+        sessions=None if session is None else (session,),
+    )
+    chosen = sessions(store, user, session)
+    names = _Names(chosen, internal=form == "events", copies=copies)
     lines = map(orjson.dumps, _values(store, names, form, content=content))
     if out is None:
         for line in lines:
             output.write_line(line)
+        _complain_unrecorded(copies.unrecorded)
         return None
-    wrote = write_lines(out, lines)
+    with copies.whole_or_dropped():
+        wrote = write_lines(out, lines)
+    _complain_unrecorded(copies.unrecorded)
     unit, units = _UNITS[form]
     of = f"{counted(wrote, unit, units)} of {counted(names.listed, 'session')}"
     return _wrote(out, of, {"sessions": names.listed, units: wrote})
@@ -360,11 +373,15 @@ class _Names:
     """The users and names of sessions; counts those that a listing shows.
 
     internal: whether those of Refold's own are among them, uncounted.
+    copies:   records each user's copy before the first of their sessions is given.
     """
 
-    def __init__(self, found: Iterable[SessionInfo], *, internal: bool) -> None:
+    def __init__(
+        self, found: Iterable[SessionInfo], *, internal: bool, copies: CopyRecords
+    ) -> None:
         self._found = found
         self._internal = internal
+        self._copies = copies
         self.listed = 0
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
@@ -373,7 +390,14 @@ class _Names:
                 self.listed += 1
             elif not self._internal:
                 continue
+            self._copies.of(info.user_id)
             yield info.user_id, info.session_id
+
+
+def _complain_unrecorded(why: str) -> None:
+    """Say that no erasure will name an export, if the store took no record of it."""
+    if why:
+        output.complain(f"a later erasure cannot name this export: {why}")
 
 
 def _of_user(
@@ -387,6 +411,7 @@ def _of_user(
         )
     store = call.store()
     exported = store.export_user(user, out, executor=call.executor(jobs))
+    _complain_unrecorded(exported.unrecorded)
     manifest: dict[str, Any] = exported.manifest
     counts, digest = manifest["counts"], manifest["digest"]
     kinds = ("session", "event", "blob")
@@ -446,7 +471,7 @@ def _dataset(
 ) -> Result:
     from refold.adapters.importers.dataset import TRAINING, Dataset
 
-    made = Dataset(store, consent or TRAINING)
+    made = Dataset(store, consent or TRAINING, out)
     wrote = write_lines(out, map(orjson.dumps, made.rows(user)))
     told = f"{counted(wrote, 'row')} of {counted(len(made.users), 'user')}"
     left = f", {counted(made.left, 'user')} without consent to {made.scope} left out"
