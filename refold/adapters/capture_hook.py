@@ -96,5 +96,15 @@ def _become(command: list[str], lock: int, log: Path) -> NoReturn:
     os.execv(command[0], command)  # noqa: S606  # a shell would be one program more
 
 
+def run(arguments: Sequence[str]) -> int:
+    """``main``, with one sentence on stderr if the machine lets it do nothing."""
+    try:
+        return main(arguments)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        sys.stderr.write(f"refold: nothing is captured: {place}{error.strerror}\n")
+        return 1
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run(sys.argv[1:]))

@@ -137,7 +137,7 @@ class CaptureState:
         try:
             os.set_inheritable(descriptor, False)
             return self.holds(descriptor) and _locked(descriptor, fcntl.LOCK_EX)
-        except OSError:
+        except (OSError, OverflowError):
             return False
 
     def holds(self, descriptor: int) -> bool:

@@ -37,7 +37,7 @@ from refold.domain.errors import (
     remedy_for,
 )
 from refold.domain.events import JsonObject
-from refold.domain.ids import StreamId
+from refold.domain.ids import StreamId, bounded
 from refold.domain.ports import JUNK, WRONG_TYPE, Problem
 from refold.domain.seals import TREE, Anchor, Ending, Seal, SealsVerified, TreeHead
 
@@ -449,7 +449,8 @@ def _problem(place: int | None, code: str, detail: str) -> Problem:
 
 
 def _tree_head(tree: Tree, size: int | None) -> TreeHead:
-    heads = tree.heads(after=-1 if size is None else size - 1)
+    before = -1 if size is None else bounded("a tree's size", size) - 1
+    heads = tree.heads(after=before)
     wanted = heads[-1:] if size is None else [h for h in heads[:1] if h.size == size]
     if not wanted:
         which = "no tree head yet" if size is None else f"no tree head of size {size}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import (
     Annotated,
@@ -593,6 +593,19 @@ EVENT_CLASSES: dict[str, type[Event]] = {
     cls.model_fields["type"].default: cls for cls in get_args(get_args(SessionEvent)[0])
 }
 DERIVED_TYPES = frozenset({"summary", "compaction"})
+
+
+def check_types(types: Iterable[str]) -> tuple[str, ...]:
+    """The names of types of events as a tuple.
+
+    Raises InvalidEvent if there is no such type.
+    """
+    names = (types,) if isinstance(types, str) else tuple(types)
+    if set(names) <= EVENT_CLASSES.keys():
+        return names
+    raise InvalidEvent(
+        "there is no such type of event; the types are " + ", ".join(EVENT_CLASSES)
+    )
 
 
 def event_of(event_type: str, payload: JsonObject) -> SessionEvent:

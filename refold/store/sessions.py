@@ -53,6 +53,7 @@ from refold.domain.events import (
     ToolCall,
     ToolResult,
     UserInput,
+    check_types,
     is_busy,
     is_unreached,
 )
@@ -700,9 +701,12 @@ class Session:
         """The events of the main stream with ``seq > after``, at most ``limit``.
 
         types: only those of these types.
+
+        Raises InvalidEvent if there is no such type.
         """
         self.writer.used(self.stream)
         self.head()
+        types = check_types(types)
         after = bounded("after", after)
         limit = None if limit is None else bounded("limit", limit)
         log = self.writer.log

@@ -298,3 +298,11 @@ def test_anything_else_is_no_proof(value: Any) -> None:
     for proof in (value, {"proof": "refold event proof 1", "event": value}):
         with pytest.raises(ValueError, match="not a proof"):
             auditor.check(proof, bytes(32))
+
+
+@BOTH
+def test_a_tree_size_over_64_bits_is_one_that_no_tree_has(store: SessionStore) -> None:
+    made(store)
+
+    with pytest.raises(LookupError, match="no tree head of size 1000"):
+        store.seals.prove_growth(3, 10**30)

@@ -218,3 +218,35 @@ def test_a_password_is_not_written_into_settings(refold: Refold, folder: Path) -
     text = (folder.parent / "settings.json").read_text()
     assert "secret" not in text
     assert "--db" not in text
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--once", "--install"), "give only one of --once and --install"),
+        (("--uninstall", "--status"), "give only one of --uninstall and --status"),
+        (("--once", "--linger", "3"), "give only one of --once and --linger"),
+        (("--linger", "nan"), "--linger takes a number of seconds, from 0 on"),
+        (("--linger", "-1"), "--linger takes a number of seconds, from 0 on"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(
+    refold: Refold, folder: Path, options: tuple[str, ...], why: str
+) -> None:
+    ran = refold(*CLAUDE, *options, "--folder", str(folder))
+
+    assert ran.code == 2
+    assert why in ran.err
+    assert [*folder.parent.glob("settings.json")] == []
+
+
+def test_a_file_in_place_of_the_folder_is_refused(
+    refold: Refold, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+
+    ran = refold(*CLAUDE, "--once", "--folder", str(file))
+
+    assert ran.code == 2
+    assert "is no folder: --folder names one" in ran.err

@@ -354,6 +354,22 @@ def test_a_hook_without_a_store_says_so_in_the_status(capturing: Capturing) -> N
     assert "REFOLD_DB is not set" in capture["log"][0]
 
 
+def test_a_hook_without_a_place_for_its_state_says_so_in_one_sentence(
+    capturing: Capturing, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+
+    ran = subprocess.run(
+        [*capturing.hook, "--home", str(file)], capture_output=True, text=True
+    )
+
+    assert ran.returncode == 1
+    assert ran.stderr == (
+        f"refold: nothing is captured: {file / 'capture'}: Not a directory\n"
+    )
+
+
 def test_a_hook_loads_nothing_heavy() -> None:
     load = f"import sys, {capture_hook.MODULE}; print(*sys.modules)"
 

@@ -286,3 +286,50 @@ def test_an_interrupt_ends_the_command_quietly() -> None:
     _, err = process.communicate()
 
     assert (process.returncode, err) == (130, "")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (
+            ("import", "", "--user", "ada"),
+            "the value is empty; a variable of the shell may not be set",
+        ),
+        (
+            ("capture", "claude-code", "--user", "ada", "--once", "--folder", ""),
+            "the value of --folder is empty; a variable of the shell may not be set",
+        ),
+        (
+            ("sessions", "--db="),
+            "the value of --db is empty; a variable of the shell may not be set",
+        ),
+        (
+            (*LOG, "--limit", "x"),
+            "'--limit': this is not a whole number: see `refold log --help`",
+        ),
+        (
+            (*LOG, "--limit", "-1"),
+            "'--limit': this is less than 0: see `refold log --help`",
+        ),
+        (
+            (*LOG, "--verbosity", "x"),
+            "'--verbosity': 'x' is not one of 'default', 'compact', 'quiet': "
+            "see `refold log --help`",
+        ),
+        (
+            ("verify", "--jobs", "9" * 30),
+            "--jobs is at most 500",
+        ),
+        (
+            (*LOG, "--limit"),
+            "'--limit' requires an argument: see `refold log --help`",
+        ),
+    ],
+)
+def test_a_wrong_value_is_named_in_plain_words(
+    refold: Refold, sample: Path, args: tuple[str, ...], message: str
+) -> None:
+    ran = refold(*args)
+
+    assert ran.code == 2
+    assert message in ran.err

@@ -14,7 +14,12 @@ import pytest
 import refold
 from refold.adapters.capture_state import forget_user, states_of
 from refold.adapters.importers import follower as follower_module
-from refold.adapters.importers.follower import AlreadyCaptured, Follower, status
+from refold.adapters.importers.follower import (
+    AlreadyCaptured,
+    Follower,
+    Unreadable,
+    status,
+)
 from refold.domain.errors import Erased, Frozen, InvalidConfiguration
 from refold.store import Session, SessionStore
 from tests.importers.samples import CLAUDE_CODE, CODEX, SESSION, write_lines
@@ -275,8 +280,10 @@ def test_a_file_that_is_rotated_while_it_is_listed_is_read_whole(
     follower = Follower(store, "claude-code", user_id=USER, folder=folder.parent)
     listed = follower_module._listed
 
-    def listed_and_rotated(below: Path) -> list[tuple[str, os.stat_result]]:
-        files = [*listed(below)]
+    def listed_and_rotated(
+        below: Path, unreadable: list[Unreadable]
+    ) -> list[tuple[str, os.stat_result]]:
+        files = [*listed(below, unreadable)]
         path.rename(folder / "s.jsonl.1")
         path.write_bytes(line(3))
         return files
@@ -343,7 +350,7 @@ def test_the_state_of_a_user_is_found_and_removed(
     assert states_of(USER) == []
     assert [capture["user"] for capture in status()] == ["bob"]
     kept = b"".join(path.read_bytes() for path in capture_files(folder))
-    assert USER.encode() not in kept
+    assert json.dumps(USER).encode() not in kept
 
 
 def test_a_follower_whose_state_was_removed_writes_none_again(
@@ -409,3 +416,122 @@ def test_a_broken_note_of_where_it_was_costs_nothing_but_work(
     captured(store, folder)
 
     assert ids(store) == ["u-1", "u-2"]
+
+
+def rollout(name: str, text: str) -> bytes:
+    stamp = "2026-03-01T10:00:00Z"
+    about = {"type": "session_meta", "timestamp": stamp, "payload": {"id": name}}
+    content = [{"type": "input_text", "text": text}]
+    message = {"type": "message", "role": "user", "content": content}
+    said = {"type": "response_item", "timestamp": stamp, "payload": message}
+    return b"".join(json.dumps(one).encode() + b"\n" for one in (about, said))
+
+
+def test_a_new_file_with_the_inode_of_an_old_one_is_a_session_of_its_own(
+    store: SessionStore, folder: Path
+) -> None:
+    names = [f"{digit * 8}-1111-4111-8111-111111111111" for digit in "12"]
+    first, second = (folder / f"rollout-{name}.jsonl" for name in names)
+    first.write_bytes(rollout(names[0], "one"))
+    captured(store, folder, "codex")
+
+    first.rename(second)  # as if the inode of a removed file were used again
+    second.write_bytes(rollout(names[1], "two"))
+    captured(store, folder, "codex")
+
+    assert [info.session_id for info in store.sessions(USER)] == names
+    counts = [len([*session(store, name).items()]) for name in names]
+    assert counts == [2, 2]
+
+
+def test_a_file_whose_name_is_not_unicode_is_captured(
+    store: SessionStore, folder: Path
+) -> None:
+    path = os.fsencode(folder) + b"\xff"
+    os.mkdir(path)
+    with open(path + b"/s\xfe.jsonl", "wb") as file:
+        file.write(line(1))
+        file.flush()
+        assert captured(store, folder) == 1
+        file.write(line(2))
+    assert captured(store, folder) == 1
+
+    assert ids(store) == ["u-1", "u-2"]
+    assert [capture["bytes"] for capture in status()] == [0]
+
+
+def test_links_to_folders_are_followed_once(
+    store: SessionStore, folder: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "s.jsonl").write_bytes(line(1))
+    (folder / "link").symlink_to(elsewhere)
+    (elsewhere / "back").symlink_to(folder)
+
+    assert captured(store, folder) == 1
+
+    assert ids(store) == ["u-1"]
+
+
+def test_entries_that_were_known_are_not_counted_as_appended(
+    store: SessionStore, folder: Path
+) -> None:
+    path = folder / "s.jsonl"
+    path.write_bytes(line(1) + line(2))
+    assert captured(store, folder) == 2
+
+    path.write_bytes(line(3) + line(1) + line(2) + line(3))
+    assert captured(store, folder) == 1
+
+    assert [capture["appended"] for capture in status()] == [3]
+
+
+def test_a_file_that_cannot_be_read_is_reported_until_it_can(
+    store: SessionStore,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    closed = folder / "s.jsonl"
+    closed.write_bytes(line(1))
+    (folder / "t.jsonl").write_bytes(line(2, sessionId="t"))
+    is_closed = True
+
+    def opened(path: str, mode: str) -> object:
+        if is_closed and path == str(closed):
+            raise PermissionError(13, "Permission denied", path)
+        return open(path, mode)
+
+    # The tests may run as root, who may read everything.
+    monkeypatch.setattr(follower_module, "open", opened, raising=False)
+    follower = Follower(store, "claude-code", user_id=USER, folder=folder.parent)
+    with follower.alone():
+        assert follower.look() == 1
+        assert follower.look() == 0
+        unreadable = [*follower.unreadable]
+        reported = status()[0]["unreadable"]
+        is_closed = False
+        assert follower.look() == 1
+
+    why = "cannot be read: check its permissions"
+    assert unreadable == [(str(closed), why)]
+    assert reported == [{"path": str(closed), "why": why}]
+    assert caplog.messages == [f"{closed} {why}"]
+    assert follower.unreadable == []
+
+
+def test_capture_goes_on_where_it_cannot_save_its_place(
+    store: SessionStore, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "s.jsonl").write_bytes(line(1))
+    follower = Follower(store, "claude-code", user_id=USER, folder=folder.parent)
+    with follower.alone():
+        follower.state.places.with_suffix(".new").mkdir()
+        assert follower.look() == 1
+        with (folder / "s.jsonl").open("ab") as file:
+            file.write(line(2))
+        assert follower.look() == 1
+
+    (warning,) = caplog.messages
+    assert "cannot be written (is a directory): capture goes on" in warning

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -39,6 +40,29 @@ def test_others_are_served_only_if_their_tokens_can_be_verified(
 def test_a_port_that_is_none_is_refused(store: SessionStore, place: Place) -> None:
     with pytest.raises(InvalidConfiguration, match="a port is 0 to 65535"):
         serve(store, place, print)
+
+
+def test_an_address_that_nobody_has_is_refused(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.touch(mode=0o600)
+    secret.write_text("s" * 64)
+    monkeypatch.setenv("REFOLD_TOKEN_SECRET_FILE", str(secret))
+    elsewhere = "203.0.113.7"  # of documentation
+
+    with pytest.raises(InvalidConfiguration, match=r"no address of 'nowhere\.invalid'"):
+        serve(store, Place("nowhere.invalid", 0, "ada"), print)
+    with pytest.raises(InvalidConfiguration, match=f"{elsewhere} port 0 cannot be"):
+        serve(store, Place(elsewhere, 0, "ada"), print)
+
+
+def test_a_port_that_is_taken_is_refused(store: SessionStore) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+        with pytest.raises(InvalidConfiguration, match=r"\(address already in use\)"):
+            serve(store, Place("127.0.0.1", port, "ada"), print)
 
 
 def test_files_that_tls_cannot_use_are_named(

@@ -623,3 +623,19 @@ def test_any_json_is_stored_as_it_is_or_repaired(
     assert codes == (["repaired"] if changes else [])
     if event.redaction["n"] == 0:
         assert payload(event, refold.ToolCall).arguments == clean
+
+
+@pytest.mark.parametrize("types", [("nonsense",), "nonsense", ("user_input", "")])
+def test_an_unknown_type_of_event_is_refused_when_reading(
+    session: Session, types: Any
+) -> None:
+    session.append(refold.UserInput(text="hello"))
+
+    with pytest.raises(refold.InvalidEvent, match=r"the types are .*user_input"):
+        session.events(types=types)
+
+
+def test_one_type_of_event_can_be_named_without_a_list(session: Session) -> None:
+    session.append(refold.UserInput(text="hello"))
+
+    assert len(session.events(types="user_input")) == 1

@@ -20,6 +20,7 @@ from refold.domain import errors
 from refold.domain.ids import check_id, check_session_id
 
 _STDOUT: Final = "why stdout failed"
+_MOST_JOBS: Final = 500
 _MANY: Final = 1000  # sessions that are listed at once
 
 if TYPE_CHECKING:
@@ -186,9 +187,14 @@ class Call(typer.Context):
                     )
 
     def executor(self, jobs: int) -> Executor | None:
-        """So many processes; None for one."""
+        """So many processes; None for one.
+
+        Raises typer.BadParameter for more than a machine can start.
+        """
         from refold.store.work.jobs import beside
 
+        if jobs > _MOST_JOBS:
+            raise typer.BadParameter(f"--jobs is at most {_MOST_JOBS}")
         return None if jobs == 1 else self.with_resource(beside(jobs))
 
 

@@ -174,6 +174,7 @@ def _invoke(args: list[str]) -> int:
     program = application()
     if args[:1] == ["help"]:
         args = [*args[1:], "--help"]
+    _refuse_empty(args)
     try:
         if "_REFOLD_COMPLETE" in os.environ:  # a shell asks what could come next
             program.main(args, prog_name="refold")
@@ -184,6 +185,31 @@ def _invoke(args: list[str]) -> int:
     except SystemExit as done:  # of what typer does about completion
         return int(done.code or DONE)
     return DONE
+
+
+def _refuse_empty(args: Sequence[str]) -> None:
+    """Refuse an empty argument: as a path, it would mean the current folder.
+
+    That is what a shell makes of a variable that is not set, or of a `$(…)` without
+    output.
+
+    Raises typer.BadParameter.
+    """
+    before = ""
+    for arg in args:
+        if arg == "--":
+            before = arg
+            continue
+        option, equals, value = arg.partition("=")
+        is_option = arg.startswith("--") and before != "--"
+        if arg == "" or (is_option and equals and not value):
+            name = option or before
+            place = f" of {name}" if name.startswith("-") and name != "--" else ""
+            raise typer.BadParameter(
+                f"the value{place} is empty; a variable of the shell may not be set"
+            )
+        if before != "--":
+            before = arg
 
 
 # What may be repeated of what was typed: words, files, ids and names in small letters.
@@ -207,10 +233,9 @@ def _unsaid(message: str, args: Sequence[str]) -> str:
 
 def _failed(error: Exception, args: Sequence[str]) -> int:
     if hasattr(error, "format_message"):  # of typer: a wrong option or argument
-        context = getattr(error, "ctx", None)
-        path = context.command_path if context is not None else "refold"
-        said = output.one_line(_unsaid(error.format_message(), args)).rstrip(".")
-        output.complain(f"{said}: see `{path} --help`")
+        message = _plain(_unsaid(error.format_message(), args))
+        message = output.one_line(message).rstrip(".")
+        output.complain(f"{message}: see `{_path(error, args)} --help`")
         return WRONG
     if isinstance(error, errors.RefoldError):
         output.complain(_unsaid(str(error), args))
@@ -226,6 +251,37 @@ def _failed(error: Exception, args: Sequence[str]) -> int:
     else:
         output.complain(_unexpected(error))
     return FAILED
+
+
+# How typer words what is wrong with a value, and how a person would.
+_WORDINGS: Final = (
+    (re.compile("Value error, "), ""),
+    (
+        re.compile("Input should be a valid integer, .*"),
+        "this is not a whole number",
+    ),
+    (re.compile("Input should be a valid number, .*"), "this is not a number"),
+    (re.compile("Input should be a finite number"), "this is not a finite number"),
+    (re.compile("Input should be greater than or equal to"), "this is less than"),
+    (re.compile("Input should be less than or equal to"), "this is more than"),
+    (re.compile("Input should be a valid string, .*"), "this is not valid Unicode"),
+)
+
+
+def _plain(message: str) -> str:
+    """A message of typer about a wrong value, in plain words."""
+    for wording, plain in _WORDINGS:
+        message = wording.sub(plain, message)
+    return message
+
+
+def _path(error: Exception, args: Sequence[str]) -> str:
+    """The command whose help says what is right; typer does not always name it."""
+    context = getattr(error, "ctx", None)
+    if context is not None and context.parent is not None:
+        return str(context.command_path)
+    named = [arg for arg in args if arg in COMMANDS]
+    return f"refold {named[0]}" if named else "refold"
 
 
 def _unexpected(error: Exception) -> str:

@@ -7,19 +7,18 @@ nothing.  Where reading stopped is saved among the settings, only to save work.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
 from threading import Event
 from typing import Any, BinaryIO, Final, NamedTuple
-
-import orjson
 
 from refold.adapters.capture_state import CaptureState, Holder, all_states
 from refold.adapters.importers import base, claude_code, codex, lines
@@ -136,6 +135,16 @@ class Refusal(NamedTuple):
         return f"{base.shown(self.path)} line {self.line} {self.why}"
 
 
+class Unreadable(NamedTuple):
+    """A file or folder that could not be read, and why, as a predicate of its path."""
+
+    path: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{base.shown(self.path)} {self.why}"
+
+
 class CaughtUp(NamedTuple):
     """How many entries a process appended, and how many it could not."""
 
@@ -231,6 +240,7 @@ class Follower:
 
     One process at a time follows a folder into the store at ``url``.  ``appended`` and
     ``refused`` count the entries of all of them; ``refusals`` are the newest ones.
+    ``unreadable`` are the files and folders that the last look could not read.
     """
 
     def __init__(
@@ -257,6 +267,8 @@ class Follower:
         self.appended = 0
         self.refused = 0
         self.refusals: list[Refusal] = []
+        self.unreadable: list[Unreadable] = []
+        self._not_saved = ""  # why where reading stopped could not be saved
         self._changed = False  # since where reading stopped was saved
         self._listing_sec = 0.0
 
@@ -328,7 +340,7 @@ class Follower:
             try:
                 appended += self.look()
             except errors.RefoldError:
-                self.state.request(since=since)
+                self._request_again(since)
                 raise
         return appended
 
@@ -355,7 +367,7 @@ class Follower:
                     warning = str(error)
                     _log.warning("capture waits: %s", warning)
                 if since is not None:
-                    self.state.request(since=since)
+                    self._request_again(since)
                     since = None
             if whole:
                 pause = max(self._listing_sec * _IDLE, _SHORTEST)
@@ -365,6 +377,11 @@ class Follower:
             if linger is not None and time.monotonic() - busy_at > linger:
                 return
             stop.wait(_SHORTEST)
+
+    def _request_again(self, since: float) -> None:
+        """Leave a request to the next look, or to another process."""
+        with suppress(OSError):  # a full disk; what failed before says more
+            self.state.request(since=since)
 
     def look(self, *, whole: bool = True) -> int:
         """Append what is new in all files; gives how many entries that were.
@@ -378,27 +395,47 @@ class Follower:
         before = self.appended
         if not whole:
             for key, file in [*self._files.items()]:
-                self._look_at(key, self._places[key].path, os.fstat(file.fileno()))
+                with suppress(OSError):  # the next look at all files reports it
+                    self._look_at(key, self._places[key].path, os.fstat(file.fileno()))
             return self.appended - before
         seen = set[str]()
         began = time.process_time()
         # The newest last: those are held.
-        files = sorted(_listed(self.folder), key=lambda file: file[1].st_mtime)
+        unreadable: list[Unreadable] = []
+        files = sorted(
+            _listed(self.folder, unreadable), key=lambda file: file[1].st_mtime
+        )
         self._listing_sec = time.process_time() - began
         for path, info in files:
             key = _key(info)
             seen.add(key)
-            self._look_at(key, path, info)
+            try:
+                self._look_at(key, path, info)
+            except OSError as error:
+                unreadable.append(_unreadable(path, error))
         for key in self._places.keys() - seen:  # swept away, or moved out of sight
             if key in self._files:
-                with self._files.pop(key) as file:
-                    self._read(file, key)
+                try:
+                    with self._files.pop(key) as file:
+                        self._read(file, key)
+                except OSError as error:
+                    unreadable.append(_unreadable(self._places[key].path, error))
             del self._places[key]
             self._memories.pop(key, None)
             self._changed = True
+        self._report(unreadable)
         if self._changed:
             self._save()
         return self.appended - before
+
+    def _report(self, unreadable: list[Unreadable]) -> None:
+        """Say once of each file or folder that it cannot be read."""
+        for problem in unreadable:
+            if problem not in self.unreadable:
+                _log.warning("%s", problem)
+        if unreadable != self.unreadable:
+            self.unreadable = unreadable
+            self._changed = True
 
     def _look_at(self, key: str, path: str, info: os.stat_result) -> None:
         place = self._places.setdefault(key, Place(path))
@@ -408,7 +445,7 @@ class Follower:
             self._changed = True
             if file := self._opened(key, path):
                 self._read(file, key)
-                place.stamp = stamp
+                self._places[key].stamp = stamp
 
     def _opened(self, key: str, path: str) -> BinaryIO | None:
         """The file, which stays open as long as it is among those that change."""
@@ -426,7 +463,9 @@ class Follower:
         place = self._places[key]
         size = os.fstat(file.fileno()).st_size
         if size < place.at or _tail(file, place.at) != place.tail:
-            place.at = 0  # rewritten: what is known of it is not appended again
+            # Rewritten, or another file by now.  Entries that are known are not
+            # appended again.
+            place = self._places[key] = Place(place.path)
             self._memories.pop(key, None)
         form = claude_code.FORMAT
         if self._client == codex.NAME:
@@ -514,12 +553,17 @@ class Follower:
     def _put(self, session: Session, entries: list[_Entry], batch: _Batch) -> None:
         natives = [entry.native for entry in entries]
         form = natives[0].format
+        known = 0
+        if len(natives) > 1:  # of one entry, the receipt says whether it was known
+            keys = {native.key for native in natives if native.key}
+            repeated = len(natives) - len(keys)
+            known = repeated + len(session.writer.log.known(session.stream, [*keys]))
         try:
             receipt = session.append_items(
                 form, natives, opaque="keep", unscanned="stub"
             )
             if not receipt.duplicate:
-                self.appended += len(natives)
+                self.appended += len(natives) - known
         except _STORES:
             raise
         except errors.RefoldError as error:
@@ -543,7 +587,7 @@ class Follower:
         self.appended = 0
         self.refused = 0
         with suppress(OSError, ValueError, TypeError, KeyError):
-            saved = orjson.loads(self.state.places.read_bytes())
+            saved = json.loads(self.state.places.read_bytes())
             places = {
                 key: Place(**{**place, "stamp": (0, 0)})
                 for key, place in saved["files"].items()
@@ -566,21 +610,40 @@ class Follower:
             "client": self._client,
             "user": self._user,
             "folder": str(self.folder),
-            "files": self._places,
+            "files": {key: asdict(place) for key, place in self._places.items()},
             "appended": self.appended,
             "refused": self.refused,
-            "refusals": [tuple(refusal) for refusal in self.refusals],
+            "refusals": self.refusals,
+            "unreadable": self.unreadable,
             "pid": os.getpid(),
             "looked_at": int(time.time()),
         }
         new = self.state.places.with_suffix(".new")
-        new.write_bytes(orjson.dumps(saved))
-        new.chmod(0o600)
-        new.replace(self.state.places)
+        try:
+            # ASCII: not every file name is valid Unicode.
+            new.write_text(json.dumps(saved), "ascii")
+            new.chmod(0o600)
+            new.replace(self.state.places)
+        except OSError as error:
+            self._warn_not_saved(error)
+            return
+        self._not_saved = ""
         if not self.state.holds(self._lock):  # erased while this was written
             self.state.forget()
         self._check_lock()
         self._changed = False
+
+    def _warn_not_saved(self, error: OSError) -> None:
+        """Say once that the next process has to read files again from their start."""
+        why = str(error.strerror).lower()
+        if why != self._not_saved:
+            self._not_saved = why
+            _log.warning(
+                "%s cannot be written (%s): capture goes on, and the next process "
+                "reads the files again",
+                base.shown(self.state.places),
+                why,
+            )
 
 
 def status() -> list[dict[str, Any]]:
@@ -595,10 +658,11 @@ def status() -> list[dict[str, Any]]:
             "appended": 0,
             "refused": 0,
             "refusals": [],
+            "unreadable": [],
         }
         # A process that failed before it looked has saved nothing.
         with suppress(OSError, ValueError):
-            saved |= orjson.loads(state.places.read_bytes())
+            saved |= json.loads(state.places.read_bytes())
         waiting_bytes = 0
         for place in saved["files"].values():
             with suppress(OSError):  # the file is gone
@@ -610,6 +674,9 @@ def status() -> list[dict[str, Any]]:
                 "files": len(saved["files"]),
                 "refusals": [
                     Refusal(*refusal)._asdict() for refusal in saved["refusals"]
+                ],
+                "unreadable": [
+                    Unreadable(*problem)._asdict() for problem in saved["unreadable"]
                 ],
                 "bytes": waiting_bytes,
                 "running": state.holder() is not None,
@@ -626,17 +693,39 @@ def _newest_lines(log: Path) -> list[str]:
     return []
 
 
-def _listed(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """The transcripts below a folder, those that were rotated too."""
+def _listed(
+    folder: Path, unreadable: list[Unreadable]
+) -> Iterator[tuple[str, os.stat_result]]:
+    """The transcripts below a folder, those that were rotated too.
+
+    Links to folders are followed.  Adds to ``unreadable`` what cannot be read.
+    """
     folders = [str(folder)]
+    seen: set[str] = set()
     while folders:
-        with suppress(OSError), os.scandir(folders.pop()) as entries:
-            for entry in entries:
-                with suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                    elif ".jsonl" in entry.name and entry.is_file():
-                        yield entry.path, entry.stat()
+        path = folders.pop()
+        try:
+            key = _key(os.stat(path))
+            if key in seen:  # by a link, too
+                continue
+            seen.add(key)
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    with suppress(OSError):  # the file is gone, or a broken link
+                        if entry.is_dir():
+                            folders.append(entry.path)
+                        elif ".jsonl" in entry.name and entry.is_file():
+                            yield entry.path, entry.stat()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            unreadable.append(_unreadable(path, error))
+
+
+def _unreadable(path: str, error: OSError) -> Unreadable:
+    if isinstance(error, PermissionError):
+        return Unreadable(path, "cannot be read: check its permissions")
+    return Unreadable(path, f"cannot be read ({str(error.strerror).lower()})")
 
 
 def _key(info: os.stat_result) -> str:
@@ -648,10 +737,12 @@ def _open(path: str, key: str) -> BinaryIO | None:
     """The file of this key at ``path``; None if it has gone, or another has its name.
 
     A client may rotate its files between the listing and this.
+
+    Raises OSError if it cannot be read.
     """
     try:
         file = open(path, "rb")  # noqa: SIM115  # its caller closes it
-    except OSError:
+    except FileNotFoundError:
         return None
     if _key(os.fstat(file.fileno())) == key:
         return file

@@ -6,6 +6,7 @@ import os
 import re
 import select
 import signal
+import socket
 import ssl
 import sys
 import threading
@@ -138,6 +139,41 @@ def listening(gate: Any, place: Place) -> Any:
     )
 
 
+def _check_address(place: Place) -> None:
+    """Raises InvalidConfiguration for an address that cannot be listened on.
+
+    uvicorn would print the system's error and end the process.
+    """
+    if not 0 <= place.port < 65_536:
+        raise InvalidConfiguration(f"a port is 0 to 65535, not {place.port}")
+    try:
+        addresses = socket.getaddrinfo(
+            place.host, place.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (socket.gaierror, UnicodeError):
+        raise InvalidConfiguration(
+            f"there is no address of {place.host!r}: name one of this machine with "
+            "--host"
+        ) from None
+    for family, kind, protocol, _, address in addresses:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(address)
+                probe.listen()
+        except OSError as error:
+            raise InvalidConfiguration(
+                f"{place.host} port {place.port} cannot be listened on "
+                f"({_reason(error)}): name another with --host or --port"
+            ) from None
+
+
+def _reason(error: OSError) -> str:
+    return str(error.strerror or error).lower()
+
+
 def _check_tls(place: Place) -> None:
     """Raises InvalidConfiguration for a certificate or key that TLS cannot use."""
     if place.certificate is None or place.key is None:
@@ -238,8 +274,6 @@ def _serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> 
     from refold.adapters.server.access_tokens import SCOPES, verifier_of
     from refold.adapters.server.app import Limits, application
 
-    if not 0 <= place.port < 65_536:
-        raise InvalidConfiguration(f"a port is 0 to 65535, not {place.port}")
     if (place.certificate is None) != (place.key is None):
         raise InvalidConfiguration("TLS needs both --tls-certificate and --tls-key")
     _check_tls(place)
@@ -250,6 +284,7 @@ def _serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> 
             "REFOLD_JWKS or REFOLD_TOKEN_SECRET_FILE, or listen on 127.0.0.1"
         )
     origins = tuple(checked_origin(each) for each in place.origins)
+    _check_address(place)
     limits = Limits(secure=place.certificate is not None, origins=origins)
 
     class Server(uvicorn.Server):  # type: ignore[misc,name-defined]  # it is loaded late

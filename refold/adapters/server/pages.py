@@ -22,8 +22,9 @@ from starlette.exceptions import HTTPException
 from refold.adapters.keys.signatures import public_pem
 from refold.adapters.server import run
 from refold.adapters.server.refusals import Refusal, headers_of, refusal_of
-from refold.adapters.server.routes import asked, checked_types, labels_of
+from refold.adapters.server.routes import asked, labels_of
 from refold.domain import errors
+from refold.domain.events import check_types
 from refold.projections.memory import advice, profile
 from refold.projections.review.incidents import DECISIONS, Decision
 from refold.store import SessionStore
@@ -218,7 +219,7 @@ def timeline(
 ) -> Response:
     """A page of a run, as turns; ``live`` is only the turns of it."""
     session = here.session(session_id)
-    wanted = run.Wanted(checked_types(type or ()), agent, redacted)
+    wanted = run.Wanted(check_types(type or ()), agent, redacted)
     if live:
         after = max(after, session.head().seq - run.LIMIT)
     part = run.part(session, after=after, before=before, seq=seq, wanted=wanted)

@@ -15,6 +15,7 @@ from refold.adapters.importers.follower import (
     AlreadyCaptured,
     Follower,
     Refusal,
+    Unreadable,
     folder_of,
     status,
 )
@@ -80,12 +81,22 @@ def capture(
     exactly once, whatever happens to the files.  After a stop, it continues where
     it was.
     """
+    asked = {
+        "--once": once,
+        "--linger": linger is not None,
+        "--install": install,
+        "--uninstall": uninstall,
+        "--status": state,
+    }
+    chosen = [option for option, is_given in asked.items() if is_given]
+    if len(chosen) > 1:
+        raise typer.BadParameter(f"give only one of {' and '.join(chosen)}")
     if state:
         return _status()
     if program is None or user is None:
         raise typer.BadParameter("give a PROGRAM and --user")
-    if once and linger is not None:
-        raise typer.BadParameter("leave --linger out: --once does not follow")
+    if linger is not None and not linger >= 0:  # NaN, too
+        raise typer.BadParameter("--linger takes a number of seconds, from 0 on")
     url = absolute(call.url)
     where = (folder or folder_of(program)).expanduser().absolute()
     if install:
@@ -94,6 +105,8 @@ def capture(
         return _uninstall(program, where)
     if not where.exists():
         output.complain(f"there is no folder {where} yet: name another with --folder")
+    elif not where.is_dir():
+        raise typer.BadParameter(f"{where} is no folder: --folder names one")
     store = call.store(new=True)
     follower = Follower(store, program, user_id=user, folder=where, url=url)
     stop = Event()
@@ -117,7 +130,13 @@ def _catch_up(follower: Follower) -> output.Result:
                 "wait for its store; `refold capture --status` shows what waits"
             )
         return output.Result(
-            {"appended": 0, "refused": 0, "refusals": [], "captured_by": pid},
+            {
+                "appended": 0,
+                "refused": 0,
+                "refusals": [],
+                "unreadable": [],
+                "captured_by": pid,
+            },
             f"{process} captures {follower.folder} already and appends what is new",
         )
     appended, refused = caught_up
@@ -125,12 +144,16 @@ def _catch_up(follower: Follower) -> output.Result:
     text = f"{counted(appended, 'entry', 'entries')} appended"
     if refused:
         text += f", {counted(refused, 'line')} not captured"
+    unreadable = follower.unreadable
+    if unreadable:
+        text += f", {counted(len(unreadable), 'path')} not readable"
     value = {
         "appended": appended,
         "refused": refused,
         "refusals": [refusal._asdict() for refusal in refusals],
+        "unreadable": [problem._asdict() for problem in unreadable],
     }
-    return output.Result(value, text, code=1 if refused else 0)
+    return output.Result(value, text, code=1 if refused or unreadable else 0)
 
 
 def _follow(
@@ -182,6 +205,8 @@ def _show_status(screen: output.Screen, capture: dict[str, Any]) -> None:
         screen.line(f"  it has not looked for {waited:.0f} s")
     for refusal in capture["refusals"]:
         screen.line("  ", output.shown_in_line(Refusal(**refusal)))
+    for problem in capture["unreadable"]:
+        screen.line("  ", output.shown_in_line(Unreadable(**problem)))
     if capture["log"]:
         screen.line("  the last process that a hook started wrote:")
         for line in capture["log"]:
