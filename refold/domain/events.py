@@ -1,4 +1,4 @@
-"""Every kind of event a session can hold: a closed union of frozen models."""
+"""The types of events that a session can contain: a closed union of frozen models."""
 
 from __future__ import annotations
 
@@ -42,10 +42,13 @@ _set = object.__setattr__
 
 
 class Event(Model):
-    """What happened, without its place: ``type`` and ``version`` name its shape.
+    """Something that happened, without its place in a stream.
 
-    A value that JSON cannot hold is repaired, here or on append; ``meta.warnings`` of
-    the recorded event then has ``repaired``.
+    Values that JSON cannot represent are repaired, here or on append; ``meta.warnings``
+    of the recorded event then contains ``repaired``.
+
+    type:    the name of its type.
+    version: the version of the payload's fields.
     """
 
     __slots__ = ("_repaired", "_validated")
@@ -63,7 +66,7 @@ class Event(Model):
         _set(self, "_validated", True)
 
     def _is_repaired(self, data: dict[str, Any]) -> bool:
-        """Make the event of ``data`` as JSON can hold it, if that differs."""
+        """Repair ``data`` and set the fields from it; False if that does not help."""
         try:
             clean, changes = repaired(data)
             if not changes:
@@ -76,45 +79,49 @@ class Event(Model):
 
     @property
     def validated(self) -> bool:
-        """Whether its fields are known to be right; not those of a changed copy."""
+        """Whether its fields were validated; those of a changed copy were not."""
         return hasattr(self, "_validated")
 
     @property
     def repaired(self) -> bool:
-        """Whether it was made of values that JSON cannot hold."""
+        """Whether it was made of values that JSON cannot represent."""
         return hasattr(self, "_repaired")
 
     def model_copy(
         self, *, update: Mapping[str, Any] | None = None, deep: bool = False
     ) -> Self:
-        """As pydantic's; a copy of a repaired event is one, too."""
+        """Copy as pydantic does; a copy of a repaired event counts as repaired."""
         copy = super().model_copy(update=update, deep=deep)
         if self.repaired:
             _set(copy, "_repaired", True)
         return copy
 
     def fields(self) -> dict[str, Any] | None:
-        """What ``payload`` gives, with the event's own JSON in it; None if it cannot.
+        """Return the same as ``payload`` without copies of the event's JSON values.
 
-        It is for who encodes it at once.
+        The result is meant to be encoded at once.  Returns None if the event has fields
+        with models, or was not validated.
         """
         if not hasattr(self, "_validated"):
             return None
-        given = self.__dict__
-        found: dict[str, Any] = {}
-        for name, plain, told in _fields(type(self)):
-            value = given[name]
+        values = self.__dict__
+        payload: dict[str, Any] = {}
+        for name, is_plain, keeps_none in _fields(type(self)):
+            value = values[name]
             if value is None:
-                if told:
-                    found[name] = None
-            elif plain or not value:
-                found[name] = value
+                if keeps_none:
+                    payload[name] = None
+            elif is_plain or not value:
+                payload[name] = value
             else:
                 return None
-        return found
+        return payload
 
     def payload(self) -> JsonObject:
-        """The fields as JSON, without ``type``."""
+        """Return the fields as JSON, without ``type``.
+
+        None is left out, unless it differs from the field's default.
+        """
         dumped: JsonObject = self.model_dump(
             mode="json", exclude={"type"}, exclude_none=True, warnings=False
         )
@@ -126,7 +133,7 @@ class Event(Model):
 
 @cache
 def _fields(kind: type[Event]) -> tuple[tuple[str, bool, bool], ...]:
-    """Each field of a class: whether it is JSON as it stands, and its None is told."""
+    """The fields of a class: name, whether it has no models, whether it keeps None."""
     return tuple(
         (name, not _holds_models(field.annotation), field.default is not None)
         for name, field in kind.model_fields.items()
@@ -135,13 +142,14 @@ def _fields(kind: type[Event]) -> tuple[tuple[str, bool, bool], ...]:
 
 
 def _holds_models(annotation: Any) -> bool:
+    """Whether values with this annotation may contain models."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return True
     return any(map(_holds_models, get_args(annotation)))
 
 
 class Attachment(Model):
-    """What came with a user's text: an image or file, in base64, as text or by URL."""
+    """An image or file with a user's text: in base64, as text, or as a URL."""
 
     kind: Literal["image", "document", "file"] = "file"
     media_type: str | None = None
@@ -153,10 +161,10 @@ class Attachment(Model):
 
 
 class Thinking(Model):
-    """One thinking block of a response, byte for byte as the provider gave it.
+    """A thinking block of a response, byte for byte as the provider returned it.
 
-    ``signature`` and ``data`` are the provider's, and pass redaction untouched if they
-    look like it; a block with one in which something is found is dropped whole.
+    signature, data: of the provider.  Redaction does not change values that look like
+                     this.  If it finds something in one, it drops the whole block.
     """
 
     type: Literal["thinking", "redacted_thinking"] = "thinking"
@@ -166,7 +174,7 @@ class Thinking(Model):
 
 
 class Verdict(Model):
-    """The judgement of one item in an aggregate."""
+    """The judgment of one item in an aggregate."""
 
     item_id: str
     verdict: Literal["correct", "incorrect", "uncertain"]
@@ -177,7 +185,7 @@ class Verdict(Model):
 
 
 class StrategyRef(Model):
-    """Which strategy, with which parameters; ``fingerprint`` is their SHA-256."""
+    """A strategy with its parameters; ``fingerprint`` is the SHA-256 of all."""
 
     name: str
     version: int
@@ -186,7 +194,7 @@ class StrategyRef(Model):
 
 
 class SummarizerRef(Model):
-    """Who wrote a summary."""
+    """The author of a summary."""
 
     kind: str
     model: str | None = None
@@ -194,7 +202,7 @@ class SummarizerRef(Model):
 
 
 class Adopted(Model):
-    """Where an adopted summary was written: the derived stream, and the seq in it."""
+    """The origin of an adopted summary: a derived stream and a seq in it."""
 
     stream: str
     seq: int = Field(ge=1)
@@ -204,7 +212,7 @@ Span: TypeAlias = tuple[int, int]
 
 
 class UserInput(Event):
-    """What the user said; it opens a turn."""
+    """An input of the user, which begins a turn."""
 
     type: Literal["user_input"] = "user_input"
     text: str = ""
@@ -212,7 +220,7 @@ class UserInput(Event):
 
 
 class AgentResponse(Event):
-    """One response of the model; the tool calls in it follow as events of their own."""
+    """A response of the model; its tool calls follow as separate events."""
 
     type: Literal["agent_response"] = "agent_response"
     text: str = ""
@@ -233,7 +241,7 @@ LONGEST_ID: TypingFinal = 256
 
 
 def shortened(call_id: Any) -> Any:
-    """A provider's id of a call; of one that is too long the start and a digest."""
+    """Return a provider's call id; a long one becomes its beginning and a digest."""
     if not isinstance(call_id, str) or len(call_id) <= LONGEST_ID:
         return call_id
     suffix = "-" + text_digest(repaired(call_id)[0])[:32]
@@ -246,10 +254,10 @@ CallId: TypeAlias = Annotated[
 
 
 class ToolCall(Event):
-    """A call the model asked for; one ``ToolResult`` with its ``call_id`` ends it.
+    """A call that the model requested; one ``ToolResult`` with its ``call_id`` ends it.
 
-    ``arguments`` are a JSON object, or a text: what a model wrote that is no JSON, and
-    the canonical JSON of what is no object, such as a list.
+    arguments: a JSON object, or a text.  Invalid JSON of a model is stored as a text,
+               and so is the canonical JSON of other values, such as a list.
     """
 
     type: Literal["tool_call"] = "tool_call"
@@ -259,7 +267,7 @@ class ToolCall(Event):
 
     @field_validator("arguments", mode="before")
     @classmethod
-    def _text_of_no_object(cls, arguments: Any) -> Any:
+    def _object_or_text(cls, arguments: Any) -> Any:
         if arguments is None:
             return {}
         if isinstance(arguments, list | tuple | int | float):
@@ -268,10 +276,11 @@ class ToolCall(Event):
 
 
 class ToolResult(Event):
-    """What a call returned.  ``unknown``: it was cut off and may have had effect.
+    """The result of a call.
 
-    ``untrusted`` marks content that others could have written.  ``duration_ms`` is
-    the call's own time in milliseconds.
+    status:      ``unknown`` if the call was interrupted and may have had an effect.
+    duration_ms: the time of the call in milliseconds.
+    untrusted:   whether third parties may have written the content.
     """
 
     type: Literal["tool_result"] = "tool_result"
@@ -284,15 +293,15 @@ class ToolResult(Event):
 
 
 def answering(result: ToolResult, tool_name: str) -> ToolResult:
-    """The result, named after the tool that its call names."""
-    named = result.model_copy(update={"tool_name": tool_name})
+    """Return the result with the tool name of its call."""
+    with_name = result.model_copy(update={"tool_name": tool_name})
     if result.validated:
-        _set(named, "_validated", True)
-    return named
+        _set(with_name, "_validated", True)
+    return with_name
 
 
 class Reflection(Event):
-    """The agent's judgement of its own work; ``confidence`` is from 0 to 1."""
+    """The agent's judgment of its own work; ``confidence`` is from 0 to 1."""
 
     type: Literal["reflection"] = "reflection"
     pass_: bool | None = None
@@ -302,14 +311,14 @@ class Reflection(Event):
 
 
 class Aggregate(Event):
-    """The judgements of several items, put together."""
+    """The judgments of several items."""
 
     type: Literal["aggregate"] = "aggregate"
     results: tuple[Verdict, ...] = ()
 
 
 class Final(Event):
-    """How a run ended.  ``reward`` is the environment's score, if it gave one."""
+    """The end of a run; ``reward`` is the score of the environment, if it has one."""
 
     type: Literal["final"] = "final"
     text: str = ""
@@ -322,13 +331,23 @@ SummaryKind: TypeAlias = Literal["session", "scope", "notes"]
 
 
 class Summary(Event):
-    """A compaction that took effect: what it stands for, how it was made, its words.
+    """A compaction that took effect, in the derived stream.
 
-    ``first_seq`` to ``last_seq`` are places in the main stream (0 and below: in the
-    session that was forked, counted back from the fork); ``absorbs`` are the seqs, in
-    the derived stream, of the summaries that this one replaces.
-    ``source_digest`` is the SHA-256 of the exact text that was summarised; if it was
-    ``adopted``, that was done for the summary it names.
+    kind:               the subject: the session, or a memory layer.
+    first_seq, last_seq: the span in the main stream.  Seqs of 0 and below are in the
+                        session that this one was forked from, counted back from the
+                        fork.
+    decided_at_seq:     the head of the main stream at the decision.
+    appended_at_seq:    the head of the main stream when the summary was appended.
+    source_event_count: the number of events that it stands for.
+    absorbs:            the summaries that it replaces, as seqs of the derived stream.
+    omitted:            the parts of the span that the summarizer did not see.
+    source_digest:      the SHA-256 of the exact text that was summarized.
+    prompt_digest:      the SHA-256 of the model's prompt.
+    tokens_before:      the cost of the span before the compaction.
+    tokens_after:       the cost of the summary.
+    abridged:           an abridged history, or a ledger, that accompanies the text.
+    adopted:            the summary whose text it reuses; its source was summarized.
     """
 
     type: Literal["summary"] = "summary"
@@ -355,7 +374,7 @@ class Summary(Event):
 
 
 class HumanReview(Event):
-    """A question to a human, or their decision on that of seq ``refers_to``."""
+    """A question to a human, or the decision on the question at ``refers_to``."""
 
     type: Literal["hitl"] = "hitl"
     trigger: str
@@ -367,34 +386,34 @@ class HumanReview(Event):
     refers_to: int | None = Field(default=None, ge=1)
 
 
-# What providers and clients call it if a request was never answered: without the
-# words "error" and "exception", case and joints.
+# Names of errors for requests without an answer, in lower case and without "error",
+# "exception", and separators.
 _UNREACHED = re.compile(
     "(api|connect|read|write|pool|request|gateway)?timeout|timedout|deadlineexceeded|"
     "(api)?connection(reset|refused|aborted)?|connect|brokenpipe|remoteprotocol|network|"
     "ratelimit|toomanyrequests|resourceexhausted|overloaded|(internal)?server|api|"
     "serviceunavailable|badgateway"
 )
-_JOINTS = re.compile(r"error|exception|[\W_]")
+_FILLERS = re.compile(r"error|exception|[\W_]")
 _STATUS = re.compile(r"(?:http|status)?(?:code)?([1-5]\d\d)")
 _BUSY = frozenset({408, 409, 425, 429})
 
 
 def is_busy(status: object) -> bool:
-    """Whether this HTTP status says that the same request may be answered later."""
+    """Whether the same request may succeed later, according to its HTTP status."""
     return isinstance(status, int) and (status in _BUSY or 500 <= status < 600)
 
 
 def is_unreached(code: str) -> bool:
-    """Whether this name of an error says that a provider was not reached, or busy."""
-    return _UNREACHED.fullmatch(_JOINTS.sub("", code.lower())) is not None
+    """Whether an error of this name means that a provider was unreachable or busy."""
+    return _UNREACHED.fullmatch(_FILLERS.sub("", code.lower())) is not None
 
 
 class AgentError(Event):
-    """Something failed: where, why, and whether trying again may help.
+    """A failure: its place, its reason, and whether a retry may help.
 
-    ``context`` has the HTTP ``status`` if there was one, and of an answer that broke
-    off that it is ``partial``.
+    context: contains the HTTP ``status`` if there was one, and ``partial`` if an answer
+             was interrupted.
     """
 
     type: Literal["error"] = "error"
@@ -406,22 +425,23 @@ class AgentError(Event):
 
     @property
     def is_transport(self) -> bool:
-        """Whether no model read the request: 429, 529, a time-out, a lost connection.
+        """Whether no model read the request: 429, 529, a timeout, a lost connection.
 
-        The log keeps it, and no context tells of it: a model can do nothing about it.
+        No context shows such an error, because a model can do nothing about it.
         """
-        known = self.context or {}
-        if known.get("partial"):
+        context = self.context or {}
+        if context.get("partial"):
             return False
-        if "status" in known:
-            return is_busy(known["status"])
-        if status := _STATUS.fullmatch(_JOINTS.sub("", self.code.lower())):
+        if "status" in context:
+            return is_busy(context["status"])
+        status = _STATUS.fullmatch(_FILLERS.sub("", self.code.lower()))
+        if status is not None:
             return is_busy(int(status[1]))
         return self.retryable and is_unreached(self.code)
 
 
 class SystemPrompt(Event):
-    """The system prompt from here on.  ``closed`` ends the session instead."""
+    """A new system prompt; with ``closed``, the end of the session instead."""
 
     type: Literal["system"] = "system"
     text: str | None = None
@@ -429,7 +449,7 @@ class SystemPrompt(Event):
 
 
 class StateUpdate(Event):
-    """Keys of the session's working memory that are set, and that are unset."""
+    """Keys of the session's working memory that are set, and keys that are removed."""
 
     type: Literal["state"] = "state"
     set: JsonObject = Field(default_factory=dict)
@@ -437,15 +457,19 @@ class StateUpdate(Event):
 
 
 class Request(Event):
-    """What the model was sent: the view's digest and all that it depended on.
+    """A request to a model: the digest of the view, and everything that it depends on.
 
-    ``through_seq`` and ``derived_seq`` say how far the main and the derived stream
-    were read.  ``handed`` is what the caller handed in beside the session, by section,
-    each as canonical JSON; ``tools_digest`` is of the tools in it.  ``matches`` is
-    whether the bytes sent were those of the view (a caller may have sent text that the
-    log holds redacted).  ``advised`` are the ids of the items of memory in it.
-    ``revealed`` is how many values of which type were put where placeholders stand, and
-    ``revealed_mac`` an HMAC of what was sent with them.
+    through_seq:   the last seq that was read of the main stream.
+    derived_seq:   the last seq that was read of the derived stream.
+    digest:        of the view.
+    tools_digest:  of the tools in ``handed``.
+    matches:       whether exactly the bytes of the view were sent.  They were not if
+                   the caller sent text that the log contains redacted.
+    handed:        the extras of the caller by section, each as canonical JSON.
+    window_tokens: the window that the view was made for.
+    advised:       the ids of the items of memory in the view.
+    revealed:      by type, the number of real values in place of placeholders.
+    revealed_mac:  an HMAC of the view with these values.
     """
 
     version: ClassVar[int] = 4
@@ -467,7 +491,7 @@ class Request(Event):
 
 
 class Pin(Event):
-    """Events that every strategy sends raw from the next compaction on."""
+    """Events that every strategy shows raw from the next compaction on."""
 
     type: Literal["pin"] = "pin"
     seqs: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
@@ -476,7 +500,7 @@ class Pin(Event):
 
 
 class Fork(Event):
-    """The first event of a session that goes on from another at ``at_seq``."""
+    """The first event of a session that continues another one from ``at_seq``."""
 
     type: Literal["fork"] = "fork"
     session_id: str
@@ -484,9 +508,10 @@ class Fork(Event):
 
 
 class CompactionNote(Event):
-    """A compaction that started or failed, or a derived stream no longer wanted.
+    """A step of a compaction without a summary, in the derived stream.
 
-    ``rebuilt``: the stream begins anew here, and what came before counts no more.
+    phase: ``started`` and ``failed`` describe an attempt.  ``retired`` gives up the
+           summaries of the stream.  After ``rebuilt``, only later events count.
     """
 
     version: ClassVar[int] = 2
@@ -501,7 +526,7 @@ class CompactionNote(Event):
 
 
 class ProviderEdit(Event):
-    """What a hosted API did to the context: its edits and blocks, byte for byte."""
+    """Edits and blocks of a hosted API that changed the context, byte for byte."""
 
     type: Literal["provider_edit"] = "provider_edit"
     edits: tuple[JsonObject, ...] = ()
@@ -509,13 +534,17 @@ class ProviderEdit(Event):
 
 
 class RedactionApplied(Event):
-    """Stored events were redacted again: their seqs and the hashes that now hold.
+    """Stored events were redacted again, and their rows encrypted under a new key.
 
-    All rows of ``stream`` from ``first_seq`` to ``last_seq`` were sealed under the
-    session's key of ``key_version``; ``digest`` binds their first and their present
-    ciphertexts.  Those of ``seqs`` hold less since: ``hashes`` are the SHA-256 of
-    their present ciphertexts, ``first_hashes`` of those the chain was made of.
-    ``types`` counts what was found, ``blobs`` the blobs that were replaced.
+    first_seq, last_seq: the rows of ``stream`` that were encrypted again.
+    key_version:  of the session's new key.
+    digest:       binds the first ciphertexts of these rows to the current ones.
+    seqs:         the events whose content changed.
+    hashes:       the SHA-256 of their current ciphertexts.
+    first_hashes: the SHA-256 of the ciphertexts in the chain.
+    rules:        the name of the rule set; ``rules_before`` are those of earlier times.
+    types:        by type, the number of values that were found.
+    blobs:        the number of blobs that were replaced.
     """
 
     version: ClassVar[int] = 2
@@ -535,7 +564,7 @@ class RedactionApplied(Event):
 
 
 class Consent(Event):
-    """The user allowed or withdrew something, for all their sessions."""
+    """The user granted or withdrew a consent for all of their sessions."""
 
     type: Literal["consent"] = "consent"
     scope: str
@@ -544,9 +573,11 @@ class Consent(Event):
 
 
 class Item(Event):
-    """An entry of a framework's history that no event of another type says.
+    """An entry of a framework's history that no other type of event represents.
 
-    ``value`` is the entry, in its ``format``; it is never in a context.
+    No context shows it.
+
+    value: the entry, in the framework's ``format``.
     """
 
     type: Literal["item"] = "item"
@@ -556,7 +587,7 @@ class Item(Event):
 
 
 class Forget(Event):
-    """The user wants an item of memory gone, also after a rebuild."""
+    """The user removed an item of memory; a rebuild does not bring it back."""
 
     type: Literal["forget"] = "forget"
     item_id: str
@@ -609,9 +640,9 @@ def check_types(types: Iterable[str]) -> tuple[str, ...]:
 
 
 def event_of(event_type: str, payload: JsonObject) -> SessionEvent:
-    """Make the event of ``event_type`` from its payload in the present shape.
+    """Return the event of a payload in the current version.
 
-    Raises InvalidEvent for an unknown type and for a payload of another shape.
+    Raises InvalidEvent for an unknown type or an invalid payload.
     """
     if event_type not in EVENT_CLASSES:
         raise InvalidEvent(f"there is no event type {event_type!r}")
