@@ -1,4 +1,4 @@
-"""An event in its place: the envelope that the log stores, shows and exports."""
+"""Envelopes: events with their place and proof, as the log stores and exports them."""
 
 from __future__ import annotations
 
@@ -34,43 +34,44 @@ from refold.domain.events import (
 from refold.domain.ids import StreamId
 from refold.domain.model import Model, built, explain
 
-# The status of a request that was recorded to switch strategies: no model was called.
+# The status of a request that only switched strategies, without a call of a model.
 ACTIVATED = "activated"
 _TYPE: Final = "[A-Z][A-Z0-9_]{1,39}"
 REDACTED: Final = rf"REDACTED:{_TYPE}(?:(?<=:UNSCANNED) [0-9]{{1,12}} bytes)?"
-# The labels that come with Refold end like this, whatever the policy of a text was.
+# The end of the Chinese labels that come with Refold.
 LABELLED: Final = "_已脱敏"
 LABEL: Final = rf"[^\s\[\]#:]{{1,32}}{LABELLED}"
 TAG: Final = "(?:#[a-z2-7]{8})?"
 PLACEHOLDER: Final = re.compile(rf"\[(?:{REDACTED}|{LABEL}){TAG}\]")
-# The number in it says which value of a session it stands for.
+# A placeholder with a number, which identifies a value of a session.
 NUMBERED: Final = re.compile(rf"\[({_TYPE})_[1-9][0-9]{{0,5}}\]")
+# Every placeholder, with or without a number.
 STANDS_FOR: Final = re.compile(rf"{PLACEHOLDER.pattern}|\[~?{NUMBERED.pattern[2:]}")
 
 
-# The codes of warnings that more than one module gives.
+# The codes of warnings that several modules use.
 REPAIRED: Final = "repaired"
 ID_REPEATED: Final = "call_id_repeated"
-# What these say is of the recording, not of the run: nothing failed in it.
+# The codes about the recording alone: nothing failed in the run.
 OF_RECORDING: Final = frozenset({REPAIRED, ID_REPEATED})
 
 
 class Warn(Model):
-    """A degradation, by code: what could not be kept or done as it was asked."""
+    """A warning about an event that could not be recorded exactly as requested."""
 
     code: str
     detail: str | None = None
 
 
 class Meta(Model):
-    """What is known of an event beside its payload; further keys are allowed.
+    """Facts about an event besides its payload; further keys are allowed.
 
-    ``response_id`` is the provider's id of the response an event is part of.
-    ``call_id`` is the provider's id of a call that is recorded under another, since two
-    open calls had it.
-    ``source`` says where an imported event came from.  ``native`` is the item of a
-    framework that the event, with those behind it, is the typed view of: where these
-    hold a text of it, it names their place.
+    response_id: the provider's id of the response that the event belongs to.
+    call_id:     the provider's id of a call with an id of its own, because another open
+                 call had the provider's.
+    source:      the origin of an imported event.
+    native:      the framework's item that this event and the following ones represent,
+                 with references to their texts instead of copies.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -90,7 +91,10 @@ class Meta(Model):
 
     @classmethod
     def of(cls, given: Self | Mapping[str, object] | None) -> Self:
-        """What a caller gave as meta.  Raises InvalidEvent."""
+        """Return the meta that a caller passed, with invalid JSON repaired.
+
+        Raises InvalidEvent for a value that cannot be repaired.
+        """
         if given is None:
             return NO_META  # type: ignore[return-value]  # Meta has no subclasses
         if isinstance(given, cls):
@@ -108,32 +112,33 @@ class Meta(Model):
         return meta.warned(REPAIRED) if changes else meta
 
     def dump(self) -> JsonObject:
-        """The keys that hold something, as JSON."""
+        """Return the keys that are set, as JSON."""
         return self.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
 
     def warned(self, *codes: str) -> Self:
-        """The same with these warnings added."""
+        """Return the meta with further warnings."""
         added = tuple(Warn(code=code) for code in codes)
         return self.model_copy(update={"warnings": (*self.warnings, *added)})
 
 
-# What is known beside most events.
+# Most events have no meta.
 NO_META: Final = Meta()
 
 
-_NOTHING: Final[Mapping[str, Any]] = {}
-Hold: TypeAlias = Callable[[Columns, bytes], dict[str, Any]]
+_NO_FIELDS: Final[Mapping[str, Any]] = {}
+Decode: TypeAlias = Callable[[Columns, bytes], dict[str, Any]]
+"""Returns the encrypted fields and ``blobs`` of a row from its decrypted bytes."""
 
 
 class Envelope(Model):
-    """One recorded event: immutable, sequenced, redacted, hash-chained.
+    """A recorded event: immutable, numbered, redacted, and part of a hash chain.
 
-    ``seq`` counts from 1 without gaps in its stream.  ``ts`` is the writer's clock
-    in UTC and orders nothing.  ``redacted`` is true of everything stored: it says
-    that the event passed redaction, with findings or without.
+    seq:      counts from 1 without gaps in its stream.
+    ts:       the time of the writer's clock in UTC; it determines no order.
+    redacted: always true: the event passed redaction, with or without findings.
 
-    One that was read decodes what it holds when that is asked for, its columns too but
-    for ``seq``, ``type`` and ``token_estimate``.  It was authenticated before.
+    An envelope that was read from a store is authenticated at once.  It decodes its
+    fields at their first use, except ``seq``, ``type``, and ``token_estimate``.
     """
 
     event_id: UUID
@@ -158,7 +163,11 @@ class Envelope(Model):
     def imagined(
         cls, event: Event, seq: int, ts: datetime, like: StreamId, **beside: Any
     ) -> Self:
-        """The event as the log would hold it at ``seq``, but for ids and hashes."""
+        """Return the envelope that the log would have at ``seq``, without hashes.
+
+        like:   the stream.
+        beside: further fields; ``tokens`` is the estimate.
+        """
         return cls(
             event_id=UUID(int=max(seq, 0)),
             seq=seq,
@@ -183,72 +192,74 @@ class Envelope(Model):
         prev_hash: bytes,
         hash_: bytes,
         plain: bytes,
-        hold: Hold,
-        known: Mapping[str, Any] = _NOTHING,
+        decode: Decode,
+        decoded: Mapping[str, Any] = _NO_FIELDS,
     ) -> Self:
-        """The envelope of a row that is authentic.
+        """Return the envelope of an authentic row.
 
-        ``hold`` makes of its columns and of ``plain``, what was encrypted, the fields
-        of ``_HELD``, and ``blobs``.  ``known`` are those of the fields that need not
-        be made.
+        plain:   the decrypted bytes.
+        decode:  makes the encrypted fields from them.
+        decoded: fields that the caller has decoded already.
         """
         fields = {
             "seq": columns[1],
             "type": columns[2],
             "token_estimate": columns[5],
-            **known,
+            **decoded,
         }
-        late = {
+        row = {
             "columns": columns,
             "prev_hash": prev_hash,
             "hash": hash_,
             "plain": plain,
-            "hold": hold,
+            "decode": decode,
         }
-        return built(cls, fields, _EVERY, private=late)
+        return built(cls, fields, _ALL_FIELDS, private=row)
 
     def decoded(self) -> Self:
-        """The same, with what it holds decoded, if that was not done before."""
-        late = self.__pydantic_private__
-        if late and (plain := late["plain"]):
-            held = late["hold"](late["columns"], plain)
-            late["blobs"] = held.pop("blobs")
-            held.update(self.__dict__)  # what a copy changed stays
-            object.__setattr__(self, "__dict__", held)
-            late["plain"] = b""
+        """Decode the encrypted fields if that was not done before; return itself."""
+        row = self.__pydantic_private__
+        if row and row["plain"]:
+            fields = row["decode"](row["columns"], row["plain"])
+            row["blobs"] = fields.pop("blobs")
+            fields.update(self.__dict__)  # the changes of a copy stay
+            object.__setattr__(self, "__dict__", fields)
+            row["plain"] = b""
         return self
 
     def __getattr__(self, name: str) -> Any:
-        late = self.__pydantic_private__
-        if name in _HELD and late:
+        row = self.__pydantic_private__
+        if name in _ENCRYPTED and row:
             self.decoded()
-        elif name in _LATE and late:
-            self.__dict__[name] = _LATE[name](late)
-        elif name not in _EVERY:
+        elif name in _OF_ROW and row:
+            self.__dict__[name] = _OF_ROW[name](row)
+        elif name not in _ALL_FIELDS:
             raise AttributeError(f"an envelope has no {name!r}")
         return self.__dict__[name]
 
     @property
     def at(self) -> int:
         """``ts`` in microseconds since 1970."""
-        ts, private = self.__dict__.get("ts"), self.__pydantic_private__
-        stored: int | None = private["columns"][3] if private and not ts else None
-        return microseconds(self.ts) if stored is None else stored
+        row = self.__pydantic_private__
+        if row and not self.__dict__.get("ts"):
+            stored: int = row["columns"][3]
+            return stored
+        return microseconds(self.ts)
 
     @property
     def blobs(self) -> tuple[str, ...]:
-        """The digests of the blobs that the event was cut to, of one that was read."""
-        late = self.__pydantic_private__
-        if not late:
+        """The digests of the event's blobs, if the envelope was read from a store."""
+        row = self.__pydantic_private__
+        if not row:
             return ()
-        if late["plain"]:
+        if row["plain"]:
             self.decoded()
-        blobs: tuple[str, ...] = late["blobs"]
+        blobs: tuple[str, ...] = row["blobs"]
         return blobs
 
-    def _whole(self) -> Self:
-        """It with every field made, in the order in which they are shown."""
-        if self.__pydantic_private__ and len(self.__dict__) < len(_EVERY):
+    def _complete(self) -> Self:
+        """Decode every field, and put them into their order; return the envelope."""
+        if self.__pydantic_private__ and len(self.__dict__) < len(_ALL_FIELDS):
             fields = {name: getattr(self, name) for name in type(self).model_fields}
             object.__setattr__(self, "__dict__", fields)
         return self
@@ -256,20 +267,20 @@ class Envelope(Model):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Envelope):
             return NotImplemented
-        return vars(self._whole()) == vars(other._whole())
+        return vars(self._complete()) == vars(other._complete())
 
     __hash__ = None  # type: ignore[assignment]  # it holds JSON objects
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:  # type: ignore[override]  # as pydantic's
-        return super(Envelope, self._whole()).__iter__()
+        return super(Envelope, self._complete()).__iter__()
 
     def model_dump(self, **how: Any) -> dict[str, Any]:
-        """As pydantic's."""
-        return super(Envelope, self._whole()).model_dump(**how)
+        """Dump the decoded envelope as pydantic does."""
+        return super(Envelope, self._complete()).model_dump(**how)
 
     def model_dump_json(self, **how: Any) -> str:
-        """As pydantic's."""
-        return super(Envelope, self._whole()).model_dump_json(**how)
+        """Dump the decoded envelope as pydantic does."""
+        return super(Envelope, self._complete()).model_dump_json(**how)
 
     @model_validator(mode="before")
     @classmethod
@@ -289,55 +300,57 @@ class Envelope(Model):
 
     @property
     def stream_id(self) -> StreamId:
-        """The stream this event is in."""
+        """The stream of the event."""
         return StreamId(self.user_id, self.session_id, self.stream)
 
     def to_json(self) -> JsonObject:
-        """The envelope as JSON, every name of the contract present."""
+        """Return the envelope as JSON, with every field."""
         return self.model_dump(mode="json")
 
 
-_EVERY: Final = set(Envelope.model_fields)
-_HELD: Final = frozenset({"payload", "redaction", "meta", "request_id", "agent"})
-_LATE: Final[dict[str, Callable[[Mapping[str, Any]], Any]]] = {
-    "user_id": lambda late: late["columns"][0].user_id,
-    "session_id": lambda late: late["columns"][0].session_id,
-    "stream": lambda late: late["columns"][0].stream,
-    "ts": lambda late: from_microseconds(late["columns"][3]),
-    "event_id": lambda late: UUID(bytes=late["columns"][4]),
-    "schema_version": lambda late: late["columns"][6],
+_ALL_FIELDS: Final = set(Envelope.model_fields)
+_ENCRYPTED: Final = frozenset({"payload", "redaction", "meta", "request_id", "agent"})
+# The other fields, from the row that ``proved`` keeps.
+_OF_ROW: Final[dict[str, Callable[[Mapping[str, Any]], Any]]] = {
+    "user_id": lambda row: row["columns"][0].user_id,
+    "session_id": lambda row: row["columns"][0].session_id,
+    "stream": lambda row: row["columns"][0].stream,
+    "ts": lambda row: from_microseconds(row["columns"][3]),
+    "event_id": lambda row: UUID(bytes=row["columns"][4]),
+    "schema_version": lambda row: row["columns"][6],
     "redacted": lambda _: True,
-    "prev_hash": lambda late: late["prev_hash"].hex(),
-    "hash": lambda late: late["hash"].hex(),
+    "prev_hash": lambda row: row["prev_hash"].hex(),
+    "hash": lambda row: row["hash"].hex(),
 }
 
 
 def microseconds(ts: datetime) -> int:
-    """``ts`` as microseconds since 1970 in UTC, exactly."""
+    """Return a time in microseconds since 1970 in UTC, exactly."""
     delta = ts - EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
 def from_microseconds(value: int) -> datetime:
-    """The time that ``microseconds`` made ``value`` of."""
+    """Return the time for a number of microseconds since 1970 in UTC."""
     return EPOCH + timedelta(0, 0, value)
 
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-# Makes of an item's kind and value, and of the calls that are open, the events of it.
+# Makes events from the kind and the value of an item, and from the open calls by id.
 TypedView: TypeAlias = (
     "Callable[[str, Any, Mapping[str, Any]], Iterable[Event | Draft]]"
 )
 
 
 class Format(NamedTuple):
-    """How a framework writes down its history.
+    """The form in which a framework writes its history.
 
-    view: gives the events of an item; none, where it is of no type.  It is pure, and is
-          given the item redacted.
-    kind: what an item is to it; ``id``: its name there, if it has one.
+    view: a pure function that returns the events of a redacted item.  It returns none
+          for an item that no type of event represents.
+    kind: returns the framework's type of an item.
+    id:   returns the framework's id of an item, or None.
     """
 
     name: str
@@ -348,9 +361,10 @@ class Format(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Native:
-    """An item of a framework's history, as it is: JSON, and bytes in it.
+    """An unchanged item of a framework's history.
 
-    ``judged`` is what redaction made of it for the session it goes to, if it did.
+    value:  JSON, which may contain bytes.
+    judged: the result of its redaction for its session, if that was done already.
     """
 
     format: Format
@@ -361,25 +375,26 @@ class Native:
 
     @property
     def key(self) -> str | None:
-        """The key of its draft: an item is in a session once.  None if it has no id."""
+        """The key of its draft, so that it is recorded once; None without an id."""
         if self.id is None:
             return None
         key = "\0".join((self.format.name, self.kind, self.id))
         return str(repaired(key)[0])
 
 
+# Replaces the event in the draft of a framework's item until its events are known.
 LATER: Final = Item(format="")
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An event and what its writer knows beside it; nothing of it is redacted yet.
+    """An event before redaction, with facts that its writer adds.
 
-    ``ts`` must carry a time zone; None is the writer's clock at append.
-    ``request_id`` traces and may be shared by many events.  ``native`` becomes its
-    format's events, instead of ``event``.  What was appended to a session under ``key``
-    is not appended again.  A draft that ``continues`` is of the same entry as the one
-    before it.
+    ts:         with a time zone; None means the time of the append.
+    request_id: an id for tracing, which several events may have.
+    native:     an item whose format makes the events, instead of ``event``.
+    key:        a draft is not appended to a session that has its key already.
+    continues:  whether it belongs to the same entry as the draft before it.
     """
 
     event: Event = LATER
@@ -392,19 +407,24 @@ class Draft:
     continues: bool = False
 
 
-def with_id(draft: Draft, apart: ToolCall | ToolResult) -> Draft:
-    """The draft of a call or result under another id; its ``meta`` keeps its own."""
-    given = draft.event
-    if not isinstance(given, ToolCall | ToolResult) or apart.call_id == given.call_id:
+def with_id(draft: Draft, event: ToolCall | ToolResult) -> Draft:
+    """Return the draft with its call or result under another id.
+
+    The meta of the draft records the former id.
+
+    event: the draft's event with the new id.
+    """
+    former = draft.event
+    if not isinstance(former, ToolCall | ToolResult) or event.call_id == former.call_id:
         return draft
-    meta = draft.meta.model_copy(update={"call_id": given.call_id})
-    if isinstance(apart, ToolCall):
+    meta = draft.meta.model_copy(update={"call_id": former.call_id})
+    if isinstance(event, ToolCall):
         meta = meta.warned(ID_REPEATED)
-    return replace(draft, event=apart, meta=meta)
+    return replace(draft, event=event, meta=meta)
 
 
 class Blob(NamedTuple):
-    """A whole redacted text that was too long for its event; ``sha256`` in hex."""
+    """A redacted text that was too long for its event; ``sha256`` is in hex."""
 
     sha256: str
     data: bytes
@@ -414,10 +434,11 @@ class Blob(NamedTuple):
 
 
 class Recordable(Protocol):
-    """An event that passed redaction and the size guard, ready to be sealed.
+    """An event that passed redaction and the size guard, ready to be encrypted.
 
-    ``ts`` is in microseconds since 1970 in UTC.  Only redaction makes these; a log
-    refuses anything else.
+    Only redaction makes such events, and a log refuses others.
+
+    ts: microseconds since 1970 in UTC.
     """
 
     @property
