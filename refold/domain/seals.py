@@ -1,7 +1,7 @@
-"""Seals: what a leaf of the tree says, what a signed tree head says, and the ports.
+"""Seals: leaves of the tree over all streams, signed tree heads, and their ports.
 
-A leaf is the head of one stream when it was sealed.  It holds no name: the hash of the
-last event stands for the stream and all that is in it.  ``docs/decisions/0022`` has
+A leaf is the end of a stream when it was sealed.  It contains no name: the hash of the
+last event represents the stream with all its events.  ``docs/decisions/0022`` explains
 the reasons.
 """
 
@@ -20,11 +20,15 @@ from refold.domain.ports import Problem
 _LEAF: Final = b"refold:leaf:1"
 _POSITIONS: Final = b"refold:positions:1"
 _RECEIPTS: Final = b"refold:receipts:1"
-TREE: Final = StreamId("", "", "tree")  # what problems of the tree itself are said of
+# Problems of the tree itself name this stream.
+TREE: Final = StreamId("", "", "tree")
 
 
 class Use(NamedTuple):
-    """A use of an idempotency key: where its receipt is, and the seqs it is of."""
+    """A use of an idempotency key for the events from ``first_seq`` to ``last_seq``.
+
+    address: the place of its receipt.
+    """
 
     address: bytes
     first_seq: int
@@ -32,10 +36,11 @@ class Use(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """What is sealed of a stream: its last event, and what no hash of the chain holds.
+    """The sealed facts of a stream: its last event, and columns outside of the chain.
 
-    ``positions`` and ``receipts`` are digests of those columns, of the events since
-    the stream was sealed before.
+    hash:      of the last event.
+    positions: the digest of the positions of all events since the previous seal.
+    receipts:  the digest of the receipts for these events.
     """
 
     hash: bytes
@@ -44,16 +49,21 @@ class Leaf(NamedTuple):
 
     @classmethod
     def of(cls, last: bytes, positions: Iterable[int], uses: Iterable[Use]) -> Self:
-        """The leaf of a stream that ends with the hash ``last``."""
+        """Return the leaf of a stream.
+
+        last:      the hash of its last event.
+        positions: of the events since the previous seal, in the order of their seqs.
+        uses:      of idempotency keys for these events.
+        """
         return cls(last, positions_digest(positions), receipts_digest(uses))
 
     def hashed(self) -> bytes:
-        """The leaf's hash in the tree."""
+        """Return the hash of the leaf in the tree."""
         return leaf_hash(_LEAF + self.hash + self.positions + self.receipts)
 
 
 class Ending(NamedTuple):
-    """The end of a stream that is not sealed yet."""
+    """The end of a stream that has events after its last seal."""
 
     stream: StreamId
     seq: int
@@ -61,29 +71,28 @@ class Ending(NamedTuple):
 
 
 def positions_digest(positions: Iterable[int]) -> bytes:
-    """The digest of the positions of events, in the order of their seqs."""
-    whole = hashlib.sha256(_POSITIONS)
+    """Return the digest of the positions of events, in the order of their seqs."""
+    sha256 = hashlib.sha256(_POSITIONS)
     for position in positions:
-        whole.update(b"%d " % position)
-    return whole.digest()
+        sha256.update(b"%d " % position)
+    return sha256.digest()
 
 
 def receipts_digest(uses: Iterable[Use]) -> bytes:
-    """The digest of receipts, which are hashed in the order of their seqs."""
-    parts = [
-        part
-        for use in sorted(uses, key=lambda use: (use[1:], use.address))
-        for part in (use.address, b"%d %d" % use[1:])
-    ]
+    """Return the digest of receipts, which may be in any order."""
+    in_order = sorted(uses, key=lambda use: (use.first_seq, use.last_seq, use.address))
+    parts: list[bytes] = []
+    for use in in_order:
+        parts += [use.address, b"%d %d" % (use.first_seq, use.last_seq)]
     return hashlib.sha256(_RECEIPTS + length_prefixed(parts)).digest()
 
 
 class TreeHead(NamedTuple):
-    """A signed statement: this store's tree had this size and root at this time.
+    """A signed statement about the size and the root of a store's tree at one time.
 
     sealed_at: microseconds since 1970.
-    position:  up to where the log was read for it.
-    key_id:    names the key that signed it.
+    position:  the position up to which the log was read for it.
+    key_id:    the id of the key that signed it.
     """
 
     store_id: str
@@ -95,36 +104,55 @@ class TreeHead(NamedTuple):
     signature: bytes = b""
 
     def message(self) -> bytes:
-        """What is signed: six lines of text."""
-        tree = self.store_id, self.size, self.root.hex(), self.sealed_at, self.position
-        return "".join(f"{line}\n" for line in ("refold tree head 1", *tree)).encode()
+        """Return the signed bytes: six lines of text."""
+        lines = (
+            "refold tree head 1",
+            self.store_id,
+            self.size,
+            self.root.hex(),
+            self.sealed_at,
+            self.position,
+        )
+        return "".join(f"{line}\n" for line in lines).encode()
 
     def to_json(self) -> JsonObject:
-        """All of it, as it stands in anchors and proofs."""
-        hashes = {"root": self.root.hex(), "signature": self.signature.hex()}
-        return {**self._asdict(), **hashes}
+        """Return the JSON that anchors and proofs contain."""
+        return {
+            **self._asdict(),
+            "root": self.root.hex(),
+            "signature": self.signature.hex(),
+        }
 
     @classmethod
     def from_json(cls, found: Any) -> Self:
-        """What ``to_json`` wrote; raises ValueError if it is not that."""
+        """Read the JSON of ``to_json``.  Raises ValueError for other JSON."""
         if not isinstance(found, dict) or set(found) != set(cls._fields):
             raise ValueError("no tree head")
         for name, value in found.items():
-            if type(value) is not (int if name in _NUMBERS else str):
+            expected_type = int if name in _NUMBERS else str
+            if type(value) is not expected_type:
                 raise ValueError("no tree head")
-        hashes = {name: bytes.fromhex(found[name]) for name in ("root", "signature")}
-        return cls(**{**found, **hashes})
+        return cls(
+            store_id=found["store_id"],
+            size=found["size"],
+            root=bytes.fromhex(found["root"]),
+            sealed_at=found["sealed_at"],
+            position=found["position"],
+            key_id=found["key_id"],
+            signature=bytes.fromhex(found["signature"]),
+        )
 
 
 _NUMBERS: Final = ("size", "sealed_at", "position")
 
 
 class Seal(NamedTuple):
-    """What was sealed of a stream: up to which seq, and where its leaf is.
+    """A seal of a stream up to ``seq``.
 
-    kept: the hash that the tree has at ``leaf``; empty where it has none, or that of
-          something erased.
-    now:  the hash of the event at ``seq`` now; empty where there is no such event.
+    leaf: the index of its leaf.
+    kept: the hash in the tree at ``leaf``; empty if there is none, or if the stream was
+          erased.
+    now:  the current hash of the event at ``seq``; empty if there is no such event.
     """
 
     seq: int
@@ -136,11 +164,15 @@ class Seal(NamedTuple):
 
 
 class SealsVerified(NamedTuple):
-    """What was proved of the seals, and what is wrong with them.
+    """The result of a verification of the seals.
 
-    unsealed: streams with events that no tree head covers yet: their ends can be cut
-              off unseen.
-    erased:   leaves whose streams were erased, as certificates say.
+    tree_heads: the number of valid tree heads.
+    leaves:     the number of leaves.
+    erased:     the number of leaves whose streams were erased according to
+                certificates.
+    anchored:   the number of tree heads in the anchor.
+    unsealed:   the number of streams with events that no tree head covers yet; nobody
+                would notice the removal of these events.
     """
 
     tree_heads: int
@@ -152,32 +184,36 @@ class SealsVerified(NamedTuple):
 
 
 class Anchor(Protocol):
-    """Where tree heads are kept outside the database: what was said stays said.
+    """A place outside of the database that stores tree heads permanently.
 
-    It is read and added to while it is ``held``.
+    It is read and extended only within ``held``.
     """
 
     def held(self) -> AbstractContextManager[None]:
-        """Wait until nobody else holds it, and keep others waiting.
+        """Wait for exclusive access, and keep it during the block.
 
-        Who seals holds it from before a tree head is committed until it is added.
+        A process that seals keeps it from before the commit of a tree head until the
+        tree head is added.
         """
 
     def read(self) -> Iterator[TreeHead]:
-        """All tree heads, in the order in which they were added.
+        """Yield all tree heads in the order in which they were added.
 
-        Raises SealBroken where it holds something else.
+        Raises SealBroken if it contains something else.
         """
 
     def newest(self) -> TreeHead | None:
-        """The last that was added.  Raises as ``read``."""
+        """Return the tree head that was added last.  Raises SealBroken."""
 
     def add(self, heads: Sequence[TreeHead]) -> None:
-        """Keep those that are larger than all it has; durable when it returns."""
+        """Add the tree heads that are larger than every one before.
+
+        They are durable when it returns.
+        """
 
 
 class Seals(Protocol):
-    """The tree over the heads of all streams, and its proofs."""
+    """The tree over the ends of all streams, and its proofs."""
 
     def seal(
         self,
@@ -187,47 +223,52 @@ class Seals(Protocol):
         accept_loss: bool = False,
         endings: Callable[[list[StreamId]], list[Ending]] | None = None,
     ) -> TreeHead | None:
-        """Seal what has moved; returns the newest tree head, None if there is none.
+        """Seal the streams with new events.
 
-        A call that was cut off is completed by the next one.  Of several at once, each
-        head is sealed by one.  ``sweep`` looks at every stream, not only at those with
-        events that are new in the log.
+        The next call completes one that was interrupted.  Concurrent calls seal each
+        stream only once.
 
-        ``accept_loss`` forgets what the key store remembers of the database, such as
-        one that a backup was restored to, and remembers what is there.  ``endings``
-        looks for the ends of streams in place of this.
+        sweep:       check every stream, and not only those with new events in the log.
+        accept_loss: replace the key store's record of the tree by the current tree, for
+                     a database that was restored from a backup.
+        endings:     find the ends of streams with this function.
 
-        Raises SealBroken if the tree in the database is not the one that the anchor
-        names and the key store remembers.
+        Returns the newest tree head, or None if there is none.
+
+        Raises SealBroken if the tree in the database contradicts the anchor or the key
+        store.
         """
 
     def endings(self, streams: Sequence[StreamId]) -> list[Ending]:
-        """The ends of these streams, of those that are whole and not sealed."""
+        """Return the ends of those streams that are complete and not sealed."""
 
     def heads(self) -> list[TreeHead]:
-        """All tree heads, the smallest first."""
+        """Return all tree heads, the smallest first."""
 
     def prove(self, stream: StreamId, seq: int, *, size: int | None) -> JsonObject:
-        """The proof that this event is in the tree of that size, or the newest.
+        """Return the proof that an event is in the tree.
 
-        Raises LookupError if no tree head of that size covers the event.
+        size: of the tree head to use; None uses the newest.
+
+        Raises LookupError if no such tree head covers the event.
         """
 
     def prove_growth(self, old: int, new: int) -> JsonObject:
-        """The proof that the tree of the size ``new`` begins with that of ``old``.
+        """Return the proof that the tree of size ``new`` extends that of size ``old``.
 
-        Raises LookupError without such tree heads, ValueError if old is larger.
+        Raises LookupError if there are no such tree heads, and ValueError if ``old`` is
+        larger.
         """
 
     def verify(self, *, newest: bool = False) -> SealsVerified:
-        """Prove leaves, tree heads, signatures and anchor against each other.
+        """Check leaves, tree heads, signatures, and anchor against each other.
 
-        ``newest`` proves the newest tree head alone: its leaves make it, it is signed,
-        it is the anchor's newest, and the key store remembers no other.
+        newest: check the newest tree head alone: its leaves, its signature, and whether
+                anchor and key store have the same one.
         """
 
     def unsealed(self) -> Iterator[StreamId]:
-        """Streams that have events behind their newest seal, in order."""
+        """Yield the streams with events after their newest seal, in order."""
 
     def public_key(self) -> bytes:
-        """The key that tree heads and certificates are checked with; 32 bytes."""
+        """Return the 32 bytes of the key that verifies tree heads and certificates."""
