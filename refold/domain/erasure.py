@@ -1,4 +1,4 @@
-"""Erasure: what it is of, how far it is, and the port that does each of its steps."""
+"""Erasure and retention: jobs, certificates, policies, and the ports of their steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from refold.domain.events import JsonObject
 from refold.domain.model import quiet
 
 FORMAT: Final = "refold-certificate/1"
-SALT: Final = 32
+SALT: Final = 32  # bytes
 _DOMAIN: Final = b"refold certificate 1\n"
 _SUBJECT: Final = b"refold:subject:1"
 _PARTS: Final = {"certificate", "key_id", "public_key", "signature"}
@@ -27,10 +27,12 @@ _PARTS: Final = {"certificate", "key_id", "public_key", "signature"}
 
 @quiet
 class Signed(NamedTuple):
-    """A statement with the signature over it, and the key that made it, for its name.
+    """A statement with a signature.
 
-    Who checks it must know the key from elsewhere: a forger would name another.
-    ``said`` is what is encrypted in the statement, as long as the user has a key.
+    public_key: the key that the statement names.  A verifier must know the key from
+                another source, because a forger would name their own.
+    said:       the words that the statement contains encrypted, while the user has a
+                key.
     """
 
     statement: dict[str, Any]
@@ -40,22 +42,26 @@ class Signed(NamedTuple):
     said: JsonObject | None = None
 
     def message(self) -> bytes:
-        """The bytes that are signed."""
+        """Return the signed bytes."""
         return message(self.statement)
 
     def to_json(self) -> JsonObject:
-        """The certificate as it is kept and handed out."""
-        said: JsonObject = {} if self.said is None else {"said": self.said}
-        return said | {
-            "certificate": self.statement,
-            "key_id": self.key_id,
-            "public_key": b64encode(self.public_key).decode(),
-            "signature": b64encode(self.signature).decode(),
-        }
+        """Return the certificate as JSON."""
+        certificate: JsonObject = {}
+        if self.said is not None:
+            certificate["said"] = self.said
+        certificate["certificate"] = self.statement
+        certificate["key_id"] = self.key_id
+        certificate["public_key"] = b64encode(self.public_key).decode()
+        certificate["signature"] = b64encode(self.signature).decode()
+        return certificate
 
     @classmethod
     def read(cls, text: str | bytes) -> Signed:
-        """What ``to_json`` gave, whatever stands beside it; raises ValueError."""
+        """Read the JSON that ``to_json`` returned, with or without further keys.
+
+        Raises ValueError for other text.
+        """
         found: Any = orjson.loads(text)
         if not isinstance(found, dict) or not set(found) >= _PARTS:
             raise ValueError("this is not a certificate of Refold")
@@ -70,24 +76,25 @@ class Signed(NamedTuple):
 
 
 def message(statement: JsonObject) -> bytes:
-    """The bytes of a statement that are signed."""
+    """Return the signed bytes of a statement."""
     return _DOMAIN + canonical(statement)
 
 
 def subject(salt: bytes, user_id: str, sessions: Sequence[str] | None = None) -> str:
-    """The hash that stands for a user, or for these sessions of one."""
+    """Return the hash that represents a user, or these sessions of a user."""
     names = [user_id, *sorted(sessions or ())]
     parts = (_SUBJECT, salt, *(name.encode() for name in names))
     return hashlib.sha256(length_prefixed(parts)).hexdigest()
 
 
 def timestamp(microseconds: int) -> str:
-    """A moment as certificates write it: RFC 3339, in UTC."""
+    """Return a time as certificates write it: RFC 3339, in UTC."""
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
     return moment.isoformat().replace("+00:00", "Z")
 
 
-# In this order; each is durable before the next begins, and can be done again.
+# The stages of an erasure in order.  Each is durable before the next one begins, and
+# can be repeated.
 Stage: TypeAlias = Literal[
     "begun", "held", "restoring", "shredded", "counted", "deleted"
 ]
@@ -95,7 +102,7 @@ STAGES: Final[tuple[Stage, ...]] = get_args(Stage)
 
 
 class Whose(NamedTuple):
-    """All of a user, or only these sessions of theirs."""
+    """The scope of an erasure: a whole user, or only these sessions of the user."""
 
     user_id: str
     sessions: tuple[str, ...] | None = None
@@ -103,11 +110,12 @@ class Whose(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """An erasure under way, as it is kept until it is done.
+    """An erasure in progress, which is stored until it is complete.
 
-    due_at: when what is held back is destroyed, in microseconds since 1970; None is at
-            once.
-    facts:  what the certificate will say, as far as it is known.
+    user_ref: the keyed hash of the user.
+    due_at:   the end of a grace period, after which the keys are destroyed, in
+              microseconds since 1970; None destroys them at once.
+    facts:    the facts for the certificate that are known so far.
     """
 
     job_id: str
@@ -118,28 +126,39 @@ class Job:
     facts: Mapping[str, Any]
 
     def at(self, stage: Stage, **facts: Any) -> Job:
-        """The same, further on."""
+        """Return the job at a later stage, with further facts."""
         return replace(self, stage=stage, facts={**self.facts, **facts})
 
     def past(self, stage: Stage) -> bool:
-        """Whether that stage is behind it."""
+        """Whether the job has reached a stage."""
         return STAGES.index(self.stage) >= STAGES.index(stage)
 
     def dump(self) -> str:
-        """What is kept of it beside its columns."""
-        user_id, sessions = self.whose
-        body = {"user_id": user_id, "sessions": sessions, "facts": self.facts}
+        """Return the part of the job without columns of its own, as JSON text."""
+        body = {
+            "user_id": self.whose.user_id,
+            "sessions": self.whose.sessions,
+            "facts": self.facts,
+        }
         return orjson.dumps(body).decode()
 
     @classmethod
     def load(
         cls, job_id: str, user_ref: str, stage: Stage, due_at: int | None, body: str
     ) -> Job:
-        """The job that ``dump`` wrote."""
-        found = orjson.loads(body)
-        sessions = found["sessions"]
-        whose = Whose(found["user_id"], None if sessions is None else tuple(sessions))
-        return cls(job_id, user_ref, whose, stage, due_at, found["facts"])
+        """Return the job that ``dump`` wrote."""
+        stored = orjson.loads(body)
+        sessions = stored["sessions"]
+        if sessions is not None:
+            sessions = tuple(sessions)
+        return cls(
+            job_id=job_id,
+            user_ref=user_ref,
+            whose=Whose(stored["user_id"], sessions),
+            stage=stage,
+            due_at=due_at,
+            facts=stored["facts"],
+        )
 
 
 @quiet
@@ -198,7 +217,12 @@ def certified_copy(copy: JsonObject, salt: bytes) -> JsonObject:
 
 
 class Remains(NamedTuple):
-    """What there is to delete: rows by table, and the root over the events' hashes."""
+    """The rows that an erasure will delete.
+
+    counts: rows by table.
+    leaves: the number of events.
+    root:   the root over the hashes of these events.
+    """
 
     counts: dict[str, int]
     leaves: int
@@ -217,7 +241,7 @@ class Stranded(NamedTuple):
 
 @quiet
 class LegalHold(NamedTuple):
-    """What keeps a user from being erased, until it is released."""
+    """A ban on erasing a user, until it is released."""
 
     name: str
     reason: str
@@ -225,50 +249,60 @@ class LegalHold(NamedTuple):
 
 
 class ErasureSteps(Protocol):
-    """The steps of erasing, each durable when it returns, each safe to do again."""
+    """The steps of an erasure.  Each is durable when it returns and can be repeated."""
 
     @property
     def database(self) -> str:
-        """What names the database in messages."""
+        """The name of the database in messages."""
 
     def begin(self, job: Job) -> Job:
-        """Keep the record of the job; from here on no session of the user begins.
+        """Store the job; from now on, no session of the user can begin.
 
-        Returns the job that is under way already, if there is one for the same.
-        Raises OnHold, Erased if that user was erased before.
+        Returns the job that is in progress already, if there is one for the same scope.
+
+        Raises OnHold, and Erased if the user was erased before.
         """
 
     def new_job(self, whose: Whose, *, due_at: int | None, facts: JsonObject) -> Job:
-        """A job that nothing was done of yet, and nothing is kept of."""
+        """Return a new job, which is not stored yet."""
 
     def jobs(self, user_id: str | None = None) -> list[Job]:
-        """Erasures that are not done, of a user or all."""
+        """Return the erasures in progress, of a user or all."""
 
     def stranded(self, user_id: str | None = None) -> list[Stranded]:
-        """Data marked as erased by an erasure whose record is gone."""
+        """Return data that is marked as erased although its erasure has no record."""
 
     def keep(self, job: Job) -> None:
-        """Keep the record of a job again, as it is."""
+        """Store the record of a job again."""
 
     def mark(self, job: Job) -> None:
-        """Mark all heads as erased: from here on nothing is read or written."""
+        """Mark all heads as erased: from now on, reads and writes fail."""
 
-    def hold_keys(self, job: Job, *, now: int) -> int: ...
+    def hold_keys(self, job: Job, *, now: int) -> int:
+        """Set the keys aside for the grace period; returns their number."""
+
     def destroy_keys(self, job: Job, *, now: int) -> int:
-        """Destroy the keys for good; returns how many there were."""
+        """Destroy the keys for good; returns their number."""
 
     def advance(self, job: Job, before: Stage) -> Job | None:
-        """Keep how far it is, if it was at ``before``; else how far others took it.
+        """Store the stage of the job, if the stored stage is ``before``.
 
-        None if they ended it.
+        Returns the stored job, which another process may have advanced, or None if
+        another process completed it.
         """
 
     def widen(self, job: Job, whose: Whose) -> Job | None:
-        """Keep that it is of these now; else what others made of it, None if ended."""
+        """Store a wider scope of the job.
 
-    def remains(self, whose: Whose) -> Remains: ...
+        Returns the stored job, which another process may have changed, or None if
+        another process completed it.
+        """
+
+    def remains(self, whose: Whose) -> Remains:
+        """Count the rows that an erasure will delete."""
+
     def delete(self, job: Job) -> Iterator[tuple[str, int]]:
-        """Delete all rows, some at a time, the heads last; yields table and number."""
+        """Delete all rows in batches, heads last; yield the table and size of each."""
 
     def certify(
         self,
@@ -279,24 +313,28 @@ class ErasureSteps(Protocol):
         now: int,
         said: JsonObject | None = None,
     ) -> Signed | None:
-        """Sign and keep the statement, and end the job; None if others ended it.
+        """Sign and store a statement, and complete the job.
 
-        What is ``said`` is encrypted in it with the user's key, and goes with that.
+        Keyed hashes of the erased user or sessions are stored, so that their ids cannot
+        be used again.
 
-        Who was erased by the job is known as erased from then on, by keyed hashes.
+        said: words that the statement contains encrypted with the user's key, so that
+              they disappear with the key.
+
+        Returns None if another process completed the job.
         """
 
     def restore(self, job: Job) -> None:
-        """Undo what a job that is held back did: keys and heads, not its record."""
+        """Restore keys and heads during the grace period; the job's record stays."""
 
     def readmit(self, user_id: str, *, now: int) -> int:
-        """Give an erased user a new key; returns the epoch.
+        """Give an erased user a new key; returns its epoch.
 
         Raises NotErased if the user was not erased.
         """
 
     def left(self, whose: Whose) -> dict[str, int]:
-        """How many rows of every table are still there: a search of all of them."""
+        """Search all tables for rows of the scope; returns their number by table."""
 
     def record_export(self, user_id: str, export: StoredExport) -> None:
         """Remember that an export is about to copy data of the user.
@@ -315,63 +353,70 @@ class ErasureSteps(Protocol):
         """
 
     def forget_files(self, whose: Whose) -> dict[str, list[str]]:
-        """Remove a user's files on this machine; gives them by their place.
+        """Remove the user's files on this machine; returns them by their place.
 
-        Nothing is removed for single sessions: the files are of the whole user.
+        It removes nothing for single sessions, because files concern the whole user.
         """
 
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
-        """Overwrite what was deleted, as far as the engine can; says what it did."""
+        """Overwrite deleted data as far as the engine can; returns a report."""
 
     def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
-        """Search the files of the database for names, where they can be reached."""
+        """Search the files of the database for names, if they are accessible."""
 
     def facts(self) -> JsonObject:
-        """What a certificate says of the store: id, engine, schema."""
+        """Return the facts about the store for certificates: id, engine, schema."""
 
     def tree_head(self) -> JsonObject | None:
-        """The newest signed tree head, if the store was sealed."""
+        """Return the newest signed tree head, if the store was sealed."""
 
     def tree_leaves(self, job: Job) -> JsonObject:
-        """Count and root of the leaves of the tree that were the job's, and stay."""
+        """Return the count and the root of the job's leaves, which stay in the tree."""
 
     def certificates(self, user_id: str | None = None) -> list[Signed]:
-        """What was signed, the oldest first."""
+        """Return the certificates, the oldest first."""
 
-    def holds(self, user_id: str) -> list[LegalHold]: ...
+    def holds(self, user_id: str) -> list[LegalHold]:
+        """Return the legal holds and the freeze of a user."""
+
     def hold(self, user_id: str, hold: LegalHold) -> bool:
-        """Keep it; False if there is one of that name."""
+        """Add a legal hold; False if there is one of that name."""
 
-    def release(self, user_id: str, name: str) -> bool: ...
+    def release(self, user_id: str, name: str) -> bool:
+        """Remove a legal hold; False if there is none of that name."""
+
     def refuse_erased(self, user_id: str) -> None:
-        """Raises Erased if the user was erased, as the key store knows it."""
+        """Raise Erased if the user was erased according to the key store."""
 
     def returned(self) -> list[str]:
-        """Users who were erased and have sessions again: a backup was put back."""
+        """Return erased users with sessions, which come from a restored backup."""
 
-    def public_key(self) -> bytes: ...
+    def public_key(self) -> bytes:
+        """Return the key that verifies certificates; 32 bytes."""
+
     def rotate_master(self) -> int:
-        """Wrap all that the newest master key did not wrap; returns how much.
+        """Wrap all keys with the newest master key; returns how many were not.
 
-        Others may read and write meanwhile.  Cut off, it goes on when called again.
+        Other processes may read and write concurrently.  The next call completes one
+        that was interrupted.
         """
 
     def rotate_user(self, user_id: str) -> int:
-        """Give a user another key; returns how many sessions' keys are under it.
+        """Replace the key of a user; returns the number of session keys under it.
 
         Raises KeyUnavailable, Erased.
         """
 
     def key_status(self) -> dict[str, Any]:
-        """How many keys there are, of which kind, and how many should be replaced."""
+        """Return the number of keys by kind, and how many should be replaced."""
 
 
-# A freeze stands among the legal holds, under a name that no other has.
+# A freeze is stored as a legal hold with this reserved name.
 FREEZE: Final = "freeze"
 
 
 class Accesses(NamedTuple):
-    """How often a session was read by its name, and when last; microseconds."""
+    """The number of reads of a session by name, and the last one in microseconds."""
 
     user_id: str
     session_id: str
@@ -380,11 +425,12 @@ class Accesses(NamedTuple):
 
 
 class Unused(NamedTuple):
-    """On which terms sessions are erased: nobody used them, and nothing was begun.
+    """The conditions under which unused sessions are erased.
 
-    since:   a session that was appended to later is in use.
-    reads:   one that was read later is, too.
-    known:   the names of all the user's sessions; another one may be a fork.
+    since: a session with a later append is in use; microseconds since 1970.
+    reads: whether a later read by name counts as use, too.
+    known: the ids of all sessions of the user.  The erasure does not begin if there is
+           another one, because that may be a fork.
     """
 
     since: int
@@ -393,7 +439,7 @@ class Unused(NamedTuple):
 
 
 class OldBlobs(NamedTuple):
-    """Blobs of one session that were written before a time, by their addresses."""
+    """The addresses of a session's blobs that were written before a time."""
 
     user_id: str
     session_id: str
@@ -401,67 +447,73 @@ class OldBlobs(NamedTuple):
 
 
 class Retention(Protocol):
-    """Freezes, and what is known of the use of sessions."""
+    """Freezes, and the use of sessions."""
 
     def freeze(self, user_id: str, freeze: LegalHold) -> bool:
-        """Take nothing of the user from now on; False if it is so already.
+        """Refuse all events of the user from now on; False if the user is frozen.
 
-        Returns when nothing that was under way can be written any more.
-        Raises Erased if the user was erased, or is being erased.
+        When it returns, no write that had begun before can take effect.
+
+        Raises Erased if the user was erased or an erasure is in progress.
         """
 
     def unfreeze(self, user_id: str) -> bool:
-        """Take events again; False if there is no freeze."""
+        """Accept events again; False if the user is not frozen."""
 
     def add_accesses(self, user_id: str, accesses: Sequence[Accesses]) -> None:
-        """Add to what is known of these sessions; those not there are left out."""
+        """Add reads of sessions; sessions that do not exist are ignored."""
 
     def accesses(self, user_id: str | None = None) -> list[Accesses]:
-        """Of the sessions of a user, or of all, that were ever read by name."""
+        """Return the reads of sessions by name, of a user or of all."""
 
     def old_blobs(self, before: int) -> Iterator[OldBlobs]:
-        """The blobs written before that time, a few sessions' at a time."""
+        """Yield the blobs that were written before a time, by session."""
 
     def expire_blobs(self, blobs: OldBlobs) -> int:
-        """Let go of the texts; a sealed mark says so in their place.
+        """Replace blobs by encrypted marks that say that the text has expired.
 
-        Returns how many: 0 if the session is erased or frozen by now.
+        Returns their number, which is 0 if the session was erased or frozen since.
         """
 
     def begin_unused(self, job: Job, unused: Unused) -> Job | None:
-        """Begin an erasure and mark its heads, if they are unused; else None.
+        """Begin an erasure and mark its heads, if the sessions are unused.
 
-        One transaction: what is appended comes before it and keeps the session, or
-        is refused.  Returns the job that is under way already, if there is one.
+        This is one transaction: a concurrent append either comes before it, and then
+        the session stays, or is refused.
+
+        Returns the job, or the one that is in progress already; None if a session is in
+        use.
 
         Raises OnHold, Erased.
         """
 
 
 Since: TypeAlias = Literal["append", "access"]
-# What memory holds of how tools do, and of a user who consented.
+# The kinds of memory about tools, and those about a user who consented.
 OF_TOOLS: Final = ("path", "failure", "recovery", "check", "effort")
 OF_USER: Final = ("error", "topic", "progress", "mistake")
 KINDS: Final = (*OF_TOOLS, *OF_USER)
 _UNITS: Final = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 _TIME: Final = re.compile(r"([0-9]{1,6})([dhms])")
-LONGEST: Final = timedelta(days=999_999)  # what can be written; and dates can be told
+# Longer times do not fit into the notation or into dates.
+LONGEST: Final = timedelta(days=999_999)
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """When what expires; None is never, and so is what is left out.
+    """The times after which data expires; None means never.
 
-    sessions: a session that nobody used for so long.
-    since:    what uses one: ``append`` alone, or ``access``: reading it by name too.
-    blobs:    the whole texts behind cut ones, that long after they were written.
-    memory:   what was learned from a session, so long after that was used: it outlives
-              the session, which must expire as soon or sooner.  A time for all of it,
-              or for each kind: those that are left out go with the session.
-    audit:    records of who did what.
+    sessions: after the last use of a session.
+    since:    the uses that count: ``append``, or ``access``, which includes reading the
+              session by name.
+    blobs:    after a blob was written.
+    memory:   after the last use of the session that an item was learned from: a time
+              for all items, or times by kind.  Kinds without a time expire with the
+              session.  Sessions must expire no later than memory.
+    audit:    after a record of the access log was written.
 
-    Raises InvalidConfiguration for a time that is not above zero, and for one that
-    could not be kept.
+    Raises InvalidConfiguration for a time outside of 0 and 999999 days, for an unknown
+    kind, and for a time that contradicts another.
     """
 
     sessions: timedelta | None = None
@@ -472,7 +524,7 @@ class RetentionPolicy:
 
     @property
     def lasting(self) -> dict[str, timedelta]:
-        """How long each kind of memory lasts; none that goes with its session."""
+        """The times by kind of memory, without kinds that expire with their session."""
         if isinstance(self.memory, timedelta):
             return dict.fromkeys(KINDS, self.memory)
         return dict(self.memory or {})
@@ -482,19 +534,27 @@ class RetentionPolicy:
             raise InvalidConfiguration(
                 f"since is one of append, access, not {self.since!r}"
             )
-        memory = {f"memory {name}": time for name, time in self.lasting.items()}
-        times = {name: getattr(self, name) for name in ("sessions", "blobs", "audit")}
-        if unknown := self.lasting.keys() - set(KINDS):
+        unknown = self.lasting.keys() - set(KINDS)
+        if unknown:
             raise InvalidConfiguration(
                 f"memory has no kind {min(unknown)!r}, only {', '.join(KINDS)}"
             )
-        for name, time in {**times, **memory}.items():
-            if time is not None and time <= timedelta(0):
+        times: dict[str, timedelta | None] = {
+            "sessions": self.sessions,
+            "blobs": self.blobs,
+            "audit": self.audit,
+        }
+        for kind, time in self.lasting.items():
+            times[f"memory {kind}"] = time
+        for name, time_or_none in times.items():
+            if time_or_none is None:
+                continue
+            if time_or_none <= timedelta(0):
                 raise InvalidConfiguration(f"{name} must expire after more than 0s")
-            if time is not None and time > LONGEST:
+            if time_or_none > LONGEST:
                 raise InvalidConfiguration(f"{name} must expire within 999999 days")
-        for time in memory.values():
-            if not (self.sessions and self.sessions <= time):
+        for time in self.lasting.values():
+            if not self.sessions or self.sessions > time:
                 raise InvalidConfiguration(
                     "memory is made of sessions: they must expire after no longer than "
                     "memory"
@@ -502,37 +562,42 @@ class RetentionPolicy:
 
     @classmethod
     def preset(cls, name: str) -> Self:
-        """The policy of that name.  Raises InvalidConfiguration if there is none."""
+        """Return a preset policy.  Raises InvalidConfiguration for an unknown name."""
         if name not in _PRESETS:
-            known = ", ".join(_PRESETS)
-            raise InvalidConfiguration(f"there is no preset {name!r}; there is {known}")
+            names = ", ".join(_PRESETS)
+            raise InvalidConfiguration(f"there is no preset {name!r}; there is {names}")
         return cls.of(_PRESETS[name])
 
     @classmethod
     def read(cls, text: str | bytes) -> Self:
-        """The policy that TOML says: ``sessions = "30d"``, and so on.
+        """Read a policy from TOML with lines such as ``sessions = "30d"``.
 
-        Raises InvalidConfiguration for what is not TOML, key or time.
+        Raises InvalidConfiguration for invalid TOML, or an unknown key or time.
         """
-        how = 'a retention policy is TOML with lines such as sessions = "30d"'
-        return cls.of(parsed(text, otherwise=how))
+        expected = 'a retention policy is TOML with lines such as sessions = "30d"'
+        return cls.of(parsed(text, otherwise=expected))
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Self:
-        """The policy of these keys.  Raises InvalidConfiguration."""
-        known = {field.name for field in fields(cls)}
-        for name in found:
-            if name not in known:
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """Return the policy of these settings, with times as text.
+
+        Raises InvalidConfiguration for an unknown key or an invalid time.
+        """
+        names = {field.name for field in fields(cls)}
+        for name in settings:
+            if name not in names:
                 raise InvalidConfiguration(
-                    f"a retention policy has no {name!r}, only {', '.join(known)}"
+                    f"a retention policy has no {name!r}, only {', '.join(names)}"
                 )
         times: dict[str, Any] = {}
-        for name, value in found.items():
+        for name, value in settings.items():
             if name == "memory" and isinstance(value, Mapping):
-                times[name] = {k: span(f"memory {k}", v) for k, v in value.items()}
+                times[name] = {
+                    kind: span(f"memory {kind}", text) for kind, text in value.items()
+                }
             elif name != "since":
                 times[name] = span(name, value)
-        return cls(**times, since=found.get("since", "append"))
+        return cls(**times, since=settings.get("since", "append"))
 
 
 _PRESETS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -541,10 +606,15 @@ _PRESETS: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def span(name: str, text: object) -> timedelta:
-    """The time that a setting says, such as ``30d``.  Raises InvalidConfiguration."""
-    found = _TIME.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    """Return the duration in a setting such as ``30d``.
+
+    name: of the setting.
+
+    Raises InvalidConfiguration for other text.
+    """
+    match = _TIME.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         raise InvalidConfiguration(
             f'{name} is a number and d, h, m or s in quotes, such as "30d"'
         )
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
