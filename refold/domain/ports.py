@@ -1,4 +1,4 @@
-"""The contracts between the store and what is outside: the log, and the keys."""
+"""Ports: the contracts between the store and the log, its leases, and its repairs."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Clock: TypeAlias = Callable[[], int]  # microseconds since 1970
 
 
 class Holding(NamedTuple):
-    """What stands in the way of taking a lease.
+    """The reason why a lease is not free.
 
-    left: microseconds until it ends; 0 if the lease is free.
-    done: nobody is at work: it is the mark that the work was done.
+    left: the microseconds until it ends; 0 if the lease is free.
+    done: whether it is the mark of completed work, and not another owner's lease.
     """
 
     left: int
@@ -40,17 +40,18 @@ class Holding(NamedTuple):
 
 
 class Leases(Protocol):
-    """Who may do what, for a time: at most one owner a derived stream, or a duty.
+    """Leases: the exclusive right, for a time, to work on a stream or a duty.
 
-    A duty of workers is a stream of that name, of a session, or of the user and session
-    "" for the store as a whole.  Times are in microseconds since 1970, periods in
-    microseconds.
+    The lease of a duty is that of a stream with its name, in a session, or in user ""
+    and session "" for the whole store.  Times are in microseconds since 1970, periods
+    in microseconds.
 
-    ``clock`` is the caller's, and is read while nobody else changes the lease.  A
-    database server judges by its own clock instead.
+    ``clock`` is the caller's clock, which is read while nobody else can change the
+    lease.  A database server uses its own clock instead.
+
     Clocks can be wrong, so a lease may be taken from an owner that still works.  That
-    does no harm: ``owner`` is new for each taking, so it is a fencing token, and within
-    ``fenced`` the database refuses writes of an owner that lost its lease.
+    is harmless: ``owner`` is a fencing token, new for each lease, and within ``fenced``
+    the database refuses writes of an owner that lost its lease.
     """
 
     def take_lease(
@@ -67,21 +68,21 @@ class Leases(Protocol):
     def renew_lease(
         self, stream: StreamId, owner: str, *, clock: Clock, period: int
     ) -> bool:
-        """Hold it for ``period`` from now; False if ``owner`` lost it."""
+        """Extend the lease to ``period`` from now; False if ``owner`` lost it."""
 
     def mark_done(
         self, stream: StreamId, owner: str, *, clock: Clock, period: int
     ) -> bool:
-        """Turn the lease into a mark: the work is done, for ``period`` from now.
+        """Replace the lease by a mark of completed work for ``period`` from now.
 
-        False if ``owner`` lost the lease.
+        Returns False if ``owner`` lost the lease.
         """
 
     def holding(self, stream: StreamId, *, clock: Clock) -> Holding:
-        """How long the lease or the mark stands, if it is not renewed."""
+        """Return how long the lease or the mark lasts without a renewal."""
 
     def release_lease(self, stream: StreamId, owner: str) -> bool:
-        """Give it back if it is still held; True if others asked for it."""
+        """Release the lease if ``owner`` has it; True if others requested it."""
 
     def fenced(self, stream: StreamId, owner: str) -> AbstractContextManager[None]:
         """Within the block, this thread writes only while ``owner`` holds the lease.
@@ -93,22 +94,23 @@ class Leases(Protocol):
         """
 
 
-# In the names of stored views that are of no strategy: nobody brings them up.
+# A part of the names of stored views that no strategy uses; no projector updates them.
 BESIDE: Final = "-"
+# The periods of rates in statistics, in microseconds.
 RATES: Final = {"last_hour": 3_600_000_000, "last_day": 86_400_000_000}
 
 
 class Scope(NamedTuple):
-    """All of a store, what is a user's in it, or one session."""
+    """A whole store, a user, or one session."""
 
     user_id: str | None = None
     session_id: str | None = None
 
     def holds(self, stream: StreamId) -> bool:
-        """Whether the stream is of it."""
-        return self.user_id in (None, stream.user_id) and (
-            self.session_id in (None, stream.session_id)
-        )
+        """Whether the scope contains a stream."""
+        if self.user_id not in (None, stream.user_id):
+            return False
+        return self.session_id in (None, stream.session_id)
 
 
 EVERYTHING: Final = Scope()
@@ -117,21 +119,24 @@ EVERYTHING: Final = Scope()
 def listed(
     sessions: Callable[..., list[SessionInfo]], of: Scope = EVERYTHING
 ) -> Iterator[SessionInfo]:
-    """What ``sessions`` of a log lists of that scope, read a page at a time.
+    """Yield the sessions of a scope, read page by page.
 
-    One that begins meanwhile behind the page that is read is among them.
+    Sessions that begin during the iteration are included if they come later in the
+    order.
+
+    sessions: ``EventLog.sessions`` of a log.
     """
     after: tuple[str, str] | None = None
-    name = of.session_id
-    while page := sessions(of.user_id, session_id=name, after=after, limit=PAGE):
+    while True:
+        page = sessions(of.user_id, session_id=of.session_id, after=after, limit=PAGE)
         yield from page
         if len(page) < PAGE:
             return
-        after = page[-1].user_id, page[-1].session_id
+        after = (page[-1].user_id, page[-1].session_id)
 
 
 def scope(user_id: str | None = None, session_id: str | None = None) -> Scope:
-    """The scope of those names.  Raises InvalidEvent for what can name nobody."""
+    """Return the scope of these ids.  Raises InvalidEvent for an invalid id."""
     for kind, value in (("user_id", user_id), ("session_id", session_id)):
         if value is not None:
             check_id(kind, value)
@@ -139,7 +144,7 @@ def scope(user_id: str | None = None, session_id: str | None = None) -> Scope:
 
 
 class Place(NamedTuple):
-    """Where a stored view is: places have an order, of users, sessions and names."""
+    """The place of a stored view; places are ordered by user, session, and name."""
 
     user_id: str
     session_id: str
@@ -147,28 +152,32 @@ class Place(NamedTuple):
 
 
 class Lagging(NamedTuple):
-    """A stored view that is so many events behind the heads of what it folds."""
+    """A stored view, and the number of events that it has not folded yet."""
 
     place: Place
     events: int
 
 
-# As a row says it; one that is frozen says what it was before.
+# The status of a session in its row; "frozen-closed" was closed before it was frozen.
 Status: TypeAlias = Literal["open", "closed", "frozen", "frozen-closed", "erased"]
 NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
-PAGE: Final = 1000  # of a stream that is read to its end
-EXPIRED: Final = "expired"  # the code of what is gone by a policy, and no problem
-# What reading a column raises that holds a value of another type, or a vast number.
+PAGE: Final = 1000  # events or sessions that are read at once
+# The code for data that expired under a policy, which is no problem.
+EXPIRED: Final = "expired"
+# The errors of reading a column with a value of another type or a huge number.
 JUNK: Final = (TypeError, ValueError, AttributeError, ArithmeticError, MemoryError)
 WRONG_TYPE: Final = "a column does not hold what was written"
 
 
 class Head(NamedTuple):
-    """The end of a stream: what the next append builds on.
+    """The end of a stream, after which the next append comes.
 
-    ``seq`` 0 with the hash of the beginning is a stream that does not exist yet.
-    ``tokens`` is the sum of the estimates; times are in microseconds since 1970.
-    ``frozen``: nothing is added to it at present; ``status`` is what it is else.
+    The head of a stream that does not exist has the seq 0 and the hash ``GENESIS``.
+
+    status:  without the freeze.
+    tokens:  the sum of the estimates.
+    frozen:  whether appends are refused until the user is unfrozen.
+    created_at, updated_at: microseconds since 1970.
     """
 
     state: SessionState
@@ -186,7 +195,7 @@ class Head(NamedTuple):
 
 
 class Keyed(NamedTuple):
-    """The key of a draft, and its events: the index of the first, and how many."""
+    """The key of a draft, the index of its first event, and their number."""
 
     key: str
     first: int
@@ -194,10 +203,13 @@ class Keyed(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Events to add to the end of a stream, all of them or none.
+    """Events for the end of a stream, all of them or none.
 
-    ``base`` is the head they were decided on, ``state`` what follows from them.
-    ``idempotency_key`` makes a retry find the first attempt, ``keys`` those of drafts.
+    base:            the head that they were decided on.
+    state:           the state of the stream after them.
+    now:             the writer's time in microseconds since 1970.
+    idempotency_key: lets a retry find the first attempt.
+    keys:            of drafts, each of which is appended only once.
     """
 
     base: Head
@@ -209,19 +221,19 @@ class Append(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """The append took effect and is durable; this is the stream's new head."""
+    """The append took effect and is durable; ``head`` is the stream's new head."""
 
     head: Head
 
 
 class Conflict(NamedTuple):
-    """The stream was not where the append expected it; nothing was written."""
+    """The stream had another head than ``base``; nothing was written."""
 
     head: Head
 
 
 class Duplicate(NamedTuple):
-    """The idempotency key was used before, for these seqs; nothing was written."""
+    """The idempotency key was used before for these seqs; nothing was written."""
 
     first_seq: int
     last_seq: int
@@ -232,10 +244,10 @@ Outcome: TypeAlias = Appended | Conflict | Duplicate
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A session in a list: its main stream's head, and its times.
+    """A session in a list, with the head of its main stream.
 
-    created_at: when its first event happened, which an import may say.
-    updated_at: when something was written to it last.
+    created_at: the time of its first event, which an import may set.
+    updated_at: the time of the last write.
     """
 
     user_id: str
@@ -247,33 +259,35 @@ class SessionInfo:
     updated_at: datetime = EPOCH
 
     def to_json(self) -> JsonObject:
-        """As ``refold sessions --json`` prints it."""
-        times = {name: getattr(self, name) for name in ("created_at", "updated_at")}
+        """Return the JSON that ``refold sessions --json`` prints."""
         return {
-            **{n: getattr(self, n) for n in ("user_id", "session_id", "head_seq")},
-            **{n: at.isoformat().replace("+00:00", "Z") for n, at in times.items()},
+            "user_id": self.user_id,
+            "session_id": self.session_id,
+            "head_seq": self.head_seq,
+            "created_at": self.created_at.isoformat().replace("+00:00", "Z"),
+            "updated_at": self.updated_at.isoformat().replace("+00:00", "Z"),
             "tokens": self.tokens,
         }
 
     @property
     def is_live(self) -> bool:
-        """Whether it may be added to, were it only by summaries."""
+        """Whether it accepts events, or at least summaries."""
         return self.status in ("open", "closed")
 
     @property
     def is_internal(self) -> bool:
-        """Whether it is Refold's own, such as what a user allows: see ``ids``."""
+        """Whether it is an internal session."""
         return is_internal(self.session_id)
 
     @property
     def is_apart(self) -> bool:
-        """Whether it was erased, or is no conversation."""
+        """Whether it was erased or is an internal session."""
         return self.status == "erased" or self.is_internal
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that does not verify: which session, where, and what."""
+    """Something that failed a verification, with its place."""
 
     user_id: str
     session_id: str
@@ -283,17 +297,19 @@ class Problem:
     detail: str
 
     def to_json(self) -> JsonObject:
-        """As ``refold verify --json`` prints it."""
+        """Return the JSON that ``refold verify --json`` prints."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
 class StoredView:
-    """A projection's state, and how far it has folded the main and derived stream.
+    """A stored state of a projection.
 
-    ``shows`` are the seqs of the main stream whose events are shown by it, and
-    ``shows_derived`` those of the derived one: a hint to read them with it, which is
-    no more part of it then.
+    through_seq:   the last seq of the main stream that it has folded.
+    derived_seq:   the last seq of the derived stream that it has folded.
+    shows:         the events of the main stream that it shows.  They are a hint to read
+                   these events together with the view, and are not stored in its body.
+    shows_derived: the same for the derived stream.
     """
 
     through_seq: int
@@ -305,11 +321,13 @@ class StoredView:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a session stands at one moment, as far as a context of it depends on that.
+    """Everything at one moment that a context of a session depends on.
 
-    ``shown`` and ``summaries`` are the events that the stored view names, as far as
-    they were read with it; ``new`` and ``derived`` those behind it, of the main and of
-    the derived stream.  Of those there may be more if there are ``PAGE`` of them.
+    view:      the stored view.
+    shown:     the events of the main stream that the view shows, if they were read.
+    summaries: the events of the derived stream that the view shows, if they were read.
+    new:       the events of the main stream after the view, at most ``PAGE``.
+    derived:   the events of the derived stream after the view, at most ``PAGE``.
     """
 
     head: Head
@@ -322,10 +340,12 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What did not become an event: its place in the file and why, never content.
+    """A part of a file that did not become an event; it has no content of the part.
 
-    damaged: these bytes of the file could not be read as they should stand there.
-    note:    the program's own record, which is no part of the conversation.
+    where:   its place in the file.
+    why:     the reason.
+    damaged: whether the bytes of the file are damaged.
+    note:    whether it is a record of the program and no part of the conversation.
     """
 
     where: str
@@ -336,11 +356,13 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """One session of a file, as drafts that an empty session accepts in this order.
+    """A session in a file, as drafts that an empty session accepts in this order.
 
-    ``session_id`` is empty where the file names none.  ``parent_session_id`` is the
-    session that a sub-agent's run belongs to.  Of a session that Refold exported,
-    ``forked_from`` says where it was forked, and ``derived`` are its summaries.
+    session_id:        empty if the file contains none.
+    parent_session_id: the session to which the run of a sub-agent belongs.
+    forked_from:       for a session that Refold exported, the session and the seq from
+                       which it was forked.
+    derived:           for such a session, its derived streams with their events.
     """
 
     session_id: str
@@ -353,50 +375,61 @@ class Transcript:
 
     @property
     def has_records(self) -> bool:
-        """Whether there is something in it that holds for exactly these events."""
+        """Whether it has requests or summaries, which fit only these events."""
         return bool(self.derived) or any(
             isinstance(draft.event, Request) for draft in self.drafts
         )
 
     def without_records(self, seqs: Sequence[int] = ()) -> Transcript:
-        """Without summaries and requests, for a session that becomes another one.
+        """Return the transcript without requests and summaries.
 
-        ``seqs`` are those that its drafts had; left out, they are counted.
+        A session that differs from the original needs this.  References to other events
+        get the new seqs, and pins of removed events are removed.
+
+        seqs: the seqs of the drafts in the original; by default they have no gaps.
         """
-        first = 2 if self.forked_from else 1
-        had = seqs or range(first, first + len(self.drafts))
-        pairs = [*zip(had, self.drafts, strict=True)]
-        there = {seq for seq, one in pairs if not isinstance(one.event, Request)}
-        kept = [
-            (seq, one)
-            for seq, one in pairs
-            if seq in there
-            and not (isinstance(one.event, Pin) and there.isdisjoint(one.event.seqs))
-        ]
-        now = {seq: place for place, (seq, _) in enumerate(kept, start=first)}
-        drafts = [(draft, _renumbered(draft.event, now)) for _, draft in kept]
-        why = "requests and summaries: of a session that is another one now"
-        skipped = [Skipped(self.format, why)] if self.has_records else []
+        first_seq = 2 if self.forked_from else 1
+        old_seqs = seqs or range(first_seq, first_seq + len(self.drafts))
+        drafts_of = dict(zip(old_seqs, self.drafts, strict=True))
+        remaining = {
+            seq
+            for seq, draft in drafts_of.items()
+            if not isinstance(draft.event, Request)
+        }
+        kept: dict[int, Draft] = {}
+        for seq, draft in drafts_of.items():
+            event = draft.event
+            if isinstance(event, Pin) and remaining.isdisjoint(event.seqs):
+                continue
+            if seq in remaining:
+                kept[seq] = draft
+        new_seq_of = {seq: new for new, seq in enumerate(kept, start=first_seq)}
+        skipped = list(self.skipped)
+        if self.has_records:
+            reason = "requests and summaries: of a session that is another one now"
+            skipped.append(Skipped(self.format, reason))
         return replace(
             self,
-            drafts=tuple(replace(one, event=event) for one, event in drafts),
+            drafts=tuple(
+                replace(draft, event=_renumbered(draft.event, new_seq_of))
+                for draft in kept.values()
+            ),
             derived=(),
-            skipped=(*self.skipped, *skipped),
+            skipped=tuple(skipped),
         )
 
 
-def _renumbered(event: Event, now: Mapping[int, int]) -> Event:
-    """The event with the seqs that it names as they are now."""
+def _renumbered(event: Event, new_seq_of: Mapping[int, int]) -> Event:
+    """The event with new seqs in its references to other events."""
     match event:
         case Pin(seqs=seqs):
-            left = tuple(now[seq] for seq in seqs if seq in now)
-            return event.model_copy(update={"seqs": left})
+            new_seqs = tuple(new_seq_of[seq] for seq in seqs if seq in new_seq_of)
+            return event.model_copy(update={"seqs": new_seqs})
         case HumanReview(refers_to=int(seq)):
-            return event.model_copy(update={"refers_to": now.get(seq)})
+            return event.model_copy(update={"refers_to": new_seq_of.get(seq)})
     return event
 
 
-# The transcripts in a file, each with the name of the session that it becomes.
 class ReadTranscripts(Protocol):
     """Reads the transcripts in a file, each with the name of its session."""
 
@@ -406,20 +439,20 @@ class ReadTranscripts(Protocol):
 
 
 class Rewriting(Protocol):
-    """What a session is to hold from now on: the log asks, redaction answers."""
+    """Decides how the log rewrites a session."""
 
     def again(self, envelope: Envelope) -> Recordable | None:
-        """What stands in the event's place, or None to leave it as it is."""
+        """Return the replacement of an event, or None if it stays unchanged."""
 
     def state(self, state: SessionState) -> SessionState:
-        """The state of a stream, without what is not to be kept of it."""
+        """Return the state of a stream without values that are no longer kept."""
 
     def record(self, event: RedactionApplied) -> Recordable:
-        """The event that binds what was replaced, with what the rules say of it."""
+        """Return the event that binds replaced rows, with facts about the redaction."""
 
 
 class Rewritten(NamedTuple):
-    """What a rewriting did, and the version of the session's key since."""
+    """The numbers of replaced events and blobs, and the version of the new key."""
 
     events: int
     blobs: int
@@ -427,47 +460,49 @@ class Rewritten(NamedTuple):
 
 
 class EventLog(Protocol):
-    """Where events are kept: append-only, in order within a stream, encrypted.
+    """The log of events: append-only, ordered within a stream, encrypted.
 
-    Every call is for one user; a stream of another user does not exist for it.
-    All of them raise Erased where a stream was erased, KeyUnavailable where its key
-    is missing or another, StoreUnavailable where the database does not answer.
+    Every call concerns one user, and streams of other users do not exist for it.
+
+    All methods raise Erased for an erased stream, KeyUnavailable if its key is missing
+    or different, and StoreUnavailable if the database does not answer.
     """
 
     def head(self, stream: StreamId) -> Head:
-        """The stream's end; seq 0 if there is no such stream."""
+        """Return the head of a stream; seq 0 if there is no such stream."""
 
     def append(self, request: Append) -> Outcome:
         """Write all of ``request.events`` after ``request.base``, or nothing.
 
-        Returns when the events are durable.  A derived stream begins only where
-        its session exists.  Where one of ``request.keys`` was used, nothing is written,
-        and the head is told as it is.
+        The events are durable when it returns.  A derived stream can begin only in an
+        existing session.  If one of ``request.keys`` was used before, nothing is
+        written, and the outcome is a Conflict with the current head.
         """
 
     def append_soon(
         self, request: Append, done: Callable[[Outcome | Exception], None]
     ) -> bool:
-        """``append`` for who cannot wait; False if too much is waiting already.
+        """Append without waiting; False if too many appends are waiting already.
 
-        ``request.base`` must not be 0.  ``done`` is called once, maybe in another
-        thread, with the outcome or the error that ``append`` would raise; it must
-        return at once and raise nothing.
+        request: its base must not have the seq 0.
+        done:    called once, perhaps in another thread, with the outcome or the error
+                 that ``append`` would raise.  It must return at once and raise nothing.
         """
 
     def append_exclusive(
         self, stream: StreamId, build: Callable[[Head], Append]
     ) -> Outcome:
-        """Append what ``build`` makes of the head, while nobody else can move it.
+        """Append the events that ``build`` returns for the current head.
 
-        What ``build`` raises leaves the stream as it was.
+        Nobody else can append between the two.  An error of ``build`` is raised, and
+        the stream stays unchanged.
         """
 
     def receipt(self, stream: StreamId, idempotency_key: str) -> Duplicate | None:
-        """The seqs that were written under this key, if it was used."""
+        """Return the seqs that were written with this key, or None."""
 
     def known(self, stream: StreamId, keys: Sequence[str]) -> dict[str, Duplicate]:
-        """The seqs that were written of drafts with these keys, of those that were."""
+        """Return the seqs of those drafts that were written, by their keys."""
 
     def read(
         self,
@@ -480,29 +515,31 @@ class EventLog(Protocol):
         newest: bool = False,
         spans: Sequence[Span] = (),
     ) -> list[Envelope]:
-        """The events with ``after < seq <= upto``, in order, at most ``limit``.
+        """Return the events with ``after < seq <= upto``, in order, at most ``limit``.
 
-        ``types`` keeps only those; nothing else is decrypted then.  ``newest`` takes
-        the last ``limit`` of them instead of the first.  ``spans``, in order and apart
-        from each other, are asked for alone: all their events, read at once.
+        types:  only events of these types; no others are decrypted.
+        newest: the last ``limit`` events instead of the first.
+        spans:  all events of these spans instead, read at once.  The spans are in
+                order and do not touch each other.
 
-        Raises CorruptEvent where a row is not what was written.
+        Raises CorruptEvent if a row is not the one that was written.
         """
 
     def audit(self, stream: StreamId) -> Iterator[Envelope | Problem]:
-        """Every event of the stream with its chain proved, or what is wrong."""
+        """Yield every event of a stream with a verified chain, and problems."""
 
     @property
     def shared(self) -> bool:
-        """Whether other processes that open it see the same log."""
+        """Whether other processes can open the same log."""
 
     def audit_chain(
         self, stream: StreamId, *, since_seal: bool = False
     ) -> Iterator[int | Problem]:
-        """The number of events, page by page, their chain proved; or what is wrong.
+        """Verify the chain of a stream; yield the events of each page, and problems.
 
-        No event is decrypted but those that say which were replaced.  ``since_seal``
-        proves what came after the newest seal, and that the event there is the sealed.
+        Only events that record replaced rows are decrypted.
+
+        since_seal: verify only events after the newest seal, and the sealed event.
         """
 
     def sessions(
@@ -514,131 +551,139 @@ class EventLog(Protocol):
         after: tuple[str, str] | None = None,
         limit: int | None = None,
     ) -> list[SessionInfo]:
-        """The sessions of a user, or of all, by user and name, at most ``limit``.
+        """Return the sessions of a user or of all, ordered by user and session id.
 
-        ``labels`` are those that it must have, all of them: of no user there are none.
-        ``after`` are the names that it comes behind.
+        labels: only sessions with all of these labels; requires a user.
+        after:  only sessions after this user and session id.
+        limit:  the most sessions.
         """
 
     def label(self, stream: StreamId, labels: Mapping[str, str | None]) -> None:
-        """Have the session found by these labels, and not by those that are None.
+        """Index a session by these labels, and remove those that are None.
 
-        Only their keyed hashes are kept.  A session that is not there has none.
+        Only keyed hashes of labels are stored.  A session that does not exist gets no
+        labels.
         """
 
     def label_like(self, stream: StreamId, other: StreamId) -> None:
-        """Have the session found by the labels that another of the user is found by."""
+        """Index a session by the labels of another session of the user."""
 
     def labelled(self, stream: StreamId, labels: Mapping[str, str]) -> bool:
-        """Whether it is found by these labels alone; a redacted text may be any."""
+        """Whether a session is indexed by exactly these labels.
+
+        A redacted text matches every value.
+        """
 
     def streams(self, user_id: str, session_id: str) -> list[str]:
-        """The names of the session's streams, the main one first."""
+        """Return the names of a session's streams, the main one first."""
 
     def orphans(self, scope: Scope = EVERYTHING) -> list[Problem]:
-        """Streams that have events and no head: their session is not listed."""
+        """Return problems for streams with events but no head; no list shows them."""
 
     def blob(self, stream: StreamId, sha256: str) -> bytes | None:
-        """The whole text of that digest, if an event of this session was cut."""
+        """Return the blob with this digest, if an event of the session has it."""
 
     def load_view(self, stream: StreamId, name: str) -> StoredView | None:
-        """The stored state of a projection over this session."""
+        """Return the stored state of a projection of this session."""
 
     def standing(self, stream: StreamId, name: str, *, shown: bool = False) -> Standing:
-        """The session's head, the stored view of that name, and what is behind it.
+        """Return the head of a session, a stored view, and the events after it.
 
-        All of one moment, and in one round trip.  The derived stream is that of the
-        view's name.  ``shown`` asks for the events too that the view names.
+        All of it is read at one moment and in one round trip.
 
-        Raises CorruptEvent where a row behind the view is not what was written.
+        name:  of the view, and of the derived stream.
+        shown: whether to read the events that the view shows, too.
+
+        Raises CorruptEvent if a row after the view is not the one that was written.
         """
 
     def save_view(
         self, stream: StreamId, name: str, view: StoredView, *, replaces: int
     ) -> bool:
-        """Store it if the stored one stands at ``replaces`` (0: none is stored).
+        """Store a view in place of the one with the seq ``replaces``; 0 means none.
 
-        False if another projector was first; nothing is changed then.
+        Returns False, and changes nothing, if another projector was first.
         """
 
     def view_names(self, user_id: str, session_id: str) -> list[str]:
-        """The names of the projections that are kept for this session."""
+        """Return the names of the stored views of this session."""
 
     def drop_view(self, stream: StreamId, name: str) -> None:
-        """Forget the session's stored view of that name; it is folded again."""
+        """Delete a stored view of a session; it will be folded again."""
 
     def drop_views(self, user_id: str, session_id: str) -> None:
-        """Forget the stored views of this session; they are folded again."""
+        """Delete the stored views of a session; they will be folded again."""
 
     def rewrite(self, stream: StreamId, rewriting: Rewriting, *, now: int) -> Rewritten:
-        """Replace what ``rewriting`` changes in the session of ``stream``.
+        """Rewrite a session as ``rewriting`` decides.
 
-        All of the session is sealed under a new key, its views are dropped, and
-        ``redaction_applied`` events at the end of the main stream bind the present
-        rows to the chain, whose hashes stay.  Once that is durable the old key is
-        destroyed.  All of it or nothing is seen; a call that was cut off is
-        completed by the next one, or by ``retire_keys``.
+        The whole session is encrypted under a new key, its views are deleted, and
+        ``redaction_applied`` events at the end of the main stream bind the current rows
+        to the chain, whose hashes stay the same.  Readers see all of it or nothing.
+        When it is durable, the old key is destroyed.  The next call, or
+        ``retire_keys``, completes one that was interrupted.
         """
 
     def retire_keys(self, stream: StreamId) -> int:
-        """Destroy the keys that a rewriting which was cut off left; how many."""
+        """Destroy the keys that an interrupted rewriting left; return their number."""
 
     def retired_keys(self, stream: StreamId) -> int:
-        """How many keys of before a rewriting are not destroyed yet."""
+        """Return the number of keys from before a rewriting that still exist."""
 
     def pseudonym_key(self, user_id: str, *, now: int) -> bytes:
-        """What this user's pseudonyms are made with; it goes when the user's key goes.
+        """Return the key of a user's pseudonyms; it disappears with the user's key.
 
-        The key of a user who has nothing in the log yet is made at ``now``.
+        A user without data in the log gets a key at ``now``.
         """
 
     def session_proof_key(self, stream: StreamId) -> bytes:
-        """What proves things about the session; it goes when its key goes."""
+        """Return the key of a session's proofs; it is lost with the session's key."""
 
     @property
     def leases(self) -> Leases:
-        """The leases of all derived streams; they hold nothing of what is in them."""
+        """The leases of streams and duties; they contain no data of sessions."""
 
     @property
     def erasures(self) -> ErasureSteps:
-        """What erases users and sessions."""
+        """The steps that erase users and sessions."""
 
     @property
     def retention(self) -> Retention:
-        """What freezes users, and knows which sessions are used."""
+        """Freezes, and the use of sessions."""
 
     @property
     def repairs(self) -> Repairs:
-        """What repairs.  Raises InvalidConfiguration for a log in memory."""
+        """The repairs.  Raises InvalidConfiguration for a log in memory."""
 
     def lagging(
         self, scope: Scope, *, by: int, limit: int, after: Place | None = None
     ) -> list[Lagging]:
-        """Stored views that are behind by ``by`` events or more, at most ``limit``.
+        """Return stored views of strategies that are behind, in order of their places.
 
-        What is kept beside those of strategies, under a name with ``-``, is none.
-        They are in the order of their places, from behind ``after`` on.
+        by:    the fewest events that a view has not folded.
+        limit: the most views.
+        after: only places after this one.
         """
 
     def stats(self, scope: Scope, *, now: int) -> dict[str, Any]:
-        """Sizes, rates up to ``now``, and how far stored views are behind.
+        """Return sizes, rates up to ``now``, and how far stored views are behind.
 
-        All that is in the scope is counted.
+        Everything in the scope is counted.
         """
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
 
 
 Kind: TypeAlias = Literal["events", "head", "view", "blob", "key"]
 
 
 class Damage(NamedTuple):
-    """Something of a session that is not as it should be.
+    """Damaged data of a session.
 
-    kind:     what it is of; ``events`` are never changed.
-    mendable: whether it can be made anew without losing anything.
-    mended:   whether that was done.
+    kind:     the kind of the data; a repair never changes ``events``.
+    mendable: whether it can be rebuilt without a loss.
+    mended:   whether it was rebuilt.
     """
 
     stream: StreamId
@@ -653,26 +698,29 @@ class Damage(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """The blobs of a session that none of its events names, as it stood then."""
+    """The unused blobs of a session, and the ends of its streams at that time.
+
+    ends: the head seqs by stream.
+    """
 
     ends: dict[str, int]
     addresses: tuple[bytes, ...]
 
 
 class Repairs(Protocol):
-    """Writes what follows from events in place of what does not."""
+    """Replaces damaged derived data by data that is rebuilt from events."""
 
     def put_head(self, stream: StreamId, head: Head) -> bool:
-        """Let the stream's head row say this; False if its events end elsewhere now.
+        """Replace the head row of a stream; False if the stream has other events now.
 
         Raises Erased, KeyUnavailable.
         """
 
     def unnamed_blobs(self, stream: StreamId) -> Scanned:
-        """The blobs of the session that none of its events names.
+        """Return the blobs of a session that none of its events uses.
 
-        Raises CorruptEvent, KeyUnavailable: then nobody can tell.
+        Raises CorruptEvent or KeyUnavailable if not every event can be read.
         """
 
     def drop_blobs(self, stream: StreamId, scanned: Scanned) -> bool:
-        """Delete these; False if the session has moved on, and nothing was deleted."""
+        """Delete blobs; False, without a deletion, if the session has newer events."""
