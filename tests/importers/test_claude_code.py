@@ -231,7 +231,8 @@ def test_an_entry_that_comes_again_is_not_told_again(tmp_path: Path) -> None:
     transcript = read_one(write_lines(tmp_path, entries))
 
     assert len(transcript.drafts) == 5
-    assert reasons(transcript)["file.jsonl line 7"] == "same entry as line 2"
+    why = reasons(transcript)["file.jsonl line 7, first in line 2"]
+    assert why == "entry that stands before it already"
 
 
 def test_a_sub_agents_run_is_a_session_of_its_own(tmp_path: Path) -> None:
@@ -369,8 +370,8 @@ def test_a_queued_message_that_has_an_entry_is_not_told_twice(tmp_path: Path) ->
     transcript = read_one(write_lines(tmp_path, entries))
 
     assert inputs(transcript) == ["Go.", "STEER"]
-    why = reasons(transcript)["file.jsonl line 2"]
-    assert why == "queue record; its message is imported from line 5"
+    why = reasons(transcript)["file.jsonl line 2, message in line 5"]
+    assert why == "queue record; its message is imported from an entry of its own"
 
 
 def test_an_earlier_input_of_the_same_words_is_another_one(tmp_path: Path) -> None:
@@ -430,6 +431,6 @@ def test_an_entry_with_the_id_of_another_is_said_to_differ(tmp_path: Path) -> No
 
     told = reasons(read_one(write_lines(tmp_path, entries)))
 
-    assert told["file.jsonl line 2"] == (
-        "entry with the id of line 1 and other content"
+    assert told["file.jsonl line 2, first in line 1"] == (
+        "entry with the id of an earlier one and other content"
     )

@@ -251,8 +251,8 @@ class MessageQueue:
         records, place = self._seen.get(queued.text, (0, ""))
         if records < self._arrived[queued.text]:
             return False
-        why = f"queue record; its message is imported from {place}"
-        self.notes.append((queued.place, why))
+        why = "queue record; its message is imported from an entry of its own"
+        self.notes.append((f"{queued.place}, message in {place}", why))
         return True
 
 
@@ -338,12 +338,12 @@ class _Conversations:
 
     def _again(self, first: base.Line, line: base.Line, place: str) -> None:
         """Say that an entry has the id of an earlier one."""
+        places = f"{place}, first in line {first.number}"
         if first.raw == line.raw:
-            why = f"same entry as line {first.number}"
-            self._aside.skip(why, place, note=True)
+            self._aside.skip("entry that stands before it already", places, note=True)
         else:
-            why = f"entry with the id of line {first.number} and other content"
-            self._aside.skip(why, place)
+            why = "entry with the id of an earlier one and other content"
+            self._aside.skip(why, places)
 
     def _told(self, chain: str, session: str) -> base.Transcript:
         recording = self._recordings[chain]
@@ -433,7 +433,7 @@ def _found(entry: dict[str, Any]) -> Iterator[base.Found] | str:
     if kind == "assistant":
         return _assistant(entry)
     if entry.get("subtype") == "compact_boundary":
-        return "compaction mark, no message"
+        return "mark of a compaction: contexts still show what came before it"
     if kind == "attachment":
         return _attached(entry)
     if not isinstance(kind, str):

@@ -20,6 +20,11 @@ _BROKEN: Final = frozenset({"error", "stream_error", "turn_aborted"})
 _OPAQUE: Final = frozenset({"compaction", "compaction_summary", "web_search_call"})
 _DIGITS: Final = 16  # of the digest that names a response
 _OF_CLIENT: Final = "record of the client, no message"
+_REPLACEMENT: Final = (
+    "history that replaces the one before a compaction: contexts do not show it, and "
+    "still show the old one"
+)
+_ROLLED_BACK: Final = "turns that the user took back: contexts still show them"
 # What the client writes in the user's name, between tags.
 _CONTEXT: Final = re.compile(r"\s*<(environment_context|user_instructions)\b")
 # How a command ended, in the lines before its output.
@@ -148,7 +153,7 @@ class _Rollout:
             edit = {"type": kind, "message": told.get("message")}
             yield base.Piece("provider_edit", {"edits": [edit]})
             if told.get("replacement_history"):
-                yield base.Skipped("", "history told again after a compaction")
+                yield base.Skipped("", _REPLACEMENT)
         elif kind != "session_meta" or "record_type" in told:
             yield base.Skipped("", _OF_CLIENT, note=True)
         else:
@@ -214,6 +219,8 @@ class _Rollout:
             self._take_of_others([base.Piece("error", fields)], origin)
         elif kind == "task_complete" and told.get("error"):
             self._take_of_others([_failed_turn(told["error"])], origin)
+        elif kind == "thread_rolled_back":
+            self._take_of_others([base.Skipped("", _ROLLED_BACK)], origin)
         elif kind not in _AGAIN:
             self._take([base.Skipped("", _OF_CLIENT, note=True)], origin)
 
