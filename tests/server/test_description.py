@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import schemathesis
+from fastapi.routing import APIRoute
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis.strategies import DataObject, data, sampled_from
 from schemathesis import Case, GenerationMode
@@ -21,7 +22,7 @@ from schemathesis.specs.openapi.checks import ignored_auth, positive_data_accept
 import refold
 from refold.adapters.server.access_tokens import SCOPES, Verifier, verifier_of
 from refold.adapters.server.app import Gate, Limits, application
-from refold.adapters.server.routes import APPENDABLE
+from refold.adapters.server.routes import APPENDABLE, query_parameters, router
 from refold.store import SessionStore
 
 OPERATIONS = (
@@ -92,6 +93,24 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Described]:
 
 def test_every_operation_is_tried(described: Described) -> None:
     assert set(described.operations) == set(OPERATIONS)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_accepts_exactly_the_query_parameters_of_its_description(
+    described: Described, name: str
+) -> None:
+    [function] = [
+        route.endpoint
+        for route in router.routes
+        if isinstance(route, APIRoute) and route.operation_id == name
+    ]
+
+    repeatable = {
+        parameter["name"]: parameter["schema"].get("type") == "array"
+        for parameter in described.operations[name].definition.raw["parameters"]
+        if parameter["in"] == "query"
+    }
+    assert query_parameters(function) == repeatable
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.resources import files
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_origin
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 from urllib.parse import unquote
 
 import orjson
-from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query
-from fastapi.dependencies.models import Dependant
+from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, params
 from fastapi.exceptions import RequestValidationError
 from pydantic import (
     AwareDatetime,
@@ -49,28 +49,35 @@ log = logging.getLogger("refold.server")
 
 
 async def _known_query(request: Request) -> None:
-    """Refuse parameters that an operation does not have: one that is misspelt, say."""
+    """Refuse query parameters that an operation does not have, misspelt ones say."""
     if not request.query_params:
         return
-    lists = _lists(request.scope["route"].dependant)
-    given = Counter(name for name, _ in request.query_params.multi_items())
-    for name, times in given.items():
-        if name not in lists:  # its name may be a secret: it is not repeated
+    repeatable = query_parameters(request.scope["endpoint"])
+    counts = Counter(name for name, _ in request.query_params.multi_items())
+    for name, count in counts.items():
+        if name not in repeatable:  # its name may be a secret: it is not repeated
             raise RequestValidationError([{"type": "unknown", "loc": ("query",)}])
-        if times > 1 and not lists[name]:
-            wrong = {"type": "repeated", "loc": ("query", name)}
-            raise RequestValidationError([wrong])
+        if count > 1 and not repeatable[name]:
+            repeated = {"type": "repeated", "loc": ("query", name)}
+            raise RequestValidationError([repeated])
 
 
-def _lists(of: Dependant) -> dict[str, bool]:
-    """The names of an operation's parameters, and whether each may be repeated."""
-    found = {
-        each.alias: get_origin(each.field_info.annotation) is tuple
-        for each in of.query_params
-    }
-    for one in of.dependencies:
-        found |= _lists(one)
-    return found
+@cache
+def query_parameters(function: Callable[..., Any]) -> dict[str, bool]:
+    """The query parameters of an operation, and whether each may be repeated.
+
+    Those of its dependencies are included.
+    """
+    repeatable: dict[str, bool] = {}
+    signature = inspect.signature(function, eval_str=True)
+    for name, parameter in signature.parameters.items():
+        kind, *declarations = get_args(parameter.annotation) or (parameter.annotation,)
+        for declaration in (*declarations, parameter.default):
+            if isinstance(declaration, params.Query):
+                repeatable[declaration.alias or name] = get_origin(kind) is tuple
+            elif isinstance(declaration, params.Depends) and declaration.dependency:
+                repeatable |= query_parameters(declaration.dependency)
+    return repeatable
 
 
 router = APIRouter(prefix="/v1", dependencies=[Depends(_known_query)])
@@ -166,6 +173,7 @@ EraseAsked = Annotated[Asked, _with("erase")]
 After = Annotated[int, Query(ge=0, le=SEQS)]
 Most = Annotated[int, Query(ge=1, le=MOST)]
 Several = Annotated[tuple[str, ...], Query()]
+Text = Annotated[str | None, Query()]
 At = Annotated[int | None, Query(ge=1, le=SEQS)]
 
 
@@ -307,7 +315,7 @@ def labels_of(texts: Iterable[str]) -> dict[str, str]:
 
 @router.get("/sessions", operation_id="sessions")
 def sessions(
-    of: ReadAsked, label: Several = (), after: str | None = None, limit: Most = 100
+    of: ReadAsked, label: Several = (), after: Text = None, limit: Most = 100
 ) -> Response:
     """List sessions by name; go on with the last one as `after`."""
     labels = labels_of(label)
@@ -390,7 +398,7 @@ def compact(one: AppendSession, body: Compaction) -> Response:
 def compare(
     one: ReadSession,
     strategy: Annotated[tuple[str, ...], Query(max_length=20)] = (),
-    model: str | None = None,
+    model: Text = None,
 ) -> Response:
     """Compare what strategies would have sent, and cost."""
     one.head()
@@ -402,7 +410,7 @@ def compare(
 
 
 @router.get("/sessions/{session_id}/verify", operation_id="verify")
-def verify(one: ReadSession, chain_only: bool = False) -> Response:
+def verify(one: ReadSession, chain_only: Annotated[bool, Query()] = False) -> Response:
     """Check that what is stored of a session is what was written."""
     one.head()
     done = one.verify(chain_only=chain_only)
@@ -428,7 +436,7 @@ def prove(
 def search(
     of: ReadAsked,
     words: Annotated[str, Query(max_length=1_000)],
-    session_id: str | None = None,
+    session_id: Text = None,
     limit: Most = 20,
 ) -> Response:
     """Find events that have all words, the newest session first."""
@@ -467,8 +475,8 @@ def export(of: ReadAsked) -> Response:
 @router.get("/costs", operation_id="costs")
 def costs(
     of: ReadAsked,
-    session_id: str | None = None,
-    by: Literal["session", "user", "day"] = "session",
+    session_id: Text = None,
+    by: Annotated[Literal["session", "user", "day"], Query()] = "session",
 ) -> Response:
     """Show what models' answers used, and cost in US dollars."""
     found = of.store.costs(of.user_id, session_id=session_id, by=by)
@@ -533,7 +541,7 @@ def memory_opt_out(of: AppendAsked, body: OptOut) -> Response:
 @router.get("/reviews", operation_id="reviews")
 def reviews(
     of: ReadAsked,
-    session_id: str | None = None,
+    session_id: Text = None,
     every: Annotated[bool, Query(alias="all")] = False,
 ) -> Response:
     """List questions to humans, the gravest first."""

@@ -13,25 +13,34 @@ from refold.redaction.rules.rule import Rule, load, parts_of
 _PARTS: Final = parts_of("relations")
 _START, _WORD, _LEAD = _PARTS["START"], _PARTS["WORD"], _PARTS["LEAD"]
 
-# Of values that somebody named: the names, in patterns and as gates.
-_NOT_A_SECRET = "".join(
-    rf"(?<!{word})(?<!{word}[\-_ ])" for word in names.words("no_secret_token")
-)
-_NO_KEY = "".join(rf"(?<!{word.upper()})" for word in NO_KEY_OF)
-_PASSWORDS, _TOKENS = PASSWORDS.pattern, TOKENS.pattern
-_HAN = "|".join(names.CHINESE)
-_PASSWORD_GATES, _TOKEN_GATES = PASSWORDS.gate, TOKENS.gate
 _GATES: Final = LEXICON["gates"]
-_ANY_NAME = (*_GATES["any_name"], *PASSWORDS.gate)
-_SAID = (*_GATES["said"], *PASSWORDS.gate)
-_PASSWORD_KEYS = (
-    *_GATES["password_keys"],
-    *(gate for gate in PASSWORDS.gate if " " not in gate),
-)
-_TOKEN_KEYS = (*_GATES["token_keys"], *TOKENS.gate)
 # Vendors whose keys have no mark of their own.
-_VENDORS = names.words("vendors")
-_NEAR_VENDORS = "|".join(_VENDORS)
+_VENDORS: Final = names.words("vendors")
+# What the files of packs name in braces: patterns and gates made of the lexicon.
+_FOR_ASSIGNED: Final = {
+    "CHINESE": names.CHINESE,
+    "KEY_OF": names.KEY_OF,
+    "_ANY_NAME": (*_GATES["any_name"], *PASSWORDS.gate),
+    "_HAN": "|".join(names.CHINESE),
+    "_NOT_A_SECRET": "".join(
+        rf"(?<!{word})(?<!{word}[\-_ ])" for word in names.words("no_secret_token")
+    ),
+    "_NO_KEY": "".join(rf"(?<!{word.upper()})" for word in NO_KEY_OF),
+    "_PASSWORDS": PASSWORDS.pattern,
+    "_PASSWORD_GATES": PASSWORDS.gate,
+    "_PASSWORD_KEYS": (
+        *_GATES["password_keys"],
+        *(gate for gate in PASSWORDS.gate if " " not in gate),
+    ),
+    "_SAID": (*_GATES["said"], *PASSWORDS.gate),
+    "_TOKENS": TOKENS.pattern,
+    "_TOKEN_GATES": TOKENS.gate,
+    "_TOKEN_KEYS": (*_GATES["token_keys"], *TOKENS.gate),
+}
+_FOR_NAMED: Final = {
+    "_NEAR_VENDORS": "|".join(_VENDORS),
+    "_VENDORS": _VENDORS,
+}
 
 # What may stand for each sign in the form of a command, and a sample of that.
 _SIGNS: Final = LEXICON["signs"]
@@ -152,11 +161,11 @@ def _members(found: re.Match[str]) -> str:
     return "".join(re.findall(members, _MIXED * 2))[:often]
 
 
-_ASSIGNED = load("assigned", "assigned", {**vars(names), **globals()})
+_ASSIGNED = load("assigned", "assigned", _FOR_ASSIGNED)
 _COMMANDS = (*load("commands", "commands"), *_commands())
 _CREDENTIALS, _HEADERS, _FORMS = (
     load("forms", group) for group in ("credentials", "headers", "forms")
 )
 _ANY_ISSUER = (*_CREDENTIALS, *_HEADERS, *_ASSIGNED, *_COMMANDS, *_FORMS)
 SECRETS = (*_ANY_ISSUER, *_rules("issuers"))
-SECRETS_EXTENDED = (*load("forms", "named", globals()), *_rules("others"))
+SECRETS_EXTENDED = (*load("forms", "named", _FOR_NAMED), *_rules("others"))
