@@ -5,12 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from refold.adapters.cli.events import (
-    LANES,
-    Numbering,
-    Rails,
-    before,
-)
+from refold.adapters.cli.events import LANES, Rails
+from refold.adapters.display.events import Numbering, before
 from refold.domain.envelope import Envelope, Meta
 from refold.domain.errors import RefoldError
 from refold.domain.events import (

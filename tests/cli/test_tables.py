@@ -11,6 +11,7 @@ from rich.cells import cell_len
 
 import refold as package
 from refold.adapters.cli import output
+from refold.adapters.display import values
 from tests.cli.conftest import Refold
 
 WIDTHS = (40, 80, 200)
@@ -32,7 +33,7 @@ COMMANDS = [
 
 names = st.text("abcdefghij_ ", min_size=1, max_size=14).filter(str.strip)
 texts = st.text("abc-_:=, 中文", max_size=90)
-numbers = st.integers(0, 10**9).map(output.number)
+numbers = st.integers(0, 10**9).map(values.number)
 
 
 @st.composite

@@ -27,8 +27,9 @@ from textual.screen import Screen
 from textual.widgets import Input, Static, Tree
 
 import refold
-from refold.adapters.cli import main, output, terminal
+from refold.adapters.cli import main, terminal
 from refold.adapters.cli.terminal import Viewer
+from refold.adapters.display import values
 from refold.adapters.server import run
 from refold.domain import errors
 from refold.store import Session, SessionStore
@@ -510,7 +511,7 @@ def test_what_events_say_is_shown_as_text(store: SessionStore) -> None:
             rows = reader.rows
             assert {cell_len(row) for row in rows} == {80}
             assert len(rows) == 24
-            assert output._CONTROL.search("".join(rows)) is None
+            assert values._CONTROL.search("".join(rows)) is None
             seen += reader.told
         assert "␛]0;ran␇␛[2J␛[31m end" in seen
         assert "[bold red]ran[/bold red][@click=app.quit]go[/] [/nothing]" in seen
@@ -520,7 +521,7 @@ def test_what_events_say_is_shown_as_text(store: SessionStore) -> None:
 
         await reader.press("c")
         assert "␛]0;ran␇" in reader.told
-        assert output._CONTROL.search(reader.screen) is None
+        assert values._CONTROL.search(reader.screen) is None
 
     assert reading(store, session, script) is None
 

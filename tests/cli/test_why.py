@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import refold as library
-from refold.adapters.cli.events import DIGEST
+from refold.adapters.display.events import DIGEST
 from refold.domain.envelope import Draft
 from refold.domain.events import Summary
 from refold.projections.context.strategies.spec import parse

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from markupsafe import Markup, escape
 
-from refold.adapters.cli import events, output
+from refold.adapters.display import events, values
 from refold.domain.canonical import shipped
 from refold.domain.envelope import STANDS_FOR, Envelope
 from refold.domain.events import (
@@ -97,7 +97,7 @@ class Turn(NamedTuple):
     def redacted(self) -> str:
         """How often what was taken out of it."""
         counts = (Counter(one.marks.redacted) for one in self.every)
-        return output.types(sum(counts, Counter()))
+        return values.types(sum(counts, Counter()))
 
     @property
     def seqs(self) -> list[int]:
@@ -314,12 +314,12 @@ def file(session: Session, lang: Lang = "en") -> str:
     return rendered("file.html", lang, link=lambda *_, **__: "", **told)
 
 
-_MARKED: Final = re.compile(f"({STANDS_FOR.pattern})|({output.STUB.pattern})")
+_MARKED: Final = re.compile(f"({STANDS_FOR.pattern})|({values.STUB.pattern})")
 
 
 def marked(text: str) -> Markup:
     """A text of the log for a page: what was redacted or cut stands out."""
-    text, at, out = output.visible(text), 0, list[Markup]()
+    text, at, out = values.visible(text), 0, list[Markup]()
     for found in _MARKED.finditer(text):
         kind = "chip" if found[1] else "stub"
         out.append(escape(text[at : found.start()]))
@@ -383,15 +383,15 @@ def _pages() -> Environment:
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=lambda one: output.visible(one) if type(one) is str else one,
+        finalize=lambda one: values.visible(one) if type(one) is str else one,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     made.filters |= {"cut": cut, "marked": marked, "first_line": first_line}
     made.filters |= {"readable": events.readable, "content": events.content}
     made.filters |= {"said": Said.of, "pick": lambda seq, found: found[seq]}
-    made.filters |= {one.__name__: one for one in (output.moment, output.rfc3339)}
-    made.filters |= {"number": output.number, "types": output.types}
+    made.filters |= {one.__name__: one for one in (values.moment, values.rfc3339)}
+    made.filters |= {"number": values.number, "types": values.types}
     made.filters["dollars"] = lambda n: f"${n:,.4f}" if n < 1 else f"${n:,.2f}"
     made.globals |= {"t": _say, "static": static, "digest": _digest}
     own = [one for one in EVENT_CLASSES if one not in _APART]

@@ -11,6 +11,7 @@ import typer
 from refold.adapters.capture_state import absolute
 from refold.adapters.cli import options, output
 from refold.adapters.cli.commands.compact import stopped_by_signals
+from refold.adapters.display import values
 from refold.adapters.importers.follower import (
     AlreadyCaptured,
     Follower,
@@ -191,7 +192,7 @@ def _status() -> output.Result:
 
 def _show_status(screen: output.Screen, capture: dict[str, Any]) -> None:
     state = "running" if capture["running"] else "not running"
-    waiting = output.size(capture["bytes"])
+    waiting = values.size(capture["bytes"])
     entries = counted(capture["appended"], "entry", "entries")
     counts = f"{entries}, {capture['refused']:,} refused, "
     client = capture["client"] or "a capture that has not looked yet"

@@ -12,7 +12,8 @@ import typer
 
 from refold.adapters.cli.files import Destination
 from refold.adapters.cli.options import Call, SessionOption, UserOption
-from refold.adapters.cli.output import Part, Result, Screen, complain, number, visible
+from refold.adapters.cli.output import Part, Result, Screen, complain
+from refold.adapters.display.values import number, visible
 from refold.domain.canonical import canonical
 from refold.domain.errors import InvalidConfiguration, counted
 

@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from refold.adapters.cli import events
-from refold.adapters.cli.events import (
-    DIGEST,
-    STYLES,
-    content,
-    marks,
-    origin_words,
-    readable,
-    seqs,
-)
+from refold.adapters.cli.events import STYLES, origin_words
 from refold.adapters.cli.options import (
     As,
     Call,
@@ -25,7 +16,10 @@ from refold.adapters.cli.options import (
     StrategyOption,
     UserOption,
 )
-from refold.adapters.cli.output import Result, Screen, types
+from refold.adapters.cli.output import Result, Screen
+from refold.adapters.display import events
+from refold.adapters.display.events import DIGEST, content, marks, readable, seqs
+from refold.adapters.display.values import types
 from refold.domain.errors import counted
 from refold.projections.context.units import holds
 from refold.store.proofs.provenance import provenance

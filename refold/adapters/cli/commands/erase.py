@@ -27,6 +27,7 @@ from refold.adapters.cli.options import (
     session_option,
     user_option,
 )
+from refold.adapters.display import values
 from refold.domain.erasure import RetentionPolicy
 from refold.domain.errors import InvalidConfiguration, counted
 
@@ -210,12 +211,12 @@ def _show_progress(table: str, done: int, total: int) -> None:
 
 
 def _moment(when: int | None) -> str | None:
-    return None if when is None else output.rfc3339(when)
+    return None if when is None else values.rfc3339(when)
 
 
 def _report(screen: output.Screen, erased: Erasure) -> None:
     if erased.due_at is not None:
-        due = output.moment(erased.due_at)
+        due = values.moment(erased.due_at)
         screen.line(output.mark(True), f"unreadable from now on, destroyed at {due}")
         screen.line("  until then, `refold restore --user …` undoes it")
         _copies(screen, erased.copies)
@@ -303,7 +304,7 @@ def _plan(plan: ErasurePlan) -> output.Result:
             screen.line(output.mark(True), "erased before: nothing is left to erase")
             return
         screen.line(f"would erase {counted(len(plan.sessions), 'session')}")
-        rows = [(table, output.number(count)) for table, count in plan.counts.items()]
+        rows = [(table, values.number(count)) for table, count in plan.counts.items()]
         screen.table(("table", "#rows"), rows)
         for name in plan.holds:
             screen.line(output.mark(None), f"the legal hold {name!r} forbids it")

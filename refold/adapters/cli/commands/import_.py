@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refold.adapters.cli import options, output
+from refold.adapters.display import values
 from refold.adapters.importers import Outline, named, outlines, read, with_sub_agents
 from refold.domain import errors
 from refold.domain.errors import ImportFailed, RefoldError, counted
@@ -261,7 +262,7 @@ def _head(session: Session) -> int:
 
 def _row(item: Outline, result: Extended) -> list[str]:
     counts = (result.events, result.duplicates, result.redactions.total())
-    return [item.session, *map(output.number, counts)]
+    return [item.session, *map(values.number, counts)]
 
 
 def _show(screen: output.Screen, done: _Import) -> None:
@@ -280,7 +281,7 @@ def _show(screen: output.Screen, done: _Import) -> None:
     if formats:
         screen.line((f"format: {', '.join(formats)}", "dim"))
     if found:
-        screen.line(("redacted: ", "dim"), (output.types(done.redactions), "red"))
+        screen.line(("redacted: ", "dim"), (values.types(done.redactions), "red"))
     if done.failed:
         failed = counted(len({one.where for one in done.failed}), "file")
         screen.line((f"{failed} not imported; stderr says why", "bold red"))

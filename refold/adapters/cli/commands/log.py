@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from refold.adapters.cli import options, output
-from refold.adapters.cli.events import STYLES, Numbering, Rails, marks, preview_of
+from refold.adapters.cli.events import STYLES, Rails
+from refold.adapters.display import values
+from refold.adapters.display.events import Numbering, marks, preview_of
 from refold.domain import events
 from refold.domain.errors import Erased, SessionNotFound, counted
 from refold.domain.events import AgentResponse, ToolCall, ToolResult, UserInput
 
 if TYPE_CHECKING:
-    from refold.adapters.cli.events import Numbered, Preview
+    from refold.adapters.display.events import Numbered, Preview
     from refold.domain.envelope import Envelope
     from refold.domain.ports import SessionInfo
     from refold.store import SessionStore
@@ -147,8 +149,8 @@ _MINUTE: Final = len("2026-03-16 10:00")
 
 def _row(info: SessionInfo) -> list[output.Part]:
     ended = "" if info.status == "open" else f" ({info.status})"
-    minute = output.moment(info.updated_at)[:_MINUTE]
-    counts = map(output.number, (info.head_seq, info.tokens))
+    minute = values.moment(info.updated_at)[:_MINUTE]
+    counts = map(values.number, (info.head_seq, info.tokens))
     return [info.user_id, info.session_id + ended, *counts, minute]
 
 
@@ -298,7 +300,7 @@ class Timeline:
 def _end(envelope: Envelope) -> list[output.Part]:
     hidden, end = marks(envelope), list[output.Part]()
     if hidden.redacted:
-        redacted = f" redacted {output.types(hidden.redacted)} "
+        redacted = f" redacted {values.types(hidden.redacted)} "
         end += [(redacted, "bold white on red"), "  "]
     if hidden.guarded:
         times = f" × {hidden.guarded}" if hidden.guarded > 1 else ""

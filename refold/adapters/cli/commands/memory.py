@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from refold.adapters.cli.events import preview
 from refold.adapters.cli.options import (
     Call,
     ReasonOption,
@@ -21,6 +20,7 @@ from refold.adapters.cli.options import (
     user_option,
 )
 from refold.adapters.cli.output import Result, Screen, complain, shown
+from refold.adapters.display.events import preview
 from refold.domain import errors
 from refold.domain.errors import RefoldError, counted
 from refold.projections.memory.advice import Choice, describe, why_not as unadvised

@@ -29,7 +29,9 @@ from refold.adapters.cli.options import (
     since,
     user_option,
 )
-from refold.adapters.cli.output import Result, Screen, number, size, visible
+from refold.adapters.cli.output import Result, Screen
+from refold.adapters.display import values
+from refold.adapters.display.values import number, size, visible
 from refold.domain.canonical import repaired
 from refold.domain.errors import InvalidConfiguration, counted
 
@@ -251,7 +253,7 @@ def _record(screen: Screen, record: AccessRecord) -> None:
         about.append(record.event_type)
     said = record.status if record.error_code is None else record.error_code
     screen.line(
-        f"{output.moment(record.ts)}  {whose}  {record.event:<22}  ",
+        f"{values.moment(record.ts)}  {whose}  {record.event:<22}  ",
         (f"{said:<16}", _STYLES[record.status]),
         f"  {', '.join(about)}".rstrip(),
         end=(f"{record.duration_us / 1000:,.1f} ms",),

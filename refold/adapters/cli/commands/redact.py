@@ -14,6 +14,7 @@ import typer
 
 from refold.adapters import config
 from refold.adapters.cli import options, output
+from refold.adapters.display import values
 from refold.domain.errors import InvalidConfiguration, RefoldError, counted
 from refold.opener import make_redactor
 from refold.redaction.documents import compact_json
@@ -153,7 +154,7 @@ def _session(screen: output.Screen, one: Rechecked) -> None:
         seq = exposure.where if exposure.seq is None else f"seq {exposure.seq}"
         blobs = counted(exposure.blobs, "blob")
         also = f", also in {blobs}" if exposure.blobs else ""
-        kinds = (output.types(exposure.types), "red")
+        kinds = (values.types(exposure.types), "red")
         screen.line("    ", f"{stream}{seq}  ", kinds, (also, "dim"))
 
 
@@ -227,7 +228,7 @@ def _filter(
                 "in [scan] of a policy"
             ) from None
     if not as_json and sys.stderr.isatty():
-        said = f"redacted {output.types(found)}" if found else _CLEAN
+        said = f"redacted {values.types(found)}" if found else _CLEAN
         output.complain(said)
 
 

@@ -10,8 +10,9 @@ import orjson
 import typer
 
 from refold.adapters.cli import options
-from refold.adapters.cli.events import DIGEST, STYLES, preview, readable
+from refold.adapters.cli.events import STYLES
 from refold.adapters.cli.output import Result, Screen, complain, shown_in_line, whose
+from refold.adapters.display.events import DIGEST, preview, readable
 from refold.domain.errors import InvalidEvent, RefoldError, counted
 from refold.projections.review.bundle import FORMAT, fires_again, read_bundle
 from refold.projections.review.rules import ReviewRules

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from refold.adapters.cli.events import DIGEST, STYLES, origin_words, preview, seqs
+from refold.adapters.cli.events import STYLES, origin_words
 from refold.adapters.cli.options import Call, SessionOption, StrategyOption, UserOption
-from refold.adapters.cli.output import Result, Screen, cut, shown, types, visible
+from refold.adapters.cli.output import Result, Screen, cut, shown
+from refold.adapters.display.events import DIGEST, preview, seqs
+from refold.adapters.display.values import types, visible
 from refold.domain.errors import counted
 from refold.projections.context.units import spans_of
 from refold.store.proofs.explanations import BECAUSE, LEFT_OUT

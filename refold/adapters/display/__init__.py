@@ -1,0 +1,1 @@
+"""How events and values are shown to people, on a terminal and on a page."""

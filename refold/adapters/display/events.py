@@ -1,0 +1,302 @@
+"""What an event says, in words and lines: one form for each type."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, assert_never
+
+from refold.adapters.display.values import STUB
+from refold.domain import events
+from refold.domain.errors import RefoldError, counted
+from refold.projections.context.text import leaves
+from refold.projections.context.units import Thread, key_of, place
+from refold.projections.review.incidents import NOTE
+
+if TYPE_CHECKING:
+    from refold.domain.envelope import Envelope
+
+DIGEST: Final = 12
+_LONG: Final = 100
+
+
+class Preview(NamedTuple):
+    """An event for people: ``note`` stands beside its type, ``body`` below it."""
+
+    note: str = ""
+    body: str = ""
+    failed: bool = False
+
+
+def preview(event: events.SessionEvent) -> Preview:
+    """Say what ``event`` says; nothing of it is cut here."""
+    match event:
+        case events.UserInput(text=text, attachments=attachments):
+            return Preview(body=_lines(text, *map(_attachment, attachments)))
+        case events.AgentResponse(text=text, thinking=blocks, stop_reason=stopped):
+            thoughts = (f"(thinking) {one.thinking or '(encrypted)'}" for one in blocks)
+            note = "cut off" if stopped == "max_tokens" else ""
+            return Preview(note, _lines(*thoughts, text))
+        case events.ToolCall(tool_name=name, arguments=arguments):
+            return Preview(name, readable(arguments))
+        case events.ToolResult():
+            return _result(event)
+        case events.Planner(plan=plan, iteration=iteration):
+            note = f"version {iteration}" if iteration is not None else ""
+            return Preview(note, readable(plan))
+        case events.Reflection():
+            return _reflection(event)
+        case events.Aggregate(results=results):
+            verdicts = (f"{item.item_id}: {item.verdict}" for item in results)
+            return Preview(counted(len(results), "item"), _lines(*verdicts))
+        case events.Final(text=text, result=result, outcome=outcome, reward=reward):
+            note = _note(outcome, "" if reward is None else f"reward {reward:g}")
+            body = _lines(text, "" if result is None else readable(result))
+            return Preview(note, body, failed=outcome == "failure")
+        case events.HumanReview(decision=None, trigger=trigger, severity=severity):
+            return Preview(f"{trigger} · {severity}", event.question)
+        case events.HumanReview(decision=decision, decided_by=by, refers_to=about):
+            decided = "decided" + (f" by {by}" if by else "")
+            decided += f", on seq {about}" if about else ""
+            return Preview(f"{event.trigger} · {decided}", decision or "")
+        case events.AgentError(code=code, where=where, context=context):
+            note = _note(code, where, "retryable" if event.retryable else "")
+            body = _lines(event.message, readable(context) if context else "")
+            return Preview(note, body, failed=True)
+        case events.SystemPrompt(text=text, closed=closed):
+            return Preview("the session was closed" if closed else "prompt", text or "")
+        case events.StateUpdate(set=changed, unset=gone):
+            unset = (f"{key}: (unset)" for key in gone)
+            return Preview(body=_lines(readable(changed) if changed else "", *unset))
+        case events.Request():
+            sent = f"{counted(event.tokens, 'token')} through seq {event.through_seq}"
+            sent += f", digest {event.digest[:DIGEST]}"
+            return Preview(event.strategy.name, sent)
+        case events.Summary():
+            return _summary(event)
+        case events.CompactionNote(phase=phase, why=why):
+            span = _span(event.first_seq, event.last_seq)
+            return Preview(f"{phase}{span}", why, failed=phase == "failed")
+        case events.Pin(seqs=seqs, reason=reason, unpin=unpin):
+            which = ", ".join(map(str, seqs))
+            return Preview(f"{'unpinned' if unpin else 'pinned'} seq {which}", reason)
+        case events.Fork(session_id=parent, at_seq=at):
+            return Preview(f"continues {parent} from seq {at}")
+        case events.ProviderEdit(edits=edits, blocks=blocks):
+            counts = f"{counted(len(edits), 'edit')}, {counted(len(blocks), 'block')}"
+            return Preview(f"{counts} of the provider")
+        case events.RedactionApplied(stream=stream, seqs=()):
+            span = _span(event.first_seq, event.last_seq)
+            return Preview(f"new key for {stream}{span}")
+        case events.RedactionApplied(stream=stream, seqs=seqs):
+            return Preview(f"{counted(len(seqs), 'event')} of {stream} redacted again")
+        case events.Consent(scope=scope, granted=granted, reason=reason):
+            return Preview(f"{scope} {'granted' if granted else 'withdrawn'}", reason)
+        case events.Forget(item_id=item, reason=reason):
+            return Preview(f"item {item}", reason)
+        case events.Item(format=form, kind=kind, value=value):
+            return Preview(f"{form} {kind}".strip(), readable(value))
+        case unknown:
+            assert_never(unknown)
+
+
+class Marks(NamedTuple):
+    """Findings by type, leaves that became stubs, and warnings by code."""
+
+    redacted: Mapping[str, int]
+    guarded: int
+    warnings: tuple[str, ...]
+
+
+def marks(envelope: Envelope) -> Marks:
+    """What was done to this event before it was written."""
+    found = envelope.redaction.get("types")
+    counts = found.items() if isinstance(found, dict) else ()
+    texts = leaves(envelope.payload.payload(), keys=False)
+    return Marks(
+        {str(kind): n for kind, n in counts if isinstance(n, int)},
+        sum(1 for text in texts if STUB.search(text)),
+        tuple(warning.code for warning in envelope.meta.warnings),
+    )
+
+
+def readable(value: Any) -> str:
+    """A JSON value as lines: a text as it is, an object as ``key: value``."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict) and value:
+        fields = [_field(key, item) for key, item in value.items()]
+        # What is short, first.
+        return "\n".join(sorted(fields, key=lambda f: "\n" in f or len(f) > _LONG))
+    if isinstance(value, list) and value:
+        return "\n".join("- " + _indented(_text(one)).lstrip(" ") for one in value)
+    return _compact(value)
+
+
+def content(value: Any) -> str:
+    """What a tool returned: its texts, where it is made of blocks."""
+    if isinstance(value, list) and all(isinstance(item, dict) for item in value):
+        return "\n".join(map(_block, value))
+    return readable(value)
+
+
+def _block(block: dict[str, Any]) -> str:
+    if isinstance(block.get("text"), str):
+        return str(block["text"])
+    kind = block.get("type")
+    return f"[{kind}]" if kind in ("image", "document") else _compact(block)
+
+
+def _field(key: str, item: Any) -> str:
+    text = _text(item)
+    return f"{key}:\n{_indented(text)}" if "\n" in text else f"{key}: {text}"
+
+
+def _text(item: Any) -> str:
+    return item if isinstance(item, str) else _compact(item)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.split("\n"))
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def preview_of(envelope: Envelope) -> Preview:
+    """Say what an event says, with what its meta adds: a note, when it was rebuilt."""
+    said = preview(envelope.payload)
+    extra = envelope.meta.model_extra or {}
+    rebuilt_at = extra.get("rebuilt_at")
+    if isinstance(envelope.payload, events.Summary) and rebuilt_at:
+        said = said._replace(note=_note(said.note, f"rebuilt at {rebuilt_at}"))
+    reviewers_note = extra.get(NOTE)
+    if isinstance(envelope.payload, events.HumanReview) and reviewers_note:
+        said = said._replace(body=_lines(said.body, str(reviewers_note)))
+    return said
+
+
+def _lines(*parts: str) -> str:
+    return "\n".join(part for part in parts if part)
+
+
+def _note(*parts: str | None) -> str:
+    return " · ".join(filter(None, parts))
+
+
+def _attachment(item: events.Attachment) -> str:
+    about = " ".join(filter(None, (item.name, item.media_type, item.url)))
+    return f"[{item.kind}{': ' if about else ''}{about}]"
+
+
+def _result(event: events.ToolResult) -> Preview:
+    took = ""
+    if (ms := event.duration_ms) is not None:
+        took = f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:.1f} s"
+    trust = "untrusted" if event.untrusted else ""
+    note = _note(event.tool_name, event.status, took, trust)
+    return Preview(note, content(event.content), failed=event.status != "ok")
+
+
+def _reflection(event: events.Reflection) -> Preview:
+    verdict = {True: "passed", False: "not passed", None: ""}[event.pass_]
+    sure = "" if event.confidence is None else f"confidence {event.confidence:g}"
+    issues = (f"- {_text(issue)}" for issue in event.issues)
+    return Preview(
+        _note(verdict, sure),
+        _lines(*issues, event.suggestion or ""),
+        failed=event.pass_ is False,
+    )
+
+
+def _summary(event: events.Summary) -> Preview:
+    span = f"seq {event.first_seq} to {event.last_seq}"
+    size = f"{event.tokens_before:,} → {counted(event.tokens_after, 'token')}"
+    absorbs = f"absorbs {', '.join(map(str, event.absorbs))}" if event.absorbs else ""
+    note = _note(event.strategy.name, span, size, absorbs)
+    return Preview(note, _lines(event.abridged, event.text))
+
+
+def _span(first: int | None, last: int | None) -> str:
+    return "" if first is None or last is None else f" · seq {first} to {last}"
+
+
+def seqs(first: int | None, last: int | None) -> str:
+    """Where something is, in words."""
+    return f"seq {first}" if first == last else f"seq {first} to {last}"
+
+
+Countable = Literal["tool call", "response"]
+
+
+class Numbered(NamedTuple):
+    """An event with its number: ``call`` is also that of a result's call.
+
+    ``began`` is the seq at which the model's response that the event is part of
+    began: what the model was sent for it is everything before.
+    """
+
+    envelope: Envelope
+    response: int | None = None
+    call: int | None = None
+    began: int | None = None
+
+
+@dataclass(slots=True)
+class Numbering:
+    """Numbers events as they pass, from a session's first on.
+
+    A response is what a context takes for one; and all of it that has one
+    ``response_id``.
+    """
+
+    responses: int = 0
+    calls: int = 0
+    _began: int = 0
+    _thread: Thread = Thread()  # noqa: RUF009  # frozen
+    _open: dict[str, int] = field(default_factory=dict)
+
+    def number(self, envelopes: Iterable[Envelope]) -> Iterator[Numbered]:
+        """Each event with its number; entries of derived streams have none."""
+        for envelope in envelopes:
+            is_main = envelope.stream == "main"
+            yield self._numbered(envelope) if is_main else Numbered(envelope)
+
+    def _numbered(self, envelope: Envelope) -> Numbered:
+        event, before = envelope.payload, self._thread
+        self._thread, _ = place(before, envelope, str)
+        if isinstance(event, events.ToolResult):
+            return Numbered(envelope, call=self._open.pop(event.call_id, None))
+        if not isinstance(event, events.AgentResponse | events.ToolCall):
+            return Numbered(envelope)
+        name = envelope.meta.response_id
+        goes_on = name is not None and key_of(name) == before.response_key
+        if self._thread.response != before.response and not goes_on:
+            self.responses += 1
+            self._began = envelope.seq
+        call = None
+        if isinstance(event, events.ToolCall):
+            self.calls += 1
+            call = self._open[event.call_id] = self.calls
+        return Numbered(envelope, self.responses, call, self._began)
+
+
+def before(envelopes: Iterable[Envelope], what: Countable, n: int) -> int:
+    """The last seq before the ``n``-th response, or that call's; else RefoldError."""
+    calls, numbering = what == "tool call", Numbering()
+    for item in numbering.number(envelopes):
+        is_call = isinstance(item.envelope.payload, events.ToolCall)
+        if n == ((item.call if is_call else None) if calls else item.response):
+            began = item.began or 1
+            if began > 1:
+                return began - 1
+            raise RefoldError(
+                "the session begins with that response: nothing was sent before it"
+            )
+    there = counted(numbering.calls if calls else numbering.responses, what)
+    raise RefoldError(
+        f"the session has {there}, there is no number {n}: `refold log` shows the "
+        "numbers"
+    )
