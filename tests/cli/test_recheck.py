@@ -10,15 +10,14 @@ import refold as package
 from tests.cli.conftest import Ran, Refold
 from tests.support.redacting import MAIL
 
-FEWER = package.Policy.of_packs(["secrets"]).with_engine("stdlib")
-
 
 @pytest.fixture
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A store that was written to while only secrets were redacted."""
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
     url = f"sqlite:///{tmp_path / 'a.db'}"
-    with package.open(url, policy=FEWER) as store:
+    secrets_alone = package.Policy.of_packs(["secrets"]).with_engine("stdlib")
+    with package.open(url, policy=secrets_alone) as store:
         store.session(user_id="ada", session_id="s").append(
             [package.UserInput(text="line\n" * 14_000 + MAIL), package.Final(text="x")]
         )
