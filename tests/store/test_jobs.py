@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,17 @@ import pytest
 from distributed import Client, LocalCluster
 
 import refold
-from refold.domain import errors
-from refold.projections.context.abridged import Abridged
-from refold.projections.context.compaction import Source, Written
 from refold.store import SessionStore
 from refold.store.work.jobs import beside, spread
+from tests.support.jobs import (
+    Dies,
+    DiesOnce,
+    NamesItsProcess,
+    count,
+    fail,
+    parent,
+    setting,
+)
 from tests.support.rebuilding import WINDOW, derived, rebuild, said
 from tests.support.stores import open_at, prepare
 
@@ -167,19 +173,6 @@ def test_what_was_missed_is_found_and_replaced_by_processes(
     assert MAIL not in str(found)
 
 
-class DiesOnce(Abridged):
-    """Kills the first process that asks for a summary."""
-
-    def summarise(self, source: Source, *, target_tokens: int) -> Written:
-        marker = Path(os.environ["REFOLD_HOME"]) / "died"
-        try:
-            marker.touch(exist_ok=False)
-        except FileExistsError:
-            return super().summarise(source, target_tokens=target_tokens)
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError
-
-
 @pytest.mark.each_engine
 def test_a_worker_of_dask_that_is_killed_loses_nothing(store: SessionStore) -> None:
     should = expected(store)
@@ -191,14 +184,6 @@ def test_a_worker_of_dask_that_is_killed_loses_nothing(store: SessionStore) -> N
     assert [one.problem for one in done] == [""] * (len(NAMES) + 1)
     assert records(store) == should
     assert [p for _, proved in store.verify() for p in proved.problems] == []
-
-
-class Dies(Abridged):
-    """Kills every process that asks for a summary."""
-
-    def summarise(self, source: Source, *, target_tokens: int) -> Written:
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError
 
 
 @pytest.mark.each_engine
@@ -284,28 +269,14 @@ def test_progress_is_told_of_every_session(
         told.clear()
 
 
-def _fails(store: SessionStore, item: int, told: Any) -> int:
-    raise errors.StaleSession("s", expected=item, actual=2)
-
-
 def test_an_error_comes_back_as_it_was(
     store: SessionStore, processes: Executor
 ) -> None:
     with pytest.raises(refold.StaleSession) as raised:
-        list(spread(store, _fails, [1, 1], processes))
+        list(spread(store, fail, [1, 1], processes))
 
     assert (raised.value.expected, raised.value.actual) == (1, 2)
     assert "is at seq 2, expected 1" in str(raised.value)
-
-
-class Tells:
-    """Writes the process it runs in into its summaries."""
-
-    costs = False
-
-    def summarise(self, source: Source, *, target_tokens: int) -> Written:
-        written = Abridged().summarise(source, target_tokens=target_tokens)
-        return replace(written, text=f"process {os.getpid()}")
 
 
 def wrote(store: SessionStore) -> set[str]:
@@ -320,18 +291,57 @@ def test_two_may_share_the_work_of_one_store(store: SessionStore) -> None:
         assert [*first, *second] == []
 
 
-def count(_store: SessionStore, item: int, _told: object) -> int:
-    return item
-
-
 def test_other_processes_than_this_write(
     store: SessionStore, processes: Executor
 ) -> None:
-    list(store.rebuild(WINDOW, summarizer=Tells(), executor=processes))
+    list(store.rebuild(WINDOW, summarizer=NamesItsProcess(), executor=processes))
 
     by = wrote(store)
     assert by
     assert f"process {os.getpid()}" not in by
+
+
+def test_a_process_has_the_environment_that_its_pool_was_made_in(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str | None] = []
+    for value in ("first", "second"):
+        monkeypatch.setenv("REFOLD_OF_A_TEST", value)
+        with beside(1) as executor:
+            seen += spread(store, setting, ["REFOLD_OF_A_TEST"], executor)
+
+    assert seen == ["first", "second"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the server")
+def test_processes_are_forked_by_a_server_that_has_imported_refold(
+    store: SessionStore,
+) -> None:
+    parents = set()
+    for _ in range(2):
+        with beside(2) as executor:
+            parents |= set(spread(store, parent, [1, 2, 3], executor))
+
+    assert len(parents) == 1
+    assert parents != {os.getpid()}
+
+
+POOL_AFTER_A_FORK = """
+import os
+from refold.store.work.jobs import beside
+with beside(1) as executor:
+    executor.submit(os.getpid).result()
+child = os.fork()
+if child == 0:
+    with beside(1) as executor:
+        pid = executor.submit(os.getpid).result()
+    os._exit(0 if pid != os.getpid() else 1)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_process_makes_a_pool_though_its_parent_made_one() -> None:
+    subprocess.run([sys.executable, "-c", POOL_AFTER_A_FORK], check=True, timeout=60)
 
 
 @pytest.mark.parametrize("how", [{"url": "memory://"}, {"redactor": "own"}])
@@ -347,6 +357,6 @@ def test_what_no_other_process_can_open_is_done_here(
     with refold.open(url, redactor=redactor) as store:
         for name in NAMES:
             said(store.session(user_id="ada", session_id=name), 6)
-        list(store.rebuild(WINDOW, summarizer=Tells(), executor=executor))
+        list(store.rebuild(WINDOW, summarizer=NamesItsProcess(), executor=executor))
 
         assert wrote(store) == {f"process {os.getpid()}"}
