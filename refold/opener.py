@@ -104,6 +104,7 @@ def open_store(
     from refold.redaction.guard import Limits
     from refold.store import SessionStore
     from refold.store.compactions import Upkeep
+    from refold.store.store import now
 
     config.register_models()
     config.register_lifetimes()
@@ -148,7 +149,9 @@ def open_store(
         subjects = Subjects(recorder.database)
         check_belongs(key_store, subjects, store_id=store_id, filled=filled)
         table = AccessTable(recorder.database)
-        trail = open_trail(access_log or config.access_log(), table, ring)
+        time = recorder.database.store_time()
+        chosen_log = access_log or config.access_log()
+        trail = open_trail(chosen_log, table, ring, clock=lambda: time.stamp(now()))
         opened.pop_all()
     events = LogFactory(recorder, ring).log
     # What another process can be told: no object that holds keys, values or a model.
@@ -160,6 +163,7 @@ def open_store(
         events,
         redactor,
         limits,
+        time=time,
         upkeep=upkeep,
         settings=config.contexts(),
         seals=_seals(events, anchor),

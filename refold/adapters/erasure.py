@@ -900,6 +900,29 @@ class StoredRetention:
         query = query.order_by(table.c.user_id, table.c.session_id)
         return [Accesses(*row) for row in self._database.read(user_id, query)]
 
+    def correct_uses(self, *, later_than: int, now: int) -> None:
+        heads, accesses = self._t.heads, self._t.accesses
+        self._correct(heads, heads.c.updated_at, later_than, now)
+        self._correct(accesses, accesses.c.last_at, later_than, now)
+
+    def correct_blobs(self, *, later_than: int, now: int) -> None:
+        blobs = self._t.blobs
+        self._correct(blobs, blobs.c.created_at, later_than, now)
+
+    def _correct(
+        self, table: sa.Table, column: sa.Column[int], later_than: int, now: int
+    ) -> None:
+        """Let rows have the time ``now`` in that column, instead of a later one."""
+        found = self._database.read(
+            None, sa.select(table.c.user_id).where(column > later_than).distinct()
+        )
+        for (user_id,) in found:
+            if self._erasures.holds(user_id):  # stays as it is
+                continue
+            mine = table.c.user_id == user_id
+            corrected = sa.update(table).where(mine, column > later_than)
+            self._database.run(user_id, corrected.values({column.name: now}))
+
     def old_blobs(self, before: int) -> Iterator[erasure.OldBlobs]:
         blobs = self._t.blobs.c
         place = blobs.user_id, blobs.address

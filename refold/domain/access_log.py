@@ -1,7 +1,8 @@
-"""The audit log: who did what with which session, and how it went; never what it held.
+"""The access log: who used which session, how, and with what result; never its content.
 
-An access is what this process knows.  A record is what is kept of it: users, sessions
-and requests as keyed hashes that nobody can make again once the user's key is gone.
+An ``Access`` describes a use inside of the process.  An ``AccessRecord`` is stored; it
+names users, sessions, and requests by keyed hashes, which nobody can compute once the
+user's key is destroyed.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ _LEVELS: Final = {"ok": "INFO", "denied": "WARN", "error": "ERROR"}
 
 
 class Access(NamedTuple):
-    """One use of a store, as the process that did it knows it; never kept as it is.
+    """One use of a store, with ids in plain; it is never stored in this form.
 
-    event:       what was done: ``session_append_event``, ``session_load`` …
-    seq:         the session's head, or the seq that was asked for.
-    event_types: of what was appended, each once.
+    event:       the kind of use: ``session_append_event``, ``session_load``, and so on.
+    seq:         the session's head, or the requested seq.
+    event_types: the types of appended events, each once.
     error:       the name of the error's type, never its text.
-    counts:      how much of what; numbers alone.
+    counts:      numbers by name, such as the number of events.
     """
 
     event: str
@@ -41,12 +42,12 @@ class Access(NamedTuple):
 
 
 class AccessRecord(NamedTuple):
-    """What is kept of an access.
+    """The stored form of an access.
 
-    record_id: UUID of version 7, of ``ts``: records sort by it, and a record that is
-               written twice is known by it.
-    ts:        when it was done, in microseconds since 1970 in UTC.
-    user, session, request: keyed hashes in hex; None where nobody is named.
+    record_id: a UUID of version 7 with the time ``ts``.  Records sort by it, and it
+               reveals a record that was written twice.
+    ts:        the time of the access, in microseconds since 1970 in UTC.
+    user, session, request: keyed hashes in hex, or None if the access names none.
     """
 
     record_id: bytes
@@ -64,11 +65,11 @@ class AccessRecord(NamedTuple):
 
     @property
     def level(self) -> str:
-        """INFO, WARN for what was denied, ERROR for what failed."""
+        """INFO, WARN for a denied access, or ERROR for a failed one."""
         return _LEVELS[self.status]
 
     def to_json(self) -> JsonObject:
-        """The record as a line of the audit log."""
+        """Return the record as a line of the access log."""
         ts = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.ts)
         return {
             "ts": ts.isoformat(timespec="microseconds").replace("+00:00", "Z"),
@@ -87,38 +88,46 @@ class AccessRecord(NamedTuple):
 
 
 class AccessSink(Protocol):
-    """Where audit records go.  Used from one thread at a time."""
+    """A destination of access records.  One thread at a time uses it."""
 
     def write(self, records: Sequence[AccessRecord]) -> None:
-        """Take all of them, in their order.
+        """Write all of these records, in order.
 
-        After an error the same records come again, and others behind them.
+        After an error, the next call passes the same records and newer ones.
         """
 
     def close(self) -> None:
-        """Let go of what it holds; nothing is written afterwards."""
+        """Release all resources; nothing is written afterwards."""
 
 
 class AccessTrail(Protocol):
-    """What the store tells of each use of it."""
+    """Records each use of a store."""
 
     @property
     def on(self) -> bool:
-        """Whether accesses are kept anywhere."""
+        """Whether accesses are recorded."""
 
     def note(self, access: Access) -> None:
-        """Have it recorded soon.  Never waits, never raises."""
+        """Record an access soon.  This never waits and never raises."""
 
     def find(
         self, user_id: str | None, session_id: str | None, *, since: int | None
     ) -> Iterator[AccessRecord]:
-        """What is in the table: of a user or session that is not erased, or all."""
+        """Yield the records in the table, of a user, of a session, or of all.
+
+        Records of erased users and sessions are found only among all.
+
+        since: the earliest time, in microseconds since 1970.
+        """
 
     def purge(self, before: int) -> int:
-        """Delete what is older, in microseconds since 1970; returns how many."""
+        """Delete the records before a time, and return their number.
+
+        before: in microseconds since 1970.
+        """
 
     def flush(self) -> None:
-        """Return when all that was noted was written, or could not be."""
+        """Return when every noted access is written, or its writing has failed."""
 
     def close(self) -> None:
-        """Flush, and note nothing more."""
+        """Flush, and record nothing more."""

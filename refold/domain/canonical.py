@@ -1,4 +1,4 @@
-"""One spelling for each JSON value, so that equal values have equal digests."""
+"""Canonical JSON: one text for each value, so that equal values have equal digests."""
 
 from __future__ import annotations
 
@@ -15,23 +15,26 @@ import orjson
 
 from refold.domain.errors import InvalidConfiguration
 
-_HALF: Final = re.compile("[\ud800-\udfff]")
-# Levels of nesting: those that a value may have, which are those that redaction takes;
-# those that a repaired value keeps; and those that the JSON encoder takes.
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+# Levels of nesting that a value may have; redaction accepts the same number.
 NESTED: Final = 128
+# Levels of nesting that a repaired value keeps.
 DEEPEST: Final = 120
+# Levels of nesting that the JSON encoder accepts.
 MOST_LEVELS: Final = 254
 
 
 def canonical(value: Any) -> bytes:
-    """The compact JSON of ``value`` with sorted keys, in UTF-8."""
+    """Return the compact JSON of ``value`` with sorted keys, in UTF-8."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
 def json_text(value: Any) -> str:
-    """The JSON text of ``value``: canonical, but for numbers that only a text can hold.
+    """Return the JSON text of ``value``.
 
-    Raises TypeError or ValueError for what is no JSON.
+    It is canonical, except that it may contain NaN, infinities, and long integers.
+
+    Raises TypeError or ValueError for a value that is not JSON.
     """
     _, changes = repaired(value)
     if not changes:
@@ -40,27 +43,28 @@ def json_text(value: Any) -> str:
 
 
 def digest(value: Any) -> str:
-    """The SHA-256 of the canonical JSON of ``value``, in hex."""
+    """Return the SHA-256 of the canonical JSON of ``value``, in hex."""
     return hashlib.sha256(canonical(value)).hexdigest()
 
 
 def text_digest(text: str) -> str:
-    """The SHA-256 of ``text`` in UTF-8, in hex."""
+    """Return the SHA-256 of ``text`` in UTF-8, in hex."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def repaired(value: Any) -> tuple[Any, int]:
-    """``value`` as JSON in UTF-8 can hold it, and how many replacements that took.
+    """Replace the parts of ``value`` that JSON in UTF-8 cannot represent.
 
-    The result depends on ``value`` alone, so a retry repairs in the same way:
+    - Half of a surrogate pair becomes U+FFFD.
+    - An integer over 64 bits becomes its decimal text.
+    - NaN and the infinities become their names.
+    - A value deeper than ``DEEPEST`` levels becomes its JSON text.
+    - A repaired key that the object has already gets the suffix ``~2``, ``~3``, ….
 
-    - half of a surrogate pair becomes U+FFFD;
-    - an integer over 64 bits becomes its decimal text;
-    - NaN and the infinities become their names;
-    - what lies deeper than ``DEEPEST`` levels becomes its JSON text;
-    - a key that another key of the object was repaired to gets ``~2``, ``~3``, …
+    Objects of other types, such as ``datetime``, stay unchanged.  The result depends on
+    ``value`` alone, so a retry repairs it in the same way.
 
-    Other objects, such as a ``datetime``, are returned as they are.
+    Returns the repaired value and the number of replacements.
     """
     return _repaired(value, DEEPEST)
 
@@ -69,7 +73,7 @@ def _repaired(value: Any, levels: int) -> tuple[Any, int]:
     if isinstance(value, str):
         if encodable(value):
             return value, 0
-        return _HALF.sub("\ufffd", value), 1
+        return _SURROGATE.sub("\ufffd", value), 1
     if isinstance(value, bool):
         return value, 0
     if isinstance(value, float) and not isfinite(value):
@@ -104,7 +108,7 @@ def _repaired_object(value: dict[Any, Any], levels: int) -> tuple[dict[Any, Any]
 
 
 def _unused(key: str, others: Container[str]) -> str:
-    """``key``, with a number behind it if it is among the others."""
+    """The key, with a number at its end if the others contain it."""
     chosen = key
     number = 2
     while chosen in others:
@@ -114,9 +118,10 @@ def _unused(key: str, others: Container[str]) -> str:
 
 
 def decimal(value: int) -> str:
-    """The decimal text of an integer; of one with thousands of digits, hexadecimal.
+    """Return the decimal text of an integer, or the hexadecimal text of a huge one.
 
-    Python converts no longer integer to decimal, since that takes quadratic time.
+    Python refuses to convert integers of thousands of digits to decimal, because that
+    takes quadratic time.
     """
     try:
         return str(value)
@@ -125,7 +130,7 @@ def decimal(value: int) -> str:
 
 
 def encodable(text: str) -> bool:
-    """Whether ``text`` is Unicode: it holds no half of a surrogate pair."""
+    """Whether ``text`` can be encoded: it contains no half of a surrogate pair."""
     if text.isascii():
         return True
     try:
@@ -136,7 +141,10 @@ def encodable(text: str) -> bool:
 
 
 def parsed(text: str | bytes, *, otherwise: str) -> dict[str, Any]:
-    """The tables of TOML.  Raises InvalidConfiguration that says what is needed."""
+    """Parse TOML.
+
+    otherwise: the message of the InvalidConfiguration that invalid TOML raises.
+    """
     try:
         return tomllib.loads(text if isinstance(text, str) else text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError):
@@ -144,5 +152,5 @@ def parsed(text: str | bytes, *, otherwise: str) -> dict[str, Any]:
 
 
 def shipped(package: str, *place: str) -> dict[str, Any]:
-    """The tables of a TOML file that comes with a package of ours."""
+    """Return the content of a TOML file that is part of a package of Refold."""
     return tomllib.loads(files(package).joinpath(*place).read_text("utf-8"))

@@ -1,8 +1,8 @@
-"""The hash chain of a stream: what is hashed, in which order, byte for byte.
+"""The hash chain of a stream and the tree over streams, byte for byte.
 
-Every plain column is in the header, length-prefixed, so that no two different
-rows share a header.  The header is the additional data of the encryption as well:
-a ciphertext opens only in the row it was made for.
+The header of a row contains every plain column with its length, so that different rows
+have different headers.  The header is also the additional data of the encryption, so
+that a ciphertext can be decrypted only in its own row.
 """
 
 from __future__ import annotations
@@ -17,19 +17,23 @@ from refold.domain.ids import StreamId
 
 GENESIS = bytes(32)
 _length = Struct(">I").pack
-_ID: Final = 16
-# No number of a header has more digits.
+_ID_SIZE: Final = 16
+# The encoded lengths of numbers; no number of a header has more digits.
 _LENGTHS: Final = tuple(_length(size) for size in range(64))
 _DOMAIN = b"refold:event:1"
 _RESEALED = b"refold:resealed:1"
 
 
-# What ``Header`` holds, in its order: to name them costs more, for each row.
+# The fields of ``Header`` in order.  A plain tuple is faster, and every row has one.
 Columns: TypeAlias = tuple[StreamId, int, str, int, bytes, int, int]
 
 
 class Header(NamedTuple):
-    """The plain columns of an event: ``ts`` in microseconds since 1970, UTC; a UUID."""
+    """The plain columns of an event.
+
+    ts:       microseconds since 1970 in UTC.
+    event_id: the 16 bytes of a UUID.
+    """
 
     stream: StreamId
     seq: int
@@ -41,70 +45,77 @@ class Header(NamedTuple):
 
 
 def encoded(columns: Columns) -> bytes:
-    """The canonical bytes of a header: each part behind its length, as big-endian.
+    """Return the canonical bytes of a header: each part after its big-endian length.
 
-    Raises ValueError if the id is not one of 16 bytes, TypeError if a part is of
-    another kind.
+    Raises ValueError if the event id does not have 16 bytes, and TypeError if a part
+    has another type.
     """
     stream, seq, type_, ts, event_id, tokens, version = columns
-    if len(event_id) != _ID:
-        raise ValueError(f"an event id has {_ID} bytes, this one {len(event_id)}")
-    at, when = b"%d" % seq, b"%d" % ts
-    # As `length_prefixed` of the parts, in half of its time: it is done for each row.
+    if len(event_id) != _ID_SIZE:
+        raise ValueError(f"an event id has {_ID_SIZE} bytes, this one {len(event_id)}")
+    seq_text = b"%d" % seq
+    ts_text = b"%d" % ts
+    # The same as `length_prefixed` in half of its time; it runs for each row.
     return b"".join(
         (
-            _named(stream),
-            _LENGTHS[len(at)],
-            at,
-            _typed(type_),
-            _LENGTHS[len(when)],
-            when,
-            _LENGTHS[_ID],
+            _encoded_stream(stream),
+            _LENGTHS[len(seq_text)],
+            seq_text,
+            _encoded_type(type_),
+            _LENGTHS[len(ts_text)],
+            ts_text,
+            _LENGTHS[_ID_SIZE],
             event_id,
-            _numbered(tokens),
-            _numbered(version),
+            _encoded_number(tokens),
+            _encoded_number(version),
         )
     )
 
 
 @lru_cache(maxsize=4096)
-def _numbered(value: int) -> bytes:
-    """A number that many rows share, behind its length."""
+def _encoded_number(value: int) -> bytes:
+    """A number that many rows have in common, after its length."""
     return length_prefixed((b"%d" % value,))
 
 
 @lru_cache(maxsize=1024)
-def _named(stream: StreamId) -> bytes:
-    """The part of a header that is one for all events of a stream."""
+def _encoded_stream(stream: StreamId) -> bytes:
+    """The names of a stream, which all of its rows have in common."""
     return length_prefixed(part.encode() for part in stream)
 
 
 @lru_cache(maxsize=64)
-def _typed(event_type: str) -> bytes:
+def _encoded_type(event_type: str) -> bytes:
     if not isinstance(event_type, str):
         raise TypeError("a type is a text")
     return length_prefixed((event_type.encode(),))
 
 
 def length_prefixed(parts: Iterable[bytes]) -> bytes:
-    """Join ``parts`` so that different parts never give the same bytes."""
+    """Join parts after their lengths, so that different parts give different bytes."""
     return b"".join([_length(len(part)) + part for part in parts])
 
 
 def link(prev_hash: bytes, header: bytes, ciphertext: bytes) -> bytes:
-    """The hash of an event: of the one before it, its header and its ciphertext."""
+    """Return the hash of an event.
+
+    prev_hash: the hash of the event before it, or ``GENESIS`` for the first.
+    """
     return link_digest(prev_hash, header, sha256(ciphertext).digest())
 
 
 def link_digest(prev_hash: bytes, header: bytes, first_digest: bytes) -> bytes:
-    """The same, where the ciphertext was replaced and only its SHA-256 is left."""
+    """Return the hash of an event from the SHA-256 of its first ciphertext.
+
+    The ciphertext itself may have been replaced since.
+    """
     return sha256(
         b"%b%b%b%b" % (_DOMAIN, prev_hash, sha256(header).digest(), first_digest)
     ).digest()
 
 
 class Resealing(NamedTuple):
-    """A row that was sealed anew: the SHA-256 of its first and present ciphertext."""
+    """A row whose ciphertext was replaced, with the SHA-256 of both ciphertexts."""
 
     seq: int
     first_digest: bytes
@@ -112,7 +123,7 @@ class Resealing(NamedTuple):
 
 
 def resealed(rows: Iterable[Resealing]) -> str:
-    """The digest that binds what ``rows`` hold now to what the chain was made of."""
+    """Return the digest that binds current ciphertexts to those in the chain."""
     whole = sha256(_RESEALED)
     for row in rows:
         whole.update(row.seq.to_bytes(8, "big") + row.first_digest + row.digest)
@@ -123,27 +134,30 @@ EMPTY = sha256().digest()
 
 
 def leaf_hash(data: bytes) -> bytes:
-    """The hash of a leaf that holds ``data``."""
+    """Return the hash of a leaf with this content."""
     return sha256(b"\0" + data).digest()
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:
-    """The hash of the node above two."""
+    """Return the hash of the node above two others."""
     return sha256(b"\1" + left + right).digest()
 
 
 class Frontier(NamedTuple):
-    """All that has to be kept of a tree to add to it: its perfect parts, from the left.
+    """The part of a tree that is needed to add leaves.
 
-    There is one for each bit that is set in ``size``, the largest first.
+    size:  the number of leaves.
+    peaks: the roots of the perfect subtrees from left to right, the largest first: one
+           for each bit that is set in ``size``.
     """
 
     size: int = 0
     peaks: tuple[bytes, ...] = ()
 
     def add(self, leaves: Iterable[bytes]) -> Self:
-        """The tree with these leaf hashes at its end."""
-        size, peaks = self.size, list(self.peaks)
+        """Return the tree with these leaf hashes at its end."""
+        size = self.size
+        peaks = list(self.peaks)
         for leaf in leaves:
             peaks.append(leaf)
             level = size
@@ -156,7 +170,7 @@ class Frontier(NamedTuple):
 
     @property
     def root(self) -> bytes:
-        """The hash that stands for the whole tree."""
+        """The root hash of the tree."""
         if not self.peaks:
             return EMPTY
         *rest, root = self.peaks
@@ -166,17 +180,19 @@ class Frontier(NamedTuple):
 
     @property
     def sound(self) -> bool:
-        """Whether it has as many parts as a tree of its size."""
+        """Whether the number of peaks fits the size."""
         return self.size >= 0 and len(self.peaks) == self.size.bit_count()
 
 
 def root_of(leaves: Iterable[bytes]) -> bytes:
-    """The root over these leaf hashes, in this order; they are read once."""
+    """Return the root over these leaf hashes, which are read once, in order."""
     return Frontier().add(leaves).root
 
 
 def inclusion_proof(leaves: Sequence[bytes], index: int) -> tuple[bytes, ...]:
-    """What proves that the leaf at ``index`` (from 0) is in the tree of ``leaves``.
+    """Return the hashes that prove that a leaf is in the tree of ``leaves``.
+
+    index: of the leaf, from 0.
 
     Raises ValueError if there is no such leaf.
     """
@@ -185,16 +201,21 @@ def inclusion_proof(leaves: Sequence[bytes], index: int) -> tuple[bytes, ...]:
     if len(leaves) == 1:
         return ()
     middle = _split(len(leaves))
-    left, right = leaves[:middle], leaves[middle:]
+    left = leaves[:middle]
+    right = leaves[middle:]
     if index < middle:
         return (*inclusion_proof(left, index), root_of(right))
     return (*inclusion_proof(right, index - middle), root_of(left))
 
 
 def consistency_proof(leaves: Sequence[bytes], size: int) -> tuple[bytes, ...]:
-    """What proves that the tree of ``leaves`` begins with that of its first ``size``.
+    """Return the hashes that prove that the tree of ``leaves`` extends an older tree.
 
-    Empty if that one is empty or is the same tree.  Raises ValueError if it is larger.
+    size: the number of first leaves that make the older tree.
+
+    Returns an empty proof if the older tree is empty or the same.
+
+    Raises ValueError if the older tree is larger.
     """
     if not 0 <= size <= len(leaves):
         raise ValueError(f"a tree of {len(leaves)} leaves has no first {size}")
@@ -202,16 +223,20 @@ def consistency_proof(leaves: Sequence[bytes], size: int) -> tuple[bytes, ...]:
 
 
 def _growth(leaves: Sequence[bytes], size: int, *, whole: bool) -> tuple[bytes, ...]:
-    """The proof below a node; ``whole``: all of the older tree is below it."""
+    """The part of a consistency proof below a node.
+
+    whole: whether the whole older tree is below the node.
+    """
     if size == len(leaves):
         return () if whole else (root_of(leaves),)
     middle = _split(len(leaves))
-    left, right = leaves[:middle], leaves[middle:]
+    left = leaves[:middle]
+    right = leaves[middle:]
     if size <= middle:
         return (*_growth(left, size, whole=whole), root_of(right))
     return (*_growth(right, size - middle, whole=False), root_of(left))
 
 
 def _split(count: int) -> int:
-    """The largest power of two below ``count``: where the tree parts in two."""
+    """The number of leaves in the left subtree: a power of two below ``count``."""
     return 1 << (count - 1).bit_length() - 1

@@ -466,6 +466,12 @@ class Retention(Protocol):
     def accesses(self, user_id: str | None = None) -> list[Accesses]:
         """Return the reads of sessions by name, of a user or of all."""
 
+    def correct_uses(self, *, later_than: int, now: int) -> None:
+        """Let sessions that were used later than that have been used now instead."""
+
+    def correct_blobs(self, *, later_than: int, now: int) -> None:
+        """Let blobs that were written later than that have been written now."""
+
     def old_blobs(self, before: int) -> Iterator[OldBlobs]:
         """Yield the blobs that were written before a time, by session."""
 

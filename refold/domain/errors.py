@@ -1,39 +1,40 @@
-"""Everything Refold raises on purpose.
+"""The errors that Refold raises on purpose.
 
 RefoldError
-    InvalidEvent          the event breaks a rule of its type or of its session: mend it
-    EventTooLarge         over the hard limit even after the size guard
-    RedactionFailed       redaction could not be completed, so the event was refused
-    StaleSession          the stream moved on since it was read: read it and decide anew
-    IdempotencyConflict   the same idempotency key was used for other content
-    UserNotFound          nothing of such a user to erase
-    SessionNotFound       no such session for this user
-    SessionClosed         the session was ended: open or fork another
-    Erased                the user or session was erased: it takes and gives nothing
+    InvalidEvent          the event breaks a rule of its type or its session: correct it
+    EventTooLarge         the event exceeds the hard limit even after the size guard
+    RedactionFailed       redaction failed, so the event was refused
+    StaleSession          the stream has newer events: read it and decide again
+    LeaseLost             another worker has the lease, so the write was refused
+    IdempotencyConflict   the idempotency key was used before for other content
+    UserNotFound          the database has no data of this user
+    SessionNotFound       the user has no such session
+    SessionClosed         the session has ended: open another or fork it
+    Erased                the user or session was erased: reads and writes fail
     NotErased             there is nothing to restore, or nobody to readmit
-    OnHold                a legal hold forbids to erase: release it first
-    AlreadyDecided        the question has its decision: nothing was added
-    Frozen                the user's data may be read, not changed: unfreeze it first
-    Expired               a whole text is gone by the retention policy, its ends are not
-    KeyUnavailable        the key that opens this data is missing, or is another one
-    CorruptEvent          what is stored is not what was written
-    SealBroken            leaves, tree heads and anchor do not fit together
-    UnknownStrategy       no strategy of that name, or a wrong parameter
-    UnknownModel          no window, or no prices, of that model: register it
-    ContextTooLarge       the context is over the model's window: hand in less
-    SummaryRefused        a summary that would not help: empty, or over its source
-    SummarizerFailed      no summary was written: the context stays as it was
-    CountingFailed        the provider counted no tokens: take an estimate
+    OnHold                a legal hold forbids the erasure: release it first
+    AlreadyDecided        the question has a decision: nothing was added
+    Frozen                the user's data is read-only: unfreeze it first
+    Expired               the retention policy deleted a blob; its event remains
+    KeyUnavailable        the key of this data is missing, or is a different one
+    CorruptEvent          the stored data is not the data that was written
+    SealBroken            leaves, tree heads, and anchor contradict each other
+    UnknownStrategy       there is no such strategy, or no such parameter
+    UnknownModel          the window or the prices of a model are unknown: register it
+    ContextTooLarge       the context exceeds the model's window: pass fewer extras
+    SummaryRefused        the summary is empty, or longer than its source
+    SummarizerFailed      no summary was written: the context stays the same
+    CountingFailed        the provider counted no tokens: use an estimate
     AnswerFailed          a model did not answer: nothing was written
-    RecordingFailed       a model's answer could not be recorded: the error has it
-    ExportFailed          a user's data could not be written out: nothing is left of it
-    ImportFailed          a transcript could not be imported: nothing of it was written
-    StoreUnavailable      the database cannot be reached, is busy, full or read-only
-    IncompatibleStore     the database is of a newer Refold, or of another program
-    InvalidConfiguration  a setting, policy or URL is wrong: nothing was opened
+    RecordingFailed       a model's answer was not recorded: the error contains it
+    ExportFailed          an export failed, and its files were removed
+    ImportFailed          a transcript was not imported: nothing was written
+    StoreUnavailable      the database is unreachable, busy, full, or read-only
+    IncompatibleStore     the database has a newer schema, or another program's
+    InvalidConfiguration  a setting, policy, or URL is invalid: nothing was opened
 
-Each carries its numbers as attributes.  No message holds text of an event: what
-was refused may be what had to be redacted.
+Each error has its numbers as attributes.  No message contains the text of an event,
+because a refused event may contain personal data.
 """
 
 from __future__ import annotations
@@ -53,7 +54,11 @@ __all__ = [
 
 
 def counted(count: int, what: str, many: str | None = None) -> str:
-    """``count`` with its noun, as every message says it: 1 event, 2,000 events."""
+    """Return a number with its noun: 1 event, 2,000 events.
+
+    what: the noun in the singular.
+    many: its plural, if that does not end in "s".
+    """
     return f"{count:,} {what if count == 1 else many or what + 's'}"
 
 
@@ -76,67 +81,72 @@ _REMEDIES: Final = {
 
 
 def remedy_for(error: OSError) -> str:
-    """What to do about an error of the file system."""
+    """Return the advice for an error of the file system."""
     return _REMEDIES.get(error.errno or 0, "check the path and the disk")
 
 
 class RefoldError(Exception):
-    """The base of every error that Refold raises on purpose."""
+    """The base class of the errors that Refold raises on purpose."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # In another process too: most take other arguments than they keep.
+        # Pickling must not call `__init__`, whose arguments differ from `args`.
         return type(self).__new__, (type(self), *self.args), vars(self)
 
 
-class _Because(RefoldError):
-    """Why it is so stands in ``reason``, which holds nothing of a session."""
+class _WithReason(RefoldError):
+    """An error with a reason, which contains nothing from a session."""
 
-    _said = "{}"
+    _message = "{}"
 
     def __init__(self, reason: str) -> None:
-        super().__init__(self._said.format(reason))
+        super().__init__(self._message.format(reason))
         self.reason = reason
 
 
 class InvalidEvent(RefoldError, ValueError):
-    """The event breaks a rule of its type, or of the session it is for."""
+    """The event breaks a rule of its type or of its session."""
 
 
 class EventTooLarge(RefoldError):
-    """The event is over the hard limit, even after the size guard."""
+    """The event exceeds the hard limit even after the size guard."""
 
     def __init__(self, event_type: str, *, size: int, limit: int) -> None:
         super().__init__(
             f"the {event_type} event is {size} bytes after the size guard, the limit "
             f"is {limit}: split it, or raise Limits.event_bytes"
         )
-        self.event_type, self.size, self.limit = event_type, size, limit
+        self.event_type = event_type
+        self.size = size
+        self.limit = limit
 
 
 class RedactionFailed(RefoldError):
-    """Redaction could not be completed, so nothing was written (fail closed)."""
+    """Redaction failed, so nothing was written."""
 
     def __init__(self, event_type: str, *, reason: str) -> None:
         super().__init__(
             f"the {event_type} event could not be redacted ({reason}) and was refused: "
             "nothing was written"
         )
-        self.event_type, self.reason = event_type, reason
+        self.event_type = event_type
+        self.reason = reason
 
 
 class StaleSession(RefoldError):
-    """The stream is not at the seq that the writer last saw."""
+    """The stream is not at the seq that the writer expected."""
 
     def __init__(self, session_id: str, *, expected: int, actual: int) -> None:
         super().__init__(
             f"session {session_id!r} is at seq {actual}, expected {expected}: "
             "read it again and retry"
         )
-        self.session_id, self.expected, self.actual = session_id, expected, actual
+        self.session_id = session_id
+        self.expected = expected
+        self.actual = actual
 
 
 class LeaseLost(RefoldError):
-    """Another worker holds the lease: the write of its former owner is refused."""
+    """Another worker has the lease, so a write of its former owner was refused."""
 
     def __init__(self, work: str) -> None:
         super().__init__(
@@ -147,93 +157,103 @@ class LeaseLost(RefoldError):
 
 
 class IdempotencyConflict(RefoldError):
-    """The same idempotency key was used before, for other content."""
+    """The idempotency key was used before for other content."""
 
     def __init__(self, session_id: str, *, first_seq: int, last_seq: int) -> None:
         super().__init__(
             f"this idempotency key was used in session {session_id!r} for other "
             f"content (seq {first_seq} to {last_seq}): use a new key for new content"
         )
-        self.session_id, self.first_seq, self.last_seq = session_id, first_seq, last_seq
+        self.session_id = session_id
+        self.first_seq = first_seq
+        self.last_seq = last_seq
 
 
 class SessionNotFound(RefoldError, LookupError):
-    """No such session for this user."""
+    """The user has no session with this id."""
 
     def __init__(self, user_id: str, session_id: str) -> None:
         super().__init__(
             f"user {user_id!r} has no session {session_id!r}: "
             "store.sessions() and `refold sessions` list all sessions"
         )
-        self.user_id, self.session_id = user_id, session_id
+        self.user_id = user_id
+        self.session_id = session_id
 
 
 class UserNotFound(RefoldError, LookupError):
-    """There is nothing of this user in ``database``, which the message names."""
+    """The database, which the message names, has no data of this user."""
 
     def __init__(self, user_id: str, *, database: str) -> None:
         super().__init__(
             f"there is nothing of that user in {database}: check the name and the "
             "database, or say that they may be absent (--absent-ok, absent_ok=True)"
         )
-        self.user_id, self.database = user_id, database
+        self.user_id = user_id
+        self.database = database
 
 
 class SessionClosed(RefoldError):
-    """The session was ended and takes no more events."""
+    """The session has ended and accepts no more events."""
 
     def __init__(self, session_id: str, *, head_seq: int) -> None:
         super().__init__(
             f"session {session_id!r} was ended at seq {head_seq}: "
             "start another, or fork it"
         )
-        self.session_id, self.head_seq = session_id, head_seq
+        self.session_id = session_id
+        self.head_seq = head_seq
 
 
 class Erased(RefoldError):
-    """The user or the session was erased: nothing of it can be read or written."""
+    """The user or the session was erased, and can be neither read nor written."""
 
     def __init__(self, what: str) -> None:
-        said = f"{what} was erased"
+        message = f"{what} was erased"
         if what == "the user":
-            said = "the user was erased; `refold readmit` lets the id be used again"
-        super().__init__(said)
+            message = "the user was erased; `refold readmit` lets the id be used again"
+        super().__init__(message)
         self.what = what
 
     @property
     def of_user(self) -> bool:
-        """Whether the whole user was erased, not a session of theirs."""
+        """Whether the whole user was erased, and not only a session."""
         return self.what == "the user"
 
 
 class NotErased(RefoldError, LookupError):
-    """The user was not erased, or not in a way that can be undone."""
+    """The user was not erased, or the erasure cannot be undone."""
 
 
 class OnHold(RefoldError):
-    """A legal hold keeps the user's data: it can be neither erased nor expire."""
+    """A legal hold or a freeze prevents the erasure or expiry of the user's data."""
 
     def __init__(self, name: str, reason: str) -> None:
-        what = f"the legal hold {name!r} ({reason}) forbids it: release the hold first"
         if name == "freeze":
-            what = f"the user is frozen ({reason}): `refold freeze --lift` first"
-        super().__init__(what)
-        self.name, self.reason = name, reason
+            message = f"the user is frozen ({reason}): `refold freeze --lift` first"
+        else:
+            message = (
+                f"the legal hold {name!r} ({reason}) forbids it: release the hold first"
+            )
+        super().__init__(message)
+        self.name = name
+        self.reason = reason
 
 
 class AlreadyDecided(RefoldError):
-    """The question to a human has its decision; a second one is not taken."""
+    """The question to a human has a decision, and accepts no second one."""
 
     def __init__(self, seq: int, *, decided_at: int) -> None:
         super().__init__(
             f"the question at seq {seq} was decided at seq {decided_at}: that "
             "decision stands"
         )
-        self.seq, self.decided_at = seq, decided_at
+        self.seq = seq
+        self.decided_at = decided_at
 
 
 class Frozen(RefoldError):
-    """The user's data is frozen: it can be read, and neither changed nor added to."""
+    """The user's data is frozen: it can be read, but not changed."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -244,7 +264,7 @@ class Frozen(RefoldError):
 
 
 class Expired(RefoldError, LookupError):
-    """A whole text was let go by the retention policy: what its event shows is left."""
+    """The retention policy deleted a blob; its event still has the ends of the text."""
 
     def __init__(self, sha256: str) -> None:
         super().__init__(
@@ -255,36 +275,42 @@ class Expired(RefoldError, LookupError):
 
 
 class KeyUnavailable(RefoldError):
-    """The key that opens this data is missing, or the one at hand is another."""
+    """The key of this data is missing, or the available key is a different one."""
 
     def __init__(self, what: str, *, remedy: str) -> None:
         super().__init__(f"{what}: {remedy}")
-        self.what, self.remedy = what, remedy
+        self.what = what
+        self.remedy = remedy
 
 
 class CorruptEvent(RefoldError):
-    """What is stored is not what was written."""
+    """The stored data is not the data that was written."""
 
     def __init__(self, where: str, *, seq: int, reason: str) -> None:
         super().__init__(
             f"{where} seq {seq}: {reason}; run `refold verify`, and restore the event "
             "from a backup"
         )
-        self.where, self.seq, self.reason = where, seq, reason
+        self.where = where
+        self.seq = seq
+        self.reason = reason
 
 
-class SealBroken(_Because):
-    """Leaves, tree heads and anchor do not fit together; nothing was sealed."""
+class SealBroken(_WithReason):
+    """Leaves, tree heads, and anchor contradict each other; nothing was sealed."""
 
-    _said = "{}: `refold verify` names what does not fit; nothing was sealed"
+    _message = "{}: `refold verify` names what does not fit; nothing was sealed"
 
 
 class UnknownStrategy(RefoldError, ValueError):
-    """No strategy of that name, or a parameter that it does not take."""
+    """There is no strategy of this name, or a parameter is unknown or invalid."""
 
 
 class UnknownModel(RefoldError, LookupError):
-    """Nothing is known of the model, or not what was asked for (``missing``)."""
+    """The window or the prices of a model are unknown.
+
+    missing: "window" or "prices".
+    """
 
     def __init__(self, model: str, *, missing: str = "window") -> None:
         key = "prices" if missing == "prices" else "context_tokens"
@@ -295,17 +321,22 @@ class UnknownModel(RefoldError, LookupError):
             "or in "
             f'refold.toml under [models."{model}"] with {key} = {value}'
         )
-        self.model, self.missing = model, missing
+        self.model = model
+        self.missing = missing
 
 
 class ContextTooLarge(RefoldError):
-    """A context that the model's window cannot take, and no compaction can mend.
+    """The context exceeds the model's window, and no compaction makes it fit.
 
-    tokens: what it has; ``window`` what it may have, ``over`` how many are too many.
+    tokens: the tokens of the context.
+    window: the tokens of the window.
+    over:   the difference.
     """
 
     def __init__(self, tokens: int, window: int, *, helps: str) -> None:
-        self.tokens, self.window, self.over = tokens, window, tokens - window
+        self.tokens = tokens
+        self.window = window
+        self.over = tokens - window
         super().__init__(
             f"the context has {tokens:,} tokens, {self.over:,} more than the window of "
             f"{window:,}: {helps}"
@@ -313,38 +344,41 @@ class ContextTooLarge(RefoldError):
 
 
 class SummaryRefused(RefoldError):
-    """A summary that would not help: the context stays as it was."""
+    """The summary is empty or longer than its source; the context stays the same."""
 
     def __init__(self, reason: str, *, words: int, source_words: int) -> None:
         super().__init__(
             f"the summary was refused ({reason}): {words} words for a source of "
             f"{source_words}; the context stays as it was"
         )
-        self.reason, self.words, self.source_words = reason, words, source_words
+        self.reason = reason
+        self.words = words
+        self.source_words = source_words
 
 
-class SummarizerFailed(_Because):
-    """What writes summaries wrote none; ``reason`` holds nothing of the session."""
+class SummarizerFailed(_WithReason):
+    """The summarizer wrote no summary; the context stays the same."""
 
-    _said = "no summary was written, the context stays as it was: {}"
-
-
-class CountingFailed(_Because):
-    """The provider counted no tokens; ``reason`` holds nothing of the context."""
-
-    _said = "the tokens were not counted: {}"
+    _message = "no summary was written, the context stays as it was: {}"
 
 
-class AnswerFailed(_Because):
-    """A model that a rerun asked gave no answer; ``reason`` holds nothing of it."""
+class CountingFailed(_WithReason):
+    """The provider counted no tokens."""
 
-    _said = "the model did not answer, nothing was written: {}"
+    _message = "the tokens were not counted: {}"
+
+
+class AnswerFailed(_WithReason):
+    """The model of a rerun did not answer."""
+
+    _message = "the model did not answer, nothing was written: {}"
 
 
 class RecordingFailed(RefoldError):
-    """A model answered, and its answer could not be recorded: ``response`` has it.
+    """A model answered, but the answer could not be recorded.
 
-    ``__cause__`` says why.  Recorded again, an answer is in the session once.
+    response:  the answer.  Recording it again is safe: the session has it only once.
+    __cause__: the error that prevented the recording.
     """
 
     def __init__(self, response: object, cause: Exception) -> None:
@@ -358,28 +392,31 @@ class RecordingFailed(RefoldError):
 
 
 class ExportFailed(RefoldError):
-    """A user's data could not be written out; nothing of it was left."""
+    """An export failed, and the files that it had written were removed."""
 
 
 class ImportFailed(RefoldError):
-    """A transcript could not be imported; nothing of it was written."""
+    """A transcript could not be imported; nothing was written."""
 
     def __init__(self, where: str, why: str, *, seq: int | None = None) -> None:
         super().__init__(f"{where}: {why}")
-        self.where, self.why, self.seq = where, why, seq
+        self.where = where
+        self.why = why
+        self.seq = seq
 
 
 class StoreUnavailable(RefoldError):
-    """The database cannot be reached, is busy, full or read-only."""
+    """The database is unreachable, busy, full, or read-only."""
 
     def __init__(self, reason: str, *, remedy: str) -> None:
         super().__init__(f"{reason}: {remedy}")
-        self.reason, self.remedy = reason, remedy
+        self.reason = reason
+        self.remedy = remedy
 
 
 class IncompatibleStore(RefoldError):
-    """The database is of a newer Refold, or belongs to another program."""
+    """The database was made by a newer Refold or by another program."""
 
 
 class InvalidConfiguration(RefoldError, ValueError):
-    """A setting, a policy or a URL is wrong; nothing was opened."""
+    """A setting, a policy, or a URL is invalid; nothing was opened."""

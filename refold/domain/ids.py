@@ -1,4 +1,4 @@
-"""The names of users, sessions and streams, and what they may look like."""
+"""Ids of users, sessions, and streams, and the rules for them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from urllib.parse import quote, unquote
 from refold.domain.errors import InvalidEvent
 
 MAIN: Final = "main"
-# The session of Refold's own: what concerns a user as a whole.
+# The internal session with the events that concern a user as a whole.
 USER_SESSION: Final = "_user"
-# Of what memory keeps of a session that retention erased.
+# The prefix of internal sessions with the memory of expired sessions.
 KEPT: Final = "_kept."
-# What items of memory are named by.
+# The ids of items of memory.
 MEMORY_ID: Final = re.compile(r"m[0-9a-f]{15}")
 RESERVED: Final = frozenset({USER_SESSION})
 _MAX_NUMBER: Final = 2**63 - 1
@@ -22,7 +22,7 @@ MAX_ID: Final = 200
 
 
 class StreamId(NamedTuple):
-    """One stream of one session of one user: the unit of order and of the chain."""
+    """A stream of a session: the unit of order and of the hash chain."""
 
     user_id: str
     session_id: str
@@ -33,28 +33,31 @@ class StreamId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> StreamId:
-        """The stream that ``str`` wrote as ``text``."""
+        """Return the stream that ``str`` formatted as ``text``."""
         return cls(*(unquote(part) for part in text.split("/")))
 
     @property
     def main(self) -> StreamId:
-        """The main stream of the same session."""
+        """The main stream of its session."""
         return self._replace(stream=MAIN)
 
 
 @lru_cache(maxsize=1024)
 def written(stream: StreamId) -> str:
-    """The stream as text, which is asked for with every event, of few streams."""
+    """Return a stream as text: its ids with percent escapes, joined by slashes."""
+    # Every event asks for it, but a process has few streams.
     return "/".join(quote(part, safe="") for part in stream)
 
 
 def check_id(kind: str, value: str) -> str:
-    """Return ``value`` if it can name a user or a session.
+    """Return ``value`` if it can be the id of a user or a session.
 
-    Ids stand in plain on disk and are never redacted, so they must be text that
-    both engines store alike: 1 to 200 printable characters.
+    An id has 1 to 200 printable characters, which all engines store alike.  Ids are
+    stored without encryption and are never redacted.
 
-    Raises InvalidEvent otherwise; the message does not repeat the value.
+    kind: the name of the id in the message.
+
+    Raises InvalidEvent for other values; the message does not repeat the value.
     """
     if not isinstance(value, str) or not value:
         raise InvalidEvent(f"{kind} must be a text of 1 to {MAX_ID} characters")
@@ -66,12 +69,13 @@ def check_id(kind: str, value: str) -> str:
 
 
 def check_session_id(value: str) -> str:
-    """Return ``value`` if a caller may use it as a session's name.
+    """Return ``value`` if it can be the id of a session.
 
-    Names with a leading underscore are reserved (``_user`` holds what concerns a
-    user as a whole, what begins with ``_kept.`` what memory keeps of sessions).
+    Ids with a leading underscore are reserved for internal sessions: ``_user`` has the
+    events that concern a user as a whole, and ``_kept.…`` the memory of an expired
+    session.
 
-    Raises InvalidEvent.
+    Raises InvalidEvent for other values.
     """
     check_id("session_id", value)
     if value.startswith("_") and not (value in RESERVED or value.startswith(KEPT)):
@@ -80,15 +84,17 @@ def check_session_id(value: str) -> str:
 
 
 def is_internal(session_id: str) -> bool:
-    """Whether a session is Refold's own and no conversation: no listing shows it.
+    """Whether a session is internal: no listing shows it.
 
-    It is verified, erased, and exported with its user all the same.
+    It is still verified, erased, and exported with its user.
     """
     return session_id.startswith("_")
 
 
 def bounded(kind: str, value: int) -> int:
-    """Return ``value`` if it can be a seq or a number of events, cut to 64 bits.
+    """Return a seq or a number of events, limited to 64 bits.
+
+    kind: the name of the value in the message.
 
     Raises InvalidEvent if it is below 0.
     """

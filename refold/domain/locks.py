@@ -1,4 +1,4 @@
-"""Locks that are free in a forked child, whichever thread of the parent held them."""
+"""Locks that are free in a forked child, even if a thread of the parent held them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ _locks: Final = WeakSet[Any]()
 
 
 def forkable_lock() -> Lock:
-    """A lock for a few steps in memory, none of which forks.
+    """Return a lock that is free in every forked child.
 
-    A child has no other thread, so that nobody would ever release what one held.
+    A child has none of the parent's other threads, so nothing would release a lock
+    that one of them held.  The lock must protect only short steps in memory, none of
+    which forks.
     """
     lock = Lock()
     _locks.add(lock)
@@ -24,10 +26,11 @@ def forkable_lock() -> Lock:
 
 
 class computed_once(Generic[T]):  # noqa: N801  # used as a decorator
-    """A property whose value is kept in the object once it was computed.
+    """A property that stores its value in the object after it is first computed.
 
-    ``functools.cached_property`` of Python 3.11 holds a lock meanwhile, which a forked
-    child would find held.  Here two threads may compute the value at once.
+    ``functools.cached_property`` of Python 3.11 holds a lock while it computes, which
+    would stay locked in a forked child.  Here, two threads may compute the value
+    concurrently.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:

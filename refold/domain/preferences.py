@@ -1,4 +1,4 @@
-"""What a user prefers, as they said it: keys and values in which no sentence fits."""
+"""Preferences that a user stated: keys with values too short for a sentence."""
 
 from __future__ import annotations
 
@@ -14,29 +14,34 @@ Preference: TypeAlias = bool | int | float | str
 _PREFIX: Final = "preference."
 _KEY: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:+/-]{0,63}")
-_PARTED: Final = re.compile(r"[_.:+/-]+")
-_WORDS, _LARGEST = 6, 1e6
+_SEPARATOR: Final = re.compile(r"[_.:+/-]+")
+_MOST_WORDS: Final = 6
+_LARGEST: Final = 1e6
 
 
 def is_preference(key: object, value: object) -> bool:
-    """Whether it may be kept: a name, and a truth, a number or one short token.
+    """Whether a name and a boolean, a number, or a short token make a preference.
 
-    A number is at most a million, so that no telephone number is one; a token
-    has up to 64 letters, digits and ``_ . : + / -``, and is of at most six words.
+    A number is at most a million, so that it cannot be a telephone number.  A token has
+    up to 64 letters, digits, and ``_ . : + / -``, and at most six words.
     """
     if not isinstance(key, str) or not _KEY.fullmatch(key):
         return False
     if isinstance(value, bool):
         return True
     if isinstance(value, int | float):
-        return abs(value) <= _LARGEST  # false of what is not a number
+        return abs(value) <= _LARGEST  # false for NaN
     if not isinstance(value, str) or not _TOKEN.fullmatch(value):
         return False
-    return len([word for word in _PARTED.split(value) if word]) <= _WORDS
+    words = [word for word in _SEPARATOR.split(value) if word]
+    return len(words) <= _MOST_WORDS
 
 
 def stating(key: str, value: Preference) -> StateUpdate:
-    """The event that states a preference.  Raises InvalidEvent."""
+    """Return the event that states a preference.
+
+    Raises InvalidEvent if key and value make no preference.
+    """
     if not is_preference(key, value):
         raise InvalidEvent(
             "a preference is a name of lower-case letters, digits and _ with true, "
@@ -47,7 +52,10 @@ def stating(key: str, value: Preference) -> StateUpdate:
 
 
 def unstating(key: str) -> StateUpdate:
-    """The event that takes a preference back.  Raises InvalidEvent."""
+    """Return the event that removes a preference.
+
+    Raises InvalidEvent for a key that no preference has.
+    """
     if not is_preference(key, True):
         raise InvalidEvent(
             "a preference is named with lower-case letters, digits and _, up to 64"
@@ -56,23 +64,28 @@ def unstating(key: str) -> StateUpdate:
 
 
 def check_update(update: StateUpdate) -> None:
-    """See that preferences in it are such.  Raises InvalidEvent."""
-    for name in _named(update.set):
-        stating(name, update.set[_PREFIX + name])  # type: ignore[arg-type]  # it looks at what it is
-    for name in _named(update.unset):
+    """Check the preferences in an update.  Raises InvalidEvent for an invalid one."""
+    for name in _keys_in(update.set):
+        stating(name, update.set[_PREFIX + name])  # type: ignore[arg-type]  # checked there
+    for name in _keys_in(update.unset):
         unstating(name)
 
 
 def stated(update: StateUpdate) -> Iterator[tuple[str, Any]]:
-    """The preferences that an update sets, those left out that redaction changed."""
-    found = ((name, update.set[_PREFIX + name]) for name in _named(update.set))
-    return (one for one in found if is_preference(*one))
+    """Yield the preferences that an update sets, without those that redaction broke."""
+    for key in _keys_in(update.set):
+        value = update.set[_PREFIX + key]
+        if is_preference(key, value):
+            yield key, value
 
 
 def unstated(update: StateUpdate) -> Iterator[str]:
-    """The preferences that an update takes back."""
-    return _named(update.unset)
+    """Yield the keys of the preferences that an update removes."""
+    return _keys_in(update.unset)
 
 
-def _named(keys: Iterable[str]) -> Iterator[str]:
-    return (key[len(_PREFIX) :] for key in keys if key.startswith(_PREFIX))
+def _keys_in(names: Iterable[str]) -> Iterator[str]:
+    """The keys of preferences among these names of the working memory."""
+    for name in names:
+        if name.startswith(_PREFIX):
+            yield name.removeprefix(_PREFIX)

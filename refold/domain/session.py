@@ -1,7 +1,7 @@
-"""What a session accepts: ``decide`` says yes or no, ``evolve`` says what follows.
+"""The rules of a session: ``decide`` checks events, and ``evolve`` updates the state.
 
-Both are pure.  The state is small whatever the session's length, so that it can
-be stored with the stream's head and an append never reads the log.
+Both are pure.  The state of a session is small whatever its length, so that it is
+stored with the stream's head, and an append never reads the log.
 """
 
 from __future__ import annotations
@@ -34,120 +34,145 @@ from refold.domain.ids import MAIN, RESERVED, USER_SESSION, StreamId
 from refold.domain.preferences import check_update
 
 _USER_WIDE = frozenset({"consent", "forget"})
-# What may be in the session of Refold's own: a user's words and settings.
+# By internal session, the types of events that it accepts.
 _IN_RESERVED = {USER_SESSION: _USER_WIDE | {"state", "item"}}
 
 
-LABEL: Final = "label:"  # what keys of the working memory begin with that are labels
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_LONGEST: Final = 1_000
+# Labels are keys of the working memory with this prefix.
+LABEL: Final = "label:"
+_LABEL_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_LONGEST_LABEL: Final = 1_000
 
 
 def labelling(labels: Mapping[str, str | None]) -> StateUpdate:
-    """The event that sets labels, or takes away what is None.  Raises InvalidEvent."""
+    """Return the event that sets labels, and removes those whose value is None.
+
+    Raises InvalidEvent for an invalid name or value, or without labels.
+    """
     for name, value in labels.items():
-        if not _NAME.fullmatch(name):
+        if not _LABEL_NAME.fullmatch(name):
             raise InvalidEvent(
                 "a label is named by up to 64 lower-case letters, digits and _"
             )
-        if not isinstance(value, str | None) or len(value or "") > _LONGEST:
-            raise InvalidEvent(f"a label is a text of at most {_LONGEST} characters")
+        if not isinstance(value, str | None) or len(value or "") > _LONGEST_LABEL:
+            raise InvalidEvent(
+                f"a label is a text of at most {_LONGEST_LABEL} characters"
+            )
     if not labels:
         raise InvalidEvent("name a label: label(project=…)")
     return StateUpdate(
-        set={LABEL + n: value for n, value in labels.items() if value is not None},
-        unset=tuple(LABEL + n for n, value in labels.items() if value is None),
+        set={
+            LABEL + name: value for name, value in labels.items() if value is not None
+        },
+        unset=tuple(LABEL + name for name, value in labels.items() if value is None),
     )
 
 
 def labels_in(event: Event) -> dict[str, str | None]:
-    """The labels that it sets, and those, as None, that it takes away."""
+    """Return the labels that an event sets, and with None those that it removes."""
     if not isinstance(event, StateUpdate):
         return {}
-    given = {**dict.fromkeys(event.unset), **event.set}
-    return {
-        name.removeprefix(LABEL): None if value is None else str(value)
-        for name, value in given.items()
-        if name.startswith(LABEL)
-    }
+    labels: dict[str, str | None] = {}
+    for name, value in {**dict.fromkeys(event.unset), **event.set}.items():
+        if name.startswith(LABEL):
+            label = name.removeprefix(LABEL)
+            labels[label] = None if value is None else str(value)
+    return labels
 
 
 class OpenCall(NamedTuple):
-    """A call that waits for its result."""
+    """A call without a result."""
 
     seq: int
     tool_name: str
 
 
-# What may be in the main stream of every session but Refold's own.
+# The types that the main stream of every conversation accepts.
 _ANYWHERE: Final = EVENT_CLASSES.keys() - DERIVED_TYPES - _USER_WIDE
-# What more follows from than one event more.
-_MOVING: Final = frozenset({ToolCall, ToolResult, Request, SystemPrompt})
-# Of the others there is no rule but where they belong.
-_RULED: Final = frozenset({ToolCall, ToolResult, Fork, Pin, HumanReview, SystemPrompt})
-_UNRULED: Final = (
-    frozenset(EVENT_CLASSES[kind] for kind in _ANYWHERE) - _RULED - _MOVING
+# The events that change more of the state than the head seq.
+_STATE_CHANGING: Final = frozenset({ToolCall, ToolResult, Request, SystemPrompt})
+# The events with rules besides the stream that they belong in.
+_RESTRICTED: Final = frozenset(
+    {ToolCall, ToolResult, Fork, Pin, HumanReview, SystemPrompt}
 )
-_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
+_UNRESTRICTED: Final = (
+    frozenset(EVENT_CLASSES[kind] for kind in _ANYWHERE) - _RESTRICTED - _STATE_CHANGING
+)
+_EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class SessionState(NamedTuple):
-    """A stream as far as what it accepts depends on it.
+    """The state of a stream that decides which events it accepts next.
 
-    ``answered`` counts the calls that have their result: a call that is neither
-    open nor new was answered or never made, and takes no result.  ``last_request``
-    is the seq of the newest recorded request, 0 if there is none.  ``numbers`` are
-    those of placeholders, by type and keyed hash, and ``kept`` the values that a policy
-    keeps, with the time of each; they follow from no event.
+    open_calls:   the calls without a result, by call id.
+    answered:     the number of calls with a result.
+    forked_from:  the session and the seq at which this one was forked from it.
+    last_request: the seq of the newest request, or 0.
+    numbers:      the numbers of placeholders, by type and keyed hash.
+    kept:         the values that a policy exempts from redaction, with the time of
+                  each.
+
+    ``numbers`` and ``kept`` do not follow from events.
     """
 
     stream: StreamId
     head_seq: int = 0
-    open_calls: Mapping[str, OpenCall] = _NONE
+    open_calls: Mapping[str, OpenCall] = _EMPTY
     answered: int = 0
     closed: bool = False
     forked_from: tuple[str, int] | None = None
     last_request: int = 0
-    numbers: Mapping[str, int] = _NONE
-    kept: Mapping[str, tuple[str, int]] = _NONE
+    numbers: Mapping[str, int] = _EMPTY
+    kept: Mapping[str, tuple[str, int]] = _EMPTY
 
     def __repr__(self) -> str:
         return f"SessionState({self.stream!r}, {self.head_seq}, closed={self.closed})"
 
     def dump(self) -> JsonObject:
-        """What cannot be read off the head row, as JSON."""
-        return {
-            "open": {key: [*self.open_calls[key]] for key in self.open_calls},
+        """Return the part of the state without columns in the head row, as JSON."""
+        dumped: JsonObject = {
+            "open": {call_id: [*call] for call_id, call in self.open_calls.items()},
             "answered": self.answered,
             "fork": list(self.forked_from) if self.forked_from else None,
             "request": self.last_request,
-            **({"numbers": dict(self.numbers)} if self.numbers else {}),
-            **({"kept": {**self.kept}} if self.kept else {}),  # type: ignore[dict-item]  # JSON has no tuples
         }
+        if self.numbers:
+            dumped["numbers"] = dict(self.numbers)
+        if self.kept:
+            dumped["kept"] = dict(self.kept)  # type: ignore[arg-type]  # JSON has no tuples
+        return dumped
 
     @classmethod
     def load(
         cls, stream: StreamId, head_seq: int, *, closed: bool, dumped: JsonObject
     ) -> SessionState:
-        """The state that ``dump`` wrote, at this head."""
-        held: dict[str, Any] = dumped
-        calls = {key: OpenCall(*call) for key, call in held["open"].items()}
-        fork = tuple(held["fork"]) if held["fork"] else None
-        values = held.get("numbers", _NONE), held.get("kept", _NONE)
-        known = held["answered"], closed, fork, held["request"], *values
-        return cls(stream, head_seq, calls, *known)
+        """Return the state that ``dump`` wrote, for this head."""
+        stored: dict[str, Any] = dumped
+        open_calls = {key: OpenCall(*call) for key, call in stored["open"].items()}
+        return cls(
+            stream=stream,
+            head_seq=head_seq,
+            open_calls=open_calls,
+            answered=stored["answered"],
+            closed=closed,
+            forked_from=tuple(stored["fork"]) if stored["fork"] else None,
+            last_request=stored["request"],
+            numbers=stored.get("numbers", _EMPTY),
+            kept=stored.get("kept", _EMPTY),
+        )
 
 
 def decide(
     state: SessionState, events: Sequence[Event]
 ) -> tuple[list[Event], SessionState]:
-    """The events as the session will record them, all or none, and what follows.
+    """Return the events as the session records them, and the state after them.
 
-    A result that does not name its tool is given its call's name.
+    A result without a tool name gets the name in its call.
 
-    Raises InvalidEvent if one breaks a rule, SessionClosed if nothing may follow.
+    Raises InvalidEvent if an event breaks a rule, and SessionClosed after the end of
+    the session.
     """
-    accepted = []
+    accepted: list[Event] = []
     for event in events:
         event = accepted_next(state, event)
         state = evolve(state, event)
@@ -155,69 +180,78 @@ def decide(
     return accepted, state
 
 
-# Stands between the id that a provider gave to several open calls and a number.
+# Separates the id that a provider gave to several open calls from a seq.
 _SAME_ID: Final = "~"
 
 
-def told_apart(
+def decide_with_own_ids(
     state: SessionState, events: Sequence[Event]
 ) -> tuple[list[Event], SessionState]:
-    """As ``decide``, with ids of their own for calls that a provider gave one id.
+    """Decide on events in which a provider may have given several calls one id.
 
-    A call whose id an open call has is recorded under that id, ``~`` and its seq, if
-    both are in these events, or if the response that made it is.  Alone it stays as it
-    is, for ``decide`` to refuse: it may be the same call, appended twice.  A result
-    belongs to the oldest open call of its id and, where it names one, of its tool.
+    A call with the id of an open call gets its own id: that id, ``~``, and its seq.
+    This requires that these events contain the open call or the response with the new
+    one.  Otherwise the call may be the same one, appended twice, and is refused.
 
-    Raises as ``decide``.
+    A result belongs to the oldest open call with its id, and with its tool if the
+    result names one.
+
+    Raises the same errors as ``decide``.
     """
-    begun = state.head_seq
-    answered = False
-    apart: list[Event] = []
+    head_before = state.head_seq
+    has_response = False
+    accepted: list[Event] = []
     for event in events:
         if isinstance(event, AgentResponse):
-            answered = True
+            has_response = True
         elif isinstance(event, ToolCall) and event.call_id in state.open_calls:
-            if answered or state.open_calls[event.call_id].seq > begun:
+            is_new = state.open_calls[event.call_id].seq > head_before
+            if has_response or is_new:
                 event = with_own_id(state, event)
         elif isinstance(event, ToolResult):
-            event = answering_one(state, event)
+            event = with_recorded_id(state, event)
         event = accepted_next(state, event)
         state = evolve(state, event)
-        apart.append(event)
-    return apart, state
+        accepted.append(event)
+    return accepted, state
 
 
 def repeats_id(state: SessionState) -> bool:
-    """Whether a call may be open whose id another call of the session has."""
+    """Whether an open call may have got its own id because of another call."""
     return any(_SAME_ID in name for name in state.open_calls)
 
 
 def with_own_id(state: SessionState, call: ToolCall) -> ToolCall:
-    """The call, which comes next, under an id that no call in the session has."""
+    """Return the next call with an id that no other call of the session has."""
     seq = state.head_seq + 1
     return call.model_copy(update={"call_id": _numbered(call.call_id, str(seq))})
 
 
-def answering_one(state: SessionState, result: ToolResult) -> ToolResult:
-    """The result, under the recorded id of the open call that it answers."""
-    given = result.call_id
-    names = [name for name in state.open_calls if _may_be(name, given)]
-    names.sort(key=lambda name: state.open_calls[name].seq)
-    tool = result.tool_name
-    of_tool = [name for name in names if state.open_calls[name].tool_name == tool]
-    chosen = next(iter(of_tool or names), given)
-    if chosen == given:
-        return result
-    return result.model_copy(update={"call_id": chosen})
+def with_recorded_id(state: SessionState, result: ToolResult) -> ToolResult:
+    """Return the result with the recorded id of the open call that it answers."""
+    provider_id = result.call_id
+    ids = [call_id for call_id in state.open_calls if _is_of(call_id, provider_id)]
+    ids.sort(key=lambda call_id: state.open_calls[call_id].seq)
+    ids_of_tool = [
+        call_id
+        for call_id in ids
+        if state.open_calls[call_id].tool_name == result.tool_name
+    ]
+    for call_id in ids_of_tool or ids:
+        if call_id == provider_id:
+            return result
+        return result.model_copy(update={"call_id": call_id})
+    return result
 
 
-def _may_be(recorded: str, given: str) -> bool:
-    """Whether a call of the ``given`` id is recorded under this one."""
-    if recorded == given:
+def _is_of(recorded: str, provider_id: str) -> bool:
+    """Whether a call with the provider's id may be recorded under this one."""
+    if recorded == provider_id:
         return True
     _, mark, number = recorded.rpartition(_SAME_ID)
-    return bool(mark) and number.isdecimal() and recorded == _numbered(given, number)
+    if not mark or not number.isdecimal():
+        return False
+    return recorded == _numbered(provider_id, number)
 
 
 def _numbered(call_id: str, number: str) -> str:
@@ -226,11 +260,14 @@ def _numbered(call_id: str, number: str) -> str:
 
 
 def accepted_next(state: SessionState, event: Event) -> Event:
-    """The event as the session records it next.  Raises as ``decide``."""
+    """Return the next event as the session records it.
+
+    Raises the same errors as ``decide``.
+    """
     if state.closed and not isinstance(event, RedactionApplied):
         raise SessionClosed(state.stream.session_id, head_seq=state.head_seq)
     _check_stream(state.stream, event)
-    if type(event) not in _RULED:
+    if type(event) not in _RESTRICTED:
         return event
     match event:
         case ToolCall(call_id=call_id) if call_id in state.open_calls:
@@ -261,45 +298,69 @@ def accepted_next(state: SessionState, event: Event) -> Event:
 
 
 def _check_stream(stream: StreamId, event: Event) -> None:
-    kind, name = event.type, stream.session_id
-    if kind in _ANYWHERE and stream.stream == MAIN and name not in RESERVED:
+    """Check that the event belongs in this stream.  Raises InvalidEvent."""
+    kind = event.type
+    session_id = stream.session_id
+    # Most events take this short way.
+    if kind in _ANYWHERE and stream.stream == MAIN and session_id not in RESERVED:
         return
-    derived = kind in DERIVED_TYPES
-    if derived != (stream.stream != MAIN):
-        place = "a derived stream" if derived else "the main stream"
+    needs_derived = kind in DERIVED_TYPES
+    is_derived = stream.stream != MAIN
+    if needs_derived != is_derived:
+        place = "a derived stream" if needs_derived else "the main stream"
         raise InvalidEvent(f"a {kind} event belongs in {place}")
     if kind == "redaction_applied":
         return
-    if kind in _USER_WIDE and name != USER_SESSION:
+    if kind in _USER_WIDE and session_id != USER_SESSION:
         raise InvalidEvent(f"a {kind} event belongs in {USER_SESSION!r}")
-    if name in RESERVED and kind not in _IN_RESERVED[name]:
-        raise InvalidEvent(f"a {kind} event is not for {name!r}")
-    if name == USER_SESSION and isinstance(event, StateUpdate):
+    if session_id in RESERVED and kind not in _IN_RESERVED[session_id]:
+        raise InvalidEvent(f"a {kind} event is not for {session_id!r}")
+    if session_id == USER_SESSION and isinstance(event, StateUpdate):
         check_update(event)
 
 
-def unruled(state: SessionState) -> frozenset[type[Event]]:
-    """The types that are accepted next whatever they say, and only count the seq up."""
-    stream, closed = state.stream, state.closed
-    ordinary = stream.stream == MAIN and stream.session_id not in RESERVED
-    return _UNRULED if ordinary and not closed else frozenset()
+def unrestricted_types(state: SessionState) -> frozenset[type[Event]]:
+    """Return the types of which every event is accepted next.
+
+    Such an event changes nothing in the state but the head seq.
+    """
+    stream = state.stream
+    is_conversation = stream.stream == MAIN and stream.session_id not in RESERVED
+    if state.closed or not is_conversation:
+        return frozenset()
+    return _UNRESTRICTED
 
 
 def evolve(state: SessionState, event: Event) -> SessionState:
-    """The state after ``event``, which is the next of its stream."""
-    seq, calls = state.head_seq + 1, state.open_calls
-    answered, closed, request = state.answered, state.closed, state.last_request
-    kind = event if type(event) in _MOVING else None
-    match kind:
-        case ToolCall(call_id=call_id, tool_name=name):
-            calls = {**calls, call_id: OpenCall(seq, name)}
-        case ToolResult(call_id=call_id):
-            calls = {k: v for k, v in calls.items() if k != call_id}
-            answered += 1
-        case Request():
-            request = seq
-        case SystemPrompt(closed=True):
-            closed = True
-    values = _NONE if closed else state.kept
-    kept = state.forked_from, request, state.numbers, values
-    return SessionState(state.stream, seq, calls, answered, closed, *kept)
+    """Return the state after an accepted event."""
+    seq = state.head_seq + 1
+    open_calls = state.open_calls
+    answered = state.answered
+    closed = state.closed
+    last_request = state.last_request
+    if type(event) in _STATE_CHANGING:
+        match event:
+            case ToolCall(call_id=call_id, tool_name=tool_name):
+                open_calls = {**open_calls, call_id: OpenCall(seq, tool_name)}
+            case ToolResult(call_id=answered_id):
+                open_calls = {
+                    call_id: call
+                    for call_id, call in open_calls.items()
+                    if call_id != answered_id
+                }
+                answered += 1
+            case Request():
+                last_request = seq
+            case SystemPrompt(closed=True):
+                closed = True
+    return SessionState(
+        stream=state.stream,
+        head_seq=seq,
+        open_calls=open_calls,
+        answered=answered,
+        closed=closed,
+        forked_from=state.forked_from,
+        last_request=last_request,
+        numbers=state.numbers,
+        kept=_EMPTY if closed else state.kept,
+    )

@@ -1,32 +1,37 @@
-"""A deterministic estimate of tokens: decisions use it, so replay decides the same."""
+"""A deterministic estimate of tokens, so that a replay makes the same decisions."""
 
 from __future__ import annotations
 
 from math import ceil
 from typing import Any, Final
 
+# The tokens that each message costs in addition to its content.
 MESSAGE_OVERHEAD = 4
 _ASCII_PER_TOKEN = 4.0
 _OTHER_PER_TOKEN = 1.2
-_SINGLE: Final = frozenset({int, float, bool})
-_PLAIN: Final[tuple[type, ...]] = (str, dict, list, tuple)
+_ONE_TOKEN_TYPES: Final = frozenset({int, float, bool})
+_JSON_TYPES: Final[tuple[type, ...]] = (str, dict, list, tuple)
 
 
 def estimate_text(text: str) -> int:
-    """Estimate how many tokens ``text`` costs.
+    """Estimate the tokens of a text.
 
-    Four ASCII characters a token; of all others (Chinese, Japanese, emoji) 1.2 a
-    token.
+    A token has 4 ASCII characters, or 1.2 others (Chinese, Japanese, emoji).
     """
     size = len(text)
-    plain = size if text.isascii() else len(text.encode("ascii", "ignore"))
-    return ceil(plain / _ASCII_PER_TOKEN + (size - plain) / _OTHER_PER_TOKEN)
+    ascii_size = size if text.isascii() else len(text.encode("ascii", "ignore"))
+    other_size = size - ascii_size
+    return ceil(ascii_size / _ASCII_PER_TOKEN + other_size / _OTHER_PER_TOKEN)
 
 
 def estimate(value: Any) -> int:
-    """Estimate the tokens of a JSON value: its strings, keys and numbers."""
-    total, parts, texts = 0, [value], list[str]()
-    for part in parts:  # which grows meanwhile: every append estimates, calls cost
+    """Estimate the tokens of a JSON value: its texts, keys, and numbers."""
+    total = 0
+    texts: list[str] = []
+    # The list grows during the loop.  Recursive calls are slower, and every append
+    # makes estimates.
+    parts: list[Any] = [value]
+    for part in parts:
         kind = type(part)
         if kind is str:
             texts.append(part)
@@ -37,16 +42,16 @@ def estimate(value: Any) -> int:
         elif kind is list or kind is tuple:
             total += len(part)
             parts += part
-        elif kind in _SINGLE:
+        elif kind in _ONE_TOKEN_TYPES:
             total += 1
         elif part is not None:
-            # Of a class of its own, it is what that class is.
-            plain = next((c for c in _PLAIN if isinstance(part, c)), None)
-            if plain is None:
+            # An instance of a subclass counts as one of the JSON type.
+            json_type = next((t for t in _JSON_TYPES if isinstance(part, t)), None)
+            if json_type is None:
                 total += 1
             else:
-                parts.append(plain(part))
+                parts.append(json_type(part))
     for text in texts:
-        # Of ASCII it is what estimate_text says, a quarter rounded up.
+        # For ASCII this is the same as estimate_text, and faster.
         total += (len(text) + 3) // 4 if text.isascii() else estimate_text(text)
     return total

@@ -1,4 +1,4 @@
-"""Reading yesterday's shapes: each step turns a payload into the next version."""
+"""Older versions of payloads: each upcast converts a payload to the next version."""
 
 from __future__ import annotations
 
@@ -15,34 +15,37 @@ from refold.domain.errors import InvalidEvent
 from refold.domain.events import EVENT_CLASSES, JsonObject, SessionEvent, event_of
 from refold.domain.model import built
 
-# What pydantic calls the schema of any JSON in that of a model.
+# The name that pydantic gives to the schema of any JSON value.
 _ANY_JSON: Final = "pydantic.types.JsonValue:"
 
 
 def event_trusted(event_type: str, payload: JsonObject) -> SessionEvent:
-    """The event of a payload of today's shape that was validated once.
+    """Return the event of a payload that was validated before.
 
-    The same as ``event_of`` makes of it; only JSON in it is not looked through again.
+    The result is the same as that of ``event_of``, but JSON values inside of the
+    payload are not validated again.
+
+    payload: in the current version.
     """
     cls = EVENT_CLASSES[event_type]
     try:
-        fields, extra, named = _fields_of(cls).validate_python(payload)
+        fields, extra, set_fields = _fields_of(cls).validate_python(payload)
     except ValidationError:
         return event_of(event_type, payload)
-    return built(cls, fields, named, extra)  # type: ignore[return-value]  # a member of the union
+    return built(cls, fields, set_fields, extra)  # type: ignore[return-value]  # a member of the union
 
 
 def meta_trusted(meta: Mapping[str, Any]) -> Meta:
-    """The meta that ``meta`` is the dump of."""
+    """Return the meta that ``Meta.dump`` wrote."""
     if not meta:
         return NO_META
-    fields, extra, named = _fields_of(Meta).validate_python(meta)
-    return built(Meta, fields, named, extra)
+    fields, extra, set_fields = _fields_of(Meta).validate_python(meta)
+    return built(Meta, fields, set_fields, extra)
 
 
 @cache
 def _fields_of(cls: type[BaseModel]) -> SchemaValidator:
-    """What makes the fields of ``cls``, and takes any JSON in them as it is."""
+    """A validator for the fields of a class that does not validate JSON values."""
     schema: Any = cls.__pydantic_core_schema__
     definitions = schema.get("definitions", [])
     model = schema["schema"] if definitions else schema
@@ -51,16 +54,18 @@ def _fields_of(cls: type[BaseModel]) -> SchemaValidator:
 
 
 def _unchecked(schema: Any) -> Any:
+    """The schema with any value allowed in the places of JSON values."""
     if isinstance(schema, list):
-        return [_unchecked(one) for one in schema]
+        return [_unchecked(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     if str(schema.get("schema_ref")).startswith(_ANY_JSON):
         return {"type": "any"}
-    return {key: _unchecked(one) for key, one in schema.items()}
+    return {key: _unchecked(part) for key, part in schema.items()}
 
 
 Upcast = Callable[[JsonObject], JsonObject]
+# By type and version, the conversion to the next version.
 UPCASTS: Mapping[tuple[str, int], Upcast] = {
     ("compaction", 1): dict,  # the fields that were added have defaults
     ("redaction_applied", 1): dict,  # the same
@@ -77,34 +82,35 @@ def upcast(
     *,
     upcasts: Mapping[tuple[str, int], Upcast] = UPCASTS,
 ) -> SessionEvent:
-    """Make an event of a stored payload, whatever version wrote it.
+    """Return the event of a stored payload of any version.
 
-    Raises InvalidEvent for a type or version this Refold does not know: an audit
-    log never forgets silently.
+    Raises InvalidEvent for an unknown type or version, so that no event of the log
+    disappears silently.
     """
-    known = EVENT_CLASSES.get(event_type)
-    if known is None:
+    cls = EVENT_CLASSES.get(event_type)
+    if cls is None:
         raise InvalidEvent(f"unknown event type {event_type!r}: upgrade Refold")
-    if not 1 <= version <= known.version:
+    if not 1 <= version <= cls.version:
         raise InvalidEvent(
             f"{event_type} of version {version}, this Refold reads up to "
-            f"{known.version}: upgrade Refold"
+            f"{cls.version}: upgrade Refold"
         )
-    for step in range(version, known.version):
+    for step in range(version, cls.version):
         payload = upcasts[event_type, step](payload)
     return event_of(event_type, payload)
 
 
 def is_current(event_type: str, version: int) -> bool:
-    """Whether it is a type that is known here, in today's shape."""
-    known = EVENT_CLASSES.get(event_type)
-    return known is not None and known.version == version
+    """Whether this is the current version of a known type."""
+    cls = EVENT_CLASSES.get(event_type)
+    return cls is not None and cls.version == version
 
 
 def recorded(event_type: str, version: int, payload: JsonObject) -> SessionEvent:
-    """``upcast`` for what was validated before it was sealed, and is as it was.
+    """Return the event of a stored, authentic payload.
 
-    In today's shape it is not validated again.
+    It does the same as ``upcast``, but does not validate the current version again,
+    because that was done before the payload was encrypted.
     """
     if is_current(event_type, version):
         return event_trusted(event_type, payload)

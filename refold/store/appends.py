@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from refold.domain import errors, events, ports
 from refold.domain.access_log import AccessTrail
 from refold.domain.canonical import canonical, encodable
+from refold.domain.clocks import StoreTime
 from refold.domain.envelope import (
     LATER,
     NO_META,
@@ -34,12 +35,12 @@ from refold.domain.locks import forkable_lock
 from refold.domain.session import (
     SessionState,
     accepted_next,
-    answering_one,
     decide,
+    decide_with_own_ids,
     evolve,
     repeats_id,
-    told_apart,
     with_own_id,
+    with_recorded_id,
 )
 from refold.projections.items import (
     changed_texts,
@@ -115,6 +116,8 @@ class Writer:
     Everything goes through ``append``: it alone redacts, and the log takes nothing
     that was not redacted.
 
+    clock: the wall clock of this machine, which says when events happened.
+    time:  the time of the store, by which what is kept ages.
     audit: is told of each use of what has this writer.
     used:  is told of each session that is read by its name.
     vault: keeps in memory what numbered placeholders stand for.
@@ -125,6 +128,7 @@ class Writer:
     limits: Limits
     clock: Callable[[], int]
     heads: Heads
+    time: StoreTime
     audit: AccessTrail | None = None
     used: Callable[[StreamId], None] = uncounted
     vault: Vault = field(default_factory=Vault)
@@ -195,7 +199,7 @@ class Writer:
             except InvalidEvent:
                 pass  # the ids that are recorded of them may be other ones
         named = [self._named(event, user_id) for event in events]
-        return told_apart(state, named)
+        return decide_with_own_ids(state, named)
 
     def _named(self, event: Event, user_id: str) -> Event:
         """A call or a result under the id that is recorded of its own id."""
@@ -374,11 +378,18 @@ class Writer:
             after = after._replace(numbers=tag.known)
             plan = self.redactor.plan
             if (plan.kept or after.kept) and not after.closed:
-                kept = kept_values(after.kept, tag.values, plan, now)
+                kept = kept_values(after.kept, tag.values, plan, self.time.now())
                 after = after._replace(kept=kept)
         if keys:
             keys = [one for one in keys if one.key]
-        return ports.Append(head, after, redacted, now, order.idempotency_key, keys)
+        return ports.Append(
+            base=head,
+            state=after,
+            events=redacted,
+            now=self.time.stamp(now),
+            idempotency_key=order.idempotency_key,
+            keys=keys,
+        )
 
     def item(
         self, native: Native, tag: Tagger, unscanned: Unscanned = "refuse"
@@ -575,7 +586,7 @@ def _with_own_id(
         if open_call is not None and open_call.seq > begun:
             apart = with_own_id(state, event)
     elif isinstance(event, ToolResult) and repeats_id(state):
-        apart = answering_one(state, event)
+        apart = with_recorded_id(state, event)
     if apart is event or not isinstance(apart, ToolCall | ToolResult):
         return draft
     item.hears(apart.call_id)

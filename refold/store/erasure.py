@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from refold.domain import erasure, errors, ids, inventory
 from refold.domain.canonical import repaired
+from refold.domain.clocks import TOLERANCE
 from refold.domain.envelope import Draft, Envelope, Recordable, microseconds
 from refold.domain.erasure import FREEZE, SALT, Job, LegalHold, Signed, Whose, timestamp
 from refold.domain.events import JsonObject, RedactionApplied
@@ -244,11 +245,14 @@ class Erasures:
         is gone.  Where the keys are still there, nobody knows whether a grace is over:
         ``stranded`` names such data.
         """
-        now, eraser = self.writer.clock(), Eraser(self.writer, progress)
-        for job in self.pending():
+        eraser = Eraser(self.writer, progress)
+        jobs = self.pending()
+        if any(job.stage == "held" for job in jobs):
+            self.writer.time.observe()
+        for job in jobs:
             if job.stage == "restoring":
                 eraser.restored(job)
-            elif job.stage != "held" or (job.due_at or 0) <= now:
+            elif job.stage != "held" or eraser.is_due(job):
                 yield eraser.run(job, vacuum=vacuum)
         for whose, restorable in self.writer.log.erasures.stranded():
             if not restorable:
@@ -563,8 +567,29 @@ class Eraser:
         if ask.key_backups is not None:
             until = now + ask.key_backups // _MICROSECOND
             facts["key_backups_until"] = timestamp(until)
-        due_at = None if ask.grace is None else now + ask.grace // _MICROSECOND
+        due_at = None
+        if ask.grace is not None:
+            grace = ask.grace // _MICROSECOND
+            facts["grace"] = grace
+            due_at = self.writer.time.observe().now + grace
         return self.erasures.new_job(whose, due_at=due_at, facts=facts)
+
+    def is_due(self, job: Job) -> bool:
+        """Whether the grace of a job is over, by the time of the store.
+
+        A date that is further ahead than the grace is that of a wrong clock: the grace
+        begins again now.
+        """
+        if job.due_at is None:
+            return True
+        time, grace = self.writer.time, job.facts.get("grace")
+        left = job.due_at - time.now()
+        if grace is not None and left > grace + TOLERANCE and job.stage == "held":
+            judged = time.observe()
+            if not judged.disputed:
+                later = replace(job, due_at=judged.now + grace)
+                self.erasures.advance(later, job.stage)
+        return left <= 0
 
     def _with_forks(self, whose: Whose) -> Whose:
         """The sessions, and those forked from them, which read their events."""
@@ -612,7 +637,7 @@ class Eraser:
     def run(self, job: Job, *, vacuum: bool = False, at_once: bool = False) -> Erasure:
         """Go on with a job from where it is; one that is not due is held back."""
         now = self.writer.clock()
-        later = job.due_at is not None and job.due_at > now and not at_once
+        later = not at_once and not self.is_due(job)
         if not job.past("shredded"):
             job = self._marked(job)
             if later:
@@ -843,9 +868,17 @@ class Retainer:
     _erasures: list[Erasure] = field(default_factory=list)
     _forgotten: int = 0
 
+    @property
+    def _now(self) -> int:
+        """The time by which what is kept has aged."""
+        return self.writer.time.now()
+
     def run(self) -> Retained:
         """Complete what was cut off, then erase what is unused."""
         eraser = Eraser(self.writer, retaining=True)
+        judged = self.writer.time.observe()
+        if not (self.dry_run or judged.disputed):
+            self._correct_times(judged.now)
         completed = [] if self.dry_run else self._completed(eraser)
         found = () if self.policy.sessions is None else listed(self.writer.log.sessions)
         for user_id, infos in groupby(found, lambda info: info.user_id):
@@ -865,6 +898,21 @@ class Retainer:
         kept = dict(+self._kept)
         done = self.dry_run, self._sessions, kept, len(completed), erasures
         return Retained(*done, blobs, memory=self._forgotten)
+
+    def _correct_times(self, now: int) -> None:
+        """Let what has the time of a clock that was ahead age from now on.
+
+        Only where it is further ahead than what it belongs to is kept: else it would
+        be kept for long, and less does no harm.
+        """
+        policy = self.policy
+        retention = self.writer.log.retention
+        if policy.sessions is not None:
+            ahead = now + policy.sessions // _MICROSECOND
+            retention.correct_uses(later_than=ahead, now=now)
+        if policy.blobs is not None:
+            ahead = now + policy.blobs // _MICROSECOND
+            retention.correct_blobs(later_than=ahead, now=now)
 
     def _completed(self, eraser: Eraser) -> list[Erasure]:
         """Complete the erasures of an earlier retention that was cut off."""
@@ -886,8 +934,8 @@ class Retainer:
             with suppress(errors.CorruptEvent, errors.KeyUnavailable, errors.Erased):
                 stream = ids.StreamId(info.user_id, info.session_id, ids.MAIN)
                 head = log.head(stream)
-                kept = unexpired(head.state.kept, plan, self.writer.clock())
-                if len(kept) < len(head.state.kept):
+                kept = unexpired(head.state.kept, plan, self._now)
+                if kept != head.state.kept:
                     state = head.state._replace(kept=kept)
                     log.repairs.put_head(state.stream, head._replace(state=state))
 
@@ -896,7 +944,7 @@ class Retainer:
         if self.policy.blobs is None:
             return None
         retention, done = self.writer.log.retention, 0
-        before = self.writer.clock() - self.policy.blobs // _MICROSECOND
+        before = self._now - self.policy.blobs // _MICROSECOND
         whose, kept, forked = "", False, set[str | None]()
         for blobs in retention.old_blobs(before):
             try:
@@ -936,7 +984,7 @@ class Retainer:
 
     def _of_memory(self, eraser: Eraser, user_id: str) -> None:
         """Erase what memory kept of sessions, once it has lasted."""
-        now = self.writer.clock()
+        now = self._now
         lasting = self.policy.lasting
         names = expired_extracts(self.writer.log, user_id, lasting, now)
         if names and not self._is_held(user_id, len(names)):
@@ -986,7 +1034,7 @@ class Retainer:
     def _since(self) -> int:
         """What was used later is in use; microseconds since 1970."""
         span = self.policy.sessions or timedelta(0)
-        return self.writer.clock() - span // _MICROSECOND
+        return self._now - span // _MICROSECOND
 
     def _is_held(self, user_id: str, number: int) -> bool:
         """Whether something forbids to erase so many sessions of the user's."""

@@ -457,7 +457,7 @@ def keep_extracts(
         told["user"] = _declared_of_session(log, info).dump()
     names = extract_names(log, info.user_id, info.session_id)
     for of, shown in told.items():
-        now, ends = writer.clock(), _ends_of(_KINDS[of], lasting, used_at)
+        now, ends = writer.time.now(), _ends_of(_KINDS[of], lasting, used_at)
         if max(ends.values(), default=0) <= now:
             continue
         body: events.JsonObject = {

@@ -917,7 +917,7 @@ class Session:
 
     def _revealing(self) -> Callable[..., vault.Revealed]:
         """Puts what the vault has, or what is kept of the session, for placeholders."""
-        state, now = self.head().state, self.writer.clock()
+        state, now = self.head().state, self.writer.time.now()
         kept = vault.unexpired(state.kept, self.writer.redactor.plan, now)
         return partial(self.writer.vault.reveal, self.stream, state.numbers, kept=kept)
 

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn, Self
 from refold.domain import errors, ids, ports
 from refold.domain.access_log import AccessTrail
 from refold.domain.canonical import encodable
+from refold.domain.clocks import GivenTime, StoreTime
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.model import quiet
 from refold.domain.seals import Ending, Seals, SealsVerified, TreeHead
@@ -84,6 +85,7 @@ class SessionStore:
         limits: Limits,
         *,
         clock: Callable[[], int] = now,
+        time: StoreTime | None = None,
         upkeep: Upkeep | None = None,
         settings: Settings | None = None,
         seals: Seals | None = None,
@@ -95,15 +97,30 @@ class SessionStore:
         opens: Callable[[], Any] | None = None,
     ) -> None:
         self.log, self.clock = log, clock
+        if time is None or clock is not now:
+            time = GivenTime(clock)
+        self.time = time
         self.opens = opens  # opens it in another process, which is sent this
         self.upkeep, self.settings = upkeep or Upkeep(), settings or Settings()
         self._seals, self._read_transcripts = seals, transcripts
-        reads = Reads(log.retention, clock) if count_uses else None
+        reads = None
+        if count_uses:
+            reads = Reads(log.retention, lambda: time.stamp(clock()))
         told = audit if audit is not None and audit.on else None
         kind = RecordedWriter if told else Writer
         used = reads.note if reads else uncounted
         vault = Vault() if vault is None else vault
-        self.writer = kind(log, redactor, limits, clock, Heads(), told, used, vault)
+        self.writer = kind(
+            log=log,
+            redactor=redactor,
+            limits=limits,
+            clock=clock,
+            heads=Heads(),
+            time=time,
+            audit=told,
+            used=used,
+            vault=vault,
+        )
         self.access_log = AccessLog(self.writer, audit, reads)
         self.erasures = Erasures(self.writer, self.access_log)
         self.keys = Keys(self.writer)

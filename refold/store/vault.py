@@ -188,8 +188,9 @@ def unexpired(
 ) -> dict[str, tuple[str, int]]:
     """Those that may be kept still: of types that are kept, and not too old."""
     since = now - plan.kept_sec * 1_000_000 if plan.kept_sec else 0
+    # A time to come is that of a wrong clock: the value ages from now on.
     return {
-        name: (value, at)
+        name: (value, min(at, now))
         for name, (value, at) in kept.items()
         if at >= since and name.partition(":")[0] in plan.kept
     }

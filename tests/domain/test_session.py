@@ -22,7 +22,7 @@ from refold.domain.events import (
     UserInput,
 )
 from refold.domain.ids import StreamId, check_id, check_session_id
-from refold.domain.session import SessionState, decide, unruled
+from refold.domain.session import SessionState, decide, unrestricted_types
 
 NEW = SessionState(StreamId("ada", "s-1"))
 HELLO = UserInput(text="hello")
@@ -163,7 +163,7 @@ def test_events_without_a_rule_are_accepted_and_only_count_on(
 ) -> None:
     state = after(*try_all(events))
 
-    for kind in unruled(state):
+    for kind in unrestricted_types(state):
         event = kind.model_construct(type="")
         assert decide(state, [event]) == (
             [event],
@@ -175,9 +175,9 @@ def test_events_without_a_rule_are_accepted_and_only_count_on(
     "stream", [StreamId("ada", "s", "derived"), StreamId("ada", "_user")]
 )
 def test_where_not_everything_may_be_there_is_a_rule_for_all(stream: StreamId) -> None:
-    assert UserInput in unruled(SessionState(StreamId("ada", "s")))
-    assert not unruled(SessionState(StreamId("ada", "s"), closed=True))
-    assert not unruled(SessionState(stream))
+    assert UserInput in unrestricted_types(SessionState(StreamId("ada", "s")))
+    assert not unrestricted_types(SessionState(StreamId("ada", "s"), closed=True))
+    assert not unrestricted_types(SessionState(stream))
 
 
 def test_the_state_does_not_grow_with_the_session() -> None:

@@ -105,6 +105,7 @@ OF_ALL: Final = frozenset(
         "expiry of whole texts",
         "sizes",
         "sweep",
+        "correction of times",
         "erasures whose record is lost",
         "all sessions",
         "all views behind",
@@ -193,8 +194,14 @@ OF_A_MOVE: Final = {
     ("refold/adapters/sql/postgres.py", "PostgresDatabase.filling"),
     ("refold/adapters/sql/postgres.py", "PostgresDatabase.refuse_writes"),
 }
-# Of SQLite alone: PostgreSQL never gives a position out again.
-OF_SQLITE: Final = {("refold/adapters/verification.py", "Standing._floor")}
+# Of SQLite alone: PostgreSQL never gives a position out again, and has a clock.
+OF_SQLITE: Final = {
+    ("refold/adapters/verification.py", "Standing._floor"),
+    ("refold/adapters/sql/clocks.py", "ObservedTime.open"),
+    ("refold/adapters/sql/clocks.py", "ObservedTime.observe"),
+    ("refold/adapters/sql/clocks.py", "ObservedTime._read"),
+    ("refold/adapters/sql/clocks.py", "ObservedTime._noted"),
+}
 
 
 @pytest.mark.parametrize("heard", ["postgresql"], indirect=True, scope="module")

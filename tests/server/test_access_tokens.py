@@ -470,15 +470,17 @@ def test_a_key_that_left_a_site_is_refused_after_five_minutes(
     assert refused(checks, old) == "unknown_key"
 
 
-@pytest.mark.parametrize("step", [0.1, -0.1])
+@pytest.mark.parametrize("step", [0.1, -0.1, 60, -60])
 def test_forged_names_of_keys_do_not_hammer_a_site(
     step: float, site: Site, clock: Clock
 ) -> None:
-    checks = verifier(clock, JWKS=site.url)
+    elapsed = Clock()
+    checks = verifier(clock, elapsed, JWKS=site.url)
 
     for n in range(500):
         assert refused(checks, token(kid=f"forged-{n}")) == "unknown_key"
         clock.now += step
+        elapsed.now += 0.1
 
     assert site.asked == 5  # in 50 seconds, one in 10
 
@@ -614,16 +616,37 @@ def test_a_site_that_is_slow_is_not_asked_again_meanwhile(
     assert site.asked == 1
 
 
-def test_a_clock_that_is_set_back_does_not_keep_old_keys(
-    site: Site, clock: Clock
+@pytest.mark.parametrize("jump", [3_000, -3_000])
+def test_a_clock_that_is_set_does_not_change_how_long_keys_are_kept(
+    jump: float, site: Site, clock: Clock
 ) -> None:
-    checks, old = verifier(clock, JWKS=site.url), token(iat=...)
+    elapsed = Clock()
+    checks, old = (
+        verifier(clock, elapsed, JWKS=site.url),
+        token(iat=..., exp=NOW + 7200),
+    )
     assert checks.verify(old)
     site.body = jwks(jwk(private_key("EdDSA", "new"), "new"))
 
-    clock.now -= 300
+    clock.now += jump
+    elapsed.now += 299
 
+    assert checks.verify(old)
+    assert site.asked == 1
+    elapsed.now += 1
     assert refused(checks, old) == "unknown_key"
+
+
+def test_a_token_ends_by_the_wall_clock(clock: Clock) -> None:
+    elapsed = Clock()
+    own = verifier(clock, elapsed)
+    shown = own.mint("ada", ["read"], 60)
+    elapsed.now += 86_400
+    assert own.verify(shown)
+
+    clock.now += 91
+
+    assert refused(own, shown) == "expired"
 
 
 def test_the_event_loop_goes_on_while_keys_are_fetched(

@@ -31,10 +31,16 @@ class Clock:
         return self.now
 
 
-def verifier(clock: Clock | None = None, /, **settings: Any) -> Verifier:
-    """A verifier by settings that are named without ``REFOLD_``."""
+def verifier(
+    clock: Clock | None = None, elapsed: Clock | None = None, /, **settings: Any
+) -> Verifier:
+    """A verifier by settings that are named without ``REFOLD_``.
+
+    Both of its clocks are ``clock`` where no other is given.
+    """
     named = {f"REFOLD_{name}": str(value) for name, value in settings.items()}
-    return verifier_of(named, clock=clock or Clock())
+    wall = clock or Clock()
+    return verifier_of(named, clock=wall, elapsed=elapsed or wall)
 
 
 def private_key(algorithm: str, name: str = "") -> Any:

@@ -262,6 +262,15 @@ def _expired(store: SessionStore) -> None:
             assert retention.expire_blobs(blobs)
 
 
+def _corrected(store: SessionStore) -> None:
+    """Let nothing be later than a moment before now."""
+    retention, at = store.log.retention, store.clock()
+    retention.add_accesses("max", [Accesses("max", "new", 1, at)])
+    retention.correct_uses(later_than=at - 1, now=at)
+    retention.correct_blobs(later_than=at - 1, now=at)
+    assert store.time.observe().disputed is False
+
+
 Operation = Callable[[SessionStore], Any]
 OPERATIONS: Final[dict[str, Operation]] = {
     "append": lambda store: of(store).append(said("x")),
@@ -322,6 +331,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "uses of a session": _used,
     "erasure of what is unused": _unused,
     "expiry of whole texts": _expired,
+    "correction of times": _corrected,
     "seal": _sealed,
     "sweep": lambda store: of(store).append(said("x")) and store.seal(sweep=True),
     "proof of an event": lambda store: store.seals.prove(
@@ -360,6 +370,8 @@ WHOLE: Final[dict[str, frozenset[str]]] = {
     "sweep": frozenset({"heads", "seals"}),
     "erasure of what is unused": frozenset({"heads", "leaves"}),
     "expiry of whole texts": frozenset({"blobs"}),
+    # Of all users; and the newest event, where it stops at the first.
+    "correction of times": frozenset({"heads", "accesses", "blobs", "events"}),
     # All rows of the user whose data is restored.
     "erasures whose record is lost": frozenset(
         {"heads", "events", "leases", "receipts", "views"}

@@ -32,9 +32,9 @@ from refold.domain.ids import RESERVED, StreamId, check_session_id
 from refold.domain.ports import Skipped as Skipped, Transcript as Transcript
 from refold.domain.session import (
     SessionState,
-    answering_one,
     decide,
     with_own_id,
+    with_recorded_id,
 )
 
 Given = TypeVar("Given")
@@ -535,7 +535,7 @@ class Recording:
 
     def waits(self, call_id: str) -> bool:
         """Whether a call to which a provider gave this id has no result yet."""
-        result = answering_one(self._state, ToolResult(call_id=call_id))
+        result = with_recorded_id(self._state, ToolResult(call_id=call_id))
         return result.call_id in self._state.open_calls
 
     def take(self, found: Iterable[Found], origin: Origin) -> None:
@@ -577,7 +577,7 @@ class Recording:
                 )
                 self.skip(why, origin.place)
                 return False
-            draft = with_id(draft, answering_one(self._state, event))
+            draft = with_id(draft, with_recorded_id(self._state, event))
         try:
             event, state = accepted(self._state, draft.event, draft.meta)
         except (InvalidEvent, ValueError, TypeError, RecursionError):

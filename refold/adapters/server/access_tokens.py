@@ -129,8 +129,8 @@ class _KeyUrl(_Keys):
         keys, callers = self.known
         unknown = _digest(token) not in callers and _kid(token) not in keys
         with self._lock:
-            old = abs(now - self._fetched) >= _KEPT  # a clock may be set back
-            rested = self._fetch.done() and abs(now - self._tried) >= _PAUSE
+            old = now - self._fetched >= _KEPT
+            rested = self._fetch.done() and now - self._tried >= _PAUSE
             if rested and (unknown or old):
                 self._tried = now
                 self._fetch = self._thread.submit(self._take, _get, now)
@@ -142,6 +142,8 @@ class Verifier:
     """Says who asks, by the token that they show; all threads may share one.
 
     ``configured`` is False if what verifies is a secret that ``verifier_of`` made.
+    ``clock`` is the wall clock, by which tokens begin and end.  ``elapsed`` is a clock
+    that nobody sets, by which keys that were fetched are old.
     """
 
     keys: _Keys
@@ -152,19 +154,20 @@ class Verifier:
     leeway: float
     longest: float
     clock: Callable[[], float]
+    elapsed: Callable[[], float]
 
     def verify(self, token: str) -> Caller:
         """Who shows ``token``.  May wait for a URL, at most 5 seconds: see ``averify``.
 
         Raises TokenRefused.
         """
-        if fetch := self.keys.renew(token, self.clock()):
+        if fetch := self.keys.renew(token, self.elapsed()):
             wait([fetch], _PATIENCE)
         return self._verified(token)
 
     async def averify(self, token: str) -> Caller:
         """As ``verify``; the event loop goes on while a thread fetches keys."""
-        if fetch := self.keys.renew(token, self.clock()):
+        if fetch := self.keys.renew(token, self.elapsed()):
             await asyncio.wait([asyncio.wrap_future(fetch)], timeout=_PATIENCE)
         return self._verified(token)
 
@@ -353,7 +356,10 @@ def _read(path: str) -> bytes:
 
 
 def verifier_of(
-    environ: Mapping[str, str] = os.environ, *, clock: Callable[[], float] = time.time
+    environ: Mapping[str, str] = os.environ,
+    *,
+    clock: Callable[[], float] = time.time,
+    elapsed: Callable[[], float] = time.monotonic,
 ) -> Verifier:
     """What verifies tokens by these settings; a command lays its options over them.
 
@@ -384,6 +390,7 @@ def verifier_of(
         leeway=_seconds(environ, "REFOLD_TOKEN_LEEWAY", 30, 120),
         longest=_seconds(environ, "REFOLD_TOKEN_LIFETIME", DAY, 366 * DAY),
         clock=clock,
+        elapsed=elapsed,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from threading import Condition, Event, Lock, local
@@ -16,6 +16,7 @@ from sqlalchemy.exc import ArgumentError
 
 from refold.adapters.rows import Batch, HeadRow, Heads, Rewrite, WriteOutcome
 from refold.adapters.sql.tables import Tables, filled, statements
+from refold.domain.clocks import StoreTime
 from refold.domain.errors import LeaseLost, RefoldError, StoreUnavailable
 from refold.domain.ids import StreamId
 from refold.domain.locks import forkable_lock
@@ -127,6 +128,15 @@ class Database(ABC):
     def moment(self, connection: Connection, clock: Callable[[], int]) -> int:  # noqa: ARG002  # of servers
         """The time by which leases are judged: the caller's, on one machine."""
         return clock()
+
+    @abstractmethod
+    def store_time(self) -> StoreTime:
+        """What time it is for the store, by whatever attests it."""
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The tables as statements name them, by their short names."""
+        return self._names
 
     @contextmanager
     def fenced(self, stream: StreamId, owner: str) -> Iterator[None]:

@@ -35,6 +35,7 @@ from refold.adapters.rows import (
     Wrote,
 )
 from refold.adapters.sql import forks, roles, tables
+from refold.adapters.sql.clocks import ServerTime
 from refold.adapters.sql.database import (
     MOVED,
     NOBODY,
@@ -76,6 +77,7 @@ class PostgresDatabase(Database):
         what = shown.render_as_string(hide_password=True)
         super().__init__(what, tables.build(SCHEMA, rowid=False))
         self._writer = Writer(self._connection)
+        self._time = ServerTime(self._server_moment)
         self._pooled = False  # until a connection shows that it is
         self._sockets = forks.Sockets()
         forks.register(self)
@@ -115,7 +117,10 @@ class PostgresDatabase(Database):
         named = driver.info.backend_pid
         row = driver.execute(_SQL["connected"], (named,)).fetchone()
         driver.autocommit = False
-        return row is None or row[0] != named
+        if row is None:
+            return True
+        self._time.heard(row[2])
+        return bool(row[0] != named)
 
     def reading(self, user_id: str | None = None) -> AbstractContextManager[Connection]:
         """A connection without transactions: psycopg forgets what it has prepared at a
@@ -164,6 +169,14 @@ class PostgresDatabase(Database):
     def moment(self, connection: Connection, clock: Callable[[], int]) -> int:  # noqa: ARG002  # the server's decides
         """The server's clock: machines that share a store have no other in common."""
         return int(connection.exec_driver_sql(_SQL["moment"]).scalar_one())
+
+    def store_time(self) -> ServerTime:
+        return self._time
+
+    def _server_moment(self) -> int:
+        """Ask for the server's clock."""
+        ((moment,),) = self.fetch(NOBODY, _SQL["moment"], ())
+        return int(moment)
 
     @cached_property
     def _sight(self) -> roles.Sight:

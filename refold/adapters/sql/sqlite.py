@@ -26,8 +26,10 @@ from refold.adapters.rows import (
     Wrote,
 )
 from refold.adapters.sql import files, forks, memory, tables
+from refold.adapters.sql.clocks import ObservedTime, wall
 from refold.adapters.sql.database import MOVED, Database, Write, moved
 from refold.domain import errors
+from refold.domain.clocks import GivenTime, StoreTime
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import Duplicate
 
@@ -460,6 +462,11 @@ class SqliteDatabase(Database):
         files = (self.path, self.path.with_name(self.path.name + "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
 
+    def store_time(self) -> StoreTime:
+        time = ObservedTime(self)
+        time.open()
+        return time
+
     def close(self) -> None:
         """Close all connections; the last one out folds the log into the file."""
         with self._lock:
@@ -483,6 +490,10 @@ class SqliteInMemory(SqliteDatabase):
             only = connection.connection.driver_connection
         self._writer = cast("memory.OnlyConnection", only)
         self._lock = cast("memory.OnePool", pool.pool)
+
+    def store_time(self) -> StoreTime:
+        """That of this process, which nothing of it outlives."""
+        return GivenTime(wall)
 
     @property
     def file(self) -> None:

@@ -18,7 +18,10 @@ from refold.domain.ports import Scope
 SCHEMA: Final = "refold"  # where the tables are on PostgreSQL
 # What is left in ``settings``; ``rewriting`` is there within a transaction alone.
 FLOOR: Final = "floor"  # of SQLite: the highest position of a deleted row
-SETTINGS: Final = frozenset({"schema_version", "store_id", "key_generation", FLOOR})
+CLOCK: Final = "clock"  # of SQLite: the time as it was known at one tick
+SETTINGS: Final = frozenset(
+    {"schema_version", "store_id", "key_generation", FLOOR, CLOCK}
+)
 FIRST: Final = ("", "", "")  # comes before all streams, and all stored views
 LAST: Final = 2**63 - 1  # no seq or number of a leaf is higher
 _HOLE: Final = re.compile(r"\{(\w+)\}")

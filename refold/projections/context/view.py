@@ -166,10 +166,11 @@ class View:
                 ]
             )
         if self.stable:
-            transient = [
-                index for index, kind in enumerate(kinds) if kind in _TRANSIENT
-            ]
-            sections.append(places[: min(transient, default=len(places))])
+            end = next(
+                (index for index, kind in enumerate(kinds) if kind in _TRANSIENT),
+                len(kinds),
+            )
+            sections.append(places[:end])
         for section in sections:
             place = self._last_markable(section)
             if place is not None:

@@ -155,7 +155,7 @@ class AccessLog:
         if older_than < timedelta(0):
             raise errors.InvalidConfiguration("the age of records cannot be negative")
         age = older_than // timedelta(microseconds=1)
-        return self._kept.purge(self.writer.clock() - age)
+        return self._kept.purge(self.writer.time.observe().now - age)
 
     @recorded("access_list", "sessions")
     def accesses(self, user_id: str | None = None) -> list[Accesses]:

@@ -20,7 +20,7 @@ from refold.domain.session import (
     accepted_next,
     evolve,
     labels_in,
-    unruled,
+    unrestricted_types,
 )
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategies import spec
@@ -246,7 +246,7 @@ class Verifier:
 
     def _prove(self, stream: StreamId) -> None:
         state, plain = SessionState(stream), 0  # `plain` events follow on it
-        unheard = unruled(state) - _NOTED
+        unheard = unrestricted_types(state) - _NOTED
         for item in self.log.audit(stream):
             if isinstance(item, Problem):
                 if item.code == ports.EXPIRED:
@@ -270,7 +270,7 @@ class Verifier:
             except errors.RefoldError as error:
                 self._report(item, "rule", str(error))
             state = evolve(state, event)
-            unheard = unruled(state) - _NOTED if state.closed else unheard
+            unheard = unrestricted_types(state) - _NOTED if state.closed else unheard
         if not self._problems:
             self._compare(stream, state._replace(head_seq=state.head_seq + plain))
 

@@ -1,6 +1,9 @@
 -- The statements of postgres.py; those of `guard_` are made in this order.  `{name}` is the statement of that name, or is filled
 -- in where the statement is used; values are never written into a text.
 
+-- name: moment
+SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)
+
 -- name: head
 SELECT seq, hash, status, state, key_check, tokens, created_at, updated_at
 FROM refold.heads
@@ -227,9 +230,6 @@ END LOOP; END $$
 SELECT current_setting('server_encoding'), to_regclass('refold.heads') IS NULL
   AND EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'refold')
 
--- name: moment
-SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)
-
 -- Columns of text that the planner has statistics of.
 -- name: described
 SELECT s.schemaname || '.' || s.tablename, s.attname FROM pg_stats s
@@ -249,7 +249,7 @@ position < (pg_snapshot_xmin(pg_current_snapshot())::text::bigint << 20)
 -- is set, since it would be set for other clients.
 -- name: connected
 SELECT pg_backend_pid(), CASE WHEN pg_backend_pid() = %s THEN
-  set_config('default_transaction_isolation', 'read committed', false) END
+  set_config('default_transaction_isolation', 'read committed', false) END, ({moment})
 
 -- The events of each span that a column of a view names: a subquery for each, ordered,
 -- else the planner may join the other way.

@@ -311,6 +311,11 @@ UPDATE {subjects} SET user_ref=:user_ref, status=:status, epoch=:epoch WHERE ref
 INSERT INTO {subjects} (ref, user_ref, status, epoch)
 VALUES (:ref, :user_ref, :status, :epoch) ON CONFLICT DO NOTHING
 
+-- When the newest event was written, by its writer's clock.
+-- name: newest_stamp
+SELECT h.updated_at FROM {events} e JOIN {heads} h ON h.user_id=e.user_id
+  AND h.session_id=e.session_id AND h.stream=e.stream ORDER BY e.position DESC LIMIT 1
+
 -- name: setting
 SELECT value FROM {settings} WHERE name=?
 

@@ -126,21 +126,20 @@ class Hybrid(RecursiveSummary, Weighed):
 
         Responses older than the oldest key event are left out.
         """
-        key_events = 0
-        plans = 0
+        events_left = self.last_n_events
+        plans_left = self.last_n_plans
         for unit in reversed(units):
             if unit.type == "planner":
-                plans += 1
-                if plans <= self.last_n_plans:
+                if plans_left > 0:
+                    plans_left -= 1
                     yield unit
-                continue
-            new_key_events = unit.results
-            if not unit.results and unit.type in KEY_EVENTS:
-                new_key_events = 1
-            is_key = new_key_events > 0 or unit.type in _RESPONSE_TYPES
-            if is_key and key_events < self.last_n_events:
-                key_events += new_key_events
-                yield unit
+            elif events_left > 0:
+                key_events = unit.results
+                if not key_events and unit.type in KEY_EVENTS:
+                    key_events = 1
+                if key_events or unit.type in _RESPONSE_TYPES:
+                    events_left -= key_events
+                    yield unit
 
     def _reason(self, outline: Outline, now: datetime) -> str:
         """The reason for a compaction, or an empty text."""
