@@ -1,4 +1,4 @@
-"""``refold compact``, ``rebuild`` and ``worker``: summaries, and all that is due."""
+"""``refold compact``, ``rebuild`` and ``worker``: summaries and background work."""
 
 from __future__ import annotations
 
@@ -116,9 +116,9 @@ def compact(
             summarizer=writes,
             user_id=user,
             session_id=session,
-            done=partial(_tell_done, call),
+            done=partial(_print_task, call),
         )
-        # The compaction that it is at ends first; a second signal does not wait.
+        # The current compaction ends first; a second signal does not wait for it.
         with stopped_by_signals(worker.stop):
             worker.run()
         return None
@@ -127,28 +127,32 @@ def compact(
     if every is not None:
         raise _wrong("use --every with --watch only")
     store = call.store()
-    one = store.session(user_id=user, session_id=session)
+    chosen = store.session(user_id=user, session_id=session)
     decides = store.settings.strategy(strategy)
-    before = len(one.derived(decides.fingerprint))
-    while one.compact(decides, summarizer=writes) and until_idle:
+    before = len(chosen.derived(decides.fingerprint))
+    while chosen.compact(decides, summarizer=writes) and until_idle:
         pass
-    told = one.derived(decides.fingerprint)[before:]
-    made = [(e.seq, e.payload) for e in told if isinstance(e.payload, Summary)]
-    failed = any(getattr(e.payload, "phase", None) == "failed" for e in told)
+    summaries: list[tuple[int, Summary]] = []
+    failed = False  # a warning has said why
+    for envelope in chosen.derived(decides.fingerprint)[before:]:
+        if isinstance(envelope.payload, Summary):
+            summaries.append((envelope.seq, envelope.payload))
+        elif getattr(envelope.payload, "phase", None) == "failed":
+            failed = True
 
     def show(screen: Screen) -> None:
-        if made:
-            ref = made[0][1].strategy
-            params = (f"{key}={json.dumps(v)}" for key, v in ref.params.items())
+        if summaries:
+            ref = summaries[0][1].strategy
+            params = [f"{key}={json.dumps(v)}" for key, v in ref.params.items()]
             screen.line((ref.name, "bold"), "  ", shown(", ".join(params)))
-            for _, record in made:
-                _record(screen, record)
+            for _, summary in summaries:
+                _show_summary(screen, summary)
         elif not failed:
-            waits = one.compactor(decides).waits_for()
+            waits = chosen.compactor(decides).waits_for()
             screen.line("nothing is due: ", shown(waits))
 
-    every_one = [{**record.payload(), "seq": seq} for seq, record in made]
-    return Result(every_one, show, int(failed))  # why has been said, as a warning
+    values = [{**summary.payload(), "seq": seq} for seq, summary in summaries]
+    return Result(values, show, int(failed))
 
 
 def _wrong(why: str) -> InvalidConfiguration:
@@ -156,7 +160,11 @@ def _wrong(why: str) -> InvalidConfiguration:
 
 
 def _writer(name: Summarizer, model: str | None) -> Writes | None:
-    """What ``--summarizer`` names; None: the store's.  Raises InvalidConfiguration."""
+    """The summarizer of that name; None stands for the store's own.
+
+    Raises InvalidConfiguration if the options do not go together, or if a package is
+    missing.
+    """
     if name == "abridged":
         if model is not None:
             raise InvalidConfiguration("use --model with --summarizer anthropic only")
@@ -178,39 +186,49 @@ _DONE: Final = {
 }
 
 
-def _record(screen: Screen, record: Summary) -> None:
-    folds = "".join(f", folds summary {seq}" for seq in record.absorbs)
+def _show_summary(screen: Screen, summary: Summary) -> None:
+    level = ""
+    if summary.level > 1:
+        folds = [f", folds summary {seq}" for seq in summary.absorbs]
+        level = f", level {summary.level}{''.join(folds)}"
     screen.line(
-        (_DONE[record.kind], "bold blue"),
-        f"seq {record.first_seq} to {record.last_seq}",
-        (f"  {counted(record.source_event_count, 'event')}", "dim"),
-        f"  {record.tokens_before:,} → {counted(record.tokens_after, 'token')}",
-        (f"  due at seq {record.decided_at_seq}, {record.summarizer.kind}", "dim"),
-        (", adopted" if record.adopted else "", "dim"),
-        (f", level {record.level}{folds}" if record.level > 1 else "", "dim"),
+        (_DONE[summary.kind], "bold blue"),
+        f"seq {summary.first_seq} to {summary.last_seq}",
+        (f"  {counted(summary.source_event_count, 'event')}", "dim"),
+        f"  {summary.tokens_before:,} → {counted(summary.tokens_after, 'token')}",
+        (f"  due at seq {summary.decided_at_seq}, {summary.summarizer.kind}", "dim"),
+        (", adopted" if summary.adopted else "", "dim"),
+        (level, "dim"),
     )
 
 
-def _tell_done(call: Call, unit: Unit, made: Any) -> None:
-    """Print what a worker did; for people, a summary without its text."""
-    is_summary = unit.duty == "compact"
-    facts = (
-        {**made.payload.payload(), "seq": made.seq} if is_summary else made.to_json()
-    )
-    told = {**unit._asdict(), **facts}
+def _print_task(call: Call, unit: Unit, outcome: Any) -> None:
+    """Print a task that a worker completed; people see summaries without their text.
+
+    A verification is printed only if it found problems.
+    """
+    if unit.duty == "compact":
+        facts = {**outcome.payload.payload(), "seq": outcome.seq}
+    else:
+        facts = outcome.to_json()
+    value = {**unit._asdict(), **facts}
 
     def show(screen: Screen) -> None:
-        if is_summary:
+        if unit.duty == "compact":
             screen.line((f"{unit.user_id} {unit.session_id}", "bold"))
-            _record(screen, made.payload)
+            _show_summary(screen, outcome.payload)
         elif unit.duty == "seal":
-            screen.line(output.tree_head(made))
+            screen.line(output.tree_head(outcome))
         else:
-            screen.line(shown(compact_json(told)))
+            screen.line(shown(compact_json(value)))
 
-    if unit.duty != "verify" or facts["problems"]:
-        call.tell(Result(told, show, acted=unit.duty != "verify"))
-        sys.stdout.flush()
+    if unit.duty != "verify":
+        call.tell(Result(value, show, acted=True))
+    elif facts["problems"]:
+        call.tell(Result(value, show))
+    else:
+        return
+    sys.stdout.flush()
 
 
 def worker(
@@ -281,20 +299,27 @@ def worker(
 
     Runs until SIGTERM or Ctrl-C; it finishes its current task first.  Start as many
     workers as you like, on as many machines as you like: they share the work by
-    leases. If one dies, another takes over its task.  Prints each completed task.
+    leases.  If one dies, another takes over its task.  Prints each completed task.
 
     Duties: compact (sessions whose strategy asks for it), seal (new events), erase
     (interrupted erasures, and those whose grace period is over), verify (each
     session, and the tree); with their options also rebuild (each session once) and
     retain.
     """
-    store, duties = call.store(), dict[str, float]()
-    do += ",rebuild" * (rebuild is not None) + ",retain" * (retain is not None)
-    for one in do.split(","):
-        name, _, every = one.partition("=")
-        usual = duties.get(name, EVERY_SEC.get(name, 0.0))
-        duties[name] = duration(every).total_seconds() if every else usual
-    works = Worker(
+    store = call.store()
+    names = do.split(",")
+    if rebuild is not None:
+        names.append("rebuild")
+    if retain is not None:
+        names.append("retain")
+    duties: dict[str, float] = {}
+    for duty in names:
+        name, _, every = duty.partition("=")
+        if every:
+            duties[name] = duration(every).total_seconds()
+        elif name not in duties:
+            duties[name] = EVERY_SEC.get(name, 0.0)
+    background = Worker(
         store,
         None if strategy is None else store.settings.strategy(strategy),
         duties=duties,
@@ -304,12 +329,12 @@ def worker(
         executor=call.executor(jobs),
         lease=lease,
         most_per_second=most_per_second,
-        done=partial(_tell_done, call),
+        done=partial(_print_task, call),
     )
     if health is not None:
-        call.with_resource(_health(works, health))
-    with stopped_by_signals(works.stop):
-        works.run()
+        call.with_resource(_health(background, health))
+    with stopped_by_signals(background.stop):
+        background.run()
 
 
 @contextmanager
@@ -437,10 +462,12 @@ def rebuild(
     interrupted, run it again to complete it.  Exits with 1 if a summary failed or a
     session could not be rebuilt.
     """
-    writes, begun = _writer(summarizer, model), time.monotonic()
+    started = time.monotonic()
+    writes = _writer(summarizer, model)
     store = call.store()
-    found = list(sessions(store, user, session))
-    new, old = store.settings.strategy(strategy), retire
+    infos = list(sessions(store, user, session))
+    new = store.settings.strategy(strategy)
+    old = retire  # its fingerprint
     if retire is not None and not re.fullmatch("[0-9a-f]{64}", retire):
         old = store.settings.strategy(retire).fingerprint
     if old == new.fingerprint:
@@ -448,37 +475,43 @@ def rebuild(
             "--retire names the strategy to rebuild: name another"
         )
     if old is not None and not activate:
-        _check_retired(store, found, old)
-    how: dict[str, Any] = {"user_id": user, "session_id": session}
-    # Who waits for a model needs no core, and its client stays as it is.
-    threads = ThreadPoolExecutor(jobs) if writes else None
-    how["executor"] = threads or call.executor(jobs)
-    run = partial(_run, store, new, found, **how)
-    asks = getattr(writes, "model", None)
-    if dry_run or (asks and not yes):
-        plan, seconds = run(dry_run=True), time.monotonic() - begun
-        planned = _told(plan, seconds, plans=True, model=asks)
+        _check_retired(store, infos, old)
+    # Waiting for a model needs no core, and its client stays in this process.
+    executor = ThreadPoolExecutor(jobs) if writes else call.executor(jobs)
+    run = partial(
+        _run, store, new, infos, user_id=user, session_id=session, executor=executor
+    )
+    asked_model = getattr(writes, "model", None)
+    if dry_run or (asked_model and not yes):
+        planned = run(dry_run=True)
+        plan = _rebuilt(
+            planned, time.monotonic() - started, plans=True, model=asked_model
+        )
         if dry_run:
-            return planned._replace(code=0)
-        call.tell(planned)
+            return plan._replace(code=0)
+        call.tell(plan)
         if call.as_json or not sys.stdin.isatty():
             raise InvalidConfiguration("asking a model costs money: add --yes to go on")
         typer.confirm("Go on?", err=True, abort=True)
-    done = run(summarizer=writes, strict=strict)
+    rebuilt = run(summarizer=writes, strict=strict)
     switched: Counter[str] = Counter()
-    for one in done:
-        if not one.problem:
-            of = store.session(**whose(one))
-            switched += _switched(of, new if activate else None, old, new.fingerprint)
-    return _told(done, time.monotonic() - begun, switched=switched)
+    for report in rebuilt:
+        if not report.problem:
+            switched += _switched(
+                store.session(user_id=report.user_id, session_id=report.session_id),
+                new if activate else None,
+                old,
+                new.fingerprint,
+            )
+    return _rebuilt(rebuilt, time.monotonic() - started, switched=switched)
 
 
 def _check_retired(
-    store: SessionStore, found: Sequence[SessionInfo], fingerprint: str
+    store: SessionStore, infos: Sequence[SessionInfo], fingerprint: str
 ) -> None:
-    """Refuse, before anything is done, to retire what stays in use."""
-    for info in found:
-        session = store.session(**whose(info))
+    """Raises InvalidConfiguration if a session goes on using a strategy to retire."""
+    for info in infos:
+        session = store.session(user_id=info.user_id, session_id=info.session_id)
         if info.status == "open" and session.default_fingerprint() == fingerprint:
             raise InvalidConfiguration(
                 f"session {info.session_id!r} still uses the strategy to retire: "
@@ -487,18 +520,20 @@ def _check_retired(
 
 
 def _run(
-    store: SessionStore, strategy: Strategy, found: Sequence[SessionInfo], **how: Any
+    store: SessionStore,
+    strategy: Strategy,
+    infos: Sequence[SessionInfo],
+    **options: Any,
 ) -> list[Rebuilt]:
-    """Rebuild, with a progress bar."""
-    progress = Progress(sum(info.head_seq for info in found), of="events")
+    """Rebuild with a progress bar; ``options`` are those of ``store.rebuild``."""
+    progress = Progress(sum(info.head_seq for info in infos), of="events")
 
-    def walked(info: SessionInfo, events: int) -> None:
-        place = info.user_id, info.session_id
-        progress.reach(place, info.session_id, events)
+    def show_progress(info: SessionInfo, events: int) -> None:
+        progress.reach((info.user_id, info.session_id), info.session_id, events)
 
     with progress:
-        rebuilt = store.rebuild(strategy, progress=walked, **how)
-        return sorted(rebuilt, key=lambda one: (one.user_id, one.session_id))
+        reports = store.rebuild(strategy, progress=show_progress, **options)
+        return sorted(reports, key=lambda report: (report.user_id, report.session_id))
 
 
 def _switched(
@@ -521,16 +556,21 @@ _COUNTED: Final = (
 )
 
 
-def _told(
-    done: Sequence[Rebuilt],
+def _rebuilt(
+    reports: Sequence[Rebuilt],
     seconds: float,
     *,
     switched: Mapping[str, int] = MappingProxyType({}),
     plans: bool = False,
     model: str | None = None,
 ) -> Result:
-    """What was done, or ``plans`` to be, what was switched, and ``model``'s price."""
-    totals = {what: sum(getattr(one, what) for one in done) for what in _COUNTED}
+    """The result of a rebuild, or of its plan.
+
+    switched: how many sessions were switched to another strategy, by what was done.
+    plans:    whether nothing was made yet.
+    model:    the model that the plan would pay for.
+    """
+    totals = {name: sum(getattr(r, name) for r in reports) for name in _COUNTED}
     cost = None
     if model:
         with suppress(UnknownModel):
@@ -541,15 +581,19 @@ def _told(
     to_make = "to make" if plans else "made"
 
     def show(screen: Screen) -> None:
-        for one in done:
-            _session(screen, one, to_make)
-        made = counted(totals["compactions"], "summary", "summaries")
-        walked = counted(totals["events"], "event")
-        rest = [f", {totals['there_before']:,} already there"]
-        rest += [f", {totals['failures']:,} failed"] if totals["failures"] else []
-        rest += [f", {count:,} {what}" for what, count in switched.items()]
-        of = f" from {walked} of {counted(len(done), 'session')}"
-        screen.line((f"{made} {to_make}", "bold"), of, *rest)
+        for report in reports:
+            _show_session(screen, report, to_make)
+        summaries = counted(totals["compactions"], "summary", "summaries")
+        events = counted(totals["events"], "event")
+        rest = [
+            f" from {events} of {counted(len(reports), 'session')}",
+            f", {totals['there_before']:,} already there",
+        ]
+        if totals["failures"]:
+            rest.append(f", {totals['failures']:,} failed")
+        for action, count in switched.items():
+            rest.append(f", {count:,} {action}")
+        screen.line((f"{summaries} {to_make}", "bold"), *rest)
         if model:
             price = "price unknown" if cost is None else f"about ${cost:,.2f}"
             screen.line(
@@ -557,24 +601,44 @@ def _told(
                 f"write at most {totals['tokens_out']:,}: {price}"
             )
 
-    said = [{**whose(one), "detail": one.problem} for one in done if one.problem]
-    told = {"sessions": len(done), **totals, "seconds": round(seconds, 3)}
-    told |= {"problems": said}
+    problems = [
+        {**whose(report), "detail": report.problem}
+        for report in reports
+        if report.problem
+    ]
+    value: dict[str, Any] = {
+        "sessions": len(reports),
+        **totals,
+        "seconds": round(seconds, 3),
+        "problems": problems,
+    }
     if plans:
-        told |= {"dry_run": True, "model": model, "cost": cost}
+        value["dry_run"] = True
+        value["model"] = model
+        value["cost"] = cost
     else:
-        told |= {what: switched.get(what, 0) for what in ("activated", "retired")}
-    failed = any(one.problem or one.failures for one in done)
-    return Result(told, show, int(failed))
+        value["activated"] = switched.get("activated", 0)
+        value["retired"] = switched.get("retired", 0)
+    failed = any(report.problem or report.failures for report in reports)
+    return Result(value, show, int(failed))
 
 
-def _session(screen: Screen, one: Rebuilt, to_make: str) -> None:
-    name = shown(f"{one.user_id} / {one.session_id}")
-    if one.problem:
-        screen.line(mark(False), name, "  ", shown(one.problem))
+def _show_session(screen: Screen, report: Rebuilt, to_make: str) -> None:
+    name = shown(f"{report.user_id} / {report.session_id}")
+    if report.problem:
+        screen.line(mark(False), name, "  ", shown(report.problem))
         return
-    made = counted(one.compactions, "summary", "summaries")
-    before = f", {one.there_before:,} already there" if one.there_before else ""
-    failed = f", {counted(one.failures, 'attempt')} failed" if one.failures else ""
-    sign = mark(None if one.failures else True)
-    screen.line(sign, name, f"  {made} {to_make}", (before, "dim"), (failed, "yellow"))
+    summaries = counted(report.compactions, "summary", "summaries")
+    before = ""
+    if report.there_before:
+        before = f", {report.there_before:,} already there"
+    failed = ""
+    if report.failures:
+        failed = f", {counted(report.failures, 'attempt')} failed"
+    screen.line(
+        mark(None if report.failures else True),
+        name,
+        f"  {summaries} {to_make}",
+        (before, "dim"),
+        (failed, "yellow"),
+    )

@@ -1,9 +1,9 @@
-"""``refold verify`` and ``refold repair``: what is as it was written, and what not."""
+"""``refold verify`` and ``refold repair``: checks of stored data, and its repair."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -85,7 +85,7 @@ def verify(
     compactions and the digests of all recorded requests.  Without --user and
     --session it also checks the tree of `refold seal` against its anchor.  Events
     that were redacted again are superseded: they are checked, what was made of them
-    is not. Exits with 1 if anything does not hold.
+    is not.  Exits with 1 if anything does not hold.
     """
     if proof is not None:
         return _proof(call, proof, public_key)
@@ -93,50 +93,60 @@ def verify(
         return _exported(export)
     if certificate is not None:
         return _certificate(call, certificate, public_key, user, session, salt)
+    if since_seal and (chain_only or user is not None or session is not None):
+        raise typer.BadParameter("--since-seal stands alone: it is of all users")
+    store = call.store()
+    sessions(store, user, session)  # raises if there are none
+    checks: Iterable[tuple[SessionInfo | StreamId, Verified]]
+    if since_seal:
+        checks = store.verify_since_seal()
+    else:
+        checks = store.verify(
+            user,
+            session_id=session,
+            chain_only=chain_only,
+            executor=call.executor(jobs),
+        )
     totals = dict.fromkeys(("sessions", *_COUNTED), 0)
     problems: list[Any] = []
-    store, found = call.store(), None
-    if since_seal:
-        if chain_only or user is not None or session is not None:
-            raise typer.BadParameter("--since-seal stands alone: it is of all users")
-        found = store.verify_since_seal()
-    sessions(store, user, session)
-    how: dict[str, Any] = {"session_id": session, "executor": call.executor(jobs)}
-    proved = found or store.verify(user, chain_only=chain_only, **how)
-    for info, verified in proved:
+    for info, verified in checks:
         totals["sessions"] += 1
-        for what in _COUNTED:
-            totals[what] += getattr(verified, what)
+        for name in _COUNTED:
+            totals[name] += getattr(verified, name)
         problems += verified.problems
-        call.remark(partial(_session, info=info, verified=verified))
-    seals = store.seals.verify(newest=True) if since_seal else None
-    if not since_seal and user is None and session is None:
+        call.remark(partial(_show_session, info=info, verified=verified))
+    seals = None
+    if since_seal:
+        seals = store.seals.verify(newest=True)
+    elif user is None and session is None:
         seals = store.verify_seals()
     if seals is not None:
         problems += seals.problems
 
     def show(screen: Screen) -> None:
         if seals is not None:
-            _seals(screen, seals)
-        looked = counted(totals["sessions"], "session")
-        verdict = (
-            f"{_verdict(totals, chain_only, since_seal)}: {looked}",
-            "bold green",
-        )
+            _show_seals(screen, seals)
+        checked = counted(totals["sessions"], "session")
         if problems:
-            found = counted(len(problems), "problem")
-            verdict = (f"{found} in {looked}", "bold red")
+            count = counted(len(problems), "problem")
+            verdict = (f"{count} in {checked}", "bold red")
+        else:
+            holds = _verdict(totals, chain_only, since_seal)
+            verdict = (f"{holds}: {checked}", "bold green")
         screen.line(verdict, f", {_counts(totals)}")
         if chain_only or since_seal:
             screen.line((_UNKEYED, "dim"))
 
-    told = {
+    sealed = None
+    if seals is not None:
+        sealed = {name: getattr(seals, name) for name in _SEALS_COUNTED}
+    value = {
         "ok": not problems,
         **totals,
-        "seals": seals and {name: getattr(seals, name) for name in _SEALS_COUNTED},
+        "seals": sealed,
         "problems": [problem.to_json() for problem in problems],
     }
-    return Result(told, show, int(bool(problems)))
+    return Result(value, show, int(bool(problems)))
 
 
 _UNKEYED: Final = (
@@ -159,7 +169,9 @@ _COUNTED = ("events", "compactions", "requests", "superseded", "superseded_diges
 _SEALS_COUNTED: Final = ("tree_heads", "leaves", "erased", "anchored", "unsealed")
 
 
-def _session(screen: Screen, info: SessionInfo | StreamId, verified: Verified) -> None:
+def _show_session(
+    screen: Screen, info: SessionInfo | StreamId, verified: Verified
+) -> None:
     screen.line(
         mark(not verified.problems),
         shown(f"{info.user_id} / {info.session_id}"),
@@ -172,16 +184,19 @@ def _session(screen: Screen, info: SessionInfo | StreamId, verified: Verified) -
         screen.line("    ", (problem.code, "red"), "  ", what)
 
 
-def _seals(screen: Screen, seals: SealsVerified) -> None:
+def _show_seals(screen: Screen, seals: SealsVerified) -> None:
     if not seals.tree_heads and not seals.problems:
         screen.line(("nothing is sealed: `refold seal` does it", "dim"))
         return
-    heads, leaves = counted(seals.tree_heads, "tree head"), seals.leaves
-    said = (
-        f"  {heads}, {seals.anchored:,} anchored, {counted(leaves, 'leaf', 'leaves')}"
+    counts = ", ".join(
+        (
+            counted(seals.tree_heads, "tree head"),
+            f"{seals.anchored:,} anchored",
+            counted(seals.leaves, "leaf", "leaves"),
+            f"{counted(seals.unsealed, 'stream')} not sealed to the end",
+        )
     )
-    rest = f", {counted(seals.unsealed, 'stream')} not sealed to the end"
-    screen.line(mark(not seals.problems), "seals", (said + rest, "dim"))
+    screen.line(mark(not seals.problems), "seals", (f"  {counts}", "dim"))
     for problem in seals.problems:
         whose = f"{problem.user_id} / {problem.session_id} " if problem.user_id else ""
         place = "" if problem.seq is None else f"{problem.seq}: "
@@ -190,12 +205,16 @@ def _seals(screen: Screen, seals: SealsVerified) -> None:
 
 
 def _counts(counts: Mapping[str, int]) -> str:
-    kinds = ("event", "compaction", "request")
-    told = [counted(counts[f"{one}s"], one) for one in kinds]
-    for name, what in (("superseded", "event"), ("superseded_digests", "digest")):
-        if counts[name]:
-            told.append(counted(counts[name], f"superseded {what}"))
-    return ", ".join(told)
+    parts = [
+        counted(counts["events"], "event"),
+        counted(counts["compactions"], "compaction"),
+        counted(counts["requests"], "request"),
+    ]
+    if counts["superseded"]:
+        parts.append(counted(counts["superseded"], "superseded event"))
+    if counts["superseded_digests"]:
+        parts.append(counted(counts["superseded_digests"], "superseded digest"))
+    return ", ".join(parts)
 
 
 def _proof(call: Call, file: Path, public_key: Path | None) -> Result:
@@ -205,20 +224,26 @@ def _proof(call: Call, file: Path, public_key: Path | None) -> Result:
         parsed = json.loads(file.read_bytes())
     except (ValueError, RecursionError):
         raise InvalidConfiguration(f"{file} is not JSON, so it is no proof") from None
-    anchored = None  # the tree heads that are known to be the store's
+    anchored = None  # the tree heads of the store, if it is at hand
     if public_key is not None:
         key = _key(public_key)
     else:
         seals = call.store().seals
-        key, anchored = seals.public_key(), [head.to_json() for head in seals.heads()]
+        key = seals.public_key()
+        anchored = [head.to_json() for head in seals.heads()]
     try:
-        holds, said = True, auditor.check(parsed, key, anchored)
+        detail = auditor.check(parsed, key, anchored)
+        holds = True
     except auditor.Refused as refused:
-        holds, said = False, f"does not hold: {refused}"
+        detail = f"does not hold: {refused}"
+        holds = False
     except ValueError as error:
         raise InvalidConfiguration(f"{file}: {error}") from None
-    told = {"ok": holds, "detail": said}
-    return Result(told, lambda out: out.line(mark(holds), shown(said)), int(not holds))
+
+    def show(screen: Screen) -> None:
+        screen.line(mark(holds), shown(detail))
+
+    return Result({"ok": holds, "detail": detail}, show, int(not holds))
 
 
 def _key(file: Path) -> bytes:
@@ -237,13 +262,16 @@ def _exported(folder: Path) -> Result:
         for problem in checked.problems:
             screen.line(mark(False), shown(f"{problem.path}: {problem.detail}"))
         if ok:
-            whose = f" of user {checked.user_id!r}" if checked.user_id else ""
-            said = f"all{whose} is there, as it was written"
-            screen.line(mark(True), shown(said))
+            owner = f" of user {checked.user_id!r}" if checked.user_id else ""
+            screen.line(mark(True), shown(f"all{owner} is there, as it was written"))
 
-    told = {"ok": ok, "user_id": checked.user_id, "counts": checked.counts}
-    told["problems"] = [problem._asdict() for problem in checked.problems]
-    return Result(told, show, int(not ok))
+    value = {
+        "ok": ok,
+        "user_id": checked.user_id,
+        "counts": checked.counts,
+        "problems": [problem._asdict() for problem in checked.problems],
+    }
+    return Result(value, show, int(not ok))
 
 
 def _certificate(
@@ -254,7 +282,7 @@ def _certificate(
     session: str | None,
     salt: str | None,
 ) -> Result:
-    """Check its signature, and with a salt whose it is."""
+    """Check a certificate's signature and, with a salt, whether it is of that user."""
     from refold.domain.erasure import Signed
 
     try:
@@ -272,26 +300,26 @@ def _certificate(
             return
         screen.line(mark(True), "signed by this store's key")
         for name in ("act", "scope", "completed_at", "reason", "certificate_id"):
-            said = shown(signed.statement.get(name, ""))
-            screen.line(f"  {name.replace('_', ' '):16}", said)
+            value = shown(signed.statement.get(name, ""))
+            screen.line(f"  {name.replace('_', ' '):16}", value)
 
-    told = {"ok": not problems, "certificate": signed.statement, "problems": problems}
-    return Result(told, show, int(bool(problems)))
+    value = {"ok": not problems, "certificate": signed.statement, "problems": problems}
+    return Result(value, show, int(bool(problems)))
 
 
 def _forged(call: Call, signed: Signed, public_key: Path | None) -> list[str]:
     from refold.adapters.keys.signatures import signed_by
 
-    kept: list[Any] | None = None
+    stored: list[Any] | None = None  # the statements of the store, if it is at hand
     if public_key is not None:
         key = _key(public_key)
     else:
         erasures = call.store().erasures
         key = erasures.public_key()
-        kept = [one.statement for one in erasures.certificates()]
+        stored = [certificate.statement for certificate in erasures.certificates()]
     if not signed_by(key, signed.signature, signed.message()):
         return ["not signed by this key: forged, or of another store"]
-    if kept is not None and signed.statement not in kept:
+    if stored is not None and signed.statement not in stored:
         return ["signed by this store, but removed from it"]
     return []
 
@@ -327,39 +355,44 @@ def repair(
     --apply rebuilds derived data from the events: heads and stored views.  It
     deletes blobs that no event names, and keys that an interrupted redaction left.
     It never changes events: it reports damaged ones, and `refold verify` keeps
-    finding them. Exits with 1 if any damage is left.
+    finding them.  Exits with 1 if any damage is left.
     """
     if session is not None and user is None:
         raise typer.BadParameter("--session needs --user")
     store = call.store()
-    found: list[Damage] = []
-    looked = 0
+    damages: list[Damage] = []
+    checked = 0
 
     def report() -> Result:
-        return _repaired(looked, found, acted=apply)
+        return _repaired(checked, damages, acted=apply)
 
     with call.reporting(report) if apply else nullcontext():
-        for _, damages in store.repair(user, session_id=session, apply=apply):
-            looked += 1
-            found += damages
-    if not looked:
-        sessions(store, user, session)
+        for _, of_session in store.repair(user, session_id=session, apply=apply):
+            checked += 1
+            damages += of_session
+    if not checked:
+        sessions(store, user, session)  # raises if there are none
     return report()
 
 
-def _repaired(looked: int, found: list[Damage], *, acted: bool) -> Result:
-    """What a repair found and did, as far as it came."""
-    told = {
-        "sessions": looked,
-        "mended": sum(damage.mended for damage in found),
-        "mendable": sum(damage.mendable and not damage.mended for damage in found),
-        "lost": sum(not damage.mendable for damage in found),
-        "damages": [damage.to_json() for damage in found],
+def _repaired(checked: int, damages: list[Damage], *, acted: bool) -> Result:
+    """What a repair found and did until now."""
+    mended = [damage for damage in damages if damage.mended]
+    lost = [damage for damage in damages if not damage.mendable]
+    mendable = [damage for damage in damages if damage.mendable and not damage.mended]
+    value = {
+        "sessions": checked,
+        "mended": len(mended),
+        "mendable": len(mendable),
+        "lost": len(lost),
+        "damages": [damage.to_json() for damage in damages],
     }
-    left = any(not damage.mended for damage in found)
-    return Result(
-        told, lambda screen: _damages(screen, told, found), int(left), acted=acted
-    )
+    code = 1 if len(mended) < len(damages) else 0
+
+    def show(screen: Screen) -> None:
+        _show_damages(screen, value, damages)
+
+    return Result(value, show, code, acted=acted)
 
 
 _FIGURES = {
@@ -369,13 +402,25 @@ _FIGURES = {
 }
 
 
-def _damages(screen: Screen, told: dict[str, Any], found: list[Damage]) -> None:
-    for damage in found:
+def _show_damages(
+    screen: Screen, figures: dict[str, Any], damages: list[Damage]
+) -> None:
+    for damage in damages:
         user_id, session_id, stream = damage.stream
-        where = f"{user_id} / {session_id}"
-        name = shown(where if stream == "main" else f"{where} {stream[:12]}")
-        ok = True if damage.mended else None if damage.mendable else False
-        screen.line(mark(ok), name, f"  {damage.kind}: ", shown(damage.detail))
-    parts = [f"{counted(told['sessions'], 'session')} checked"]
-    parts += [f"{told[name]} {what}" for name, what in _FIGURES.items() if told[name]]
-    screen.line("; ".join(parts if found else [*parts, "no damage"]))
+        name = f"{user_id} / {session_id}"
+        if stream != "main":
+            name += f" {stream[:12]}"
+        if damage.mended:
+            sign = mark(True)
+        elif damage.mendable:
+            sign = mark(None)
+        else:
+            sign = mark(False)
+        screen.line(sign, shown(name), f"  {damage.kind}: ", shown(damage.detail))
+    parts = [f"{counted(figures['sessions'], 'session')} checked"]
+    for name, meaning in _FIGURES.items():
+        if figures[name]:
+            parts.append(f"{figures[name]} {meaning}")
+    if not damages:
+        parts.append("no damage")
+    screen.line("; ".join(parts))
