@@ -84,10 +84,17 @@ def _without_bytes(value: Any, blobs: list[bytes]) -> Any:
 
 
 def has_bytes(value: Any) -> bool:
-    """Whether a value contains bytes."""
-    blobs: list[bytes] = []
-    without_bytes(value, blobs)
-    return bool(blobs)
+    """Whether a value contains bytes, however deep it is nested."""
+    rest = [value]
+    while rest:
+        part = rest.pop()
+        if isinstance(part, bytes | bytearray | memoryview):
+            return True
+        if isinstance(part, list | tuple):
+            rest.extend(part)
+        elif isinstance(part, dict):
+            rest.extend(part.values())
+    return False
 
 
 def skeleton(value: Any, payloads: Payloads, *, most: int) -> Any:

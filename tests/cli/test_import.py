@@ -507,3 +507,36 @@ def test_a_file_that_changes_meanwhile_is_said_to(
     assert ran.json()["sessions"] == ["talk-0001"]
     (failed,) = ran.json()["failed"]
     assert failed["why"] == "changed while it was imported: import it again"
+
+
+def test_two_files_of_one_session_are_counted_as_one_session(
+    refold: Refold, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.jsonl"
+    copy.write_bytes(Path(SAMPLE).read_bytes())
+
+    ran = refold("import", SAMPLE, copy, "--user", "lin")
+    again = refold("import", SAMPLE, copy, "--user", "lin", "--json")
+
+    assert "57 events written to 1 session, 57 already there" in ran.out
+    assert len(again.json()["sessions"]) == 1
+
+
+def test_stdin_is_refused_with_a_way_out(refold: Refold) -> None:
+    ran = refold("import", "-", "--user", "lin")
+
+    assert ran.code == 1
+    assert "stdin cannot be imported" in ran.err
+    assert "save it first" in ran.err
+
+
+def test_an_export_of_traces_without_content_is_refused(
+    refold: Refold, sample: Path, tmp_path: Path
+) -> None:
+    traces = tmp_path / "traces.jsonl"
+    refold("export", "--user", "lin", "--format", "otlp", "--out", traces)
+
+    ran = refold("import", traces, "--user", "bob")
+
+    assert ran.code == 1
+    assert "call of a model without its messages" in ran.err

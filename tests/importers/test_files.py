@@ -336,3 +336,14 @@ def test_a_file_that_holds_only_notes_of_the_client_is_no_error(tmp_path: Path) 
 
     assert transcript.drafts == ()
     assert len(transcript.skipped) == 2
+
+
+@pytest.mark.parametrize("document", [samples.LETTA, samples.SWE_AGENT, samples.INSPECT])
+def test_two_documents_in_one_line_are_refused_with_a_way_out(
+    tmp_path: Path, document: Any
+) -> None:
+    path = tmp_path / "file.json"
+    path.write_text(json.dumps(document) * 2)
+
+    with pytest.raises(ImportFailed, match="put each on a line of its own"):
+        importers.read(path)

@@ -11,6 +11,7 @@ import pytest
 
 import refold
 from refold.adapters.importers.otlp import traces
+from refold.domain.errors import ImportFailed
 from refold.domain.events import (
     AgentResponse,
     Event,
@@ -229,7 +230,8 @@ def test_an_object_stays_one_and_a_text_a_text(
     assert result.content == content
 
 
-def test_a_request_without_spans_holds_nothing(tmp_path: Path) -> None:
+def test_a_request_without_spans_is_refused(tmp_path: Path) -> None:
     path = write_document(tmp_path, spans())
 
-    assert refold.open("memory://").import_transcript(path, user_id="ada") == []
+    with pytest.raises(ImportFailed, match="holds no messages"):
+        refold.open("memory://").import_transcript(path, user_id="ada")

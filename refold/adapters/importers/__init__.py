@@ -92,6 +92,8 @@ def _check_read(
         why = f"holds nothing of the format {importer.NAME}"
         raise source.failed(f"{why}: use --format {AUTO}, or another")
     skipped = [item for one in transcripts for item in one.skipped]
+    if not skipped and not source.damaged:
+        raise source.failed(f"was read as {importer.NAME}, and holds no messages")
     unread = [item for item in (*source.damaged, *skipped) if not item.note]
     if unread:
         count = counted(len(unread), "place")
@@ -114,6 +116,13 @@ def _importer(source: Source, name: str) -> Importer:
     if not found and source.damage:
         (line, _), why = min(source.damage.items())
         raise source.failed(why, line=line)
+    if not found and source.glued:
+        line = min(source.glued)
+        raise source.failed(
+            "holds several values without a newline between them: put each on a line "
+            "of its own, or in a file of its own",
+            line=line,
+        )
     formats = ", ".join(importer.NAME for importer in found or IMPORTERS)
     raise source.failed(
         "is JSON of no known transcript format: if it is a transcript, name its "

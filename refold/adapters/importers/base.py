@@ -78,8 +78,9 @@ class Source:
     repairs: by place, how many values were replaced because UTF-8 or 64 bits cannot
              hold them.
     damage:  by line and first byte in it, why bytes are no whole value.
+    glued:   by line, how many values it has where one is expected; all are read.
 
-    Both are complete once the file has been read.
+    All are complete once the file has been read.
 
     Raises ImportFailed here or on reading, with one sentence that says the way out.
     """
@@ -90,6 +91,7 @@ class Source:
         self.strict = strict
         self.repairs: dict[str, int] = {}
         self.damage: dict[tuple[int, int], str] = {}
+        self.glued: dict[int, int] = {}
         self._check()
         self._sniff()
 
@@ -111,7 +113,11 @@ class Source:
     def damaged(self) -> tuple[Skipped, ...]:
         """What was left out because it is damaged, in the order of the file."""
         places = []
-        for (line, start), why in sorted(self.damage.items()):
+        damage = dict(self.damage)
+        for line, count in self.glued.items():
+            why = f"holds {count} entries without a newline between them: all read"
+            damage.setdefault((line, 0), why)
+        for (line, start), why in sorted(damage.items()):
             byte = f"byte {start + 1:,}" if start else ""
             places.append(Skipped(self.at(f"line {line}", byte), why, damaged=True))
         return tuple(places)
@@ -164,9 +170,7 @@ class Source:
             for damage in content.damage:
                 self.damage[number, damage.start] = damage.why
             if content.glued:
-                count = len(content.values)
-                why = f"holds {count} entries without a newline between them: all read"
-                self.damage.setdefault((number, 0), why)
+                self.glued[number] = len(content.values)
             for value in content.values:
                 self.note(f"line {number}", value.changes)
                 yield Line(number, value.value, raw[value.start : value.end])
@@ -219,6 +223,8 @@ class Source:
             info = self.path.stat()
         except FileNotFoundError:
             why = "there is no such file: check the path and its spelling"
+            if str(self.path) == "-":
+                why = "stdin cannot be imported, for files are read twice: save it first"
             raise self.failed(why) from None
         except (OSError, ValueError) as error:
             raise self._unreadable(error) from None

@@ -25,6 +25,9 @@ _OPERATION: Final = "gen_ai.operation.name"
 _CHAT, _TOOL, _TURN = "chat", "execute_tool", "invoke_agent"
 _ASKS: Final = frozenset({_CHAT, "generate_content", "text_completion"})
 _GIVEN, _SAID = "gen_ai.input.messages", "gen_ai.output.messages"
+_WITHOUT_CONTENT: Final = (
+    "call of a model without its messages: the trace was recorded without content"
+)
 _COUNTED: Final = ("input", "output")
 _READ: Final = "gen_ai.usage.cache_read.input_tokens"
 _WRITTEN: Final = "gen_ai.usage.cache_creation.input_tokens"
@@ -328,6 +331,8 @@ class _Conversation:
 
     def _asked(self, one: _Span) -> None:
         about = one.about
+        if _GIVEN not in about and _SAID not in about:
+            self.recording.skip(_WITHOUT_CONTENT, _place(one))
         system = _structured(about.get("gen_ai.system_instructions"))
         if system and system != self._system:
             self._system = system
@@ -379,7 +384,7 @@ class _Conversation:
         self.recording.take(
             found,
             base.Origin(
-                f"span {one.span.get('spanId', '')}".strip(),
+                _place(one),
                 ts=one.at(end=answer or end),
                 agent=base.text(about, "gen_ai.agent.name"),
                 model=base.text(model) if answer else None,
@@ -388,6 +393,10 @@ class _Conversation:
                 source={"trace": one.trace},
             ),
         )
+
+
+def _place(one: _Span) -> str:
+    return f"span {one.span.get('spanId', '')}".strip()
 
 
 def _spans(request: Any) -> Iterator[Json]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -102,7 +102,7 @@ def import_(
         output.complain(work.reason("interrupted"))
         raise
     told = {
-        "sessions": [item.session for item, _ in work.sessions],
+        "sessions": work.names,
         "events": work.events,
         "duplicates": work.duplicates,
         "redactions": dict(sorted(work.redactions.items())),
@@ -132,6 +132,11 @@ class _Import:
     @property
     def events(self) -> int:
         return self.cut_off + sum(result.events for _, result in self.sessions)
+
+    @property
+    def names(self) -> list[str]:
+        """The sessions; several files may have parts of one."""
+        return list(dict.fromkeys(item.session for item, _ in self.sessions))
 
     @property
     def duplicates(self) -> int:
@@ -212,7 +217,7 @@ class _Import:
         """``why`` an import ended, what was written until then, and what to do."""
         written = "" if "nothing was written" in why else "; nothing was written"
         if self.events:
-            whole = counted(len(self.sessions), "session")
+            whole = counted(len(self.names), "session")
             written = f"; {counted(self.events, 'event')} written, {whole} whole"
             then = then or "import again to add the rest"
         return why + written + (f": {then}" if then else "")
@@ -260,20 +265,29 @@ def _head(session: Session) -> int:
     return 0
 
 
-def _row(item: Outline, result: Extended) -> list[str]:
-    counts = (result.events, result.duplicates, result.redactions.total())
-    return [item.session, *map(values.number, counts)]
+def _rows(done: _Import) -> Iterator[list[str]]:
+    """Each session's name, and what its files brought."""
+    results: dict[str, list[Extended]] = {}
+    for item, result in done.sessions:
+        results.setdefault(item.session, []).append(result)
+    for name, parts in results.items():
+        yield [
+            name,
+            values.number(sum(part.events for part in parts)),
+            values.number(sum(part.duplicates for part in parts)),
+            values.number(sum(part.redactions.total() for part in parts)),
+        ]
 
 
 def _show(screen: output.Screen, done: _Import) -> None:
     if done.sessions:
         names = ("session", "#new", "#already there", "#redacted")
-        screen.table(names, (_row(*one) for one in done.sessions))
+        screen.table(names, _rows(done))
         screen.line("")
     found = done.redactions.total()
     screen.line(
         (f"{counted(done.events, 'event')} written", "bold"),
-        f" to {counted(len(done.sessions), 'session')}",
+        f" to {counted(len(done.names), 'session')}",
         f", {done.duplicates:,} already there",
         f", {counted(found, 'value')} redacted" if found else "",
     )
