@@ -85,6 +85,8 @@ def _without_bytes(value: Any, blobs: list[bytes]) -> Any:
 
 def has_bytes(value: Any) -> bool:
     """Whether a value contains bytes, however deep it is nested."""
+    if _is_plain(value):
+        return False
     rest = [value]
     while rest:
         part = rest.pop()

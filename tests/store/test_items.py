@@ -604,3 +604,13 @@ def _parts(value: Any) -> Iterator[Any]:
         if isinstance(part, dict | list):
             with suppress(RecursionError):
                 yield from _parts(part)
+
+
+def test_an_item_that_is_nested_too_deeply_is_refused(session: Session) -> None:
+    value: object = "x"
+    for _ in range(3_000):
+        value = {"a": value}
+    item = {"type": "user", "uuid": "u-1", "more": value}
+
+    with pytest.raises(InvalidEvent, match="nested too deeply: flatten it"):
+        session.append_items(CHAT, [item])
