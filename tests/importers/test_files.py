@@ -338,7 +338,9 @@ def test_a_file_that_holds_only_notes_of_the_client_is_no_error(tmp_path: Path) 
     assert len(transcript.skipped) == 2
 
 
-@pytest.mark.parametrize("document", [samples.LETTA, samples.SWE_AGENT, samples.INSPECT])
+@pytest.mark.parametrize(
+    "document", [samples.LETTA, samples.SWE_AGENT, samples.INSPECT]
+)
 def test_two_documents_in_one_line_are_refused_with_a_way_out(
     tmp_path: Path, document: Any
 ) -> None:

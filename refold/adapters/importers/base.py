@@ -224,7 +224,9 @@ class Source:
         except FileNotFoundError:
             why = "there is no such file: check the path and its spelling"
             if str(self.path) == "-":
-                why = "stdin cannot be imported, for files are read twice: save it first"
+                why = (
+                    "stdin cannot be imported, for files are read twice: save it first"
+                )
             raise self.failed(why) from None
         except (OSError, ValueError) as error:
             raise self._unreadable(error) from None
