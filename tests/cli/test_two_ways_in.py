@@ -530,3 +530,26 @@ def test_sub_agents_of_a_workflow_come_with_its_session(
 
     assert sessions(refold) == [SESSION, f"{SESSION}~{AGENT}"]
     assert len(typed(refold, f"{SESSION}~{AGENT}")) == 3
+
+
+@BOTH_WAYS
+def test_an_answer_whose_thinking_is_dropped_is_recorded_alike(
+    refold: Refold, projects: Path, work: Path, first: Way, second: Way
+) -> None:
+    """Redaction drops a thinking block in which it finds something."""
+    signature = "EsoFCkYICxgCKkBk2IAClPo4EZR" * 10
+    thought = {"type": "thinking", "thinking": "Ask bob@example.org."}
+    thought["signature"] = signature
+    entries = [*conversation()[:2], entry("assistant", "a0", [thought])]
+    path = write(work / f"{SESSION}.jsonl", [*entries, *conversation()[2:]])
+
+    first(refold, projects, path)
+    before = typed(refold)
+    second(refold, projects, path)
+
+    usage = {"input_tokens": 5, "output_tokens": 2}
+    assert before[1] == (
+        "agent_response",
+        {"text": "", "thinking": [], "usage": usage},
+    )
+    assert typed(refold) == before

@@ -475,6 +475,13 @@ def _assistant(entry: dict[str, Any]) -> Iterator[base.Found]:
         fields = {"code": code, "message": message, "retryable": is_unreached(code)}
         return iter([base.Piece("error", fields)])
     reason = base.at(entry, "message", "stop_reason")
+    if content == []:
+        # The model answered nothing, or redaction dropped what it thought: a capture
+        # reads the redacted entry.
+        empty: JsonObject = {"text": ""}
+        if stop_reason := base.text(reason):
+            empty["stop_reason"] = stop_reason
+        return iter([base.Piece("agent_response", empty)])
     return messages.agent(content, stop_reason=reason)
 
 
