@@ -6,6 +6,7 @@ import os
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -230,14 +231,32 @@ class StoredErasures:
 
     def hold_keys(self, job: Job, *, now: int) -> int:
         """Put the keys aside."""
-        held = self._keys.store.hold(job.user_ref, self._refs(job.whose), now)
+        refs = self._refs(job.whose)
+        with self._changing_keys() as allowed:
+            held = self._keys.store.hold(job.user_ref, refs, now, allowed=allowed)
         self._seen(job.whose.user_id)
         return held
 
     def destroy_keys(self, job: Job, *, now: int) -> int:
-        gone = self._keys.store.destroy(job.user_ref, self._refs(job.whose), now)
+        refs = self._refs(job.whose)
+        with self._changing_keys() as allowed:
+            gone = self._keys.store.destroy(job.user_ref, refs, now, allowed=allowed)
         self._seen(job.whose.user_id)
         return gone
+
+    @contextmanager
+    def _changing_keys(self) -> Iterator[Callable[[], None]]:
+        """Change keys only while this thread has the leases that its writes need.
+
+        Gives what is asked inside the transaction of the key store.  Raises LeaseLost.
+        """
+        file = self._keys.store.file
+        if file is not None and file == getattr(self._database, "file", None):
+            # One file has one writer: the key store keeps others from the leases.
+            yield self._database.check_leases
+            return
+        with self._database.keeping_leases():
+            yield lambda: None
 
     def _seen(self, user_id: str) -> None:
         """Write down how new the key store is: an older one is not taken any more."""
@@ -281,7 +300,10 @@ class StoredErasures:
                 self.remember(FLOOR, str(floor).encode())
 
     def restore(self, job: Job) -> None:
-        self._keys.store.release(job.user_ref, self._refs(job.whose))
+        with self._changing_keys() as allowed:
+            self._keys.store.release(
+                job.user_ref, self._refs(job.whose), allowed=allowed
+            )
         self._seen(job.whose.user_id)
         heads, table = self._t.heads, self._t.subjects
         mine = _of(heads, job.whose)

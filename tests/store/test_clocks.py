@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import signal
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 
 import refold
+from refold.adapters.sql.keystore import SqlKeyStore
+from refold.domain.erasure import Job, Whose
 from refold.domain.errors import LeaseLost
 from refold.domain.ids import StreamId
 from refold.store import SessionStore
-from refold.store.erasure import Erasures
+from refold.store.erasure import Ask, Eraser, Erasures
 from refold.store.work.workers import Worker
 from tests.store.test_working import Clock
 from tests.support import warm
@@ -21,6 +27,7 @@ from tests.support.talking import talk
 
 TEN_YEARS = 315_360_000
 SEAL = StreamId("", "", "seal")
+ERASE = StreamId("", "", "erase")
 HOUR = 3_600_000_000
 
 
@@ -118,3 +125,86 @@ def test_timers_do_not_follow_the_machines_clock(
 
     assert 0 < worker.round() <= 60
     assert worker.overdue() == {}
+
+
+def erasing(store: SessionStore) -> Job:
+    """A job to erase a user, who is marked; the keys are still there."""
+    eraser = Eraser(store.writer)
+    job = store.log.erasures.begin(eraser.asked(Ask(Whose("ada"), "asked", "")))
+    store.log.erasures.mark(job)
+    return job
+
+
+@pytest.mark.each_engine
+@pytest.mark.parametrize("step", ["destroy_keys", "hold_keys", "restore"])
+@pytest.mark.parametrize("keys", ["apart", "in the same database"])
+def test_the_former_owner_of_an_erasure_changes_no_keys(
+    store_url: str,
+    tmp_path: Path,
+    step: str,
+    keys: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = prepare(store_url, tmp_path)
+    if keys == "in the same database":
+        monkeypatch.setenv("REFOLD_KEYS", url)
+    with refold.open(url) as store:
+        talk(store.session(user_id="ada", session_id="s"), 2)
+        leases, steps = store.log.leases, store.log.erasures
+        job = erasing(store)
+        before = store.keys.status()
+        how = {} if step == "restore" else {"now": store.clock()}
+        assert leases.take_lease(ERASE, "first", clock=store.clock, period=HOUR)
+        with leases.fenced(ERASE, "first"):
+            leases.release_lease(ERASE, "first")
+            assert leases.take_lease(ERASE, "second", clock=store.clock, period=HOUR)
+
+            with pytest.raises(LeaseLost):
+                getattr(steps, step)(job, **how)
+
+        assert store.keys.status() == before
+        with leases.fenced(ERASE, "second"):
+            assert steps.destroy_keys(job, now=store.clock()) == 2
+
+
+@pytest.mark.each_engine
+def test_nobody_takes_the_lease_while_keys_are_destroyed(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    destroying, go_on = Event(), Event()
+    destroy, order = SqlKeyStore.destroy, list[str]()
+
+    def slowly(*args: Any, **named: Any) -> int:
+        destroying.set()
+        assert go_on.wait(60)
+        number = destroy(*args, **named)
+        order.append("destroyed")
+        return number
+
+    monkeypatch.setattr(SqlKeyStore, "destroy", slowly)
+    url = prepare(store_url, tmp_path)
+    with refold.open(url) as store, ThreadPoolExecutor(2) as pool:
+        talk(store.session(user_id="ada", session_id="s"), 2)
+        leases, job = store.log.leases, erasing(store)
+        assert leases.take_lease(ERASE, "first", clock=store.clock, period=1)
+
+        def first() -> None:
+            # What it writes after that, the second one may have forbidden.
+            with leases.fenced(ERASE, "first"), suppress(LeaseLost):
+                store.log.erasures.destroy_keys(job, now=store.clock())
+
+        def second() -> bool:
+            done = leases.take_lease(ERASE, "second", clock=store.clock, period=HOUR)
+            order.append("taken")
+            return done
+
+        destroyed = pool.submit(first)
+        assert destroying.wait(60)
+        taken = pool.submit(second)
+        wait([taken], timeout=0.5)
+        assert not taken.done()
+        go_on.set()
+
+        destroyed.result(60)
+        assert taken.result(60)
+        assert order == ["destroyed", "taken"]

@@ -148,6 +148,25 @@ class Database(ABC):
         finally:
             self.fences.held = before
 
+    @contextmanager
+    def keeping_leases(self) -> Iterator[None]:
+        """Within the block, nobody takes the leases that this thread's writes need.
+
+        For what is written elsewhere, such as in a key store.  Raises LeaseLost.
+        """
+        if not self.fences.held:
+            yield
+            return
+        with self.errors, self.writing(NOBODY) as connection:
+            self.check_fences(connection.exec_driver_sql)
+            yield
+
+    def check_leases(self) -> None:
+        """Raise LeaseLost if a lease that this thread's writes need was taken away."""
+        if self.fences.held:
+            with self.errors, self.reading(NOBODY) as connection:
+                self.check_fences(connection.exec_driver_sql)
+
     def check_fences(self, ask: Callable[[str, tuple[str, ...]], Any]) -> None:
         """Raise LeaseLost, in the transaction of a write, if a lease was taken away.
 

@@ -80,6 +80,10 @@ GENERATION: Final = "generation"
 _USER: Final = ("", 0)
 
 
+def _allowed() -> None:
+    """Nothing forbids it."""
+
+
 class SqlKeyStore:
     """Where wrapped keys are kept, in a database apart from the events they open.
 
@@ -329,12 +333,21 @@ class SqlKeyStore:
         with self._writing() as connection:
             return sum(connection.execute(one, values).rowcount for one in gone)
 
-    def hold(self, user_ref: str, sessions: Sequence[str] | None, now: int) -> int:
+    def hold(
+        self,
+        user_ref: str,
+        sessions: Sequence[str] | None,
+        now: int,
+        *,
+        allowed: Callable[[], None] = _allowed,
+    ) -> int:
         """Put keys aside, of a user or of sessions; returns how many.
 
-        They are not found any more, until ``release`` puts them back.
+        They are not found any more, until ``release`` puts them back.  ``allowed``
+        raises, once no other can write here, if that must not be.
         """
         with self._writing() as connection:
+            allowed()
             held = [
                 {"user_ref": user_ref, "session_ref": place[0], "version": place[1]}
                 | {"wrapped": wrapped, "created_at": now}
@@ -352,8 +365,17 @@ class SqlKeyStore:
         query = query.where(*_of(held, user_ref, sessions))
         return self._read(query, lambda row: int(row[0]))[0]
 
-    def release(self, user_ref: str, sessions: Sequence[str] | None) -> int:
-        """Put back what was put aside; returns how many."""
+    def release(
+        self,
+        user_ref: str,
+        sessions: Sequence[str] | None,
+        *,
+        allowed: Callable[[], None] = _allowed,
+    ) -> int:
+        """Put back what was put aside; returns how many.
+
+        ``allowed`` is as in ``hold``.
+        """
         t, held = self._t, self._t.held
         mine = _of(held, user_ref, sessions)
         if sessions is None:  # but for sessions that were put aside alone
@@ -361,6 +383,7 @@ class SqlKeyStore:
             alone = alone.where(t.erased.c.user_ref == user_ref)
             mine.append(held.c.session_ref.not_in(alone))
         with self._writing() as connection:
+            allowed()
             rows = connection.execute(sa.select(held).where(*mine)).mappings().all()
             for row in rows:
                 of_user = (row["session_ref"], row["version"]) == _USER
@@ -372,13 +395,22 @@ class SqlKeyStore:
             connection.execute(sa.delete(held).where(*mine))
             return self._counted(connection, len(rows))
 
-    def destroy(self, user_ref: str, sessions: Sequence[str] | None, now: int) -> int:
+    def destroy(
+        self,
+        user_ref: str,
+        sessions: Sequence[str] | None,
+        now: int,
+        *,
+        allowed: Callable[[], None] = _allowed,
+    ) -> int:
         """Destroy for good the keys of a user, or of these sessions; returns how many.
 
         Those put aside go too, and a user who has no key yet is known as erased.
+        ``allowed`` as in ``hold``.
         """
         held = self._t.held
         with self._writing() as connection:
+            allowed()
             gone = len(list(self._found(connection, user_ref, sessions)))
             aside = sa.delete(held).where(*_of(held, user_ref, sessions))
             gone += connection.execute(aside).rowcount
