@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import hyperscan
 import psycopg
 import pytest
 
@@ -53,14 +54,36 @@ def needles(bodies: list[bytes]) -> list[bytes]:
 
 
 def found(files: Iterator[Path], wanted: list[bytes]) -> dict[str, int]:
-    """Which files hold any of them, and how many."""
+    """Which files hold any of them, and how many.
+
+    All are looked for in one pass: one after the other, 170 took 10 seconds.
+    """
+    literals = [b"".join(b"\\x%02x" % byte for byte in needle) for needle in wanted]
+    database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+    database.compile(
+        expressions=literals,
+        ids=list(range(len(literals))),
+        elements=len(literals),
+        flags=[hyperscan.HS_FLAG_SINGLEMATCH] * len(literals),
+    )
+    numbers: set[int] = set()
     hits = {}
     for file in files:
-        if file.is_file():
-            content = file.read_bytes()
-            if count := sum(needle in content for needle in wanted):
-                hits[file.name] = count
+        if file.is_file() and (content := file.read_bytes()):
+            numbers.clear()
+            database.scan(content, match_event_handler=lambda n, *_: numbers.add(n))
+            if numbers:
+                hits[file.name] = len(numbers)
     return hits
+
+
+def test_every_needle_is_found_in_files(tmp_path: Path) -> None:
+    wanted = [b"\0\xff.*", b"plain", b"missing", b"\n[("]
+    (tmp_path / "all").write_bytes(b"some \0\xff.* and plain, plain\n[(" * 2)
+    (tmp_path / "one").write_bytes(b"\0\xffx" + b"PLAIN" + b"\n[(")
+    (tmp_path / "none").write_bytes(b"")
+
+    assert found(tmp_path.rglob("*"), wanted) == {"all": 3, "one": 1}
 
 
 def test_a_sqlite_store_holds_no_byte_of_it(sqlite_url: str, tmp_path: Path) -> None:
