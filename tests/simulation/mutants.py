@@ -106,6 +106,13 @@ class LeasesToAll(Rows):
         return super().take_lease(stream, owner, clock=clock, period=period)
 
 
+class NeverAsksForLeases(Rows):
+    """It takes writes of who lost the lease that these need."""
+
+    def check_fences(self) -> None:
+        pass
+
+
 class LeasesForever(Rows):
     """It says that a lease is renewed which is another's by now."""
 
@@ -367,6 +374,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "forgets receipts": Mutant(ForgetsReceipts),
     "takes rows under any key": Mutant(TakesAnyKey, full_of="rewriting"),
     "leases to all": Mutant(LeasesToAll),
+    "never asks for leases": Mutant(NeverAsksForLeases),
     "renews what is another's": Mutant(LeasesForever),
     "lets views go back": Mutant(LetsViewsGoBack, full_of="rewriting"),
     "takes views under any key": Mutant(TakesViewsUnderAnyKey, full_of="rewriting"),

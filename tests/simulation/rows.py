@@ -36,6 +36,14 @@ class Rows(Recorder):
         (outcome,) = self.database.write_group([batch])
         return outcome
 
+    def leases_held(self) -> tuple[tuple[StreamId, str], ...]:
+        """The leases that writes of the present task need, each with its owner."""
+        return self.database.fences.held
+
+    def check_fences(self) -> None:
+        """Raise LeaseLost if another has one of them."""
+        self.database.check_leases()
+
     def execute(self, statement: str, **values: Any) -> list[Any]:
         """What a statement gives, in a transaction of its own."""
         with self.database.writing() as connection:

@@ -81,11 +81,38 @@ class SteppingRecorder(Stepping):
 
     def write(self, batch: Batch) -> WriteOutcome:
         self._world.asks(batch)
+        if self._inner.leases_held():
+            return self._write_fenced(batch)
         try:
             return self._group.write(batch)
         except StoreUnavailable:
             self._world.hurt()
             raise
+
+    def _write_fenced(self, batch: Batch) -> WriteOutcome:
+        """A write of who holds a lease: in a transaction of its own, which asks."""
+
+        def write() -> Result:
+            with self._world.locked(batch.stream):
+                self._check_fences()
+                return self._world.wrote(batch, self._commits.written(batch))
+
+        try:
+            outcome: Result = self._do("write_fenced", write)
+        except StoreUnavailable:
+            self._world.hurt()
+            raise
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def _check_fences(self) -> None:
+        """Refuse the write if a lease of this task was taken by another."""
+        self._inner.check_fences()
+        for stream, owner in self._inner.leases_held():
+            held = self._inner.lease(stream)
+            if held is None or held[0] != owner:
+                self._world.violated("one wrote whose lease another has")
 
     def write_soon(
         self, batch: Batch, done: Callable[[WriteOutcome | Exception], None]
@@ -112,6 +139,7 @@ class SteppingRecorder(Stepping):
     ) -> WriteOutcome:
         def write() -> Result:
             with self._world.locked(stream):
+                self._check_fences()
                 batch = build(self._inner.head_row(stream))
                 return self._world.wrote(batch, self._commits.written(batch))
 
@@ -127,6 +155,7 @@ class SteppingRecorder(Stepping):
 
         def rewrite() -> bool:
             with self._world.locked(stream):
+                self._check_fences()
                 self._refuse(stream)
                 done = self._rewritten(stream, build)
                 if done:
