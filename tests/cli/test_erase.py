@@ -268,3 +268,22 @@ def test_an_erasure_without_its_record_is_named(refold: Refold, sample: Path) ->
     ]
     assert refold("restore", *LIN, "--reason", "a mistake").code == 0
     assert refold("log", *LIN, "--session", "run").code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--due", "--user", "lin"), "--due completes the erasures of all users"),
+        (("--due", "--reason", "asked"), "--due completes the erasures of all users"),
+        (("--due", "--dry-run"), "give only one of --due and --dry-run"),
+        (("--list", "--due"), "give only one of --list and --due"),
+    ],
+)
+def test_options_of_an_erasure_that_would_be_ignored_are_refused(
+    refold: Refold, sample: Path, options: tuple[str, ...], why: str
+) -> None:
+    ran = refold("erase", *options, "--yes")
+
+    assert ran.code == 2
+    assert why in ran.err
+    assert refold("log", "--user", "lin", "--session", "run").code == 0

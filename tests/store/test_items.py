@@ -606,7 +606,7 @@ def _parts(value: Any) -> Iterator[Any]:
                 yield from _parts(part)
 
 
-def test_an_item_that_is_nested_too_deeply_is_refused(session: Session) -> None:
+def test_an_item_that_is_nested_too_deeply_is_refused(session: refold.Session) -> None:
     value: object = "x"
     for _ in range(3_000):
         value = {"a": value}

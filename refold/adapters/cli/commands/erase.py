@@ -96,6 +96,15 @@ def erase(
     moment on.  If it is interrupted, run it again to complete it.  Asks for
     confirmation on a terminal; elsewhere it needs --yes.
     """
+    ways = {"--list": listed, "--due": due, "--dry-run": dry_run}
+    chosen = [option for option, is_given in ways.items() if is_given]
+    if len(chosen) > 1:
+        raise typer.BadParameter(f"give only one of {' and '.join(chosen)}")
+    if due and (user, session, reason, grace) != (None, None, None, None):
+        raise typer.BadParameter(
+            "--due completes the erasures of all users: leave out --user, --session, "
+            "--reason and --grace"
+        )
     if out is not None and (listed or due or dry_run or grace is not None):
         raise typer.BadParameter(
             "--out takes the certificate of an erasure that is done at once: leave "
