@@ -1,4 +1,4 @@
-"""The chain binds every column and byte; digests do not depend on spelling."""
+"""The chain binds every column and byte; digests do not depend on the order of keys."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_plain_column_is_in_the_header(name: str) -> None:
     assert encoded(changed) != encoded(HEADER)
 
 
-def test_a_hash_depends_on_all_it_binds() -> None:
+def test_a_hash_depends_on_every_part() -> None:
     base = link(GENESIS, b"header", b"body")
 
     assert base != link(b"\1" * 32, b"header", b"body")
@@ -69,7 +69,7 @@ def test_the_order_of_keys_changes_no_digest(value: dict[str, object]) -> None:
 
 
 @given(json_values)
-def test_what_was_repaired_can_be_written(value: object) -> None:
+def test_repaired_values_can_be_encoded(value: object) -> None:
     clean, changes = repaired(value)
 
     assert canonical(clean)
@@ -77,7 +77,7 @@ def test_what_was_repaired_can_be_written(value: object) -> None:
     assert (changes == 0) == (clean == value)
 
 
-def test_what_json_cannot_hold_is_replaced_and_counted() -> None:
+def test_values_outside_of_json_are_replaced_and_counted() -> None:
     value = {"a\ud800": [10**30, float("nan"), "fine 😀"], "b": -(2**63)}
 
     assert repaired(value) == (
@@ -97,5 +97,5 @@ def test_more_text_never_costs_fewer_tokens(one: str, other: str) -> None:
     assert estimate({"a": [one, other]}) >= estimate_text(one)
 
 
-def test_chinese_costs_more_a_character_than_english() -> None:
+def test_chinese_costs_more_per_character_than_english() -> None:
     assert estimate_text("构建失败了请看一下") > estimate_text("the build")

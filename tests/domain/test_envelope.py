@@ -1,4 +1,4 @@
-"""An envelope that was read is the one that was made, whatever is asked of it first."""
+"""A stored envelope equals the original, whichever field is used first."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ MADE = Envelope(**FIELDS, **LATE)
 HELD = ("payload", "redaction", "meta", "request_id", "agent")
 
 
-def read(ts: int = AT, hash_: bytes = b"\x02" * 32) -> Envelope:
+def stored_envelope(ts: int = AT, hash_: bytes = b"\x02" * 32) -> Envelope:
     id_, place = UUID(int=5).bytes, StreamId("ada", "s-1")
     columns = (place, 7, "user_input", ts, id_, 3, 1)
-    return Envelope.proved(columns, b"\x01" * 32, hash_, b"{}", held)
+    return Envelope.proved(columns, b"\x01" * 32, hash_, b"{}", decoded_fields)
 
 
-def held(*_: object) -> dict[str, Any]:
+def decoded_fields(*_: object) -> dict[str, Any]:
     return {**{name: FIELDS[name] for name in HELD}, "blobs": ("ab",)}
 
 
@@ -66,16 +66,16 @@ def held(*_: object) -> dict[str, Any]:
         lambda envelope: [getattr(envelope, name) for name in LATE],
     ],
 )
-def test_it_shows_the_same(shown: Callable[[Envelope], object]) -> None:
-    assert shown(read()) == shown(MADE)
+def test_a_stored_envelope_shows_the_same(shown: Callable[[Envelope], object]) -> None:
+    assert shown(stored_envelope()) == shown(MADE)
 
 
-def test_its_fields_stand_in_the_same_order() -> None:
-    asked = read()
+def test_fields_of_a_stored_envelope_have_the_same_order() -> None:
+    asked = stored_envelope()
     assert asked.hash == MADE.hash
 
     assert list(asked.to_json()) == list(MADE.to_json())
-    assert list(dict(read())) == list(dict(MADE))
+    assert list(dict(stored_envelope())) == list(dict(MADE))
 
 
 @pytest.mark.parametrize(
@@ -87,31 +87,31 @@ def test_its_fields_stand_in_the_same_order() -> None:
         lambda envelope: pickle.loads(pickle.dumps(envelope)),  # noqa: S301  # our own
     ],
 )
-def test_a_copy_is_the_same(copied: Callable[[Envelope], Envelope]) -> None:
-    assert copied(read()) == MADE
-    assert copied(read()).to_json() == MADE.to_json()
+def test_a_copy_equals_the_original(copied: Callable[[Envelope], Envelope]) -> None:
+    assert copied(stored_envelope()) == MADE
+    assert copied(stored_envelope()).to_json() == MADE.to_json()
 
 
 def test_a_copy_with_another_time_has_that_time() -> None:
     later = datetime(2026, 1, 2, 3, 4, 6, tzinfo=UTC)
 
-    changed = read().model_copy(update={"ts": later})
+    changed = stored_envelope().model_copy(update={"ts": later})
 
     assert (changed.ts, changed.at) == (later, 1_767_323_046_000_000)
 
 
 def test_another_hash_or_time_is_another_envelope() -> None:
-    assert read(ts=AT + 1) != MADE
-    assert read(hash_=b"\x03" * 32) != MADE
+    assert stored_envelope(ts=AT + 1) != MADE
+    assert stored_envelope(hash_=b"\x03" * 32) != MADE
 
 
 @pytest.mark.parametrize("asked", [*HELD, "blobs"])
-def test_what_it_holds_is_decoded_once_and_when_it_is_asked_for(asked: str) -> None:
+def test_encrypted_fields_are_decoded_once_at_first_use(asked: str) -> None:
     decoded: list[object] = []
 
     def noted(*given: object) -> dict[str, Any]:
         decoded.append(given)
-        return held()
+        return decoded_fields()
 
     columns = (StreamId("ada", "s-1"), 7, "user_input", AT, UUID(int=5).bytes, 3, 1)
     envelope = Envelope.proved(columns, b"", b"", b"what it holds", noted)
@@ -125,15 +125,15 @@ def test_what_it_holds_is_decoded_once_and_when_it_is_asked_for(asked: str) -> N
     assert decoded == [(columns, b"what it holds")]
 
 
-def test_a_copy_keeps_what_was_changed_in_it() -> None:
+def test_a_copy_keeps_its_changes() -> None:
     said = UserInput(text="another")
 
-    changed = read().model_copy(update={"payload": said, "seq": -1})
+    changed = stored_envelope().model_copy(update={"payload": said, "seq": -1})
 
     assert (changed.agent, changed.payload, changed.seq) == (None, said, -1)
     assert changed.blobs == ("ab",)
 
 
-def test_what_it_does_not_have_it_does_not_make() -> None:
+def test_an_unknown_attribute_is_an_error() -> None:
     with pytest.raises(AttributeError, match="nothing"):
-        read().nothing  # noqa: B018  # the access is what is tested
+        stored_envelope().nothing  # noqa: B018  # the access is what is tested

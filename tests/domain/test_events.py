@@ -1,4 +1,4 @@
-"""A closed union: every shape ever written stays readable, nothing else is."""
+"""The union of events is closed, and every released version stays readable."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECRET = "sk-ant-not-to-be-shown"
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-def test_every_shape_ever_written_is_readable(path: Path) -> None:
+def test_every_released_version_is_readable(path: Path) -> None:
     event_type, version = _shape(path)
     payload = json.loads(path.read_text("utf-8"))
 
@@ -96,7 +96,9 @@ def test_an_unknown_type_or_version_is_an_error() -> None:
         upcast("user_input", 0, {"text": ""})
 
 
-def test_an_old_shape_is_taken_up_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_version_is_converted_step_by_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(UserInput, "version", 3)
     steps = {
         ("user_input", 1): lambda old: {"words": old["said"]},
@@ -127,7 +129,9 @@ def test_events_are_frozen() -> None:
         (events.Verdict, {"item_id": SECRET, "verdict": "maybe"}),
     ],
 )
-def test_a_bad_field_is_named_and_not_shown(cls: type, data: dict[str, object]) -> None:
+def test_an_invalid_field_is_named_without_its_value(
+    cls: type, data: dict[str, object]
+) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         cls(**data)
 
@@ -145,7 +149,7 @@ def test_a_repr_shows_no_content() -> None:
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-def test_the_fields_of_an_event_are_its_payload_where_they_can_be_had(
+def test_fields_equal_the_payload(
     path: Path,
 ) -> None:
     event = upcast(*_shape(path), json.loads(path.read_text("utf-8")))
@@ -157,7 +161,7 @@ def test_the_fields_of_an_event_are_its_payload_where_they_can_be_had(
         assert canonical(fields) == canonical(event.payload())
 
 
-def test_only_what_was_validated_and_not_changed_since_says_so() -> None:
+def test_only_unchanged_validated_events_count_as_validated() -> None:
     event = UserInput(text="hello")
     anything: Any = 3
 

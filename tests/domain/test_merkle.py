@@ -66,11 +66,11 @@ def subproof(m: int, leaves: list[bytes], *, whole: bool) -> list[bytes]:
     return [*subproof(m - k, leaves[k:], whole=False), tree(leaves[:k])]
 
 
-def turned(hash_: bytes) -> bytes:
+def with_flipped_bits(hash_: bytes) -> bytes:
     return bytes([hash_[0] ^ 1]) + hash_[1:]
 
 
-def test_the_roots_are_those_that_others_compute() -> None:
+def test_roots_equal_those_of_other_implementations() -> None:
     # From the test vectors of the Certificate Transparency log server.
     data = ["", "00", "10", "2021", "3031", "40414243"]
     data += ["5051525354555657", "606162636465666768696a6b6c6d6e6f"]
@@ -86,7 +86,7 @@ def test_the_roots_are_those_that_others_compute() -> None:
 
 
 @given(sizes, st.data())
-def test_a_frontier_gives_the_root_whatever_was_added_at_once(
+def test_the_root_of_a_frontier_does_not_depend_on_batches(
     size: int, data: st.DataObject
 ) -> None:
     leaves = leaves_of(size)
@@ -100,9 +100,7 @@ def test_a_frontier_gives_the_root_whatever_was_added_at_once(
 
 
 @given(sizes, st.data())
-def test_a_leaf_is_proved_where_it_is_and_nowhere_else(
-    size: int, data: st.DataObject
-) -> None:
+def test_a_proof_holds_only_for_its_own_leaf(size: int, data: st.DataObject) -> None:
     leaves = leaves_of(size)
     index = data.draw(st.integers(0, size - 1))
     other = data.draw(st.integers(0, size + 1))
@@ -111,12 +109,16 @@ def test_a_leaf_is_proved_where_it_is_and_nowhere_else(
 
     assert found == path(index, leaves)
     assert included(leaves[index], index, size, found, tree(leaves))
-    assert not included(turned(leaves[index]), index, size, found, tree(leaves))
-    assert not included(leaves[index], index, size, found, turned(tree(leaves)))
+    assert not included(
+        with_flipped_bits(leaves[index]), index, size, found, tree(leaves)
+    )
+    assert not included(
+        leaves[index], index, size, found, with_flipped_bits(tree(leaves))
+    )
     if other != index:
         assert not included(leaves[index], other, size, found, tree(leaves))
     for place, part in enumerate(found):
-        changed = [*found[:place], turned(part), *found[place + 1 :]]
+        changed = [*found[:place], with_flipped_bits(part), *found[place + 1 :]]
         assert not included(leaves[index], index, size, changed, tree(leaves))
         without = [*found[:place], *found[place + 1 :]]
         assert not included(leaves[index], index, size, without, tree(leaves))
@@ -125,7 +127,7 @@ def test_a_leaf_is_proved_where_it_is_and_nowhere_else(
 
 
 @given(sizes, st.data())
-def test_a_tree_is_proved_to_begin_with_an_older_one_and_with_no_other(
+def test_a_consistency_proof_holds_only_for_its_older_tree(
     size: int, data: st.DataObject
 ) -> None:
     leaves = leaves_of(size)
@@ -136,10 +138,10 @@ def test_a_tree_is_proved_to_begin_with_an_older_one_and_with_no_other(
 
     assert found == proof(old, leaves)
     assert consistent(old, roots[0], size, roots[1], found)
-    assert not consistent(old, turned(roots[0]), size, roots[1], found)
-    assert not consistent(old, roots[0], size, turned(roots[1]), found)
+    assert not consistent(old, with_flipped_bits(roots[0]), size, roots[1], found)
+    assert not consistent(old, roots[0], size, with_flipped_bits(roots[1]), found)
     for place, part in enumerate(found):
-        changed = [*found[:place], turned(part), *found[place + 1 :]]
+        changed = [*found[:place], with_flipped_bits(part), *found[place + 1 :]]
         assert not consistent(old, roots[0], size, roots[1], changed)
         without = [*found[:place], *found[place + 1 :]]
         assert not consistent(old, roots[0], size, roots[1], without)
@@ -147,13 +149,11 @@ def test_a_tree_is_proved_to_begin_with_an_older_one_and_with_no_other(
 
 
 @given(st.integers(2, 40), st.data())
-def test_a_leaf_changed_behind_an_older_tree_is_not_hidden_by_any_true_proof(
-    size: int, data: st.DataObject
-) -> None:
+def test_no_valid_proof_hides_a_changed_leaf(size: int, data: st.DataObject) -> None:
     leaves = leaves_of(size)
     old = data.draw(st.integers(1, size - 1))
     index = data.draw(st.integers(0, old - 1))
-    forged = [*leaves[:index], turned(leaves[index]), *leaves[index + 1 :]]
+    forged = [*leaves[:index], with_flipped_bits(leaves[index]), *leaves[index + 1 :]]
 
     made = [*consistency_proof(forged, old)]
 
@@ -161,18 +161,18 @@ def test_a_leaf_changed_behind_an_older_tree_is_not_hidden_by_any_true_proof(
 
 
 @pytest.mark.parametrize(("index", "size"), [(0, 0), (-1, 3), (3, 3)])
-def test_a_leaf_that_is_not_there_has_no_proof(index: int, size: int) -> None:
+def test_a_missing_leaf_has_no_proof(index: int, size: int) -> None:
     with pytest.raises(ValueError, match="has no leaf"):
         inclusion_proof(leaves_of(size), index)
 
 
 @pytest.mark.parametrize("size", [-1, 4])
-def test_a_tree_that_is_larger_is_no_beginning(size: int) -> None:
+def test_a_larger_tree_is_no_older_tree(size: int) -> None:
     with pytest.raises(ValueError, match="has no first"):
         consistency_proof(leaves_of(3), size)
 
 
-def test_sizes_that_cannot_be_prove_nothing() -> None:
+def test_impossible_sizes_prove_nothing() -> None:
     leaf = leaf_hash(b"")
 
     assert consistency_proof([leaf], 0) == ()

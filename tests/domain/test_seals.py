@@ -1,4 +1,4 @@
-"""A tree head is signed whole, and read again as what it was or not at all."""
+"""A tree head is signed as a whole, and survives JSON unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ heads = st.builds(
 
 
 @given(heads)
-def test_it_is_read_as_it_was_written(head: TreeHead) -> None:
+def test_a_tree_head_survives_json(head: TreeHead) -> None:
     assert TreeHead.from_json(json.loads(json.dumps(head.to_json()))) == head
 
 
@@ -34,7 +34,7 @@ def test_it_is_read_as_it_was_written(head: TreeHead) -> None:
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
 )
-def test_anything_else_is_none(value: Any) -> None:
+def test_other_json_is_no_tree_head(value: Any) -> None:
     with pytest.raises(ValueError, match="no tree head"):
         TreeHead.from_json(value)
 
@@ -58,5 +58,5 @@ def test_a_field_of_another_kind_is_refused(name: str, wrong: Any) -> None:
         HEAD._replace(position=8),
     ],
 )
-def test_all_that_it_says_is_signed(other: TreeHead) -> None:
+def test_every_field_of_a_tree_head_is_signed(other: TreeHead) -> None:
     assert other.message() != HEAD.message()

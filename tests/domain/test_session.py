@@ -1,4 +1,4 @@
-"""A session takes what follows from what it holds, and says no to the rest."""
+"""A session accepts only events that are valid after those before."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ CALL = ToolCall(call_id="c1", tool_name="bash")
 RESULT = ToolResult(call_id="c1", content="ok")
 
 
-def after(*events: Event) -> SessionState:
+def state_after(*events: Event) -> SessionState:
     return decide(NEW, events)[1]
 
 
 def test_each_event_takes_the_next_seq() -> None:
-    assert after(HELLO, HELLO).head_seq == 2
+    assert state_after(HELLO, HELLO).head_seq == 2
 
 
-def test_a_result_closes_its_call_and_learns_its_tool() -> None:
-    (result,), _ = decide(after(HELLO, CALL), [RESULT])
+def test_a_result_closes_its_call_and_gets_its_tool_name() -> None:
+    (result,), _ = decide(state_after(HELLO, CALL), [RESULT])
 
     assert result == RESULT.model_copy(update={"tool_name": "bash"})
-    assert after(HELLO, CALL, RESULT).open_calls == {}
-    assert after(HELLO, CALL, RESULT).answered == 1
+    assert state_after(HELLO, CALL, RESULT).open_calls == {}
+    assert state_after(HELLO, CALL, RESULT).answered == 1
 
 
 def test_a_call_and_its_result_can_come_in_one_append() -> None:
@@ -64,26 +64,26 @@ def test_a_call_and_its_result_can_come_in_one_append() -> None:
         ([Consent(scope="memory", granted=True)], "_user"),
     ],
 )
-def test_what_breaks_a_rule_is_refused_with_its_reason(
+def test_an_event_that_breaks_a_rule_is_refused_with_the_reason(
     events: list[Event], why: str
 ) -> None:
     with pytest.raises(InvalidEvent, match=why):
         decide(NEW, events)
 
 
-def test_a_call_id_may_come_again_once_it_was_answered() -> None:
-    assert after(CALL, RESULT, CALL).open_calls["c1"].seq == 3
+def test_a_call_id_can_be_reused_after_its_result() -> None:
+    assert state_after(CALL, RESULT, CALL).open_calls["c1"].seq == 3
 
 
-def test_nothing_follows_the_end() -> None:
-    closed = after(HELLO, SystemPrompt(closed=True))
+def test_no_event_follows_the_end() -> None:
+    closed = state_after(HELLO, SystemPrompt(closed=True))
 
     with pytest.raises(SessionClosed) as caught:
         decide(closed, [HELLO])
     assert caught.value.head_seq == 2
 
 
-def test_a_derived_stream_takes_only_what_is_derived() -> None:
+def test_a_derived_stream_accepts_only_derived_events() -> None:
     derived = SessionState(StreamId("ada", "s-1", "f" * 64))
 
     assert decide(derived, [CompactionNote(phase="retired")])[0]
@@ -91,7 +91,7 @@ def test_a_derived_stream_takes_only_what_is_derived() -> None:
         decide(derived, [HELLO])
 
 
-def test_what_concerns_a_user_goes_into_their_own_session() -> None:
+def test_events_about_a_user_belong_in_the_user_session() -> None:
     own = SessionState(StreamId("ada", "_user"))
 
     assert decide(own, [Consent(scope="memory", granted=True)])[0]
@@ -100,7 +100,7 @@ def test_what_concerns_a_user_goes_into_their_own_session() -> None:
 
 
 def test_a_fork_starts_with_the_calls_that_were_open() -> None:
-    calls = after(HELLO, CALL).open_calls
+    calls = state_after(HELLO, CALL).open_calls
     stream = StreamId("ada", "s-2")
     born = SessionState(stream, 0, calls, forked_from=("s-1", 2))
 
@@ -120,7 +120,7 @@ steps = st.one_of(
 )
 
 
-def try_all(events: list[Event]) -> list[Event]:
+def accepted_events(events: list[Event]) -> list[Event]:
     state, taken = NEW, []
     for event in events:
         try:
@@ -132,8 +132,8 @@ def try_all(events: list[Event]) -> list[Event]:
 
 
 @given(st.lists(steps, max_size=40))
-def test_whatever_comes_each_result_answers_one_call(events: list[Event]) -> None:
-    taken = try_all(events)
+def test_each_result_answers_one_call(events: list[Event]) -> None:
+    taken = accepted_events(events)
     open_now: set[str] = set()
 
     for event in taken:
@@ -143,12 +143,12 @@ def test_whatever_comes_each_result_answers_one_call(events: list[Event]) -> Non
         if isinstance(event, ToolResult):
             assert event.call_id in open_now
             open_now.remove(event.call_id)
-    assert set(after(*taken).open_calls) == open_now
+    assert set(state_after(*taken).open_calls) == open_now
 
 
 @given(st.lists(steps, max_size=30))
 def test_a_state_survives_being_stored(events: list[Event]) -> None:
-    state = after(*try_all(events))
+    state = state_after(*accepted_events(events))
 
     again = SessionState.load(
         state.stream, state.head_seq, closed=state.closed, dumped=state.dump()
@@ -158,10 +158,10 @@ def test_a_state_survives_being_stored(events: list[Event]) -> None:
 
 
 @given(st.lists(steps, max_size=30))
-def test_events_without_a_rule_are_accepted_and_only_count_on(
+def test_unrestricted_events_change_only_the_head_seq(
     events: list[Event],
 ) -> None:
-    state = after(*try_all(events))
+    state = state_after(*accepted_events(events))
 
     for kind in unrestricted_types(state):
         event = kind.model_construct(type="")
@@ -174,7 +174,7 @@ def test_events_without_a_rule_are_accepted_and_only_count_on(
 @pytest.mark.parametrize(
     "stream", [StreamId("ada", "s", "derived"), StreamId("ada", "_user")]
 )
-def test_where_not_everything_may_be_there_is_a_rule_for_all(stream: StreamId) -> None:
+def test_special_streams_have_no_unrestricted_types(stream: StreamId) -> None:
     assert UserInput in unrestricted_types(SessionState(StreamId("ada", "s")))
     assert not unrestricted_types(SessionState(StreamId("ada", "s"), closed=True))
     assert not unrestricted_types(SessionState(stream))
@@ -183,17 +183,17 @@ def test_where_not_everything_may_be_there_is_a_rule_for_all(stream: StreamId) -
 def test_the_state_does_not_grow_with_the_session() -> None:
     many = [event for _ in range(500) for event in (HELLO, CALL, RESULT)]
 
-    assert len(str(after(*many).dump())) < 80
+    assert len(str(state_after(*many).dump())) < 80
 
 
 @pytest.mark.parametrize("bad", ["", "a\nb", "a\0b", "\ud800", "x" * 201, None, 3])
-def test_an_id_that_cannot_be_stored_alike_everywhere_is_refused(bad: Any) -> None:
+def test_an_id_that_engines_store_differently_is_refused(bad: Any) -> None:
     with pytest.raises(InvalidEvent) as caught:
         check_id("user_id", bad)
     assert "user_id" in str(caught.value)
 
 
-def test_names_with_an_underscore_are_kept_for_refold() -> None:
+def test_ids_with_an_underscore_are_reserved() -> None:
     with pytest.raises(InvalidEvent, match="reserved"):
         check_session_id("_mine")
     assert check_session_id("_user") == "_user"
@@ -203,6 +203,6 @@ names = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 @given(st.builds(StreamId, names, names, names))
-def test_a_stream_can_be_named_in_one_text(stream: StreamId) -> None:
+def test_a_stream_id_survives_as_text(stream: StreamId) -> None:
     assert StreamId.parse(str(stream)) == stream
     assert str(stream).count("/") == 2

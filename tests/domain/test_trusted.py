@@ -60,7 +60,7 @@ def kinds(value: object) -> Any:
 
 
 @pytest.mark.parametrize(("name", "payload"), list(payloads()))
-def test_it_is_what_validation_makes(name: str, payload: JsonObject) -> None:
+def test_a_trusted_event_equals_a_validated_one(name: str, payload: JsonObject) -> None:
     validated = event_of(name, payload)
 
     trusted = event_trusted(name, payload)
@@ -89,12 +89,12 @@ def test_defaults_are_not_shared() -> None:
         ("agent_response", {"thinking": ["text"]}),
     ],
 )
-def test_what_was_never_valid_is_still_refused(name: str, payload: Any) -> None:
+def test_an_invalid_payload_is_still_refused(name: str, payload: Any) -> None:
     with pytest.raises(InvalidEvent):
         event_trusted(name, payload)
 
 
-def test_other_versions_and_types_go_the_long_way() -> None:
+def test_other_versions_and_types_are_validated() -> None:
     old = json.loads((GOLDEN / "compaction.1.json").read_text("utf-8"))
     assert recorded("compaction", 1, old).version == 2
 
@@ -114,7 +114,7 @@ def test_other_versions_and_types_go_the_long_way() -> None:
         {"source": {"path": "a"}, "own": [1], "rebuilt_at": "now"},
     ],
 )
-def test_meta_is_what_validation_makes(dumped: dict[str, Any]) -> None:
+def test_trusted_meta_equals_validated_meta(dumped: dict[str, Any]) -> None:
     validated, trusted = Meta(**dumped), meta_trusted(dumped)
 
     assert trusted == validated

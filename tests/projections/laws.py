@@ -1,4 +1,4 @@
-"""A law holds for every log under every strategy: a log is drawn once for all."""
+"""Laws that hold for every log under every strategy; each log is drawn once for all."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ def under(
     examples: int,
     **drawn: st.SearchStrategy[Any],
 ) -> Callable[[Law], Callable[[], None]]:
-    """Test a law on so many examples of what is drawn, under each strategy.
+    """Test a law under each strategy, with the same drawn values for all of them.
 
-    To draw a log takes longer than most laws do.  A failure names the strategy.
+    Drawing a log takes longer than most laws do.  A failure names the strategy.
+
+    examples: the number of draws.
+    drawn:    the law's arguments besides the strategy.
     """
 
     def decorate(law: Law) -> Callable[[], None]:
@@ -32,8 +35,9 @@ def under(
                     error.add_note(f"under the strategy {name}")
                     raise
 
-        test.__name__, test.__doc__ = law.__name__, law.__doc__
-        few = settings(max_examples=examples, deadline=None)
-        return given(st.fixed_dictionaries(drawn))(few(test))
+        test.__name__ = law.__name__
+        test.__doc__ = law.__doc__
+        limited = settings(max_examples=examples, deadline=None)
+        return given(st.fixed_dictionaries(drawn))(limited(test))
 
     return decorate

@@ -1,4 +1,4 @@
-"""Sessions to test contexts on: written out, or drawn by hypothesis."""
+"""Sessions for tests of contexts: written by hand, or drawn by Hypothesis."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Written = Event | tuple[Event, dict[str, Any]]
 
 
 class Log:
-    """A main stream that grows by events as a session accepts them."""
+    """A main stream that accepts events as a session does."""
 
     def __init__(self) -> None:
         self.state = SessionState(StreamId("ada", "s-1"))
@@ -69,7 +69,7 @@ def envelope(
     ts: datetime | None = None,
     **meta: Any,
 ) -> Envelope:
-    """The event as it is recorded at ``seq``, a second after the one before."""
+    """The envelope of an event at ``seq``; each is a second after the one before."""
     return Envelope(
         event_id=UUID(int=seq),
         seq=seq,
@@ -90,16 +90,19 @@ def envelope(
 
 
 def log_of(*events: Written) -> list[Envelope]:
-    """The stream of these events; a pair is an event and its meta."""
+    """A stream of these events; a pair is an event and its meta."""
     log = Log()
     for written in events:
-        event, meta = written if isinstance(written, tuple) else (written, {})
-        log.add(event, **meta)
+        if isinstance(written, tuple):
+            event, meta = written
+            log.add(event, **meta)
+        else:
+            log.add(written)
     return log.events
 
 
 def turns(count: int, words: str = "") -> list[Envelope]:
-    """So many complete turns: U1 A1 U2 A2 …"""
+    """A stream of complete turns: U1 A1 U2 A2 …"""
     events: list[Event] = []
     for number in range(1, count + 1):
         events += [
@@ -117,16 +120,17 @@ def result(call_id: str = "c1", content: Any = "done", **more: Any) -> ToolResul
     return ToolResult(call_id=call_id, content=content, **more)
 
 
-def _each(made: Callable[..., T], **choices: Sequence[Any]) -> st.SearchStrategy[T]:
-    """One draw from all combinations: to draw is what takes the time of these tests."""
-    combined = product(*choices.values())
-    return st.sampled_from(
-        [made(**dict(zip(choices, values, strict=True))) for values in combined]
-    )
+def _any_of(kind: Callable[..., T], **choices: Sequence[Any]) -> st.SearchStrategy[T]:
+    """Draw from all combinations at once, because drawing takes most of the time."""
+    values: list[T] = []
+    for combination in product(*choices.values()):
+        values.append(kind(**dict(zip(choices, combination, strict=True))))
+    return st.sampled_from(values)
 
 
-def _up_to_two(of: Sequence[T]) -> list[tuple[T, ...]]:
-    return [several for count in range(3) for several in product(of, repeat=count)]
+def _up_to_two(items: Sequence[T]) -> list[tuple[T, ...]]:
+    """All tuples of at most two of these items."""
+    return [(), *product(items, repeat=1), *product(items, repeat=2)]
 
 
 TEXTS = (
@@ -143,13 +147,13 @@ TEXTS = (
     "长" * 300,
 )
 CALL_IDS = ("a", "b", "call:1", "call.1", "toolu_01", "i" * 70, "调")
-_THOUGHTS = (
+_THINKING_BLOCKS = (
     SIGNED,
     Thinking(type="redacted_thinking", data="ZW5j"),
     Thinking(thinking="not signed"),
     Thinking(thinking="", signature="c2ln"),
 )
-THINKING = _up_to_two(_THOUGHTS)
+THINKING = _up_to_two(_THINKING_BLOCKS)
 ARGUMENTS: tuple[JsonObject | str, ...] = (
     {},
     {"command": "make test\n"},
@@ -191,13 +195,13 @@ Move = tuple[str, Any]
 _REF = StrategyRef(name="keep_all", version=1, fingerprint="f")
 
 
-def _say() -> st.SearchStrategy[Move]:
-    made = _each(UserInput, text=TEXTS, attachments=ATTACHMENTS)
-    return st.tuples(st.just("event"), made)
+def _user_input() -> st.SearchStrategy[Move]:
+    inputs = _any_of(UserInput, text=TEXTS, attachments=ATTACHMENTS)
+    return st.tuples(st.just("event"), inputs)
 
 
-def _respond() -> st.SearchStrategy[Move]:
-    response = _each(
+def _response() -> st.SearchStrategy[Move]:
+    response = _any_of(
         AgentResponse,
         text=TEXTS,
         thinking=THINKING,
@@ -210,24 +214,24 @@ def _respond() -> st.SearchStrategy[Move]:
 
 
 def _calls() -> st.SearchStrategy[ToolCall]:
-    return _each(ToolCall, call_id=CALL_IDS, tool_name=TOOLS, arguments=ARGUMENTS)
+    return _any_of(ToolCall, call_id=CALL_IDS, tool_name=TOOLS, arguments=ARGUMENTS)
 
 
-def _answer() -> st.SearchStrategy[Move]:
+def _tool_result() -> st.SearchStrategy[Move]:
     statuses = ("ok", "ok", "error", "unknown")
     answers = list(product(range(10), CONTENTS, statuses))
     return st.tuples(st.just("answer"), st.sampled_from(answers))
 
 
-def _other() -> st.SearchStrategy[Move]:
-    made: st.SearchStrategy[Event] = st.one_of(
-        _each(Planner, plan=("", "step one", {"steps": ["a", "二"]})),
-        _each(Reflection, issues=[("too slow",)], suggestion=TEXTS),
+def _other_event() -> st.SearchStrategy[Move]:
+    events: st.SearchStrategy[Event] = st.one_of(
+        _any_of(Planner, plan=("", "step one", {"steps": ["a", "二"]})),
+        _any_of(Reflection, issues=[("too slow",)], suggestion=TEXTS),
         st.just(Aggregate(results=(Verdict(item_id="1", verdict="correct"),))),
-        _each(Final, text=TEXTS),
-        _each(AgentError, code=["timeout"], message=TEXTS),
-        _each(SystemPrompt, text=TEXTS),
-        _each(
+        _any_of(Final, text=TEXTS),
+        _any_of(AgentError, code=["timeout"], message=TEXTS),
+        _any_of(SystemPrompt, text=TEXTS),
+        _any_of(
             StateUpdate,
             set=({"k": "v"}, {"user:name": "Ada"}, {"user:age": 36}),
             unset=((), (), ("user:age",)),
@@ -235,10 +239,10 @@ def _other() -> st.SearchStrategy[Move]:
         st.just(Request(strategy=_REF, through_seq=1, digest="d", tokens=1)),
         st.just(HumanReview(trigger="risk", decision="stop")),
     )
-    return st.tuples(st.just("event"), made)
+    return st.tuples(st.just("event"), events)
 
 
-def _mark() -> st.SearchStrategy[Move]:
+def _pin_or_review() -> st.SearchStrategy[Move]:
     pin = st.tuples(st.lists(st.integers(0, 60), min_size=1, max_size=3), st.booleans())
     return st.one_of(
         st.tuples(st.just("pin"), pin),
@@ -249,13 +253,20 @@ def _mark() -> st.SearchStrategy[Move]:
 
 
 MOVES = st.one_of(
-    _say(), _say(), _respond(), _respond(), _answer(), _answer(), _other(), _mark()
+    _user_input(),
+    _user_input(),
+    _response(),
+    _response(),
+    _tool_result(),
+    _tool_result(),
+    _other_event(),
+    _pin_or_review(),
 )
 
 
 @st.composite
 def logs(draw: st.DrawFn, *, max_size: int = 40) -> list[Envelope]:
-    """A session that may hold anything a session accepts."""
+    """Draw a session with any events that a session accepts."""
     log = Log()
     size = draw(st.integers(0, max_size))
     for move in draw(st.lists(MOVES, min_size=size, max_size=size)):
@@ -266,44 +277,48 @@ def logs(draw: st.DrawFn, *, max_size: int = 40) -> list[Envelope]:
 
 
 def _play(log: Log, move: Move, agent: str | None) -> None:
-    kind, what = move
+    """Add the events of a move to the log."""
+    kind, details = move
     if kind == "event":
-        log.add(what, agent=agent)
+        log.add(details, agent=agent)
     elif kind == "respond":
-        response, calls, response_id = what
+        response, calls, response_id = details
         log.add(response, agent=agent, response_id=response_id)
         _add_calls(log, calls, agent, response_id)
     elif kind == "call":
-        _add_calls(log, [what[0]], agent, what[1])
+        call_event, response_id = details
+        _add_calls(log, [call_event], agent, response_id)
     elif kind == "answer" and log.state.open_calls:
-        index, content, status = what
+        index, content, status = details
         ids = list(log.state.open_calls)
         log.add(result(ids[index % len(ids)], content, status=status), agent=agent)
     elif kind == "pin" and log.events:
-        seqs = tuple(seq % len(log.events) + 1 for seq in what[0])
-        log.add(Pin(seqs=seqs, unpin=what[1]))
+        places, unpin = details
+        seqs = tuple(place % len(log.events) + 1 for place in places)
+        log.add(Pin(seqs=seqs, unpin=unpin))
     elif kind == "ask":
-        log.add(HumanReview(trigger="risk", question=what))
+        log.add(HumanReview(trigger="risk", question=details))
     elif kind == "decide":
-        _decide(log, what)
+        _decide(log, details)
 
 
 def _add_calls(
     log: Log, calls: Iterable[ToolCall], agent: str | None, response_id: str | None
 ) -> None:
-    for made in calls:
-        if made.call_id not in log.state.open_calls:
-            log.add(made, agent=agent, response_id=response_id)
+    for call_event in calls:
+        if call_event.call_id not in log.state.open_calls:
+            log.add(call_event, agent=agent, response_id=response_id)
 
 
 def _decide(log: Log, index: int) -> None:
-    asked = [
+    """Add a decision on one of the questions."""
+    questions = [
         event.seq
         for event in log.events
         if isinstance(event.payload, HumanReview) and event.payload.decision is None
     ]
-    if asked:
-        seq = asked[index % len(asked)]
+    if questions:
+        seq = questions[index % len(questions)]
         log.add(HumanReview(trigger="risk", decision="go on", refers_to=seq))
 
 

@@ -1,4 +1,4 @@
-"""The sections of a request: in order, within budgets, cacheable, and told if cut."""
+"""The sections of a request are ordered, within budgets, cacheable, and cut openly."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_request_has_all_sections_in_their_order() -> None:
     assert violations(request["messages"]) == []
 
 
-def test_what_stays_the_same_ends_in_a_breakpoint() -> None:
+def test_stable_sections_end_in_a_cache_mark() -> None:
     extras = Extras(
         system="Be brief.", tools=TOOLS, examples=EXAMPLES, evidence=("a fact",)
     )
@@ -99,20 +99,20 @@ def test_what_stays_the_same_ends_in_a_breakpoint() -> None:
     assert len(said) == 4
 
 
-def test_tools_are_marked_where_there_is_no_system_prompt() -> None:
+def test_tools_get_the_cache_mark_without_a_system_prompt() -> None:
     assert marked(view_of(tools=TOOLS).to_request(model="m", max_tokens=9)) == [
         "read",
         "answer 2",
     ]
 
 
-def test_a_view_that_slides_has_no_breakpoint_at_its_end() -> None:
+def test_an_unstable_view_has_no_cache_mark_at_its_end() -> None:
     view = view_of(strategy=LastTurns(n=1), system="Be brief.")
 
     assert marked(view.to_request(model="m", max_tokens=9)) == ["Be brief."]
 
 
-def test_breakpoints_of_the_callers_count_too() -> None:
+def test_cache_marks_of_the_caller_count() -> None:
     own: Any = [{**tool, "cache_control": MARK} for tool in TOOLS * 2]
 
     request = view_of(system="Be brief.", tools=tuple(own)).to_request(
@@ -122,7 +122,7 @@ def test_breakpoints_of_the_callers_count_too() -> None:
     assert len(marked(request)) == 4
 
 
-def test_the_digest_is_of_what_is_sent_without_the_marks() -> None:
+def test_the_digest_ignores_cache_marks() -> None:
     view = view_of(evidence=("a fact",))
 
     sent = view.to_request(model="m", max_tokens=9)["messages"]
@@ -160,14 +160,14 @@ def test_an_example_is_kept_with_its_answer_or_not_at_all() -> None:
     assert violations(view.messages) == []
 
 
-def test_what_cannot_be_cut_is_sent_and_told() -> None:
+def test_a_section_that_cannot_be_cut_is_sent_and_reported() -> None:
     view = view_of(system="Be brief. " * 9, budgets={"system": 5, "tools": 5})
 
     assert view.system == "Be brief. " * 9
     assert view.cuts == (Cut("system", 23, 5, "sent whole: it cannot be cut"),)
 
 
-def test_evidence_goes_first_when_the_whole_is_over_the_window() -> None:
+def test_evidence_is_cut_first_when_the_view_exceeds_the_window() -> None:
     whole = view_of(evidence=("fact " * 50, "more " * 50), memory=("tea",))
     window = whole.tokens - 10
 
@@ -183,7 +183,7 @@ def test_evidence_goes_first_when_the_whole_is_over_the_window() -> None:
     assert "tea" in str(view.messages)
 
 
-def test_what_the_session_holds_is_never_cut_here() -> None:
+def test_budgets_never_cut_events_of_the_session() -> None:
     view = view_of(evidence=("fact",), memory=("tea",), window_tokens=9)
 
     assert view.extras == Extras(window_tokens=9)
@@ -192,7 +192,7 @@ def test_what_the_session_holds_is_never_cut_here() -> None:
     assert "answer 2" in str(view.messages)
 
 
-def test_a_view_made_of_what_fitted_is_the_same_again() -> None:
+def test_rendering_with_the_fitting_extras_gives_the_same_view() -> None:
     events = turns(3)
     given = {
         "evidence": ("fact " * 30, "more " * 30),
@@ -214,7 +214,7 @@ def test_a_view_made_of_what_fitted_is_the_same_again() -> None:
         assert again.digest == view.digest
 
 
-def test_a_call_that_waits_is_no_place_for_evidence_before_it() -> None:
+def test_evidence_stands_behind_the_placeholder_of_an_open_call() -> None:
     events = log_of(UserInput(text="Go"), call(), result())
 
     view = view_of(events, evidence=("a fact",))
@@ -238,16 +238,16 @@ def test_a_call_that_waits_is_no_place_for_evidence_before_it() -> None:
         ({"evidenz": []}, "there is no 'evidenz'"),
     ],
 )
-def test_what_no_request_could_hold_is_refused(given: Any, said: str) -> None:
+def test_invalid_extras_are_refused(given: Any, said: str) -> None:
     with pytest.raises(InvalidEvent, match=said):
         Extras.of(given)
 
 
 @pytest.mark.parametrize("budgets", [{"raw": 3}, {"memory": -1}])
-def test_a_budget_is_of_a_section_that_is_handed_in(budgets: Any) -> None:
+def test_a_budget_of_an_unknown_section_is_refused(budgets: Any) -> None:
     with pytest.raises(InvalidEvent, match="budgets: "):
         view_of(budgets=budgets)
 
 
-def test_tools_cost_what_their_json_costs() -> None:
+def test_tools_cost_the_tokens_of_their_json() -> None:
     assert view_of(tools=TOOLS).tokens == view_of().tokens + estimate(TOOLS)

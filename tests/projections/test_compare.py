@@ -1,4 +1,4 @@
-"""A comparison counts what each strategy would have sent, and what it showed of it."""
+"""A comparison computes the requests of each strategy, their cost, and their recall."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def under(
     return Comparison(events, model, **more).under(chosen)
 
 
-def later(events: Sequence[Envelope], *seconds: float) -> list[Envelope]:
+def delayed(events: Sequence[Envelope], *seconds: float) -> list[Envelope]:
     """The events at these times, in seconds since the start."""
     return [
         event.model_copy(update={"ts": START + timedelta(seconds=second)})
@@ -93,11 +93,11 @@ def later(events: Sequence[Envelope], *seconds: float) -> list[Envelope]:
         ("", set()),
     ],
 )  # fmt: skip
-def test_identifiers_are_found_in_text(text: str, found: set[str]) -> None:
+def test_identifiers_in_a_text(text: str, found: set[str]) -> None:
     assert in_text(text) == found
 
 
-def test_a_short_text_in_json_is_a_name_and_a_key_is_none() -> None:
+def test_short_json_texts_are_names_but_keys_are_not() -> None:
     value = {"from_city": "New York", "cabin": "economy", "ids": [7447, True, None, 12]}
 
     assert in_value(value) == {"New York", "7447"}
@@ -130,7 +130,7 @@ BOOKING = log_of(
 )
 
 
-def test_references_are_what_an_answer_takes_from_earlier() -> None:
+def test_references_are_names_from_earlier_events() -> None:
     found = moments(BOOKING)
 
     assert [(moment.read, moment.seq, {*moment.used}) for moment in found] == [
@@ -141,7 +141,7 @@ def test_references_are_what_an_answer_takes_from_earlier() -> None:
     ]
 
 
-def test_a_recorded_request_is_where_the_model_was_called() -> None:
+def test_a_recorded_request_marks_a_call_of_the_model() -> None:
     ref = StrategyRef(name="keep_all", version=1, fingerprint="f")
     asked = Request(strategy=ref, through_seq=1, digest="d", tokens=1)
     log = log_of(
@@ -169,7 +169,7 @@ def test_recall_is_the_share_of_references_that_was_shown() -> None:
     assert last.reference_recall == 4 / 6
 
 
-def test_a_name_that_is_shown_without_its_quotes_is_shown() -> None:
+def test_a_name_counts_as_shown_without_its_quotes() -> None:
     log = log_of(
         UserInput(text='It is about "Blue Harbour".'),
         AgentResponse(text="Yes."),
@@ -187,7 +187,7 @@ def test_without_references_there_is_no_recall() -> None:
     assert outcome.to_json()["reference_recall"] is None
 
 
-def test_what_only_grows_is_read_from_the_cache() -> None:
+def test_a_growing_request_is_read_from_the_cache() -> None:
     outcome = under("keep_all", turns(4, "word " * 30))
 
     sizes = [one.tokens for one in outcome.sent]
@@ -201,14 +201,14 @@ def test_what_only_grows_is_read_from_the_cache() -> None:
     assert outcome.tokens_peak == sizes[-1]
 
 
-def test_what_changes_at_its_beginning_is_not() -> None:
+def test_a_request_with_a_changed_beginning_is_not_cached() -> None:
     outcome = under("last_turns:n=1", turns(4, "word " * 30))
 
     assert outcome.cached == 0
     assert outcome.cache_writes == outcome.tokens_total
 
 
-def test_of_a_changed_request_the_part_before_the_change_is_cached() -> None:
+def test_the_part_before_a_change_is_cached() -> None:
     prompt = SystemPrompt(text="You help. " * 50)
     log = log_of(prompt, *(event.payload for event in turns(2, "word " * 30)))
     first, second = under("last_turns:n=1", log).sent
@@ -220,7 +220,7 @@ def test_of_a_changed_request_the_part_before_the_change_is_cached() -> None:
     assert second.cached + second.written == second.tokens
 
 
-def test_a_prefix_below_the_least_is_not_cached() -> None:
+def test_a_prefix_below_the_minimum_is_not_cached() -> None:
     log = turns(4, "word " * 30)
     sizes = [one.tokens for one in under("keep_all", log).sent]
     strict = MODEL.model_copy(update={"cache_min_tokens": sizes[2]})
@@ -232,15 +232,15 @@ def test_a_prefix_below_the_least_is_not_cached() -> None:
 
 
 @pytest.mark.parametrize(("pause", "hit"), [(299, True), (301, False)])
-def test_a_cache_is_gone_after_its_time(pause: float, hit: bool) -> None:
-    log = later(turns(2, "word " * 30), 0, 1, pause, pause + 1)
+def test_a_cache_expires(pause: float, hit: bool) -> None:
+    log = delayed(turns(2, "word " * 30), 0, 1, pause, pause + 1)
 
     first, second = under("keep_all", log).sent
 
     assert second.cached == (first.tokens if hit else 0)
 
 
-def test_cost_is_that_of_the_prompts_and_of_a_model_that_summarised() -> None:
+def test_the_cost_includes_prompts_and_summaries() -> None:
     outcome = under("turn_window:full_turns=1,cached_turns=1", turns(5, "word " * 30))
 
     expected = (
@@ -261,7 +261,7 @@ def replace_prices(prices: Prices | None) -> ModelInfo:
     return MODEL.model_copy(update={"prices": prices})
 
 
-def test_compactions_are_marked_by_the_request_they_came_before() -> None:
+def test_a_compaction_belongs_to_the_request_after_it() -> None:
     outcome = under("turn_window:full_turns=1,cached_turns=1", turns(4, "word " * 40))
 
     # Two complete turns are raw at the end of the second, the third and the fourth;
@@ -270,7 +270,7 @@ def test_compactions_are_marked_by_the_request_they_came_before() -> None:
     assert [(one.first_seq, one.last_seq) for one in outcome.done] == [(1, 2), (3, 4)]
 
 
-def test_what_is_over_the_window_is_said() -> None:
+def test_tokens_over_the_window_are_reported() -> None:
     log = turns(4, "word " * 30)
     peak = under("keep_all", log).tokens_peak
 
@@ -286,7 +286,7 @@ class Failing:
         raise SummarizerFailed("busy")
 
 
-def test_a_summarizer_that_fails_changes_nothing_that_is_sent() -> None:
+def test_a_failing_summarizer_changes_no_request() -> None:
     log = turns(5, "word " * 30)
 
     outcome = under(
@@ -302,12 +302,12 @@ def test_a_summarizer_that_fails_changes_nothing_that_is_sent() -> None:
     assert len(outcome.done) == 1
 
 
-def test_time_that_passes_makes_a_compaction_due() -> None:
+def test_elapsed_time_triggers_a_compaction() -> None:
     window = "message_window:context_size=9,tail_keep_size=2"
     log = turns(4, "word " * 30)
 
     quick = under(window, log)
-    slow = under(window, later(log, 0, 1, 2, 3, 4, 5, 2_000, 2_001))
+    slow = under(window, delayed(log, 0, 1, 2, 3, 4, 5, 2_000, 2_001))
 
     assert quick.done == ()
     # Once the pause has been long enough, and again when the input ended it.
@@ -317,7 +317,7 @@ def test_time_that_passes_makes_a_compaction_due() -> None:
 @pytest.mark.parametrize("text", SPECS)
 @settings(max_examples=12)
 @given(log=logs(max_size=30))
-def test_what_only_grew_is_counted_as_if_it_were_rendered_whole(
+def test_a_grown_request_counts_as_if_rendered_whole(
     text: str, log: list[Envelope]
 ) -> None:
     quick = under(text, log)
@@ -333,7 +333,7 @@ def test_what_only_grew_is_counted_as_if_it_were_rendered_whole(
 
 @settings(max_examples=30)
 @given(log=logs(max_size=30))
-def test_each_request_is_the_context_that_the_loop_would_have_had(
+def test_each_request_equals_the_context_of_the_loop(
     log: list[Envelope],
 ) -> None:
     assume(not any(isinstance(event.payload, Request) for event in log))
@@ -345,7 +345,7 @@ def test_each_request_is_the_context_that_the_loop_would_have_had(
     assert all(one.cached + one.written + one.uncached == one.tokens for one in sent)
 
 
-def test_entries_that_end_or_plan_are_counted_too() -> None:
+def test_finals_and_plans_count() -> None:
     log = log_of(
         UserInput(text="Plan src/a.py"),
         Planner(plan=["read src/a.py", "mend 4711"]),
@@ -361,7 +361,7 @@ def test_entries_that_end_or_plan_are_counted_too() -> None:
     assert [one.used for one in outcome.sent] == [1, 1]
 
 
-def test_files_that_a_request_does_not_name_any_more_are_counted() -> None:
+def test_files_missing_from_a_request_are_counted() -> None:
     def does(number: int, tool: str, path: str, status: str = "ok") -> list[Any]:
         name = f"c{number}"
         return [
@@ -411,9 +411,7 @@ def test_files_that_a_request_does_not_name_any_more_are_counted() -> None:
         ("last_turns:n=2", 1),
     ],
 )
-def test_of_calls_that_failed_those_count_that_are_told_to_have(
-    text: str, told: int
-) -> None:
+def test_failed_calls_count_if_their_failure_is_stated(text: str, told: int) -> None:
     steps: list[Any] = []
     for number in range(12):
         steps += [

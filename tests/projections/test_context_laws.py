@@ -1,4 +1,4 @@
-"""What holds for every session under every strategy that shares the frame."""
+"""Laws of every session under every strategy."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_messages_are_valid_after_every_event(
 
 
 @every(events=logs())
-def test_the_newest_user_input_is_always_there(
+def test_a_view_always_has_the_newest_user_input(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
     walk = Walk(strategy)
@@ -109,7 +109,7 @@ def test_between_compactions_views_only_grow_at_their_end(
 
 
 @every(events=logs(), size=st.integers(1, 50))
-def test_folding_in_pages_is_folding_at_once(
+def test_folding_in_pages_equals_folding_at_once(
     strategy: Strategy, events: list[Envelope], size: int
 ) -> None:
     walk = Walk(strategy).go(events)
@@ -127,7 +127,7 @@ def test_folding_in_pages_is_folding_at_once(
 
 
 @compacting(events=logs())
-def test_at_every_point_summaries_may_be_folded_late(
+def test_summaries_may_be_folded_late(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
     walk, whole = Walk(strategy), strategy.begin()
@@ -157,7 +157,7 @@ def test_the_outline_survives_storing_and_stays_small(
 
 
 @every(events=logs())
-def test_the_outline_names_all_that_the_view_needs(
+def test_the_outline_names_all_events_of_the_view(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
     walk = Walk(strategy).go(events)
@@ -173,11 +173,11 @@ def test_the_outline_names_all_that_the_view_needs(
 
 
 @compacting(events=logs(max_size=60))
-def test_cuts_part_nothing_that_belongs_together(
+def test_no_cut_separates_a_call_from_its_result(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
-    done = Walk(strategy).go(events).done
-    cuts = [made.compaction for made in done if not made.compaction.absorbs]
+    steps = Walk(strategy).go(events).compactions
+    cuts = [step.compaction for step in steps if not step.compaction.absorbs]
 
     for cut in (cut for cut in cuts if cut.kind == "session"):
         first, last = cut.first_seq, cut.last_seq
@@ -204,12 +204,12 @@ def _pairs(events: list[Envelope]) -> list[tuple[int, int]]:
 
 
 @compacting(events=logs(max_size=60))
-def test_what_is_open_at_a_compaction_stays_raw(
+def test_open_exchanges_stay_raw_at_a_compaction(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
-    for done in Walk(strategy).go(events).done:
-        waiting = _open(events[: done.compaction.decided_at_seq])
-        outline = fold_derived(done.before, done.recorded)
+    for step in Walk(strategy).go(events).compactions:
+        waiting = _open(events[: step.compaction.decided_at_seq])
+        outline = fold_derived(step.before, step.recorded)
 
         for seq in waiting:
             assert any(
@@ -235,11 +235,11 @@ def _open(events: list[Envelope]) -> list[int]:
 
 
 @compacting(events=logs(max_size=60))
-def test_no_summary_is_larger_than_its_source(
+def test_no_summary_has_more_words_than_its_source(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
-    for done in Walk(strategy).go(events).done:
-        assert own_words(done.written.text) <= done.source.words
+    for step in Walk(strategy).go(events).compactions:
+        assert own_words(step.written.text) <= step.source.words
 
 
 @compacting(events=logs(max_size=60))

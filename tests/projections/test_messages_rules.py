@@ -1,4 +1,4 @@
-"""Each rule of the Messages API is checked, and the check bites."""
+"""Each rule of the Messages API is checked, and violations are found."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ GOOD = [
 ]
 
 
-def test_a_conversation_that_the_api_takes_passes_every_rule() -> None:
+def test_a_valid_conversation_passes_every_rule() -> None:
     assert violations(GOOD, "Be brief.") == []
     assert violations([ASK, ANSWER, ASK]) == []
 
@@ -112,14 +112,16 @@ BAD: list[tuple[str, list[dict[str, Any]]]] = [
 
 
 @pytest.mark.parametrize(("problem", "messages"), BAD)
-def test_a_broken_rule_is_named(problem: str, messages: list[dict[str, Any]]) -> None:
+def test_a_broken_rule_is_reported(
+    problem: str, messages: list[dict[str, Any]]
+) -> None:
     assert any(problem in found for found in violations(messages))
 
 
-def test_every_rule_is_broken_by_some_example() -> None:
+def test_every_rule_has_an_example_that_breaks_it() -> None:
     for rule in RULES:
         assert any(list(rule(messages)) for _, messages in BAD), rule.__name__
 
 
-def test_a_system_prompt_is_not_empty() -> None:
+def test_an_empty_system_prompt_is_refused() -> None:
     assert violations([ASK], " ") == ["system: must not be empty; leave it out"]

@@ -1,4 +1,4 @@
-"""What is open when a compaction is decided, known at once or much later."""
+"""Exchanges that are open at a compaction stay raw, even if discovered later."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def folded(events: list[Envelope], *, through: int, at: int) -> tuple[Outline, O
         pytest.param((*ASKED, CALL, RESULT, AFTER, AFTER), 4, (), id="answered"),
     ],
 )
-def test_what_was_open_stays_raw_however_late_that_is_known(
+def test_an_open_exchange_stays_raw_even_if_discovered_late(
     log: tuple[Event, ...], cut: int, kept: Kept
 ) -> None:
     early, late = folded(log_of(*log), through=cut, at=cut + 1)
@@ -60,7 +60,7 @@ def test_what_was_open_stays_raw_however_late_that_is_known(
     assert early.kept == kept
 
 
-def test_a_call_that_joins_a_compacted_response_does_not_bring_it_back() -> None:
+def test_a_call_in_a_compacted_response_does_not_restore_it() -> None:
     first = (AgentResponse(text="first"), {"response_id": "r1"})
     events = log_of(first, AFTER, (CALL, {"response_id": "r1"}), RESULT)
 
@@ -87,7 +87,7 @@ def test_a_call_that_joins_a_compacted_response_does_not_bring_it_back() -> None
         ),
     ],
 )
-def test_no_cut_parts_an_answer_from_what_it_answers(
+def test_no_cut_separates_an_answer_from_its_question(
     opens: Event, closes: Event
 ) -> None:
     """Not even where a cut has taken the exchange that both belong to."""

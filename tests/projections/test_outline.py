@@ -57,7 +57,7 @@ def outline_of(*events: Event) -> Outline:
         ([ANSWER, ASK], 0),
     ],
 )
-def test_a_turn_is_complete_once_it_is_answered_or_followed(
+def test_an_answer_or_a_new_input_completes_a_turn(
     events: list[Event], complete: int
 ) -> None:
     assert outline_of(*events).complete_turns == complete
@@ -75,7 +75,7 @@ def test_turns_are_spans_with_their_tokens() -> None:
     assert outline.raw_tokens == first.tokens + newest.tokens
 
 
-def test_an_open_call_is_remembered_without_its_id() -> None:
+def test_an_open_call_is_stored_without_its_id() -> None:
     outline = outline_of(ASK, LOOK, call("a secret id"))
 
     (waiting,) = outline.thread.open
@@ -95,7 +95,7 @@ def test_a_question_waits_until_it_is_decided() -> None:
     assert after.waiting.holds == ()
 
 
-def test_no_text_of_the_session_is_kept() -> None:
+def test_an_outline_has_no_text_of_the_session() -> None:
     events = log_of(
         UserInput(text="zebra"), AgentResponse(text="zebra"), Final(text="zebra"),
         Pin(seqs=(1,), reason="zebra"),
@@ -130,14 +130,14 @@ def test_many_small_summaries_fit_in_the_outline() -> None:
     assert Outline.load(orjson.loads(unpack(stored))) == outline
 
 
-def test_summaries_with_a_gap_between_them_are_stored_too() -> None:
+def test_summaries_with_a_gap_survive_storing() -> None:
     summaries = (LiveSummary(1, 1, 4, 2, 10), LiveSummary(2, 9, 12, 1, 10))
     outline = Outline(summaries=summaries)
 
     assert Outline.load(outline.dump()) == outline
 
 
-def test_keep_all_has_an_outline_that_does_not_grow() -> None:
+def test_the_outline_of_keep_all_does_not_grow() -> None:
     sizes = [
         len(orjson.dumps(KeepAll().read(KeepAll().begin(), turns(count)).dump()))
         for count in (10, 1_000)
@@ -146,7 +146,7 @@ def test_keep_all_has_an_outline_that_does_not_grow() -> None:
     assert sizes[1] < sizes[0] + 20
 
 
-def test_turns_that_were_never_compacted_cost_a_few_bytes_each() -> None:
+def test_a_turn_costs_a_few_bytes() -> None:
     outline = WINDOW.read(WINDOW.begin(), turns(300))
 
     assert len(orjson.dumps(outline.dump())) < 4_096
@@ -157,7 +157,7 @@ def test_an_outline_of_another_shape_is_refused() -> None:
         Outline.load({**Outline().dump(), "shape": 0})
 
 
-def test_a_summary_waits_for_the_main_stream() -> None:
+def test_a_summary_ahead_of_the_main_stream_is_refused() -> None:
     walk = Walk(TurnWindow(full_turns=1, cached_turns=1)).go(turns(3))
     behind = walk.strategy.read(walk.strategy.begin(), turns(1)[:1])
 
@@ -177,7 +177,7 @@ def test_failures_count_until_a_success() -> None:
 
 
 @pytest.mark.parametrize("unpin", [True, False])
-def test_a_pin_that_came_after_the_decision_waits_for_the_next(unpin: bool) -> None:
+def test_a_pin_after_the_decision_waits_for_the_next_compaction(unpin: bool) -> None:
     first, second = turns(4)[:4], turns(4)[4:6]
     pinned = [envelope(5, Pin(seqs=(1,)))] if unpin else []
     walk = Walk(TurnWindow(full_turns=1, cached_turns=1))
@@ -186,7 +186,7 @@ def test_a_pin_that_came_after_the_decision_waits_for_the_next(unpin: bool) -> N
         walk.outline = walk.strategy.fold(walk.outline, event)
     walk.check()
     late = envelope(6, Pin(seqs=(1, 2), unpin=unpin))
-    once_more = turn_behind(second, 6)
+    once_more = turn_after(second, 6)
 
     in_order = walk.strategy.read(walk.outline, [late, *once_more])
     main = [*first, *pinned, late, *once_more]
@@ -198,7 +198,7 @@ def test_a_pin_that_came_after_the_decision_waits_for_the_next(unpin: bool) -> N
     assert [change.at for change in in_order.pin_changes] == [6]
 
 
-def turn_behind(events: list[Envelope], seq: int) -> list[Envelope]:
+def turn_after(events: list[Envelope], seq: int) -> list[Envelope]:
     """The same events, recorded behind ``seq``."""
     return [
         envelope(seq + index, event.payload) for index, event in enumerate(events, 1)
@@ -221,7 +221,7 @@ def parent_and_child() -> tuple[list[Envelope], list[Envelope]]:
     return [inherited(event, at_seq=8) for event in parent], child
 
 
-def test_a_fork_goes_on_from_its_parents_events() -> None:
+def test_a_fork_continues_with_its_parents_events() -> None:
     parent, child = parent_and_child()
     events = [*parent, *child]
 
@@ -236,7 +236,7 @@ def test_a_fork_goes_on_from_its_parents_events() -> None:
     assert "No result" not in texts(view)
 
 
-def test_seqs_named_in_inherited_events_are_shifted_with_them() -> None:
+def test_references_in_inherited_events_are_shifted() -> None:
     parent, child = parent_and_child()
     decided = HumanReview(trigger="risk", decision="yes", refers_to=8)
 

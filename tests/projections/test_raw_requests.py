@@ -1,4 +1,4 @@
-"""The requests of a log that is never compacted are told by digest, in one walk."""
+"""One walk computes the digests of all requests of a log without compactions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def whole(events: list[Envelope]) -> str:
 
 
 @given(logs())
-def test_each_digest_is_that_of_the_context_before_the_answer(
+def test_each_digest_is_of_the_context_before_the_answer(
     events: list[Envelope],
 ) -> None:
     told = {one.seq: digest for one, digest in RawRequests(events).digests()}
@@ -35,7 +35,7 @@ def test_each_digest_is_that_of_the_context_before_the_answer(
     assert told.keys() == {moment.seq for moment in moments(events)}
 
 
-def test_what_only_grows_is_rendered_once_behind_an_open_call_too(
+def test_growing_requests_are_rendered_once_even_behind_an_open_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read = 0

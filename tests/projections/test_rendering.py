@@ -1,4 +1,4 @@
-"""A view is valid for the Messages API, and says word for word what the log says."""
+"""A view is valid for the Messages API, and quotes the log word for word."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def agent(*blocks: dict[str, Any]) -> dict[str, Any]:
     return {"role": "assistant", "content": list(blocks)}
 
 
-def test_a_call_and_its_result_follow_one_another() -> None:
+def test_a_result_follows_its_call() -> None:
     events = log_of(ASK, LOOK, call(command="make"), result(), AgentResponse(text="ok"))
 
     assert shown(events).messages == [
@@ -78,7 +78,7 @@ def test_a_call_and_its_result_follow_one_another() -> None:
     ]
 
 
-def test_parallel_calls_are_one_message_and_so_are_their_results() -> None:
+def test_parallel_calls_share_a_message_and_so_do_their_results() -> None:
     events = log_of(ASK, LOOK, call("a"), call("b"), result("b", "2"), result("a", "1"))
 
     assert shown(events).messages[1:] == [
@@ -104,7 +104,7 @@ def test_a_call_with_the_same_response_id_belongs_to_that_response() -> None:
     ]
 
 
-def test_a_call_behind_a_result_is_a_response_of_its_own() -> None:
+def test_a_call_after_a_result_begins_a_response() -> None:
     events = log_of(ASK, LOOK, call("a"), result("a"), call("b"), result("b"))
 
     assert shown(events).messages[1:] == [
@@ -121,13 +121,13 @@ def test_an_open_call_is_shown_with_a_placeholder() -> None:
     assert shown(events).messages[2] == user(answer(NO_RESULT))
 
 
-def test_what_comes_while_a_call_is_open_stands_behind_its_result() -> None:
+def test_events_during_a_call_come_after_its_result() -> None:
     events = log_of(ASK, LOOK, call(), UserInput(text="Hurry."), result())
 
     assert shown(events).messages[2] == user(answer("done"), text("Hurry."))
 
 
-def test_a_late_result_leaves_the_placeholder_and_stands_at_its_own_place() -> None:
+def test_a_late_result_keeps_the_placeholder_and_its_own_place() -> None:
     events = log_of(ASK, LOOK, call(), AgentResponse(text="Meanwhile."), result())
 
     assert shown(events).messages[2:] == [
@@ -180,7 +180,7 @@ def test_an_illegal_call_id_is_made_legal(call_id: str) -> None:
     assert one.digest == other.digest
 
 
-def test_ids_that_differ_stay_apart() -> None:
+def test_different_ids_stay_different() -> None:
     events = log_of(ASK, LOOK, call("call.1"), call("call:1"), call("call_1"))
 
     ids = [block["id"] for block in shown(events).messages[1]["content"][1:]]
@@ -210,19 +210,19 @@ def test_a_text_argument_is_wrapped() -> None:
         ([{"type": "text", "text": "one"}, 2], '[{"text":"one","type":"text"},2]'),
     ],
 )
-def test_the_content_of_a_result_is_text_or_blocks(content: Any, block: Any) -> None:
+def test_a_result_is_text_or_blocks(content: Any, block: Any) -> None:
     events = log_of(ASK, LOOK, call(), result(content=content))
 
     assert shown(events).messages[2] == user(answer(block))
 
 
-def test_a_failed_call_says_so() -> None:
+def test_a_failed_result_is_an_error() -> None:
     events = log_of(ASK, LOOK, call(), result(content="boom", status="error"))
 
     assert shown(events).messages[2] == user(answer("boom", is_error=True))
 
 
-def test_an_unknown_outcome_says_so() -> None:
+def test_an_unknown_outcome_is_stated() -> None:
     events = log_of(ASK, LOOK, call(), result(content="half", status="unknown"))
 
     (block,) = shown(events).messages[2]["content"]
@@ -230,7 +230,7 @@ def test_an_unknown_outcome_says_so() -> None:
     assert block["content"].endswith("\nhalf")
 
 
-def test_thinking_stands_first_and_its_signature_is_untouched() -> None:
+def test_thinking_comes_first_with_its_signature_unchanged() -> None:
     secret = Thinking(type="redacted_thinking", data="ZW5j")
     response = AgentResponse(text="Let me look.", thinking=(SIGNED, secret))
 
@@ -244,7 +244,7 @@ def test_thinking_stands_first_and_its_signature_is_untouched() -> None:
     ]
 
 
-def test_thinking_that_nobody_signed_is_left_out_whole() -> None:
+def test_unsigned_thinking_is_left_out() -> None:
     response = AgentResponse(text="ok", thinking=(Thinking(thinking="hm"),))
 
     assert shown(log_of(ASK, response)).messages[1] == agent(text("ok"))
@@ -256,7 +256,7 @@ def test_a_response_of_thinking_alone_is_not_shown() -> None:
     ]
 
 
-def test_thinking_behind_other_agent_text_is_set_off() -> None:
+def test_a_user_message_separates_thinking_from_earlier_text() -> None:
     events = log_of(
         ASK, Planner(plan="look"), AgentResponse(text="ok", thinking=(SIGNED,))
     )
@@ -268,7 +268,7 @@ def test_thinking_behind_other_agent_text_is_set_off() -> None:
     ]
 
 
-def test_neighbours_of_one_role_merge() -> None:
+def test_neighboring_messages_of_one_role_merge() -> None:
     events = log_of(ASK, UserInput(text="Now."), AgentResponse(text="a"), LOOK)
 
     assert shown(events).messages == [
@@ -291,7 +291,7 @@ def test_the_agents_text_loses_white_space_at_its_end_only() -> None:
 
 
 @pytest.mark.parametrize("words", ["", " \n"])
-def test_an_empty_input_is_said_to_be_empty(words: str) -> None:
+def test_an_empty_input_has_a_note(words: str) -> None:
     assert shown(log_of(UserInput(text=words))).messages == [user(text(NO_INPUT))]
 
 
@@ -375,14 +375,14 @@ def test_a_decision_is_shown_with_its_question() -> None:
     ],
     ids=lambda event: event.type,
 )
-def test_what_is_no_message_is_not_shown(event: Event) -> None:
+def test_events_that_are_no_messages_are_not_shown(event: Event) -> None:
     assert shown(log_of(ASK, LOOK, event)).messages == [
         user(text("Why?")),
         agent(text("Let me look.")),
     ]
 
 
-def test_the_newest_system_prompt_is_the_requests() -> None:
+def test_a_request_has_the_newest_system_prompt() -> None:
     events = log_of(SystemPrompt(text="Be kind."), ASK, SystemPrompt(text="Be brief."))
 
     assert shown(events).system == "Be brief."
@@ -390,7 +390,7 @@ def test_the_newest_system_prompt_is_the_requests() -> None:
     assert shown(events).spans[0][:3] == ("system", 3, 3)
 
 
-def test_an_image_is_an_image_if_it_can_be() -> None:
+def test_a_valid_image_becomes_an_image_block() -> None:
     source = {"type": "base64", "media_type": "image/png", "data": PIXEL}
     attached = (
         Attachment(kind="image", media_type="image/png", data=PIXEL),
@@ -419,7 +419,7 @@ def test_a_text_cannot_close_its_tag() -> None:
     assert message["content"][0]["text"].count("</plan>") == 1
 
 
-def test_a_message_over_a_quarter_of_the_window_is_head_tail_and_pointer() -> None:
+def test_a_message_over_a_quarter_of_the_window_loses_its_middle() -> None:
     long = "begin " + "word " * 4_000 + "end"
     events = log_of(UserInput(text=long), LOOK, call(), result(content=long))
 
@@ -447,7 +447,7 @@ def test_a_long_input_of_a_call_stays_an_object() -> None:
     assert "characters left out" in made["input"]["arguments"]
 
 
-def test_what_is_over_the_window_is_said() -> None:
+def test_tokens_over_the_window_are_reported() -> None:
     events = log_of(*[UserInput(text="word " * 200)] * 10)
 
     view = shown(events, Extras(window_tokens=2_000))
@@ -469,7 +469,7 @@ def test_tokens_are_stored_estimates_and_an_overhead_for_each_message() -> None:
     assert view.tokens == stored + 3 * MESSAGE_OVERHEAD + handed_in
 
 
-def test_evidence_and_state_stand_before_the_users_text() -> None:
+def test_evidence_and_state_come_before_the_users_text() -> None:
     extras = Extras(evidence=("a fact",), state={"step": 2})
 
     view = shown(log_of(ASK, LOOK, UserInput(text="And?")), extras)
@@ -482,7 +482,7 @@ def test_evidence_and_state_stand_before_the_users_text() -> None:
     assert [span.kind for span in view.spans] == ["raw", "evidence", "state"]
 
 
-def test_evidence_stands_behind_the_last_results() -> None:
+def test_evidence_comes_after_the_last_results() -> None:
     events = log_of(ASK, LOOK, call(), result(), AgentError(code="slow"))
 
     view = shown(events, Extras(evidence=("a fact",)))
@@ -492,7 +492,7 @@ def test_evidence_stands_behind_the_last_results() -> None:
     assert "a fact" in view.messages[-1]["content"][1]["text"]
 
 
-def test_examples_and_memory_stand_first() -> None:
+def test_examples_and_memory_come_first() -> None:
     examples = (
         {"role": "user", "content": "2+2?"},
         {"role": "assistant", "content": "4"},
@@ -534,14 +534,14 @@ def test_an_empty_session_has_an_empty_view() -> None:
     assert (view.messages, view.system, view.tokens, view.at) == ([], None, 0, 0)
 
 
-def test_a_view_at_an_earlier_seq_passes_over_what_came_later() -> None:
+def test_a_view_at_an_earlier_seq_ignores_later_events() -> None:
     events = log_of(ASK, LOOK, UserInput(text="And?"))
     outline = KeepAll().read(KeepAll().begin(), events[:2])
 
     assert render(KeepAll(), outline, events) == render(KeepAll(), outline, events[:2])
 
 
-def test_a_view_is_not_made_without_the_newest_event() -> None:
+def test_rendering_without_the_newest_event_fails() -> None:
     events = log_of(ASK, LOOK)
     outline = KeepAll().read(KeepAll().begin(), events)
 

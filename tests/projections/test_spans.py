@@ -23,7 +23,9 @@ def seqs_of(spans: Spans) -> set[int]:
 
 
 @given(one=SEQS, other=SEQS, cut=st.integers(-6, 26))
-def test_they_do_what_sets_do(one: set[int], other: set[int], cut: int) -> None:
+def test_spans_behave_like_sets_of_seqs(
+    one: set[int], other: set[int], cut: int
+) -> None:
     spans, taken = spans_of(one), spans_of(other)
 
     assert seqs_of(spans) == one
@@ -34,7 +36,7 @@ def test_they_do_what_sets_do(one: set[int], other: set[int], cut: int) -> None:
 
 
 @given(one=SEQS, other=SEQS)
-def test_runs_neither_overlap_nor_touch(one: set[int], other: set[int]) -> None:
+def test_joined_spans_neither_overlap_nor_touch(one: set[int], other: set[int]) -> None:
     for spans in (
         joined((*spans_of(one), *spans_of(other))),
         without(spans_of(one), spans_of(other)),

@@ -1,4 +1,4 @@
-"""A strategy is written the same way everywhere; a wrong one is told what there is."""
+"""A strategy has one notation everywhere; an invalid one is refused with advice."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_a_spec_names_a_strategy_and_its_parameters(
     assert parse(spec) == strategy
 
 
-def test_a_file_names_one_too() -> None:
+def test_a_file_names_a_strategy() -> None:
     text = 'name = "turn_window"\n\n[params]\nfull_turns = 6\n'
 
     assert parse(tomllib.loads(text)) == TurnWindow(full_turns=6)
 
 
-def test_what_a_summary_records_of_its_strategy_names_it_again() -> None:
+def test_a_recorded_strategy_is_parsed_again() -> None:
     strategy = TurnWindow(full_turns=6)
 
     assert parse(strategy.ref.model_dump()) == strategy
@@ -96,14 +96,14 @@ def test_values_are_toml_and_dotted_keys_nest() -> None:
         ({"name": "turn_window", "params": {}, "full_turns": 1}, "not both"),
     ],
 )
-def test_a_wrong_spec_is_told_what_would_be_right(
+def test_an_invalid_spec_is_refused_with_advice(
     spec: str | dict[str, object], message: str
 ) -> None:
     with pytest.raises(UnknownStrategy, match=message):
         parse(spec)
 
 
-def test_a_file_that_is_not_toml_is_told_so(tmp_path: Path) -> None:
+def test_a_file_without_toml_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "strategy.toml"
     file.write_text("name: turn_window")
 
@@ -130,7 +130,7 @@ def test_the_fingerprint_is_of_name_version_and_all_parameters() -> None:
     assert strategy.fingerprint != TurnWindow(full_turns=5).fingerprint
 
 
-def test_a_strategy_of_ones_own_can_be_registered(
+def test_own_strategies_can_be_registered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delitem(STRATEGIES, "mine", raising=False)

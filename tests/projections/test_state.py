@@ -22,13 +22,13 @@ def test_keys_are_set_replaced_and_unset() -> None:
     ) == {"step": 2}
 
 
-def test_what_one_event_unsets_and_sets_is_set() -> None:
+def test_a_key_that_one_event_unsets_and_sets_is_set() -> None:
     assert state_of(
         StateUpdate(set={"a": 1}), StateUpdate(set={"a": 2}, unset=("a",))
     ) == {"a": 2}
 
 
-def test_the_state_before_is_not_touched() -> None:
+def test_the_state_before_an_event_stays_unchanged() -> None:
     before: JsonObject = {"a": 1}
     (event,) = log_of(StateUpdate(set={"b": 2}))
 

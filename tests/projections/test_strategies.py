@@ -1,4 +1,4 @@
-"""Each strategy by its numbers: when it compacts, what it takes, what it shows."""
+"""Each strategy compacts and shows exactly what its parameters say."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from tests.projections.walk import Walk, texts, view_of
 
 
 def timed(events: list[Event], seconds: float = 1) -> list[Envelope]:
-    """The events ``seconds`` apart."""
+    """A stream of these events, ``seconds`` apart."""
     log = Log()
-    found = [log.add(event) for event in events]
-    return [
-        one.model_copy(update={"ts": START + timedelta(seconds=seconds * index)})
-        for index, one in enumerate(found)
-    ]
+    envelopes: list[Envelope] = []
+    for index, event in enumerate(events):
+        ts = START + timedelta(seconds=seconds * index)
+        envelopes.append(log.add(event).model_copy(update={"ts": ts}))
+    return envelopes
 
 
 def talk(turns: int, text: str = "word") -> list[Event]:
@@ -54,12 +54,12 @@ def talk(turns: int, text: str = "word") -> list[Event]:
     ]
 
 
-def _shown(spec: str, events: list[Event]) -> View:
+def view_under(spec: str, events: list[Event]) -> View:
     return view_of(parse(spec), timed(events))
 
 
-def exchanges(sizes: list[int]) -> list[Event]:
-    """A question and an answer each, of so many characters together."""
+def exchanges_of_sizes(sizes: list[int]) -> list[Event]:
+    """Exchanges of a question and an answer, with these numbers of characters."""
     return [
         event
         for size in sizes
@@ -67,28 +67,32 @@ def exchanges(sizes: list[int]) -> list[Event]:
     ]
 
 
-def messages_of(messages: int) -> list[Event]:
+def first_messages(messages: int) -> list[Event]:
     return talk((messages + 1) // 2)[:messages]
 
 
-def compacted(strategy: Strategy, events: list[Envelope]) -> list[Compaction]:
-    """What is decided, judged after each event at its time."""
-    walk, found = Walk(strategy), list[Compaction]()
+def decisions_during(strategy: Strategy, events: list[Envelope]) -> list[Compaction]:
+    """The decisions on compactions, with a check after each event at its time."""
+    walk = Walk(strategy)
+    decisions: list[Compaction] = []
     for event in events:
         walk.events.append(event)
         walk.outline = strategy.fold(walk.outline, event)
-        due = strategy.decide(walk.outline, event.ts)
-        while due:
-            found.append(due)
-            walk.compact(due)
-            due = strategy.follow_up(walk.outline, event.ts)
-    return found
+        decision = strategy.decide(walk.outline, event.ts)
+        while decision:
+            decisions.append(decision)
+            walk.compact(decision)
+            decision = strategy.follow_up(walk.outline, event.ts)
+    return decisions
 
 
-def batches(strategy: Strategy, events: list[Envelope]) -> list[int]:
-    """After which event something was compacted; folds of summaries not counted."""
-    made = compacted(strategy, events)
-    return [one.decided_at_seq for one in made if one.level == 1]
+def heads_of_batches(strategy: Strategy, events: list[Envelope]) -> list[int]:
+    """The heads at which batches were compacted, without folds of summaries."""
+    return [
+        decision.decided_at_seq
+        for decision in decisions_during(strategy, events)
+        if decision.level == 1
+    ]
 
 
 MEMORIES = {
@@ -103,7 +107,7 @@ class TestMessageWindow:
     def test_batches_of_twelve_behind_a_tail_of_forty(self) -> None:
         events = timed(talk(40))
 
-        made = compacted(parse("message_window"), events)
+        made = decisions_during(parse("message_window"), events)
         assert [one.decided_at_seq for one in made] == [52, 64, 76]
         spans = [(one.first_seq, one.last_seq) for one in made]
         assert spans == [(1, 12), (13, 24), (25, 36)]
@@ -111,11 +115,14 @@ class TestMessageWindow:
     def test_a_hard_limit_below_the_batch_forces_it(self) -> None:
         spec = "message_window:compression_window_size=50"
 
-        assert batches(parse(spec), timed(talk(40))) == [70]
+        assert heads_of_batches(parse(spec), timed(talk(40))) == [70]
 
     def test_after_the_cooldown_any_number_is_a_batch(self) -> None:
         strategy, ends = parse("message_window"), START + timedelta(seconds=900)
-        tail, outline = _read(strategy, talk(20)), _read(strategy, messages_of(45))
+        tail, outline = (
+            outline_of(strategy, talk(20)),
+            outline_of(strategy, first_messages(45)),
+        )
 
         assert strategy.decide(outline, ends - timedelta(seconds=1)) is None
         made = strategy.decide(outline, ends)
@@ -127,20 +134,22 @@ class TestMessageWindow:
     def test_the_cooldown_fires_first_when_messages_are_slow(self) -> None:
         events = timed(talk(40), seconds=30)
 
-        assert batches(parse("message_window"), events) == [41, 53, 65, 77]
+        assert heads_of_batches(parse("message_window"), events) == [41, 53, 65, 77]
 
     def test_a_failure_does_not_hold_back_the_hard_limit(self) -> None:
         strategy = parse("message_window")
-        outline, later = _read(strategy, talk(35)), START + timedelta(seconds=71)
-        failed = outline._replace(failures=1, failed_at=_micro(later))
+        outline, later = outline_of(strategy, talk(35)), START + timedelta(seconds=71)
+        failed = outline._replace(failures=1, failed_at=microseconds_of(later))
 
         assert outline.messages - 40 == 30
         assert strategy.decide(failed, later) is not None
         assert strategy.decide(failed._replace(failures=2), later) is None
-        fewer = _read(strategy, talk(34))._replace(failures=9, failed_at=_micro(later))
+        fewer = outline_of(strategy, talk(34))._replace(
+            failures=9, failed_at=microseconds_of(later)
+        )
         assert strategy.decide(fewer, later) is None
 
-    def test_what_is_over_the_context_size_is_left_out_and_counted(self) -> None:
+    def test_messages_over_the_context_size_are_left_out_and_counted(self) -> None:
         spec = "message_window:context_size=6,tail_keep_size=4"
         walk = Walk(parse(spec))
         for event in timed(talk(5)):
@@ -175,12 +184,12 @@ class TestHybrid:
 
         shown = texts(walk.view())
 
-        assert not walk.done
+        assert not walk.compactions
         assert "plan 1" not in shown
         assert all(f"plan {n}" in shown for n in (2, 3, 4))
         assert "word 0" in shown
 
-    def test_a_kept_result_brings_its_call_and_response(self) -> None:
+    def test_a_shown_result_brings_its_call_and_response(self) -> None:
         spec = f"{self.SPEC},last_n_events=1"
         old, new = call("a"), call("b")
         plan = Planner(plan="x" * 200)
@@ -195,7 +204,7 @@ class TestHybrid:
     def test_from_the_upper_threshold_on_older_exchanges_are_summarised(self) -> None:
         events = timed(talk(30, "word " * 6))
 
-        made = compacted(parse(self.SPEC + ",every=4"), events)
+        made = decisions_during(parse(self.SPEC + ",every=4"), events)
 
         assert made
         assert all(one.last_seq <= one.decided_at_seq - 3 for one in made)
@@ -206,7 +215,7 @@ class TestHybrid:
         events = timed([one for n in range(40) for one in [*talk(1), *call(f"c{n}")]])
         walk = Walk(parse(spec)).go(events)
 
-        assert walk.done
+        assert walk.compactions
         uses = {
             block["id"]
             for message in walk.view().messages
@@ -216,22 +225,22 @@ class TestHybrid:
         assert {"c39", "c38", "c37"} <= uses
         assert len(uses) < 40
 
-    def test_what_was_away_for_long_is_caught_up_with_by_few_summaries(self) -> None:
+    def test_a_long_absence_leads_to_few_summaries(self) -> None:
         strategy = parse("hybrid")
-        outline = _read(strategy, talk(60, "word " * 200))
+        outline = outline_of(strategy, talk(60, "word " * 200))
 
         made = strategy.decide(outline, START)
 
         assert made is not None
         assert made.last_seq >= 80  # exchanges of 120
 
-    def test_other_triggers(self) -> None:
+    def test_triggers_by_count_idle_time_and_event(self) -> None:
         events = timed(talk(10))
         count = parse("hybrid:trigger='count',trigger_count=15")
         idle = parse("hybrid:trigger='idle',trigger_idle_sec=60")
-        outline = _read(idle, talk(10))
+        outline = outline_of(idle, talk(10))
 
-        assert batches(count, events)[0] == 15
+        assert heads_of_batches(count, events)[0] == 15
         assert idle.decide(outline, START + timedelta(seconds=78)) is None
         assert idle.due_at(outline, START) == START + timedelta(seconds=79)
         assert idle.decide(outline, START + timedelta(seconds=79)) is not None
@@ -243,16 +252,19 @@ class TestHistorySummary:
         "history_tail_size_chars_to_exclude=3000"
     )
 
-    def test_the_example_of_ten_exchanges(self) -> None:
+    def test_ten_exchanges_are_compacted_as_in_the_example(self) -> None:
         sizes = [1200] * 4 + [1000] * 2 + [800] * 4
 
-        (made,) = compacted(parse(self.TEN), timed(exchanges(sizes)))
+        (made,) = decisions_during(parse(self.TEN), timed(exchanges_of_sizes(sizes)))
 
         assert (made.first_seq, made.last_seq, made.decided_at_seq) == (1, 14, 20)
 
     def test_a_head_that_came_at_once_is_split_by_the_same_tail(self) -> None:
         sizes = [1300] * 4 + [1200] * 2 + [800] * 4
-        strategy, outline = parse(self.TEN), _read(parse(self.TEN), exchanges(sizes))
+        strategy, outline = (
+            parse(self.TEN),
+            outline_of(parse(self.TEN), exchanges_of_sizes(sizes)),
+        )
 
         made = strategy.decide(outline, START)
 
@@ -260,18 +272,18 @@ class TestHistorySummary:
         assert made is not None
         assert (made.first_seq, made.last_seq) == (1, 14)
 
-    def test_at_least_one_exchange_is_the_tail_however_long(self) -> None:
-        outline = _read(parse(self.TEN), exchanges([800] * 9 + [5000]))
+    def test_the_tail_has_at_least_one_exchange(self) -> None:
+        outline = outline_of(parse(self.TEN), exchanges_of_sizes([800] * 9 + [5000]))
 
         made = parse(self.TEN).decide(outline, START)
 
         assert made is not None
         assert made.last_seq == 18
 
-    def test_the_next_summary_absorbs_the_one_before(self) -> None:
+    def test_each_summary_absorbs_the_one_before(self) -> None:
         events = timed(talk(60, "u" * 500))
 
-        made = compacted(parse(self.TEN), events)
+        made = decisions_during(parse(self.TEN), events)
 
         assert len(made) > 1
         assert made[1].absorbs == (1,)
@@ -289,7 +301,7 @@ class TestHistorySummary:
             "history_tail_size_chars_to_exclude=100"
         )
         strategy = parse(spec)
-        outline = _read(strategy, talk(5, "u" * 300))
+        outline = outline_of(strategy, talk(5, "u" * 300))
         called = START + timedelta(seconds=9)
 
         assert strategy.due_at(outline, called) == called + timedelta(seconds=270)
@@ -303,21 +315,21 @@ class TestHistorySummary:
             "trigger_on_history_size_chars_when_cache_expiring=0"
         )
 
-        assert not compacted(parse(spec), timed(talk(60, "u" * 2000)))
+        assert not decisions_during(parse(spec), timed(talk(60, "u" * 2000)))
 
     def test_a_head_over_the_second_guard_is_folded_part_by_part(self) -> None:
         spec = self.TEN + ",second_guard_chars=4000"
 
-        made = compacted(parse(spec), timed(talk(20, "u" * 600)))
+        made = decisions_during(parse(spec), timed(talk(20, "u" * 600)))
 
         assert len(made) > 1
         assert made[0].decided_at_seq == made[1].decided_at_seq
         assert not any(one.omitted for one in made)
 
-    def test_or_truncated_as_its_source_does_it(self) -> None:
+    def test_a_head_over_the_second_guard_can_be_truncated(self) -> None:
         spec = self.TEN + ",second_guard_chars=3000,second_guard='truncate'"
 
-        (made, *_) = compacted(parse(spec), timed(talk(20, "u" * 600)))
+        (made, *_) = decisions_during(parse(spec), timed(talk(20, "u" * 600)))
 
         assert made.omitted[0][0] == 1
         assert made.omitted[-1][1] < made.last_seq
@@ -327,7 +339,7 @@ class TestHistorySummary:
         sizes = [133_000] * 8 + [200_000, 9_000]
         strategy = parse("history_summary:second_guard='truncate'")
 
-        made = strategy.decide(_read(strategy, exchanges(sizes)), START)
+        made = strategy.decide(outline_of(strategy, exchanges_of_sizes(sizes)), START)
 
         assert made is not None
         assert (made.first_seq, made.last_seq) == (1, 18)
@@ -337,7 +349,9 @@ class TestHistorySummary:
         sizes = [133_000] * 7 + [9_000]
         strategy = parse("history_summary:second_guard='truncate'")
 
-        made = strategy.decide(_read(strategy, exchanges(sizes[1:])), START)
+        made = strategy.decide(
+            outline_of(strategy, exchanges_of_sizes(sizes[1:])), START
+        )
 
         assert made is not None
         assert made.omitted == ()
@@ -346,37 +360,37 @@ class TestHistorySummary:
         spec = self.TEN + ",second_guard_chars=3000,second_guard='truncate'"
         one = [User(text="u" * 500), AgentResponse(text="a" * 700)]
 
-        made = parse(spec).decide(_read(parse(spec), one * 10), START)
+        made = parse(spec).decide(outline_of(parse(spec), one * 10), START)
 
         assert made is not None
         assert made.omitted == ((1, 10),)
 
-    def test_a_summary_of_another_version_is_as_if_absent(self) -> None:
+    def test_a_summary_of_another_version_does_not_count(self) -> None:
         """What it covered is raw again, until the next compaction."""
-        events = timed(exchanges([1000] * 12))
+        events = timed(exchanges_of_sizes([1000] * 12))
         was = Walk(parse(self.TEN + ",summary_version=2")).go(events)
         now = parse(self.TEN)
         outline = now.read(now.begin(), events)
 
         view = render(now, outline, events, summaries=was.derived)
 
-        assert was.done
+        assert was.compactions
         assert [span.kind for span in view.spans] == ["raw"]
         assert now.decide(outline, START) is not None
 
-    def test_a_summary_is_told_in_the_words_of_who_configured_it(self) -> None:
+    def test_a_template_sets_the_text_of_the_summary(self) -> None:
         spec = self.TEN + ",node_template='Before: {summary} | {abridged_history}'"
         events = timed(talk(12, "word " * 200))
 
         walk = Walk(parse(spec)).go(events)
 
         first = texts(walk.view())
-        assert walk.done
+        assert walk.compactions
         assert "Before: " in first
         assert " | <turn" in first
         assert "{summary}" not in first
 
-    def test_its_source_writes_its_parameters_as_text(self) -> None:
+    def test_parameters_may_be_json_in_a_text(self) -> None:
         flags = {
             "history_summary_min_version": "3",
             "history_summary_params": json.dumps(
@@ -401,7 +415,7 @@ class TestHistorySummary:
             prompt="Summarise in <summary> tags."
         )
 
-    def test_the_configuration_of_its_source_is_read_as_it_is(self) -> None:
+    def test_the_configuration_of_the_other_agent_is_read(self) -> None:
         params = {
             "trigger_on_history_size_chars": 50000,
             "history_tail_size_chars_to_exclude": 5000,
@@ -441,20 +455,20 @@ class TestHistorySummary:
 
 
 class TestTokenRatio:
-    def test_it_is_due_at_the_share_of_the_window(self) -> None:
+    def test_a_compaction_comes_at_the_share_of_the_window(self) -> None:
         strategy = parse("token_ratio:max_context_tokens=128000")
-        outline = _read(strategy, talk(8))
+        outline = outline_of(strategy, talk(8))
 
         assert strategy.decide(outline._replace(raw_tokens=102_399), START) is None
         made = strategy.decide(outline._replace(raw_tokens=102_400), START)
         assert made is not None
         assert (made.first_seq, made.last_seq) == (1, 6)  # five turns of eight stay
 
-    def test_the_tokens_of_a_model_are_those_that_count(self) -> None:
+    def test_tokens_of_the_model_count(self) -> None:
         strategy = parse("token_ratio:model='claude-opus-4-7'")
         assert isinstance(strategy, TokenRatio)
         limit = int(strategy.window * 0.8 / strategy.weight)
-        outline = _read(strategy, talk(8))
+        outline = outline_of(strategy, talk(8))
 
         assert strategy.weight > 1.3
         assert strategy.params["weight"] == strategy.weight
@@ -467,12 +481,12 @@ class TestTokenRatio:
         ("name", "limit"),
         [("hybrid", "threshold_high"), ("tool_clearing", "trigger_input_tokens")],
     )
-    def test_others_count_so_too_where_they_know_the_model(
+    def test_other_strategies_count_tokens_of_a_model(
         self, name: str, limit: str
     ) -> None:
         plain, exact = parse(name), parse(f"{name}:model='claude-opus-4-7'")
         most = getattr(plain, limit)
-        outline = _read(plain, talk(8))._replace(raw_tokens=round(most / 1.2))
+        outline = outline_of(plain, talk(8))._replace(raw_tokens=round(most / 1.2))
 
         assert isinstance(exact, Weighed)
         assert exact.weight > 1.2
@@ -486,19 +500,19 @@ class TestTokenRatio:
         with pytest.raises(UnknownModel):
             parse(f"{name}:model='nobody'")
 
-    def test_a_budget_is_that_of_the_model(self) -> None:
+    def test_a_budget_is_in_tokens_of_the_model(self) -> None:
         specs = ("token_budget:max_tokens=80", "token_budget:max_tokens=80,weight=2")
-        plain, exact = (_shown(spec, talk(30)) for spec in specs)
+        plain, exact = (view_under(spec, talk(30)) for spec in specs)
 
         assert 0 < exact.tokens <= 40 < plain.tokens <= 80
 
     def test_a_message_is_cut_to_a_quarter_of_its_own_window(self) -> None:
         long: list[Event] = [User(text="word " * 20_000)]
 
-        cut = _shown("token_ratio:max_context_tokens=8000", long)
+        cut = view_under("token_ratio:max_context_tokens=8000", long)
 
         assert 1_500 < cut.tokens <= 2_010
-        assert _shown("keep_all", long).tokens > 20_000
+        assert view_under("keep_all", long).tokens > 20_000
 
     @pytest.mark.parametrize(
         ("window", "target"),
@@ -508,28 +522,28 @@ class TestTokenRatio:
         self, window: int, target: int
     ) -> None:
         strategy = parse(f"token_ratio:max_context_tokens={window}")
-        outline = _read(strategy, talk(8))._replace(raw_tokens=window)
+        outline = outline_of(strategy, talk(8))._replace(raw_tokens=window)
 
         made = strategy.decide(outline, START)
 
         assert made is not None
         assert made.target_tokens == target
 
-    def test_the_newest_turns_stay_and_the_input_opens_one(self) -> None:
+    def test_the_newest_turns_stay_raw(self) -> None:
         strategy = parse("token_ratio:max_context_tokens=1000,keep_recent_turns=3")
         events = [*talk(6), User(text="now")]
-        outline = _read(strategy, events)._replace(raw_tokens=1000)
+        outline = outline_of(strategy, events)._replace(raw_tokens=1000)
 
         made = strategy.decide(outline, START)
 
         assert made is not None
         assert (made.first_seq, made.last_seq) == (1, 8)
 
-    def test_a_turn_that_goes_on_is_kept_from_its_input_on(self) -> None:
+    def test_the_current_turn_stays_raw(self) -> None:
         """Its newest message is a result, and its input is older than the turns."""
         strategy = parse("token_ratio:max_context_tokens=1000,keep_recent_turns=1")
         weather = [User(text="How is the weather?"), *call("a"), *call("b")]
-        outline = _read(strategy, [*talk(2), *weather])._replace(raw_tokens=1000)
+        outline = outline_of(strategy, [*talk(2), *weather])._replace(raw_tokens=1000)
 
         made = strategy.decide(outline, START)
 
@@ -537,9 +551,9 @@ class TestTokenRatio:
         assert (made.first_seq, made.last_seq) == (1, 4)
 
     @pytest.mark.parametrize("more", ["enabled=false", "keep_recent_turns=9"])
-    def test_switched_off_or_of_few_turns_nothing_is_due(self, more: str) -> None:
+    def test_no_compaction_when_disabled_or_with_few_turns(self, more: str) -> None:
         strategy = parse(f"token_ratio:max_context_tokens=1000,{more}")
-        outline = _read(strategy, talk(8))._replace(raw_tokens=9_000)
+        outline = outline_of(strategy, talk(8))._replace(raw_tokens=9_000)
 
         assert strategy.decide(outline, START) is None
 
@@ -547,12 +561,14 @@ class TestTokenRatio:
         ("share", "turns", "first_kept"),
         [(0.85, 5, 19), (0.7, 3, 23), (0.8, 8, 13), (0.8, 3, 23)],
     )
-    def test_presets(self, share: float, turns: int, first_kept: int) -> None:
+    def test_each_preset_compacts_at_its_share_of_the_window(
+        self, share: float, turns: int, first_kept: int
+    ) -> None:
         strategy = parse(
             f"token_ratio:max_context_tokens=32000,trigger_threshold={share},"
             f"keep_recent_turns={turns}"
         )
-        outline, limit = _read(strategy, talk(14)), round(32_000 * share)
+        outline, limit = outline_of(strategy, talk(14)), round(32_000 * share)
 
         assert strategy.decide(outline._replace(raw_tokens=limit - 1), START) is None
         made = strategy.decide(outline._replace(raw_tokens=limit), START)
@@ -594,13 +610,13 @@ class TestToolClearing:
         cleared = ["was cleared here" in str(result) for result in results]
         assert cleared == [True, True, False, False, False]
 
-    def test_that_a_call_failed_is_told_when_its_result_is_cleared(self) -> None:
+    def test_a_cleared_result_remains_an_error(self) -> None:
         failed = call("a", "r" * 400)
         failed[-1] = failed[-1].model_copy(update={"status": "error"})
         events = [*talk(1), *failed, *call("b", "r" * 400)]
         spec = "tool_clearing:trigger_tool_uses=1,keep=0"
 
-        view = _shown(spec, [*events, AgentResponse(text="done")])
+        view = view_under(spec, [*events, AgentResponse(text="done")])
 
         results = [
             (block.get("is_error"), "was cleared" in str(block["content"]))
@@ -610,7 +626,7 @@ class TestToolClearing:
         ]
         assert results == [(True, True), (None, True)]
 
-    def test_excluded_tools_and_arguments_stay_unless_asked(self) -> None:
+    def test_excluded_tools_and_arguments_stay_by_default(self) -> None:
         events = [*talk(1), *call("a", "r" * 400), *call("b", "r" * 400, tool="keep")]
         spec = "tool_clearing:trigger_tool_uses=1,keep=0,exclude_tools=['keep']"
         for more, empty in ((spec, False), (f"{spec},clear_tool_inputs=true", True)):
@@ -622,21 +638,21 @@ class TestToolClearing:
             assert sum(stubs) == 1
             assert (first["input"] == {}) == empty
 
-    def test_then_another_strategy_sees_what_is_left(self) -> None:
+    def test_the_second_step_gets_the_outline_after_the_clearing(self) -> None:
         events = [*talk(1), *(e for n in range(9) for e in call(f"c{n}", "r" * 400))]
         alone = "token_ratio:max_context_tokens=1000,keep_recent_turns=1"
         both = f"tool_clearing:trigger_tool_uses=2,keep=1+{alone}"
         log = timed([*events, *talk(2)])
 
-        assert compacted(parse(alone), log)
-        assert not compacted(parse(both), log)
+        assert decisions_during(parse(alone), log)
+        assert not decisions_during(parse(both), log)
 
-    def test_turns_are_counted_behind_it_too(self) -> None:
+    def test_a_pipeline_can_count_turns(self) -> None:
         spec = "tool_clearing+turn_window:full_turns=1,cached_turns=1"
 
-        made = compacted(parse(spec), timed(talk(5)))
+        made = decisions_during(parse(spec), timed(talk(5)))
 
-        alone = compacted(parse(spec.partition("+")[2]), timed(talk(5)))
+        alone = decisions_during(parse(spec.partition("+")[2]), timed(talk(5)))
         assert [(one.first_seq, one.last_seq) for one in made] == [
             (one.first_seq, one.last_seq) for one in alone
         ]
@@ -644,7 +660,7 @@ class TestToolClearing:
 
 
 class TestBaselines:
-    def test_last_turns(self) -> None:
+    def test_last_turns_shows_only_the_newest_turns(self) -> None:
         shown = texts(view_of(parse("last_turns:n=2"), timed(talk(5))))
 
         assert "word 2" not in shown
@@ -660,7 +676,7 @@ class TestBaselines:
 
     def test_recursive_summary_builds_a_tree(self) -> None:
         strategy = parse("recursive_summary:every=2,keep_last=2")
-        made = compacted(strategy, timed(talk(16)))
+        made = decisions_during(strategy, timed(talk(16)))
 
         assert [one.level for one in made][:3] == [1, 1, 2]
         assert max(one.level for one in made) >= 3
@@ -674,17 +690,17 @@ def call(call_id: str, content: str = "r", tool: str = "read") -> list[Event]:
     ]
 
 
-def _read(strategy: Strategy, events: list[Event]) -> Outline:
+def outline_of(strategy: Strategy, events: list[Event]) -> Outline:
     return strategy.read(strategy.begin(), timed(events))
 
 
-def _micro(moment: datetime) -> int:
+def microseconds_of(moment: datetime) -> int:
     return int(moment.timestamp() * 1_000_000)
 
 
-def test_units_are_stored_small_and_come_back() -> None:
+def test_units_are_stored_in_few_bytes() -> None:
     strategy = parse("message_window")
-    outline = _read(strategy, [*talk(20), *call("a"), *talk(18)])
+    outline = outline_of(strategy, [*talk(20), *call("a"), *talk(18)])
 
     assert Outline.load(outline.dump()) == outline
     assert len(outline.units) == 77
@@ -704,7 +720,7 @@ class Asking:
         return Written(asked, SummarizerRef(kind="asking", model=self.model))
 
 
-def test_a_model_is_asked_as_the_strategy_says() -> None:
+def test_a_summarizer_gets_the_strategys_prompt_and_model() -> None:
     history = summarizer_for(parse("history_summary:prompt='In short?'"), Asking())
     hybrid = summarizer_for(parse("hybrid:summary_model='m'"), Asking())
 
@@ -714,7 +730,7 @@ def test_a_model_is_asked_as_the_strategy_says() -> None:
     assert (hybrid.prompt, hybrid.model) == (None, "m")
 
 
-def test_an_empty_prompt_is_refused_where_a_model_is_to_be_asked() -> None:
+def test_an_empty_prompt_is_refused_for_a_model() -> None:
     strategy = parse("history_summary")
 
     with pytest.raises(InvalidConfiguration, match="empty prompt"):
@@ -722,7 +738,7 @@ def test_an_empty_prompt_is_refused_where_a_model_is_to_be_asked() -> None:
     assert summarizer_for(strategy, Abridged()) == Abridged()
 
 
-def test_switching_strategies_is_no_call_of_a_model() -> None:
+def test_activating_a_strategy_is_no_call_of_a_model() -> None:
     strategy = parse("history_summary")
     request = keep_all_request()
     (event,) = timed([request])

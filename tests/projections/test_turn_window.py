@@ -1,4 +1,4 @@
-"""turn_window compacts exactly as its table says, never more and never less."""
+"""turn_window compacts exactly as its table says."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("complete", "compacted", "summaries", "raw"), TABLE)
-def test_the_table_holds(
+def test_compactions_follow_the_table(
     complete: int,
     compacted: int,
     summaries: list[tuple[int, int]],
@@ -83,7 +83,7 @@ def test_the_table_holds(
     assert [text for text in raw_of(walk) if text.startswith("answer")] == answers
 
 
-def test_the_input_that_is_to_be_answered_comes_last() -> None:
+def test_the_unanswered_input_comes_last() -> None:
     walk = checked(TurnWindow(), turns(7))
     again = Log()
     for event in (*(one.payload for one in turns(7)), UserInput(text="question 8")):
@@ -106,27 +106,27 @@ def raw_of(walk: Walk) -> list[str]:
     ]
 
 
-def test_one_check_compacts_one_batch_however_many_are_due() -> None:
+def test_one_check_compacts_one_batch() -> None:
     walk = imported(ONE, turns(6))
 
     walk.check()
 
-    assert [done.compaction.turns for done in walk.done] == [1]
+    assert [step.compaction.turns for step in walk.compactions] == [1]
 
 
-def test_decide_asked_again_and_again_ends_when_nothing_is_due() -> None:
+def test_repeated_decisions_come_to_an_end() -> None:
     walk = imported(ONE, turns(6))
 
     while due := ONE.decide(walk.outline, NOW):
         walk.compact(due)
 
     assert walk.outline.compacted_turns == 5
-    assert [(d.compaction.first_seq, d.compaction.last_seq) for d in walk.done] == [
-        (1, 2), (3, 4), (5, 6), (7, 8), (9, 10)
-    ]  # fmt: skip
+    decisions = [step.compaction for step in walk.compactions]
+    spans = [(decision.first_seq, decision.last_seq) for decision in decisions]
+    assert spans == [(1, 2), (3, 4), (5, 6), (7, 8), (9, 10)]
 
 
-def test_a_batch_says_what_it_is_of() -> None:
+def test_a_batch_describes_its_span() -> None:
     outline = TurnWindow().read(TurnWindow().begin(), turns(7))
 
     due = TurnWindow().decide(outline, NOW)
@@ -147,14 +147,14 @@ def test_a_new_input_completes_the_turn_before_it() -> None:
     assert ONE.decide(outline, NOW) is not None
 
 
-def test_the_two_oldest_summaries_fold_until_all_fit_in_the_same_check() -> None:
+def test_the_oldest_summaries_fold_in_one_check_until_all_fit() -> None:
     strategy = TurnWindow(
         full_turns=1, cached_turns=1, summary_tokens=60, session_memory_tokens=130
     )
 
     walk = checked(strategy, turns(7, "with some words to say " * 5))
 
-    folds = [done.compaction for done in walk.done if done.compaction.absorbs]
+    folds = [step.compaction for step in walk.compactions if step.compaction.absorbs]
     assert folds[0].absorbs == (1, 2)
     assert folds[0].level == 2
     assert (folds[0].first_seq, folds[0].last_seq) == (1, 4)
@@ -174,7 +174,7 @@ def test_a_single_summary_is_never_folded() -> None:
     assert strategy.decide(walk.outline, NOW) is None
 
 
-def test_a_fold_that_was_missed_is_due_at_the_next_check() -> None:
+def test_the_next_check_makes_a_missed_fold() -> None:
     strategy = TurnWindow(full_turns=1, cached_turns=1, session_memory_tokens=30)
     walk = imported(strategy, turns(3))
     for _ in range(2):
@@ -189,7 +189,7 @@ def test_a_fold_that_was_missed_is_due_at_the_next_check() -> None:
     assert strategy.follow_up(walk.outline, NOW) == fold
 
 
-def test_a_cut_moves_to_the_older_side_until_it_parts_no_result_from_its_call() -> None:
+def test_a_cut_moves_to_older_turns_until_no_call_loses_its_result() -> None:
     strategy = TurnWindow(full_turns=1, cached_turns=2)
     events = log_of(
         UserInput(text="one"),
@@ -208,7 +208,7 @@ def test_a_cut_moves_to_the_older_side_until_it_parts_no_result_from_its_call() 
     assert (due.first_seq, due.last_seq, due.turns) == (1, 2, 1)
 
 
-def test_nothing_is_due_if_no_cut_is_legal() -> None:
+def test_no_compaction_without_a_legal_cut() -> None:
     events = log_of(
         UserInput(text="one"),
         AgentResponse(text="working"),
@@ -221,7 +221,7 @@ def test_nothing_is_due_if_no_cut_is_legal() -> None:
     assert ONE.decide(ONE.read(ONE.begin(), events), NOW) is None
 
 
-def test_a_decision_is_not_parted_from_its_question() -> None:
+def test_no_cut_separates_a_decision_from_its_question() -> None:
     strategy = TurnWindow(full_turns=1, cached_turns=1)
     events = log_of(
         UserInput(text="one"),
@@ -234,7 +234,7 @@ def test_a_decision_is_not_parted_from_its_question() -> None:
     assert strategy.decide(strategy.read(strategy.begin(), events), NOW) is None
 
 
-def test_an_open_exchange_stays_raw_behind_the_summary_of_its_span() -> None:
+def test_an_open_exchange_stays_raw_behind_its_summary() -> None:
     events = log_of(
         UserInput(text="one"),
         AgentResponse(text="starting the server"),
@@ -255,7 +255,7 @@ def test_an_open_exchange_stays_raw_behind_the_summary_of_its_span() -> None:
     assert "starting the server" in raw_of(walk)
 
 
-def test_a_late_result_does_not_change_what_stayed_raw() -> None:
+def test_a_late_result_changes_no_raw_exchange() -> None:
     events = log_of(
         UserInput(text="one"),
         AgentResponse(text="starting the server"),
@@ -273,7 +273,7 @@ def test_a_late_result_does_not_change_what_stayed_raw() -> None:
     assert "stopped" in texts(walk.view())
 
 
-def test_a_pin_counts_from_the_next_compaction_on_and_unpin_likewise() -> None:
+def test_pins_and_unpins_take_effect_at_the_next_compaction() -> None:
     events = log_of(
         UserInput(text="the password policy"),
         AgentResponse(text="noted"),
@@ -299,7 +299,7 @@ def test_a_pin_counts_from_the_next_compaction_on_and_unpin_likewise() -> None:
     assert pinned == [[], [], [], [], [], [], [(1, 1)], [(1, 1)], [(1, 1)], []]
 
 
-def test_a_pin_in_an_exchange_that_stays_raw_anyway_shows_it_once() -> None:
+def test_a_pin_in_a_raw_exchange_shows_it_once() -> None:
     events = log_of(
         UserInput(text="one"),
         AgentResponse(text="starting the server"),
@@ -317,7 +317,7 @@ def test_a_pin_in_an_exchange_that_stays_raw_anyway_shows_it_once() -> None:
     assert "pinned" not in [span.kind for span in walk.view().spans]
 
 
-def test_pins_over_their_budget_are_named_not_sent() -> None:
+def test_pins_over_their_budget_become_stubs() -> None:
     strategy = TurnWindow(full_turns=1, cached_turns=1, pin_tokens=20)
     events = log_of(
         UserInput(text="short"),
@@ -337,7 +337,7 @@ def test_pins_over_their_budget_are_named_not_sent() -> None:
     assert '<pinned first="2" last="2" tokens="' in texts(view.view())
 
 
-def test_a_failed_attempt_holds_the_next_one_back() -> None:
+def test_a_failed_attempt_delays_the_next_one() -> None:
     outline = ONE.read(ONE.begin(), turns(3))
     due_after = []
 
@@ -358,7 +358,7 @@ def test_a_failed_attempt_holds_the_next_one_back() -> None:
     assert due_after == [30, 60, 120, 240, 480, 900, 900]
 
 
-def test_a_success_ends_the_waiting() -> None:
+def test_a_success_ends_the_delay() -> None:
     walk = imported(ONE, turns(4))
     note = envelope(1, CompactionNote(phase="failed"), stream="derived", ts=NOW)
     walk.derived.append(note)
@@ -372,7 +372,7 @@ def test_a_success_ends_the_waiting() -> None:
     assert ONE.decide(walk.outline, NOW) is not None
 
 
-def test_what_precedes_the_first_input_goes_with_the_first_turn() -> None:
+def test_events_before_the_first_input_belong_to_the_first_turn() -> None:
     events = log_of(
         Planner(plan="greet"),
         AgentResponse(text="Hello."),
@@ -389,12 +389,12 @@ def test_what_precedes_the_first_input_goes_with_the_first_turn() -> None:
 
 
 @pytest.mark.parametrize("params", [{"full_turns": 0}, {"cached_turns": 0}])
-def test_a_window_keeps_and_takes_at_least_one_turn(params: dict[str, Any]) -> None:
+def test_a_window_of_no_turns_is_refused(params: dict[str, Any]) -> None:
     with pytest.raises(UnknownStrategy, match=r"greater than or equal to 1$"):
         TurnWindow(**params)
 
 
-def test_an_argument_wins_over_environment_settings_and_default() -> None:
+def test_an_argument_overrides_environment_settings_and_default() -> None:
     env = {"REFOLD_FULL_CONTEXT_TURNS": "6", "REFOLD_CACHED_CONTEXT_TURNS": ""}
     settings = {"full_turns": 8, "cached_turns": 5, "summary_tokens": 300}
 
@@ -407,12 +407,12 @@ def test_an_argument_wins_over_environment_settings_and_default() -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "many", "2.5"])
-def test_a_wrong_variable_is_named(value: str) -> None:
+def test_an_invalid_variable_is_named(value: str) -> None:
     with pytest.raises(UnknownStrategy, match="REFOLD_CACHED_CONTEXT_TURNS"):
         from_settings({}, {"REFOLD_CACHED_CONTEXT_TURNS": value}, {})
 
 
-def test_the_view_is_the_same_however_it_was_reached() -> None:
+def test_a_view_does_not_depend_on_how_it_was_reached() -> None:
     events = turns(9)
     walk = checked(TurnWindow(), events)
 

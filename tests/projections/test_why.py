@@ -62,13 +62,13 @@ NOW = START + timedelta(days=1)
 
 
 class Silent:
-    """Writes nothing of what it reads, so that no text is both told and shown."""
+    """Writes one word, so that no summary contains a text of the session."""
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         return Written("told" if source.words else "", SummarizerRef(kind="silent"))
 
 
-def explained(walk: Walk) -> tuple[tuple[Part, ...], list[Unshown]]:
+def explanation_of(walk: Walk) -> tuple[tuple[Part, ...], list[Unshown]]:
     view, nodes = walk.view(), nodes_of(walk.derived)
     by_seq = {event.seq: event for event in walk.events}
     parts = parts_of(walk.strategy, walk.outline, view, by_seq)
@@ -77,12 +77,12 @@ def explained(walk: Walk) -> tuple[tuple[Part, ...], list[Unshown]]:
 
 
 @every(events=logs())
-def test_parts_are_the_blocks_in_their_order_and_every_event_is_told_of_once(
+def test_parts_cover_all_blocks_and_every_event_is_explained_once(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
     walk = Walk(strategy).go(events)
     view = walk.view()
-    parts, out = explained(walk)
+    parts, out = explanation_of(walk)
 
     count = Counter(seq for part in parts for seq in part.seqs)
     count.update(one.seq for one in out)
@@ -98,13 +98,13 @@ def test_parts_are_the_blocks_in_their_order_and_every_event_is_told_of_once(
 
 
 @every(events=logs())
-def test_what_is_said_to_be_shown_is_there_and_nothing_else(
+def test_exactly_the_shown_events_are_in_the_view(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
-    events = [_marked(event) for event in events]
+    events = [_with_marker(event) for event in events]
     walk = Walk(strategy).go(events)
-    parts, out = explained(walk)
-    sent = _beside_summaries(walk, parts)
+    parts, out = explanation_of(walk)
+    sent = _text_outside_of_summaries(walk, parts)
 
     shown = {seq for part in parts for seq in part.seqs}
     for event in events:
@@ -113,8 +113,8 @@ def test_what_is_said_to_be_shown_is_there_and_nothing_else(
     assert not shown & {one.seq for one in out}
 
 
-def _beside_summaries(walk: Walk, parts: tuple[Part, ...]) -> str:
-    """The text of all blocks but those of summaries, which quote."""
+def _text_outside_of_summaries(walk: Walk, parts: tuple[Part, ...]) -> str:
+    """The text of all blocks except summaries, which quote events."""
     blocks, messages = [], walk.view().messages
     for part in parts:
         if part.message and part.cause != "summary":
@@ -123,8 +123,8 @@ def _beside_summaries(walk: Walk, parts: tuple[Part, ...]) -> str:
     return str(blocks)
 
 
-def _marked(event: Envelope) -> Envelope:
-    """The event with a text that no other has, and as many tokens as before."""
+def _with_marker(event: Envelope) -> Envelope:
+    """The event with a unique marker in its text, and the same estimate of tokens."""
     payload = event.payload
     if not isinstance(payload, UserInput | AgentResponse):
         return event
@@ -133,55 +133,55 @@ def _marked(event: Envelope) -> Envelope:
 
 
 @compacting(events=logs(max_size=60))
-def test_what_a_summary_tells_of_is_what_it_was_made_of(
+def test_source_events_are_those_of_the_summary(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
     walk = Walk(strategy).go(events)
     nodes = nodes_of(walk.derived)
     seen = [one for event in events if (one := walk.strategy.sees(event))]
 
-    for done in walk.done:
-        behind = [node for _, node in with_absorbed(nodes, done.recorded.seq)]
+    for step in walk.compactions:
+        behind = [node for _, node in with_absorbed(nodes, step.recorded.seq)]
         seqs = [event.seq for node in behind for event in source_events(node, seen)]
         own = source_events(behind[0], seen)
 
-        assert len(seqs) == len(set(seqs)) == done.source.events
+        assert len(seqs) == len(set(seqs)) == step.source.events
         assert {event.seq for event in own} <= {
-            event.seq for event in done.source.envelopes
+            event.seq for event in step.source.envelopes
         }
 
 
 @compacting(events=logs(max_size=60))
-def test_each_decision_can_be_asked_for_again(
+def test_each_decision_can_be_repeated(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
-    for done in Walk(strategy).go(events).done:
-        asked = ask_again(strategy, done.before, done.recorded.payload, [NOW])  # type: ignore[arg-type]  # a summary
+    for step in Walk(strategy).go(events).compactions:
+        asked = ask_again(strategy, step.before, step.recorded.payload, [NOW])  # type: ignore[arg-type]  # a summary
 
-        assert (asked.same, asked.reason) == (True, done.compaction.reason)
+        assert (asked.same, asked.reason) == (True, step.compaction.reason)
         assert not asked.clock_mattered
 
 
 def test_a_decision_of_another_strategy_is_not_the_same() -> None:
-    done = Walk(spec.parse(SPECS[1])).go(turns(6)).done[0]
+    step = Walk(spec.parse(SPECS[1])).go(turns(6)).compactions[0]
     other = spec.parse("turn_window:full_turns=1,cached_turns=2")
 
-    asked = ask_again(other, done.before, done.recorded.payload, [NOW])  # type: ignore[arg-type]  # a summary
+    asked = ask_again(other, step.before, step.recorded.payload, [NOW])  # type: ignore[arg-type]  # a summary
 
     assert not asked.same
     assert asked.decided is None
 
 
-def test_that_time_mattered_is_said() -> None:
+def test_a_decision_that_depends_on_time_is_reported() -> None:
     """Four messages are before the tail: too few for a batch until the cooldown."""
     strategy = spec.parse(
         "message_window:context_size=20,tail_keep_size=4,compression_window_size=9"
     )
-    done = Walk(strategy).go(turns(5)).done[0]
+    step = Walk(strategy).go(turns(5)).compactions[0]
     soon, later = START + timedelta(seconds=10), START + timedelta(hours=1)
 
     def ask(*clocks: datetime) -> tuple[bool, bool]:
-        asked = ask_again(strategy, done.before, done.recorded.payload, clocks)  # type: ignore[arg-type]  # a summary
+        asked = ask_again(strategy, step.before, step.recorded.payload, clocks)  # type: ignore[arg-type]  # a summary
         return asked.same, asked.clock_mattered
 
     assert ask(soon) == (False, False)
@@ -189,13 +189,13 @@ def test_that_time_mattered_is_said() -> None:
     assert ask(soon, later) == (True, True)
 
 
-def reasons(text: str, *events: object) -> dict[int, str]:
+def reasons_by_seq(text: str, *events: object) -> dict[int, str]:
     walk = Walk(spec.parse(text)).go(log_of(*events))  # type: ignore[arg-type]  # events
-    return {one.seq: one.why for one in explained(walk)[1]}
+    return {one.seq: one.why for one in explanation_of(walk)[1]}
 
 
-def test_reasons_name_what_keeps_an_event_out() -> None:
-    said = reasons(
+def test_each_unshown_event_has_its_reason() -> None:
+    said = reasons_by_seq(
         "keep_all",
         SystemPrompt(text="Old."),
         SystemPrompt(text="New."),
@@ -216,21 +216,21 @@ def test_reasons_name_what_keeps_an_event_out() -> None:
     }
 
 
-def test_what_is_beyond_the_window_is_said_to_be() -> None:
+def test_events_outside_of_the_window_have_that_reason() -> None:
     walk = Walk(spec.parse("last_turns:n=1")).go(turns(3))
-    parts, out = explained(walk)
+    parts, out = explanation_of(walk)
 
     assert {one.seq: one.why for one in out} == dict.fromkeys((1, 2, 3, 4), "window")
     assert [part.seqs for part in parts] == [(5,), (6,)]
 
 
-def test_a_cleared_result_is_left_out_and_its_call_is_not() -> None:
+def test_a_cleared_result_is_unshown_but_its_call_is_shown() -> None:
     events: list[Event] = [UserInput(text="go")]
     for number in ("a", "b", "c"):
         events += [AgentResponse(text="so"), call(number), result(number, "long " * 90)]
     walk = Walk(spec.parse(SPECS[8])).go(log_of(*events))
 
-    parts, out = explained(walk)
+    parts, out = explanation_of(walk)
 
     assert {one.seq: one.why for one in out} == {4: "cleared", 7: "cleared"}
     assert [part.cause for part in parts].count("cleared") == 2
@@ -245,7 +245,7 @@ def test_pins_over_their_budget_are_left_out() -> None:
     ]
     walk = Walk(spec.parse(SPECS[2])).go(log_of(*events))
 
-    parts, out = explained(walk)
+    parts, out = explanation_of(walk)
 
     assert {one.seq: one.why for one in out}[1] == "pins_budget"
     (stub,) = (part for part in parts if part.cause == "pins_budget")
@@ -254,17 +254,17 @@ def test_pins_over_their_budget_are_left_out() -> None:
     assert pinned == [(2,)]
 
 
-def test_an_open_call_says_that_nothing_answered_it() -> None:
+def test_an_open_call_has_a_part_without_a_result() -> None:
     walk = Walk(spec.parse("keep_all"))
     walk.go(log_of(UserInput(text="go"), AgentResponse(text="so"), call("a")))
 
-    parts, _ = explained(walk)
+    parts, _ = explanation_of(walk)
 
     assert [part.cause for part in parts] == ["raw", "raw", "no_result"]
     assert [part.seqs for part in parts] == [(1,), (2, 3), ()]
 
 
-def test_a_summary_on_hundreds_of_others_can_be_opened() -> None:
+def test_a_summary_of_hundreds_of_summaries_is_traversed() -> None:
     strategy: Strategy = spec.parse(
         "turn_window:full_turns=1,cached_turns=1,session_memory_tokens=1"
     )

@@ -1,4 +1,4 @@
-"""Words are counted the same whatever characters stand beside them."""
+"""The count of words does not depend on the characters next to them."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def test_each_character_of_cjk_and_each_other_run_with_a_letter_is_a_word(
         ("_ . — ___", 0),
     ],
 )
-def test_what_a_word_is(text: str, words: int) -> None:
+def test_words_of_a_text(text: str, words: int) -> None:
     assert count_words(text) == words

@@ -1,4 +1,4 @@
-"""A session walked as an agent loop would: check, context, model call, again."""
+"""A walk through a session as an agent loop: check, context, call of the model."""
 
 from __future__ import annotations
 
@@ -24,12 +24,17 @@ from refold.projections.context.units import Thread, place
 from refold.projections.context.view import View
 from tests.projections.logs import START, envelope
 
+# The kinds of events that a call of the model may begin with.
 STARTS = ("response", "call")
 
 
 @dataclass(frozen=True)
-class Done:
-    """A compaction that took effect, and what it was decided on."""
+class RecordedCompaction:
+    """A compaction that took effect.
+
+    before:   the outline that it was decided on.
+    recorded: the envelope of its summary.
+    """
 
     compaction: Compaction
     before: Outline
@@ -40,15 +45,15 @@ class Done:
 
 @dataclass
 class Walk:
-    """A log under a strategy, with all that happened on the way.
+    """A log under a strategy, with everything that happened during the walk.
 
-    ``sends`` is whether what each model call is sent is kept.
+    sends: whether to keep the view of each call of the model in ``sent``.
     """
 
     strategy: Strategy
     events: list[Envelope] = field(default_factory=list)
     derived: list[Envelope] = field(default_factory=list)
-    done: list[Done] = field(default_factory=list)
+    compactions: list[RecordedCompaction] = field(default_factory=list)
     outline: Outline = field(default_factory=Outline)
     sent: list[tuple[object, View]] = field(default_factory=list)
     thread: Thread = field(default_factory=Thread)
@@ -74,14 +79,18 @@ class Walk:
 
     @property
     def changes(self) -> object:
-        """What may change the beginning of a view: compactions, and their like."""
-        cleared = self.strategy.judged(self.outline)
-        left = self.strategy.show(self.outline).left_out
-        cut = sum(made.compaction.kind == "session" for made in self.done)
-        return cut, cleared.cleared, left
+        """A value that is equal as long as the beginning of views stays the same."""
+        judged = self.strategy.judged(self.outline)
+        left_out = self.strategy.show(self.outline).left_out
+        of_session = [
+            recorded
+            for recorded in self.compactions
+            if recorded.compaction.kind == "session"
+        ]
+        return len(of_session), judged.cleared, left_out
 
     def check(self) -> None:
-        """One check: what is due first, and what follows from it."""
+        """Make one check: the decision, and all that follow from it."""
         now = START + timedelta(days=1)
         due = self.strategy.decide(self.outline, now)
         while due:
@@ -102,7 +111,9 @@ class Walk:
             appended_at_seq=self.outline.through_seq,
         )
         recorded = envelope(len(self.derived) + 1, summary, stream="derived")
-        self.done.append(Done(due, self.outline, source, written, recorded))
+        self.compactions.append(
+            RecordedCompaction(due, self.outline, source, written, recorded)
+        )
         self.derived.append(recorded)
         self.outline = fold_derived(self.outline, recorded)
 
@@ -113,12 +124,12 @@ class Walk:
 
 
 def view_of(strategy: Strategy, events: Sequence[Envelope], **more: Any) -> View:
-    """The view at the end of a log under a strategy, compacted on the way."""
+    """The view at the end of a walk through a log."""
     return Walk(strategy).go(events).view(**more)
 
 
 def texts(view: View) -> str:
-    """Every text of a view, one after another."""
+    """All texts of a view, one below the other."""
     return "\n".join(_texts(view.messages))
 
 
@@ -132,17 +143,17 @@ def _texts(value: Any) -> list[str]:
     return []
 
 
-def grows(one: View, other: View) -> bool:
-    """Whether ``other`` begins with all blocks of ``one``, in the same messages."""
-    if len(other.messages) < len(one.messages):
-        return False
-    *head, last = one.messages or [{}]
-    if not one.messages:
+def grows(earlier: View, later: View) -> bool:
+    """Whether ``later`` begins with all blocks of ``earlier`` in the same messages."""
+    if not earlier.messages:
         return True
-    same = other.messages[len(head)]
+    if len(later.messages) < len(earlier.messages):
+        return False
+    *head, last = earlier.messages
+    grown = later.messages[len(head)]
     blocks = last["content"]
     return (
-        other.messages[: len(head)] == head
-        and same["role"] == last["role"]
-        and same["content"][: len(blocks)] == blocks
+        later.messages[: len(head)] == head
+        and grown["role"] == last["role"]
+        and grown["content"][: len(blocks)] == blocks
     )
