@@ -10,7 +10,7 @@ import hashlib
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from importlib.resources import files
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -27,6 +27,7 @@ from refold.domain.envelope import NO_META, Envelope
 from refold.domain.errors import CorruptEvent, IncompatibleStore, InvalidEvent
 from refold.domain.events import JsonObject
 from refold.domain.ids import StreamId
+from refold.domain.locks import computed_once
 from refold.domain.model import copied
 from refold.domain.ports import Duplicate, Status
 from refold.domain.seals import Use
@@ -93,7 +94,7 @@ class EncryptedEvent(persistence.StoredEvent):
     def __init__(self, *_: object, **__: object) -> None:
         raise TypeError("only the encrypting mapper makes an EncryptedEvent")
 
-    @cached_property
+    @computed_once
     def header(self) -> Header:
         """The columns by name; few who read rows ask for them."""
         return Header(*self.columns)

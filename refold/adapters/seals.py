@@ -501,6 +501,21 @@ def _hex(hashes: tuple[bytes, ...]) -> list[JsonValue]:
     return [hash_.hex() for hash_ in hashes]
 
 
+# Files by which a thread of this process holds the lock of an anchor.
+_held: Final[set[BinaryIO]] = set()
+
+
+def _leave_locks_to_parent() -> None:
+    """Close them in a forked child, which would hold the locks as long as it lives."""
+    for file in list(_held):
+        file.close()
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_locks_to_parent)
+
+
 class FileAnchor:
     """An Anchor in the file ``path``, which is made when it is first added to.
 
@@ -522,12 +537,23 @@ class FileAnchor:
                 raise self._unusable(error) from None
             yield  # who may not write here cannot seal, but may look
             return
-        with file:  # given back when it is closed
-            if sys.platform != "win32":
-                import fcntl
+        if sys.platform == "win32":
+            with file:
+                yield
+            return
+        import fcntl
 
-                fcntl.flock(file, fcntl.LOCK_EX)
+        pid = os.getpid()
+        _held.add(file)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
             yield
+        finally:
+            # Closing is not enough: a child that was forked may have the file open too.
+            if pid == os.getpid():
+                fcntl.flock(file, fcntl.LOCK_UN)
+            _held.discard(file)
+            file.close()
 
     @contextmanager
     def _using(self) -> Iterator[None]:

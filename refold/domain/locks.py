@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from threading import Lock
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar, overload
 from weakref import WeakSet
 
 T = TypeVar("T")
@@ -28,9 +28,9 @@ def forkable_lock() -> Lock:
 class computed_once(Generic[T]):  # noqa: N801  # used as a decorator
     """A property that stores its value in the object after it is first computed.
 
-    ``functools.cached_property`` of Python 3.11 holds a lock while it computes, which
-    would stay locked in a forked child.  Here, two threads may compute the value
-    concurrently.
+    ``functools.cached_property`` of Python 3.11 holds a lock while it computes, one for
+    all objects of the class.  A child that was forked then would wait for it forever.
+    Here two threads may compute the value at once; both get the same object.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
@@ -38,9 +38,16 @@ class computed_once(Generic[T]):  # noqa: N801  # used as a decorator
         self._name = compute.__name__
         self.__doc__ = compute.__doc__
 
-    def __get__(self, owner: Any, _type: type | None = None) -> T:
-        value = self._compute(owner)
-        vars(owner)[self._name] = value
+    @overload
+    def __get__(self, owner: None, kind: type) -> Self: ...
+
+    @overload
+    def __get__(self, owner: object, kind: type | None = None) -> T: ...
+
+    def __get__(self, owner: object | None, kind: type | None = None) -> Self | T:
+        if owner is None:
+            return self
+        value: T = vars(owner).setdefault(self._name, self._compute(owner))
         return value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, wraps
+from functools import lru_cache, wraps
 from time import perf_counter
 from typing import Any, Final, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
@@ -95,12 +95,12 @@ class Redactor:
         check_installed(plan.engine)
         vars(self).update(plan=plan, registered=registered, recognizer=recognizer)
 
-    @cached_property
+    @computed_once
     def rule_set(self) -> str:
         """The plan's name and a digest of all that decides what is redacted."""
         return f"{self.plan.name}-2:{self.plan.fingerprint}"
 
-    @cached_property
+    @computed_once
     def numbered(self) -> bool:
         """Whether its placeholders carry numbers."""
         return self.plan.numbered
@@ -115,13 +115,13 @@ class Redactor:
             )
         return Settler(plan, scanner, self.registered, self.recognizer)
 
-    @cached_property
+    @computed_once
     def stubbing(self) -> Redactor:
         """The same, but that a stub stands for a text over the budget of work."""
         stubs = self.plan.over_budget == "stub"
         return self if stubs else self._but(over_budget="stub")
 
-    @cached_property
+    @computed_once
     def numbering(self) -> Redactor:
         """The same with numbered placeholders, if the policy wants no others."""
         plan = self.plan

@@ -7,7 +7,6 @@ import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
 from operator import itemgetter
 from string import ascii_lowercase, ascii_uppercase, digits
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, TypeVar
@@ -15,7 +14,7 @@ from urllib.parse import quote, quote_plus, unquote
 
 from refold.domain.canonical import encodable
 from refold.domain.envelope import PLACEHOLDER
-from refold.domain.locks import forkable_lock
+from refold.domain.locks import computed_once, forkable_lock
 from refold.redaction.engines import EngineName, Literals, best, literals
 from refold.redaction.engines.fold import fold
 from refold.redaction.types import well_formed
@@ -266,7 +265,7 @@ class _Known:
         self._values = values
         self._engine: EngineName = best() if engine == "auto" else engine
 
-    @cached_property
+    @computed_once
     def _by_piece(self) -> dict[str, list[tuple[Spelling, str]]]:
         """The spellings that hold each piece that is looked for."""
         found: dict[str, list[tuple[Spelling, str]]] = {}
@@ -276,12 +275,12 @@ class _Known:
                 found.setdefault(piece, []).append((spelling, kind))
         return found
 
-    @cached_property
+    @computed_once
     def pieces_in(self) -> Literals:
         """Says which pieces are in a text."""
         return literals(self._engine, tuple(self._by_piece))
 
-    @cached_property
+    @computed_once
     def lengths(self) -> range:
         """From the shortest spelling to the longest, but for invisible characters."""
         found = [len(one.text) for held in self._by_piece.values() for one, _ in held]

@@ -87,6 +87,7 @@ class Hold:
         return cls(leases, stream, owner, clock, sec)
 
     def __enter__(self) -> Self:
+        self._pid = os.getpid()
         self._fence = self._leases.fenced(self._stream, self._owner)
         self._fence.__enter__()
         self._done = Signal()
@@ -98,6 +99,8 @@ class Hold:
         self._done.set()
         self._renewing.join()
         self._fence.__exit__(None, None, None)
+        if self._pid != os.getpid():  # the lease is that of the parent of this process
+            return
         try:
             if self._done_for is not None:
                 period = int(self._done_for * 1_000_000)

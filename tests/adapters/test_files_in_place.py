@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -138,6 +140,99 @@ def test_a_log_that_went_away_stops_every_write(
 
         with pytest.raises(refold.StoreUnavailable, match=r"refold\.db-wal was moved"):
             WRITES["append"](store)
+
+
+@pytest.mark.parametrize("act", [move, delete, replace])
+def test_an_index_that_went_away_stops_every_write(
+    act: Callable[[Path], None], path: Path
+) -> None:
+    with filled(path) as store:
+        act(path.with_name("refold.db-shm"))
+
+        with pytest.raises(refold.StoreUnavailable, match=r"refold\.db-shm was moved"):
+            WRITES["append"](store)
+
+
+def test_a_process_without_the_index_harms_nothing_that_others_write(
+    path: Path,
+) -> None:
+    with filled(path):
+        path.with_name("refold.db-shm").unlink()
+        _append_elsewhere(path)
+    with pytest.raises(refold.StoreUnavailable, match="end the process"):
+        refold.open(path)
+
+    assert _length_elsewhere(path) == "1"
+
+
+def test_a_log_is_watched_behind_a_symbolic_link(path: Path) -> None:
+    link = path.with_name("link.db")
+    filled(path).close()
+    link.symlink_to(path)
+    with refold.open(link) as store:
+        WRITES["append"](store)
+        path.with_name("refold.db-wal").unlink()
+
+        with pytest.raises(refold.StoreUnavailable, match=r"refold\.db-wal was moved"):
+            WRITES["append"](store)
+
+
+def test_a_log_is_searched_for_names_behind_a_symbolic_link(path: Path) -> None:
+    link = path.with_name("link.db")
+    filled(path).close()
+    link.symlink_to(path)
+    with refold.open(link) as store:
+        session = store.session(user_id="ada lovelace", session_id="s")
+        session.append(refold.UserInput(text="x"))
+
+        files_with_names = database_of(store).found_in_files(["ada lovelace"])["files"]
+
+        assert files_with_names["refold.db-wal"] == 1
+
+
+def test_a_file_with_two_names_is_refused(path: Path) -> None:
+    filled(path).close()
+    path.with_name("second.db").hardlink_to(path)
+
+    with pytest.raises(refold.StoreUnavailable, match="2 names"):
+        refold.open(path)
+
+
+def test_no_store_is_made_next_to_the_log_of_another(path: Path) -> None:
+    with filled(path):
+        move(path)
+
+        with pytest.raises(refold.StoreUnavailable, match="is gone, but not"):
+            refold.open(path)
+
+        assert not path.exists()
+
+
+_APPEND = """
+import sys, refold
+from pathlib import Path
+with refold.open(Path(sys.argv[1])) as store:
+    session = store.session(user_id="eve", session_id="other")
+    session.append(refold.UserInput(text="x"))
+"""
+_LENGTH = """
+import sys, refold
+from pathlib import Path
+with refold.open(Path(sys.argv[1])) as store:
+    print(store.session(user_id="eve", session_id="other").head().seq)
+"""
+
+
+def _append_elsewhere(path: Path) -> None:
+    """Append an event in another process."""
+    subprocess.run([sys.executable, "-c", _APPEND, path], check=True)
+
+
+def _length_elsewhere(path: Path) -> str:
+    """How many events another process sees."""
+    command = [sys.executable, "-c", _LENGTH, str(path)]
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
+    return process.stdout.strip()
 
 
 @pytest.mark.parametrize("act", [move, delete, replace])

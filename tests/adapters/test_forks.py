@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from threading import Event, Thread
 from typing import cast
@@ -11,7 +15,10 @@ import pytest
 
 import refold
 from refold.adapters.log import EncryptedLog
-from refold.domain.locks import forkable_lock
+from refold.adapters.seals import FileAnchor
+from refold.domain.ids import StreamId
+from refold.domain.locks import computed_once, forkable_lock
+from refold.store.compactions import Hold
 from tests.support import warm
 from tests.support.stores import open_at, prepare
 
@@ -72,7 +79,7 @@ def test_processes_of_multiprocessing_lose_nothing(
     assert sorted(lines) == ["wrote before 4", "wrote process 0 4", "wrote process 1 4"]
 
 
-@pytest.mark.parametrize("history", ["busy", "loops"])
+@pytest.mark.parametrize("history", ["busy", "forkers", "loops"])
 def test_a_fork_beside_threads_that_write_lets_parent_and_child_go_on(
     history: str, store_url: str, tmp_path: Path
 ) -> None:
@@ -134,6 +141,116 @@ def test_a_child_never_speaks_through_its_parents_connection_to_a_server(
 
     written = [line for line in lines if line.startswith("wrote")]
     assert written == ["wrote before 4", "wrote child 4", "wrote after 4"]
+
+
+def test_a_handler_of_a_signal_may_append_while_a_fork_waits(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    lines = run("signals", sqlite_url, tmp_path)
+
+    assert lines == ["wrote handler 2"]
+
+
+def test_a_child_of_a_fork_in_c_that_closes_a_store_leaves_its_parents_connection(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    lines = run("abandoned", postgres_url, tmp_path)
+
+    assert lines == ["wrote before 4", "wrote after 4"]
+
+
+def test_a_file_that_another_library_had_open_is_refused_in_the_child(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    lines = run("looking", sqlite_url, tmp_path)
+
+    assert "was open when this process was forked" in refused(lines)[0]
+
+
+def test_reads_that_the_parent_counted_are_written_once(
+    store_url: str, tmp_path: Path
+) -> None:
+    lines = run("counting", store_url, tmp_path)
+
+    assert "read 3" in lines
+
+
+def test_a_fork_waits_for_no_lock_of_a_thread_that_waits_for_the_fork(
+    sqlite_url: str,
+) -> None:
+    command = [sys.executable, "-m", "tests.support.hooked", sqlite_url]
+    printed = subprocess.run(
+        command, cwd=warm.ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert printed.stdout == "appended 2\n"
+
+
+def test_a_child_does_not_keep_the_lock_of_an_anchor(tmp_path: Path) -> None:
+    anchor = FileAnchor(tmp_path / "anchor.jsonl")
+    end_child, ends_child = os.pipe()
+    with anchor.held():
+        child = os.fork()
+        if not child:
+            os.close(ends_child)
+            os.read(end_child, 1)
+            os._exit(0)
+
+    with (tmp_path / "anchor.jsonl.lock").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(ends_child)
+    os.waitpid(child, 0)
+
+
+def test_a_child_that_leaves_the_work_of_its_parent_keeps_the_parents_lease(
+    store_url: str, tmp_path: Path
+) -> None:
+    with open_at(store_url, tmp_path) as store:
+        leases = store.log.leases
+        stream = StreamId("", "", "seal")
+        hold = Hold.take(leases, stream, clock=store.clock, sec=60)
+        assert hold is not None
+        with hold:
+            child = 0
+            try:
+                child = os.fork()
+                if not child:
+                    raise SystemExit
+            except SystemExit:
+                hold.__exit__()
+                os._exit(0)
+            os.waitpid(child, 0)
+
+            assert leases.holding(stream, clock=store.clock).left > 0
+
+
+def test_a_property_can_be_computed_in_a_child_while_the_parent_computes_it() -> None:
+    class Slow:
+        def __init__(self) -> None:
+            self.computes, self.done = Event(), Event()
+            self.waits = True
+
+        @computed_once
+        def value(self) -> int:
+            if self.waits:
+                self.computes.set()
+                self.done.wait()
+            return 1
+
+    slow = Slow()
+    thread = Thread(target=lambda: slow.value)
+    thread.start()
+    slow.computes.wait()
+    child = os.fork()
+    if not child:
+        slow.waits = False
+        signal.alarm(10)  # a child that is stuck is killed
+        os._exit(slow.value - 1)
+    _, status = os.waitpid(child, 0)
+    slow.done.set()
+    thread.join()
+
+    assert status == 0
 
 
 def test_a_child_finds_no_lock_that_a_thread_of_its_parent_held() -> None:

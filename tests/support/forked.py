@@ -11,6 +11,8 @@ import ctypes
 import gc
 import multiprocessing
 import os
+import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -26,6 +28,7 @@ from refold.store import SessionStore
 if TYPE_CHECKING:
     from refold.adapters.log import EncryptedLog
     from refold.adapters.sql.database import Database
+    from refold.adapters.sql.postgres import PostgresDatabase
 
 _LOOK = """
 import sqlite3, sys
@@ -296,13 +299,130 @@ def within(url: str) -> None:
         write(store, url, "after")
 
 
+def forkers(url: str) -> None:
+    """Fork from several threads at once while another one writes."""
+    with refold.open(url) as store:
+        stop = threading.Event()
+        children: list[int] = []
+        count = 0
+
+        def fork_twice(name: str) -> None:
+            for number in range(2):
+                work = partial(write, store, url, f"child {name} {number}")
+                children.append(in_child(work))
+
+        def pour() -> None:
+            nonlocal count
+            session = store.session(user_id="user pouring", session_id="pouring")
+            while not stop.is_set():
+                session.append(refold.UserInput(text="x"))
+                count += 1
+
+        threads = [threading.Thread(target=fork_twice, args=(name,)) for name in "abcd"]
+        pouring = threading.Thread(target=pour)
+        pouring.start()
+        while not count:
+            time.sleep(0.01)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        joined(*children)
+        stop.set()
+        pouring.join()
+        say(f"wrote pouring {count}")
+
+
+def signals(url: str) -> None:
+    """Handle a signal by an append while a fork waits for another thread."""
+    forks.PATIENCE = 1.0
+    with refold.open(url) as store:
+        inside, fork_done = threading.Event(), threading.Event()
+        session = store.session(user_id="user handler", session_id="handler")
+        session.append(refold.UserInput(text="x"))
+        count = 1
+
+        def handle(*_: object) -> None:
+            nonlocal count
+            session.append(refold.UserInput(text="x"))
+            count += 1
+
+        def hold() -> None:
+            # A transaction that only reads, so that the handler can write.
+            with database_of(store).reading() as connection:
+                connection.exec_driver_sql("SELECT count(*) FROM events").all()
+                inside.set()
+                fork_done.wait()
+
+        signal.signal(signal.SIGALRM, handle)
+        thread = threading.Thread(target=hold)
+        thread.start()
+        inside.wait()
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        child = in_child(lambda: None)
+        fork_done.set()
+        thread.join()
+        joined(child)
+        say(f"wrote handler {count}")
+
+
+def abandoned(url: str) -> None:
+    """Fork in C; the child closes the store at once, and the parent notices nothing."""
+    with refold.open(url) as store:
+        write(store, url, "before")
+        child = ctypes.PyDLL(None).fork()
+        if not child:
+            store.close()
+            os._exit(0)
+        joined(child)
+        line = cast("PostgresDatabase", database_of(store))._writer._line
+        assert line is not None
+        line.driver.execute("SELECT 1")
+        write(store, url, "after")
+
+
+def looking(url: str) -> None:
+    """Fork with a connection of ``sqlite3`` open; the child opens its first store."""
+    with refold.open(url) as store:
+        write(store, url, "before")
+    other = sqlite3.connect(url.removeprefix("sqlite:///"))
+    other.execute("SELECT count(*) FROM events").fetchall()
+
+    def open_in_child() -> None:
+        try:
+            refold.open(url).close()
+        except refold.StoreUnavailable as error:
+            say(f"refused open {type(error).__name__}: {error}")
+
+    joined(in_child(open_in_child))
+    other.close()
+
+
+def counting(url: str) -> None:
+    """Count reads of a session in the parent, and write the counts in both."""
+    with refold.open(url) as store:
+        write(store, url, "before")
+        session = store.session(user_id="user before", session_id="before")
+        for _ in range(3):
+            session.events()
+        joined(in_child(store.access_log.flush))
+        store.access_log.flush()
+        (accesses,) = store.access_log.accesses("user before")
+        say(f"read {accesses.reads}")
+
+
 HISTORIES = {
+    "abandoned": abandoned,
     "busy": busy,
     "closing": closing,
+    "counting": counting,
     "daemon": daemon,
+    "forkers": forkers,
     "held": held,
     "hosted": hosted,
+    "looking": looking,
     "loops": loops,
+    "signals": signals,
     "unseen": unseen,
     "within": within,
     "workers": workers,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,7 +52,7 @@ class EventsDatabase:
                     "sqlite:///app.db or postgresql://user:password@host/database (for "
                     "tests without one, set PERSISTENCE_MODULE=eventsourcing.popo)"
                 )
-        self._close = weakref.finalize(self, _close, self._engine, os.getpid())
+        self._close = weakref.finalize(self, self._engine.close)
 
     def read(self, query: sa.Executable) -> Sequence[Any]:
         """All rows of a query; again if the connection broke meanwhile."""
@@ -173,12 +172,6 @@ class EventsDatabase:
     def close(self) -> None:
         """Close all connections; the database cannot be used any more."""
         self._close()
-
-
-def _close(database: Database, pid: int) -> None:
-    """Not in a forked child: the connections are its parent's."""
-    if pid == os.getpid():
-        database.close()
 
 
 def _insert(

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from refold.adapters.rows import pack, unpack
 from refold.adapters.sql.recorder import Following
 from refold.adapters.sql.tables import described, statements
 from refold.domain.errors import KeyUnavailable
+from refold.domain.locks import computed_once
 from refold.opener import master_key
 
 Originators: TypeAlias = Literal["uuid", "text"]
@@ -123,7 +124,7 @@ class Vault:
         values = {"name": self._application, "wrapped": wrapped}
         connection.execute(sa.insert(self._keys).values(values))
 
-    @cached_property
+    @computed_once
     def _cipher(self) -> AESGCM:
         with self._database.errors():
             found = self._database.read(self._query())

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -29,6 +28,7 @@ from refold.domain.envelope import Draft, Meta, with_id
 from refold.domain.errors import ImportFailed, InvalidEvent, counted
 from refold.domain.events import Event, JsonObject, ToolCall, ToolResult, event_of
 from refold.domain.ids import RESERVED, StreamId, check_session_id
+from refold.domain.locks import computed_once
 from refold.domain.ports import Skipped as Skipped, Transcript as Transcript
 from refold.domain.session import (
     SessionState,
@@ -122,7 +122,7 @@ class Source:
             places.append(Skipped(self.at(f"line {line}", byte), why, damaged=True))
         return tuple(places)
 
-    @cached_property
+    @computed_once
     def kind(self) -> Kind:
         """Told by the first lines: a document's first line is no JSON value alone."""
         start = list(islice(self._raw_lines(), 2))
@@ -175,7 +175,7 @@ class Source:
                 self.note(f"line {number}", value.changes)
                 yield Line(number, value.value, raw[value.start : value.end])
 
-    @cached_property
+    @computed_once
     def document(self) -> Any:
         """The file as one value; None of a file of lines."""
         if self.kind == "lines":

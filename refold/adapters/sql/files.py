@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -27,11 +28,31 @@ class CommitFailed(sqlite3.OperationalError):
     """
 
 
+# Files that this process cannot close any more without harm.
+_never_closed: Final[set[FileId]] = set()
+
+
 class FileConnection(OwnConnection):
     """A connection to a file that stays in its place."""
 
-    watched: WatchedFile
+    watched: WatchedFile | None = None
+    # The log and its index as this connection has them open; None before they are.
     log: FileId | None = None
+    index: FileId | None = None
+
+    def must_stay_open(self) -> bool:
+        """Whether closing it would harm a file that others use.
+
+        SQLite removes the log and its index by their names when it closes a file.  They
+        may be those of another store by then.
+        """
+        if super().must_stay_open():
+            return True
+        if self.watched is None or not self.watched.is_displaced(self):
+            return False
+        if self.file is not None:
+            _never_closed.add(self.file)
+        return True
 
     def commit(self) -> None:
         """Commit.
@@ -52,7 +73,7 @@ class FileConnection(OwnConnection):
             ):
                 raise
             raise CommitFailed(*error.args) from error
-        if writes:
+        if writes and self.watched is not None:
             self.watched.check_committed()
 
 
@@ -60,7 +81,8 @@ class WatchedFile:
     """A path, and the file that a store found there when it opened it.
 
     A store goes on with that file alone.  Where it was moved, deleted, or replaced,
-    SQLite would write on into a file that nobody finds again.
+    SQLite would write on into a file that nobody finds again.  The same is true of the
+    log, and of the log's index, in which processes lock each other out.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,7 +90,13 @@ class WatchedFile:
         self.readonly = False
         self.file: FileId | None = None
         self._path = os.fspath(path)
-        self._log = f"{path}-wal"
+        self._find_log()
+
+    def _find_log(self) -> None:
+        # SQLite follows links to the file, and keeps both next to the file itself.
+        real = os.path.realpath(self._path)
+        self._log = f"{real}-wal"
+        self._index = f"{real}-shm"
 
     def connect(self) -> FileConnection:
         """A connection to the file, for any thread.
@@ -78,9 +106,18 @@ class WatchedFile:
         """
         for _ in range(_TRIES):
             before = file_at(self.path)
-            if self.file is not None and before != self.file:
+            if self.file is None:
+                _check_one_name(self.path)
+                self._find_log()
+            elif before != self.file:
                 raise self._displaced()
             forks.check_not_inherited(self.path, before)
+            if before in _never_closed:
+                raise StoreUnavailable(
+                    f"{self.path} or a file next to it was replaced while this process "
+                    "had it open, and SQLite cannot go on with it here",
+                    remedy="end the process, then open the store again",
+                )
             place = place_of(self.path, readonly=self.readonly)
             connection = _connected(place)
             if file_at(self.path) == before:
@@ -92,32 +129,56 @@ class WatchedFile:
             connection.close()
         raise self._displaced()
 
+    def note_log(self, connection: FileConnection) -> None:
+        """Remember which log and which index the connection has just opened."""
+        connection.log = file_at(self._log)
+        connection.index = file_at(self._index)
+
     def check(self, connection: FileConnection) -> None:
-        """Raise StoreUnavailable unless file and log are where they were opened.
+        """Raise StoreUnavailable unless all files are where they were opened.
 
         The connection is in a transaction, in which nobody else removes the log.
         """
-        try:
-            file = os.stat(self._path)
-        except OSError:
-            raise self._displaced() from None
-        if (file.st_dev, file.st_ino) != self.file:
+        if file_at(self._path) != self.file:
             raise self._displaced()
-        try:
-            log = os.stat(self._log)
-        except OSError:
-            log_id = None
-        else:
-            log_id = FileId(log.st_dev, log.st_ino)
+        log = file_at(self._log)
         if connection.log is None:
-            connection.log = log_id
-        elif connection.log != log_id:
+            connection.log = log
+        elif connection.log != log:
             raise StoreUnavailable(
                 f"{self._log} was moved, deleted, or replaced while the store was "
                 "open: nothing was written",
                 remedy="put it back where it was, or restore a backup: it alone has "
                 "what was written since the last checkpoint",
             )
+        index = file_at(self._index)
+        if connection.index is None:
+            connection.index = index
+        elif connection.index != index:
+            raise StoreUnavailable(
+                f"{self._index} was moved, deleted, or replaced while the store was "
+                "open, and without it two processes may write at once: nothing was "
+                "written",
+                remedy="end all processes that have the store open, then open it again",
+            )
+
+    def is_displaced(self, connection: FileConnection) -> bool:
+        """Whether another file is at one of the paths that the connection uses.
+
+        If none is there, closing does no harm, and folds the log into the file.
+        """
+        there = file_at(self._path)
+        log = file_at(self._log)
+        index = file_at(self._index)
+        return (
+            (there is not None and there != connection.file)
+            or (None not in (log, connection.log) and log != connection.log)
+            or (None not in (index, connection.index) and index != connection.index)
+        )
+
+    def beside(self, end: str) -> Path:
+        """The file that SQLite keeps next to this one, under a name with this end."""
+        return Path(os.path.realpath(self._path) + end)
 
     def check_committed(self) -> None:
         """Raise StoreUnavailable if the file went away during a commit."""
@@ -210,6 +271,40 @@ def engine_of_file(
     return engine
 
 
+def check_nothing_left(path: Path) -> None:
+    """Raise StoreUnavailable where a store is gone, and its log or index is not.
+
+    A new store there would write into a log of which another process may still have
+    the index, and what the log holds of the old store would be lost.
+    """
+    real = os.path.realpath(path)
+    left = [f"{real}{end}" for end in ("-wal", "-shm") if os.path.exists(real + end)]
+    # Only now: a process that makes a store makes the file before the others.
+    if left and not os.path.exists(real):
+        raise StoreUnavailable(
+            f"{path} is gone, but not {' and '.join(left)}: no new store is made there",
+            remedy="put the old file back, or end all processes that had it open and "
+            "remove what is left",
+        )
+
+
+def _check_one_name(path: Path) -> None:
+    """Raise StoreUnavailable for a file that has several names.
+
+    SQLite keeps a log for each name, and does not see what is in the other one.
+    """
+    with suppress(OSError):
+        status = os.stat(path)
+        # Two processes that make a store at once may see an empty one with two names.
+        if status.st_nlink > 1 and status.st_size:
+            raise StoreUnavailable(
+                f"{path} has {status.st_nlink} names (hard links), and events that are "
+                "written under one of them are lost under the others",
+                remedy="keep one name: remove the others, or replace them with copies "
+                "or symbolic links",
+            )
+
+
 def _connected(place: str) -> FileConnection:
     """A connection to the file of this URI, for any thread."""
     return sqlite3.connect(
@@ -224,6 +319,7 @@ def _connected(place: str) -> FileConnection:
 
 def only_read(path: Path) -> bool:
     """Whether the file is there, and this process cannot write it where it lies."""
+    path = Path(os.path.realpath(path))
     beside = (path.parent, path.with_name(f"{path.name}-shm"))
     can = os.access(path, os.W_OK) and any(os.access(one, os.W_OK) for one in beside)
     return path.exists() and not can
@@ -237,6 +333,7 @@ def place_of(path: Path, *, readonly: bool) -> str:
 
     Raises StoreUnavailable for a log that cannot be read where it lies.
     """
+    path = Path(os.path.realpath(path))
     place = path.as_uri()
     if not readonly:
         return f"{place}?mode=rw"

@@ -20,6 +20,7 @@ import sqlite3
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from stat import S_ISREG
 from threading import Condition, Lock, get_ident
 from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakSet
@@ -28,6 +29,8 @@ from refold.domain.errors import StoreUnavailable
 
 # Seconds for which a fork waits until other threads have ended their use of files.
 PATIENCE = 5.0
+# How every SQLite file begins.
+_MAGIC: Final = b"SQLite format 3\0"
 
 
 class Holder(Protocol):
@@ -44,7 +47,7 @@ class Holder(Protocol):
 
 
 class Use:
-    """One thread at work with a holder's connections."""
+    """The time in which one thread works with a holder's connections."""
 
     __slots__ = ("holder", "process", "thread")
 
@@ -82,6 +85,10 @@ class OwnConnection(sqlite3.Connection):
         super().__init__(*arguments, **options)
         _open_connections.add(self)
 
+    def must_stay_open(self) -> bool:
+        """Whether closing it would harm a file that others use."""
+        return self.pid != os.getpid()
+
     def check_process(self) -> None:
         """Raise StoreUnavailable in a child of the process that opened this."""
         if self.pid != os.getpid():
@@ -100,13 +107,15 @@ class OwnConnection(sqlite3.Connection):
             super().rollback()
 
     def close(self) -> None:
-        """Close it; in a child of the process that opened this, do nothing."""
-        if self.pid == os.getpid():
-            _open_connections.discard(self)
-            super().close()
+        """Close it, unless it must stay open for as long as this process lives."""
+        if self.must_stay_open():
+            _keep_for_ever(self)
+            return
+        _open_connections.discard(self)
+        super().close()
 
     def __del__(self) -> None:
-        if self.pid != os.getpid():
+        if self.must_stay_open():
             _keep_for_ever(self)
 
 
@@ -117,7 +126,7 @@ plain_descriptors: Final = set[int]()
 
 
 def _keep_for_ever(connection: OwnConnection) -> None:
-    """Let no garbage collection close it, not even at the end of the interpreter.
+    """Keep the garbage collector from closing it, even when the interpreter ends.
 
     Closing would write to the parent's files.
     """
@@ -127,17 +136,29 @@ def _keep_for_ever(connection: OwnConnection) -> None:
 
 
 class _Process:
-    """Uses of files by a process, and forks that are about to happen."""
+    """What one process does with files: uses of them, and forks."""
 
     def __init__(self, inherited: Iterable[FileId] = ()) -> None:
         self.pid = os.getpid()
-        # Reentrant: garbage that is collected while it is held may end a use.
+        # Guards what follows.  Reentrant: garbage that is collected while it is held,
+        # or a handler of a signal, may begin and end a use.
         self.changed = Condition()
         self.uses: set[Use] = set()
-        self.forks = 0
-        # Holders whose connections the fork that is about to happen leaves open.
-        self.left_open: set[int] = set()
+        # Threads between the hook before a fork and the fork itself.
+        self.forking: list[int] = []
+        # Holders that a thread uses during a fork, by ``id``; None while connections
+        # are still being closed for it.
+        self.left_open: set[int] | None = None
+        # Files that the parent had open, and that are refused here.
         self.inherited = frozenset(inherited)
+
+    def uses_of(self, thread: int) -> list[Use]:
+        """What this thread uses now."""
+        return [use for use in list(self.uses) if use.thread == thread]
+
+    def users(self) -> set[int]:
+        """Holders that any thread uses now, by ``id``."""
+        return {id(use.holder) for use in list(self.uses)}
 
 
 _process = _Process()
@@ -166,7 +187,9 @@ def notice() -> None:
 def begin_use(holder: Holder) -> Use:
     """Begin to use connections of the holder; waits while a fork is about to happen.
 
-    A thread that uses another connection already does not wait: the fork waits for it.
+    Three threads do not wait for the fork.  One that uses another connection already:
+    the fork waits for it.  One that forks itself, and is here by a handler of a signal.
+    And one that has waited too long: the fork may wait for a lock that it holds.
     """
     process = _process
     if process.pid != os.getpid():
@@ -175,30 +198,36 @@ def begin_use(holder: Holder) -> Use:
     use.holder = holder
     use.process = process
     use.thread = get_ident()
-    # In this order, without a lock: a fork looks at the uses after it has said that it
-    # comes, so that either sees the other.
+    # Without a lock, so the order matters: this adds a use and then looks for forks, a
+    # fork adds itself and then looks for uses.  At least one of them sees the other.
     process.uses.add(use)
-    if process.forks:
+    if process.forking:
         _let_forks_pass(process, use)
     return use
 
 
 def _let_forks_pass(process: _Process, use: Use) -> None:
+    """Wait until no fork is about to happen, unless this thread must not wait.
+
+    A thread that does not wait marks its holder as in use during the fork.
+    """
+    # A fork closes connections while it holds the lock, so none is being closed here.
     with process.changed:
-        if len(_uses_of_thread(process, use.thread)) > 1:
-            return
-        while process.forks:
+        uses_another = len(process.uses_of(use.thread)) > 1
+        if not uses_another and use.thread not in process.forking:
             process.uses.discard(use)
             process.changed.notify_all()
-            process.changed.wait_for(lambda: not process.forks)
+            process.changed.wait_for(lambda: not process.forking, 2 * PATIENCE)
             process.uses.add(use)
+        if process.left_open is not None:
+            process.left_open.add(id(use.holder))
 
 
 def end_use(use: Use) -> None:
     """End what ``begin_use`` began."""
     process = use.process
     process.uses.discard(use)
-    if process.forks and process is _process:
+    if process.forking and process is _process:
         with process.changed:
             process.changed.notify_all()
 
@@ -227,8 +256,8 @@ class Sockets:
     def sever(self) -> None:
         """Let all of them lead nowhere, in this process alone.
 
-        Whatever a library sends when it gives a connection up reaches no server: the
-        parent goes on with the connection.
+        A library may send a farewell when it gives up a connection.  The farewell
+        reaches no server, so the parent goes on with the connection.
         """
         for driver in list(self._drivers):
             with suppress(Exception):  # it is closed already, or broken
@@ -237,48 +266,57 @@ class Sockets:
 
 
 def _lead_nowhere(descriptor: int) -> None:
-    ours, other = socket.socketpair()
-    other.close()
+    """Put a socket without a peer in the place of this one."""
+    orphan, peer = socket.socketpair()
+    peer.close()
     try:
-        os.dup2(ours.fileno(), descriptor, inheritable=False)
+        os.dup2(orphan.fileno(), descriptor, inheritable=False)
     finally:
-        ours.close()
-
-
-def _uses_of_thread(process: _Process, thread: int) -> list[Use]:
-    return [use for use in list(process.uses) if use.thread == thread]
+        orphan.close()
 
 
 def _before_fork() -> None:
-    """Close all connections to files that no thread uses, or stops using in time."""
+    """Close all connections that no thread uses, or stops using in time."""
     process = _current()
     thread = get_ident()
     with process.changed:
-        process.forks += 1
-        # Others may wait for what this thread holds: then waiting is in vain.
-        own = _uses_of_thread(process, thread)
-        quiet = not own and process.changed.wait_for(lambda: not process.uses, PATIENCE)
-        # A use that begins from now on waits for the fork, and has opened nothing.
-        process.left_open = set()
-        if not quiet:
-            process.left_open = {id(use.holder) for use in list(process.uses)}
+        process.left_open = None
+        process.forking.append(thread)
+        # Others may wait for what this thread holds: then waiting for them is in vain.
+        own = process.uses_of(thread)
+        if not own:
+            process.changed.wait_for(lambda: not process.uses, PATIENCE)
+        # Still under the lock: no thread opens a connection to what is closed here, and
+        # no other fork happens while a file is half closed.
+        left_open = process.users()
+        _close_all_but(left_open)
+        process.left_open = left_open
+
+
+def _close_all_but(left_open: set[int]) -> None:
+    """Close the connections of all holders but these.
+
+    The child inherits what could not be closed, and refuses that file.
+    """
     for holder in list(_holders):
-        if id(holder) not in process.left_open:
-            # What could not be closed is inherited, and refused by the child.
+        if id(holder) not in left_open:
             with suppress(sqlite3.Error):
                 holder.close_before_fork()
-    if quiet:
-        # A thread that waited for another fork used a pool that was given up by then.
-        for connection in list(_open_connections):
-            with suppress(sqlite3.Error):
-                connection.close()
+    if left_open:
+        return
+    # Some are of no holder any more, such as those of a pool that was given up.
+    for connection in list(_open_connections):
+        with suppress(sqlite3.Error):
+            connection.close()
 
 
 def _after_in_parent() -> None:
     process = _process
+    thread = get_ident()
     with process.changed:
         # A host written in C may call this hook, and not the one before.
-        process.forks = max(0, process.forks - 1)
+        if thread in process.forking:
+            process.forking.remove(thread)
         process.changed.notify_all()
 
 
@@ -290,31 +328,33 @@ def _become_child() -> None:
             return
         parent = _process
         inherited = set(parent.inherited)
+        inherited |= _files_of_open_descriptors()
         for connection in list(_open_connections):
             if connection.pid != os.getpid():
                 _keep_for_ever(connection)
                 _open_connections.discard(connection)
                 if connection.file is not None:
                     inherited.add(connection.file)
-        inherited |= _files_of_open_descriptors()
-        in_use = parent.left_open
-        if not parent.forks:  # no hook ran before the fork
-            in_use = {id(use.holder) for use in parent.uses}
+        in_use = _used_during_fork(parent)
         for holder in list(_holders):
             holder.leave_to_parent(in_use=id(holder) in in_use)
         _process = _Process(inherited)
 
 
+def _used_during_fork(parent: _Process) -> set[int]:
+    """Holders that a thread of the parent used during the fork, by ``id``."""
+    hook_ran = get_ident() in parent.forking
+    if hook_ran and parent.left_open is not None:
+        return parent.left_open
+    return parent.users()
+
+
 def _files_of_open_descriptors() -> set[FileId]:
-    """Files of holders that something other than Refold has open, with its locks."""
+    """SQLite files that are open in this process, by whatever opened them.
+
+    Right after a fork that means: with locks that this process does not have.
+    """
     files: set[FileId] = set()
-    for holder in list(_holders):
-        file = getattr(holder, "file", None)
-        if isinstance(file, FileId):
-            files.add(file)
-    inherited: set[FileId] = set()
-    if not files:
-        return inherited
     descriptors: list[str] = []
     with suppress(OSError):
         descriptors = os.listdir("/dev/fd")
@@ -324,10 +364,9 @@ def _files_of_open_descriptors() -> set[FileId]:
             continue
         with suppress(OSError):
             status = os.fstat(descriptor)
-            file = FileId(status.st_dev, status.st_ino)
-            if file in files:
-                inherited.add(file)
-    return inherited
+            if S_ISREG(status.st_mode) and os.pread(descriptor, 16, 0) == _MAGIC:
+                files.add(FileId(status.st_dev, status.st_ino))
+    return files
 
 
 if hasattr(os, "register_at_fork"):

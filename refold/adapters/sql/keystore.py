@@ -151,9 +151,12 @@ class SqlKeyStore:
 
     def close(self) -> None:
         """Close all connections."""
-        forks.notice()
-        if self._made is not None:
-            self._engine.dispose()
+        use = forks.begin_use(self)  # a fork waits until all are closed
+        try:
+            if self._made is not None:
+                self._engine.dispose()
+        finally:
+            forks.end_use(use)
 
     def close_before_fork(self) -> None:
         """Close the connections to a file; the next use opens new ones."""

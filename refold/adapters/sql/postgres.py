@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from itertools import accumulate, islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
@@ -48,6 +48,7 @@ from refold.adapters.sql.tables import SCHEMA
 from refold.domain import errors
 from refold.domain.canonical import shipped
 from refold.domain.ids import MAIN, StreamId
+from refold.domain.locks import computed_once
 from refold.domain.ports import Duplicate
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ class PostgresDatabase(Database):
         ((moment,),) = self.fetch(NOBODY, _SQL["moment"], ())
         return int(moment)
 
-    @cached_property
+    @computed_once
     def _sight(self) -> roles.Sight:
         with self._connected() as driver:
             return roles.sight(driver)
@@ -532,6 +533,7 @@ class PostgresDatabase(Database):
         self._pool = None
 
     def close(self) -> None:
+        forks.notice()  # in a forked child, nothing may be said to the server
         self._writer.close()
         super().close()
 

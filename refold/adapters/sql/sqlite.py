@@ -31,6 +31,7 @@ from refold.adapters.sql.database import MOVED, Database, Write, moved
 from refold.domain import errors
 from refold.domain.clocks import GivenTime, StoreTime
 from refold.domain.ids import MAIN, StreamId
+from refold.domain.locks import forkable_lock
 from refold.domain.ports import Duplicate
 
 
@@ -96,7 +97,7 @@ class _File:
 
 
 _files: Final = WeakValueDictionary[str, _File]()
-_files_lock: Final = Lock()
+_files_lock: Final = forkable_lock()
 
 
 # While this row is there, and it is there in no committed state, rows may be replaced.
@@ -205,6 +206,7 @@ class SqliteDatabase(Database):
         connection.execute(f"PRAGMA synchronous={self._synchronous}")
         connection.execute("PRAGMA temp_store=MEMORY")
         connection.execute("PRAGMA secure_delete=ON")
+        self._watched.note_log(connection)
 
     def reading(self, user_id: str | None = None) -> Connection:  # noqa: ARG002  # one file, one reader
         return self.engine().connect()
@@ -386,11 +388,16 @@ class SqliteDatabase(Database):
 
     def close_before_fork(self) -> None:
         """Close all connections before a fork; the next use opens new ones."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        self._close_writer()
         if self._pool is not None:
             self._pool.dispose()
+
+    def _close_writer(self) -> None:
+        writer = self._writer
+        # First, so that a handler of a signal finds no writer that is half closed.
+        self._writer = None
+        if writer is not None:
+            writer.close()
 
     def leave_to_parent(self, *, in_use: bool) -> None:  # noqa: ARG002  # the file says it
         """Begin without connections, in a forked child."""
@@ -448,7 +455,7 @@ class SqliteDatabase(Database):
         telling = {name.encode() for name in names if len(name.encode()) >= _TELLING}
         found = {self.path.name: self._reader.count(self.path, telling)}
         for end in _LOGS:
-            log = self.path.with_name(self.path.name + end)
+            log = self._watched.beside(end)
             with suppress(FileNotFoundError), log.open("rb") as opened:
                 found[log.name] = _count(opened.fileno(), telling)
         return {
@@ -459,8 +466,8 @@ class SqliteDatabase(Database):
 
     def size(self, connection: Connection) -> int:  # noqa: ARG002  # the protocol's
         """Bytes of the file and its write-ahead log."""
-        files = (self.path, self.path.with_name(self.path.name + "-wal"))
-        return sum(file.stat().st_size for file in files if file.exists())
+        log = self._watched.beside("-wal")
+        return sum(file.stat().st_size for file in (self.path, log) if file.exists())
 
     def store_time(self) -> StoreTime:
         time = ObservedTime(self)
@@ -469,11 +476,13 @@ class SqliteDatabase(Database):
 
     def close(self) -> None:
         """Close all connections; the last one out folds the log into the file."""
-        with self._lock:
-            if self._writer is not None:
-                self._writer.close()
-                self._writer = None
-            super().close()
+        use = forks.begin_use(self)  # a fork waits until all are closed
+        try:
+            with self._lock:
+                self._close_writer()
+                super().close()
+        finally:
+            forks.end_use(use)
 
 
 class SqliteInMemory(SqliteDatabase):
@@ -534,7 +543,10 @@ def _create(path: Path) -> None:
 
     SQLite makes the files beside it with the same mode.  Where that fails, SQLite says
     why when it opens the file.
+
+    Raises StoreUnavailable for what was left of another store.
     """
+    files.check_nothing_left(path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with suppress(OSError):
         os.close(os.open(os.path.realpath(path), flags, 0o600))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
@@ -30,6 +29,7 @@ from refold.adapters.sql.tables import (
 from refold.domain.chain import Frontier
 from refold.domain.errors import SealBroken
 from refold.domain.ids import StreamId
+from refold.domain.locks import computed_once
 from refold.domain.ports import Scope
 from refold.domain.seals import Ending, Leaf, Seal, TreeHead, Use
 
@@ -100,7 +100,7 @@ class Tree:
     def __init__(self, database: Database) -> None:
         self._database, self._t = database, database.tables
 
-    @cached_property
+    @computed_once
     def store_id(self) -> str:
         """What the database calls its store."""
         found = self._database.fetch(NOBODY, _SQL["setting"], ("store_id",))

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 from difflib import get_close_matches
-from functools import cached_property
 from itertools import chain
 from typing import Any, ClassVar, Final, Literal, NamedTuple, final
 
@@ -21,6 +20,7 @@ from refold.domain import errors, events
 from refold.domain.canonical import canonical, digest, text_digest
 from refold.domain.envelope import ACTIVATED, Envelope
 from refold.domain.events import JsonObject, StateUpdate, StrategyRef, SummarizerRef
+from refold.domain.locks import computed_once
 from refold.projections.context import compaction, outline as folded
 from refold.projections.context.abridged import Abridged, Limits, ledger_beside, made_by
 from refold.projections.context.compaction import Compaction, Source, Summarizer
@@ -336,7 +336,9 @@ class Strategy(BaseModel):
     Raises UnknownStrategy for an unknown parameter or an invalid value.
     """
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = pydantic.ConfigDict(
+        frozen=True, extra="forbid", strict=True, ignored_types=(computed_once,)
+    )
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
@@ -368,7 +370,7 @@ class Strategy(BaseModel):
         }
         return self.model_dump(mode="json", exclude=unchanged)
 
-    @cached_property
+    @computed_once
     def fingerprint(self) -> str:
         """The SHA-256 of the canonical JSON of name, version, and parameters."""
         return digest(self.definition)
@@ -383,7 +385,7 @@ class Strategy(BaseModel):
         """The strategy as summaries and requests record it."""
         return StrategyRef(**self.definition, fingerprint=self.fingerprint)
 
-    @cached_property
+    @computed_once
     def manner(self) -> Manner:
         """The presentation of its views and the request for its summaries."""
         return Manner()
@@ -531,7 +533,7 @@ class Pinning(Strategy):
 
     pin_tokens: int = Field(default=4_000, ge=0)
 
-    @cached_property
+    @computed_once
     def manner(self) -> Manner:
         """The manner of its views, with its budget for pinned exchanges."""
         return Manner(pin_tokens=self.pin_tokens)

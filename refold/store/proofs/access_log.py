@@ -68,6 +68,8 @@ class Reads:
 
     def flush(self) -> None:
         """Write what was counted; what cannot be written is kept for the next time."""
+        if self._pid != os.getpid():  # the parent writes what was counted there
+            self._begin()
         with self._writing:
             with self._lock:
                 counted, self._counted = self._counted, {}

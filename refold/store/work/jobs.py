@@ -18,10 +18,11 @@ from itertools import islice
 from multiprocessing import forkserver, get_context, parent_process
 from multiprocessing.context import BaseContext
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Thread
 from typing import Any, Final
 
 from refold.domain.errors import StoreUnavailable
+from refold.domain.locks import forkable_lock
 
 _AHEAD: Final = 1_000  # items that an executor is given before they are begun
 _DEATHS: Final = 3  # so often is an item begun again that a process died over
@@ -39,7 +40,7 @@ _IMPORTED_ONCE: Final = [
     "sqlalchemy.dialects.sqlite",
 ]
 _stores: Final[dict[bytes, Any]] = {}  # of this process, by what opens them
-_opening: Final = Lock()
+_opening: Final = forkable_lock()
 
 
 def _quiet(_item: Any, _done: int = 0) -> None:

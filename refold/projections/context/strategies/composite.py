@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import cached_property
 from typing import Any, ClassVar
 
 from pydantic import Field, SerializeAsAny, model_validator
@@ -13,6 +12,7 @@ from pydantic import Field, SerializeAsAny, model_validator
 from refold.domain.envelope import Envelope
 from refold.domain.errors import UnknownStrategy
 from refold.domain.events import JsonObject, StrategyRef
+from refold.domain.locks import computed_once
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Detail, Outline, OutlineBuilder
 from refold.projections.context.strategies import tool_clearing
@@ -94,7 +94,7 @@ class Pipeline(_Wrapper):
         """The steps, each with its name, version, and parameters."""
         return {"steps": [self.first.definition, self.then.definition]}
 
-    @cached_property
+    @computed_once
     def clearing(self) -> tool_clearing.ResultClearing:
         """The clearing, triggered by the session alone and not by its summaries."""
         params: dict[str, Any] = dict(self.first.params)

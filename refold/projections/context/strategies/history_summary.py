@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import cached_property
 from itertools import accumulate
 from typing import Any, ClassVar, Final, Literal
 
@@ -17,6 +16,7 @@ from refold.domain.canonical import shipped
 from refold.domain.envelope import from_microseconds, microseconds
 from refold.domain.errors import UnknownStrategy
 from refold.domain.events import Span
+from refold.domain.locks import computed_once
 from refold.projections.context import compaction
 from refold.projections.context.abridged import Limits
 from refold.projections.context.compaction import Compaction, Notes
@@ -85,11 +85,11 @@ class HistorySummary(Pinning):
             )
         return self
 
-    @cached_property
+    @computed_once
     def _layers(self) -> Layers:
         return Layers(notes=self.memories)
 
-    @cached_property
+    @computed_once
     def manner(self) -> Manner:
         """The manner with notes before the summary, and an abridged history in it."""
         return Manner(

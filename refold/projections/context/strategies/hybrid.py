@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from functools import cached_property
 from typing import ClassVar, Final, Literal
 
 from pydantic import Field, model_validator
@@ -12,6 +11,7 @@ from pydantic import Field, model_validator
 from refold.domain.envelope import from_microseconds, microseconds
 from refold.domain.errors import counted
 from refold.domain.events import Span
+from refold.domain.locks import computed_once
 from refold.projections.context import compaction, strategy
 from refold.projections.context.compaction import Compaction, batch, oldest_units
 from refold.projections.context.outline import Outline
@@ -70,7 +70,7 @@ class Hybrid(RecursiveSummary, Weighed):
             raise ValueError("threshold_low must be less than threshold_high")
         return self
 
-    @cached_property
+    @computed_once
     def manner(self) -> Manner:
         """The manner with the model for summaries."""
         return Manner(pin_tokens=self.pin_tokens, model=self.summary_model)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, ClassVar
 
 from pydantic import Field
 
 from refold.domain.events import JsonObject
+from refold.domain.locks import computed_once
 from refold.projections.context.outline import Detail
 from refold.projections.context.strategy import Manner, Strategy
 
@@ -42,7 +42,7 @@ class Native(Strategy):
     compact: bool = False
     compact_trigger_tokens: int = Field(default=150_000, ge=50_000)
 
-    @cached_property
+    @computed_once
     def manner(self) -> Manner:
         """The manner with the edits that a request asks for."""
         edits: list[Any] = []

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from functools import cached_property
 from typing import ClassVar
 
 from pydantic import Field, model_validator
 
+from refold.domain.locks import computed_once
 from refold.projections.context import compaction
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Detail, Outline
@@ -48,7 +48,7 @@ class TokenRatio(Pinning, Weighed):
             window_of(self.model)
         return self
 
-    @cached_property
+    @computed_once
     def manner(self) -> Manner:
         """The manner with the summary as the result of a tool."""
         return Manner(pin_tokens=self.pin_tokens, form="tool", window=self.window)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from pydantic import Field
 
 from refold.domain.errors import UnknownStrategy
+from refold.domain.locks import computed_once
 from refold.projections.context import compaction
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.outline import Outline
@@ -47,7 +47,7 @@ class TurnWindow(Pinning):
     session_memory_tokens: int = Field(default=8_000, ge=1)
     layers: Layers = Layers()
 
-    @cached_property
+    @computed_once
     def manner(self) -> Manner:
         """The manner with the memory layers before the summaries."""
         return Manner(pin_tokens=self.pin_tokens, layers=self.layers)
