@@ -139,28 +139,40 @@ class WatchedFile:
 
         The connection is in a transaction, in which nobody else removes the log.
         """
-        if file_at(self._path) != self.file:
-            raise self._displaced()
-        log = file_at(self._log)
-        if connection.log is None:
-            connection.log = log
-        elif connection.log != log:
-            raise StoreUnavailable(
+        if connection.log is None or connection.index is None:
+            self.note_log(connection)
+        # Every append comes here: the file system is asked without a call of ours.
+        for path, file in (
+            (self._path, self.file),
+            (self._log, connection.log),
+            (self._index, connection.index),
+        ):
+            try:
+                status = os.stat(path)
+            except OSError:
+                in_place = file is None
+            else:
+                in_place = file == (status.st_dev, status.st_ino)
+            if not in_place:
+                raise self._gone(path)
+
+    def _gone(self, path: str) -> StoreUnavailable:
+        """What a write says of the file that is not at this path any more."""
+        if path == self._log:
+            return StoreUnavailable(
                 f"{self._log} was moved, deleted, or replaced while the store was "
                 "open: nothing was written",
                 remedy="put it back where it was, or restore a backup: it alone has "
                 "what was written since the last checkpoint",
             )
-        index = file_at(self._index)
-        if connection.index is None:
-            connection.index = index
-        elif connection.index != index:
-            raise StoreUnavailable(
+        if path == self._index:
+            return StoreUnavailable(
                 f"{self._index} was moved, deleted, or replaced while the store was "
                 "open, and without it two processes may write at once: nothing was "
                 "written",
                 remedy="end all processes that have the store open, then open it again",
             )
+        return self._displaced()
 
     def is_displaced(self, connection: FileConnection) -> bool:
         """Whether another file is at one of the paths that the connection uses.
