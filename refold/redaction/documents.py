@@ -574,7 +574,6 @@ _MAY_BE_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*[\[\]{\"0-9\-tfn])")
 _QUIET: Final = 1000
 VALUES, NAMES = frozenset(words("of_values")), frozenset(words("of_names"))
 # {"columns": ["user", "password"], "rows": [["ada", "…"]]}: the names of columns.
-_PROGRAM = re.compile(r".*/|\.exe\Z")
 _COLUMNS = frozenset(words("of_columns"))
 # ["X-Api-Key", "…"]: the first is the key of the second, if that is no name itself.
 _LONGEST_NAME = 48
@@ -683,7 +682,7 @@ class Flat:
         if str not in kinds:
             return
         first = value[0]
-        if type(first) is str and _PROGRAM.sub("", first) in PROGRAMS:
+        if type(first) is str and _program(first) in PROGRAMS:
             self.commands.append(node)
         for index, item in enumerate(value[:-1]):
             if type(item) is not str or type(value[index + 1]) is not str:
@@ -740,6 +739,13 @@ def _first_steps(skip: Skip) -> frozenset[str] | None:
     """The first keys of paths; None if any key may be one."""
     steps = frozenset(path[0] for path in skip if path)
     return None if "*" in steps else steps
+
+
+def _program(command: str) -> str:
+    """The name of the program that a command starts, without its folder."""
+    if "\n" in command:
+        return command
+    return command.rpartition("/")[2].removesuffix(".exe")
 
 
 def long(number: float) -> bool:

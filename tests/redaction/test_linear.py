@@ -103,3 +103,20 @@ def test_a_text_made_to_trip_patterns_is_soon_done(unit: str) -> None:
 
     # Quadratic work would take minutes; a slow machine takes a second.
     assert process_time() - began < 5
+
+
+@pytest.mark.parametrize("unit", ["a", "a/", "/"])
+def test_a_long_text_at_the_head_of_a_list_is_soon_done(unit: str) -> None:
+    text = unit * 500_000
+
+    began = process_time()
+    redactor.value({"command": [text, "-u", "b"]})
+
+    assert process_time() - began < 5
+
+
+@pytest.mark.parametrize("program", ["sshpass", "/usr/bin/sshpass"])
+def test_a_program_is_known_in_any_folder(program: str) -> None:
+    redacted, _ = redactor.value({"argv": [program, "-p", "hunter2", "ssh", "a@host"]})
+
+    assert "hunter2" not in str(redacted)
