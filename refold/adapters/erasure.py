@@ -665,7 +665,12 @@ class StoredErasures:
 
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
         with self._database.errors:
-            return self._database.clean(vacuum=vacuum)
+            cleaned = self._database.clean(vacuum=vacuum)
+        if vacuum and cleaned["vacuum"]:
+            left = [*cleaned.get("statistics_left", ()), *self._keys.store.clean()]
+            if left:
+                cleaned["statistics_left"] = left
+        return cleaned
 
     def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
         """Look in the files for the names that nobody else's sessions have."""

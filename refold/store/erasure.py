@@ -798,6 +798,10 @@ class Eraser:
             files = self.erasures.found_in_files(names)
         left = self.erasures.left(whose)
         done = done._replace(left=left, database=self.erasures.database)
+        if cleaned.get("statistics_left"):
+            columns = ", ".join(cleaned["statistics_left"])
+            why = f"old statistics of the server stay, which may hold names: {columns}"
+            done = done._replace(unfinished=why)
         return done._replace(cleaned=cleaned, files=files)
 
     def reinstated(self, whose: Whose, facts: dict[str, Any]) -> Job:

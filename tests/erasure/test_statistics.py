@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 import refold
+from refold.adapters.keys.master import MasterKeyFile
 from tests.support.stores import open_at
 
 
@@ -36,3 +38,71 @@ def test_statistics_name_nobody_who_was_erased(
     assert before is not None
     assert before[0] > 0
     assert after == (0,), left
+
+
+def stored(connection: psycopg.Connection[Any], text: bytes) -> list[str]:
+    """Files of the server's tables that contain the text."""
+    connection.execute("CHECKPOINT")
+    row = connection.execute("SHOW data_directory").fetchone()
+    assert row is not None
+    base = Path(row[0], "base")
+    files = [path for path in base.rglob("*") if path.is_file()]
+    assert files
+    return [str(path.relative_to(base)) for path in files if text in path.read_bytes()]
+
+
+def test_no_byte_of_the_servers_tables_names_who_was_erased(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    with open_at(postgres_url, tmp_path) as store:
+        for number in range(40):
+            name = f"quetzal-session-{number % 4}"
+            session = store.session(user_id="quetzal-user", session_id=name)
+            session.append(refold.UserInput(text="hello"))
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute("ANALYZE")
+            assert stored(connection, b"quetzal-user")
+            assert stored(connection, b"quetzal-session-1")
+
+            store.erase("quetzal-user", "asked for it", vacuum=True)
+
+            assert stored(connection, b"quetzal-user") == []
+            assert stored(connection, b"quetzal-session-") == []
+
+
+def test_statistics_of_the_key_store_hold_no_destroyed_key(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MasterKeyFile().create()
+    monkeypatch.setenv("REFOLD_KEYS", postgres_url)
+    query = "SELECT count(*) FROM pg_stats WHERE schemaname = 'refold_keys'"
+    query += " AND tablename = 'session_keys' AND attname IN ('wrapped', 'user_ref')"
+    with refold.open(postgres_url) as store:
+        for number in range(4):
+            session = store.session(user_id="ada", session_id=f"s-{number}")
+            session.append(refold.UserInput(text="hello"))
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute("ANALYZE")
+            assert connection.execute(query).fetchone() == (2,)
+
+            done = store.erase("ada", "asked for it", vacuum=True)
+
+            assert connection.execute(query).fetchone() == (0,)
+            assert done.unfinished == ""
+
+
+def test_statistics_that_stay_are_reported(postgres_url: str, tmp_path: Path) -> None:
+    with open_at(postgres_url, tmp_path) as store:
+        session = store.session(user_id="ada", session_id="s")
+        session.append([refold.UserInput(text="hello")] * 3)
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute("ANALYZE")
+            # What depends on a column keeps it from being given its type again.
+            connection.execute("CREATE VIEW names AS SELECT user_id FROM refold.events")
+
+            done = store.erase("ada", "asked for it", vacuum=True)
+
+    assert "refold.events.user_id" in done.unfinished
+    assert any(
+        "refold.events.user_id" in one for one in done.cleaned["statistics_left"]
+    )

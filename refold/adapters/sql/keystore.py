@@ -425,6 +425,19 @@ class SqlKeyStore:
                     connection.exec_driver_sql(f"VACUUM {table.fullname}")
         return gone
 
+    def clean(self) -> list[str]:
+        """Replace what the planner of a server knows of keys; see ``statistics``.
+
+        Returns the columns whose old statistics stay; none of a file, which has none.
+        """
+        if not self._t.metadata.schema:
+            return []
+        from refold.adapters.sql import statistics
+
+        names = [table.fullname for table in self._t.metadata.sorted_tables]
+        with self._guarded(), self._alone.connect() as connection:
+            return statistics.replace(connection, SCHEMA, names)
+
     def _found(
         self, connection: sa.Connection, user_ref: str, sessions: Sequence[str] | None
     ) -> Iterator[tuple[tuple[str, int], bytes]]:

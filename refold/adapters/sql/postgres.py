@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 from itertools import accumulate, islice
 from threading import Lock
@@ -34,7 +34,7 @@ from refold.adapters.rows import (
     WriteOutcome,
     Wrote,
 )
-from refold.adapters.sql import forks, roles, tables
+from refold.adapters.sql import forks, roles, statistics, tables
 from refold.adapters.sql.clocks import ServerTime
 from refold.adapters.sql.database import (
     MOVED,
@@ -496,21 +496,8 @@ class PostgresDatabase(Database):
         if not vacuum or self._sight != "owner":
             return {"vacuum": False, "advice": advice}
         with self.reading() as connection:
-            for name in names:
-                connection.exec_driver_sql(f"VACUUM FULL {name}")
-                # The planner's statistics hold ids in plain: replace them.
-                connection.exec_driver_sql(f"ANALYZE {name}")
-            # ANALYZE leaves the statistics of a table that is empty now.  To give a
-            # column its type again drops them, unless a policy or a partition names it.
-            for table, column in connection.exec_driver_sql(_SQL["described"]).all():
-                rows = connection.exec_driver_sql(f"SELECT 1 FROM {table} LIMIT 1")
-                if rows.first() is None:
-                    retype = f"ALTER TABLE {table} ALTER COLUMN {column} TYPE text"
-                    with suppress(DBAPIError):
-                        connection.exec_driver_sql(retype)
-            # Replaced rows stay in its file; only a database owner's command runs.
-            connection.exec_driver_sql("VACUUM FULL pg_catalog.pg_statistic")
-        return {"vacuum": True}
+            left = statistics.replace(connection, SCHEMA, names)
+        return {"vacuum": True, "statistics_left": left} if left else {"vacuum": True}
 
     def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
         """The server's files are not this process's to read."""

@@ -230,12 +230,14 @@ END LOOP; END $$
 SELECT current_setting('server_encoding'), to_regclass('refold.heads') IS NULL
   AND EXISTS (SELECT 1 FROM pg_tables WHERE schemaname = 'refold')
 
--- Columns of text that the planner has statistics of.
+-- Columns of text and bytes that the planner has statistics of.
 -- name: described
-SELECT s.schemaname || '.' || s.tablename, s.attname FROM pg_stats s
-JOIN pg_attribute a ON a.attname = s.attname AND a.atttypid = 'text'::regtype
+SELECT s.schemaname || '.' || s.tablename, s.attname, a.atttypid::regtype::text
+FROM pg_stats s
+JOIN pg_attribute a ON a.attname = s.attname
+  AND a.atttypid IN ('text'::regtype, 'bytea'::regtype)
   AND a.attrelid = to_regclass(s.schemaname || '.' || s.tablename)
-WHERE s.schemaname = 'refold'
+WHERE s.schemaname = %s
 
 -- name: size
 SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class
