@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given, strategies as st
 
+from refold.adapters.cli import client_settings
 from tests.cli.conftest import Refold
 
 CLAUDE: tuple[object, ...] = ("capture", "claude-code", "--user", "ada")
@@ -250,3 +252,63 @@ def test_a_file_in_place_of_the_folder_is_refused(
 
     assert ran.code == 2
     assert "is no folder: --folder names one" in ran.err
+
+
+OTHERS = """{
+\t"permissions": {"allow": ["Bash(ls)",  "Read"]}, "n": 1.0e5,
+\t"hooks": {
+\t\t"Stop": [{"hooks": [{"type": "command", "command": "say hi"}]}],
+\t\t"Notification": []
+\t}, "sign": "\\u00e9"
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        OTHERS,
+        OTHERS.replace("\n", "\r\n"),
+        '{"model":"opus"}',
+        '{ "big": 123456789012345678901234567890.5 }\n',
+        '{"hooks":{"Stop":[{"matcher":"","hooks":[]}]},"model":"opus"}',
+    ],
+)
+def test_removing_the_hook_leaves_the_settings_byte_for_byte(
+    refold: Refold, folder: Path, text: str
+) -> None:
+    settings = folder.parent / "settings.json"
+    settings.write_bytes(text.encode())
+
+    for _ in range(2):
+        assert refold(*CLAUDE, "--folder", folder, "--install").code == 0
+    installed = json.loads(settings.read_bytes())
+    commands = [hook["command"] for hook in hooks_of(settings, "SessionEnd")]
+    assert refold(*CLAUDE, "--folder", folder, "--uninstall").code == 0
+
+    assert len(commands) == 1
+    assert OURS in commands[0]
+    assert installed.keys() == json.loads(text).keys() | {"hooks"}
+    assert settings.read_bytes() == text.encode()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@example(old=[1, 1], new=[True, 1.0], indent=None)
+@given(old=JSON, new=JSON, indent=st.sampled_from([None, 1, 2, "\t"]))
+def test_an_edited_text_is_the_new_value(old: Any, new: Any, indent: Any) -> None:
+    text = json.dumps(old, indent=indent)
+
+    edited = client_settings._edited(text, old, new, step="  ")
+
+    assert json.dumps(json.loads(edited), sort_keys=True) == json.dumps(
+        new, sort_keys=True
+    )

@@ -10,7 +10,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from refold.adapters.capture_hook import MODULE
 from refold.adapters.config import home
@@ -21,6 +21,7 @@ _EVENTS: Final = ("Stop", "SubagentStop", "PreCompact", "SessionEnd")
 # "async": true would not do: it kills such hooks when it ends.
 _IN_BACKGROUND: Final = " </dev/null >/dev/null 2>&1 &"
 _MARK: Final = "# refold capture"
+_GAP: Final = " \t\r\n:,"  # what JSON has between its values
 _INDENT: Final = re.compile(r'^([ \t]+)"', re.MULTILINE)
 # From the text of settings, and the command of a hook or None to have none, to the text
 # that they become; None is a file that is not there.
@@ -111,11 +112,149 @@ def _claude_code(text: str | None, command: list[str] | None) -> str | None:
         hook = {"type": "command", "command": shlex.join(command) + _IN_BACKGROUND}
         for event in _EVENTS:
             hooks.setdefault(event, []).append({"hooks": [hook]})
-    if hooks:
-        settings["hooks"] = hooks
-    else:
-        settings.pop("hooks", None)
-    return _as_json(settings, text) if settings else None
+    if text is None or not text.strip():
+        return _as_json({"hooks": hooks}, text) if hooks else None
+    if not hooks and not settings.keys() - {"hooks"}:
+        return None
+    indent = _INDENT.search(text)
+    step = indent[1] if indent else "  "
+    before = _json_object(text)
+    start = text.index("{")
+    end = text.rindex("}") + 1
+    after = {**before, "hooks": hooks}
+    if not hooks:
+        del after["hooks"]
+    return (
+        text[:start] + _edited(text[start:end], before, after, step=step) + text[end:]
+    )
+
+
+class _Part(NamedTuple):
+    """A part of a JSON object or list: places in its text.
+
+    start: of the key, or of an item of a list.
+    value: where the value starts; in a list, the same.
+    end:   behind the value.
+    key:   of an object's member; "" of an item.
+    """
+
+    start: int
+    value: int
+    end: int
+    key: str = ""
+
+
+def _parts(text: str) -> list[_Part]:
+    """The members or items of the valid JSON object or list that a text is."""
+    decoder = json.JSONDecoder()
+    is_object = text[0] == "{"
+    parts: list[_Part] = []
+    at = _after_gap(text, 1)
+    while text[at] not in "]}":
+        start = at
+        key = ""
+        if is_object:
+            key, at = decoder.raw_decode(text, start)
+            at = _after_gap(text, at)
+        value = at
+        _, end = decoder.raw_decode(text, value)
+        parts.append(_Part(start, value, end, key))
+        at = _after_gap(text, end)
+    return parts
+
+
+def _after_gap(text: str, at: int) -> int:
+    while text[at] in _GAP:
+        at += 1
+    return at
+
+
+def _edited(text: str, old: Any, new: Any, *, step: str, depth: int = 0) -> str:
+    """The JSON ``text`` of ``old`` changed to ``new``; equal parts keep their bytes.
+
+    step:  by which the text is indented.
+    depth: how deep the value is nested.
+    """
+    if _are_same(old, new):
+        return text
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key, value in old.items():
+            (place,) = [
+                index for index, part in enumerate(_parts(text)) if part.key == key
+            ]
+            if key not in new:
+                text = _without(text, place)
+                continue
+            part = _parts(text)[place]
+            within = text[part.value : part.end]
+            changed = _edited(within, value, new[key], step=step, depth=depth + 1)
+            text = text[: part.value] + changed + text[part.end :]
+        for key, value in new.items():
+            if key not in old:
+                rendered = _rendered(value, text, step=step, depth=depth + 1)
+                text = _with_last(
+                    text, f"{json.dumps(key)}: {rendered}", step=step, depth=depth
+                )
+        return text
+    if isinstance(old, list) and isinstance(new, list):
+        place = 0
+        for item in old:
+            if place < len(new) and _are_same(item, new[place]):
+                place += 1
+            else:
+                text = _without(text, place)
+        for item in new[place:]:
+            rendered = _rendered(item, text, step=step, depth=depth + 1)
+            text = _with_last(text, rendered, step=step, depth=depth)
+        return text
+    return _rendered(new, text, step=step, depth=depth)
+
+
+def _are_same(old: Any, new: Any) -> bool:
+    """Whether two values are the same JSON: 1, 1.0 and true are not."""
+    return json.dumps(old, sort_keys=True) == json.dumps(new, sort_keys=True)
+
+
+def _without(text: str, place: int) -> str:
+    """The object or list without one of its parts, and without a comma."""
+    parts = _parts(text)
+    part = parts[place]
+    if place > 0:
+        return text[: parts[place - 1].end] + text[part.end :]
+    if len(parts) > 1:
+        return text[: part.start] + text[parts[1].start :]
+    return text[0] + text[-1]
+
+
+def _with_last(text: str, part: str, *, step: str, depth: int) -> str:
+    """The object or list with another part at its end, laid out as the others."""
+    parts = _parts(text)
+    if not parts:
+        end = _line_end(text)
+        outer = end + step * depth
+        return f"{text[0]}{outer}{step}{part}{outer}{text[-1]}"
+    gap = text[1 : parts[0].start]
+    end_of_last = parts[-1].end
+    return f"{text[:end_of_last]},{gap}{part}{text[end_of_last:]}"
+
+
+def _rendered(value: Any, text: str, *, step: str, depth: int) -> str:
+    """A value as JSON for a place that is so deep in the settings."""
+    first, *rest = _dumped(value, step).split("\n")
+    return _line_end(text).join([first, *(step * depth + line for line in rest)])
+
+
+def _line_end(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _dumped(value: Any, indent: str) -> str:
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which JSON holds as an escape
+        return json.dumps(value, indent=indent)
+    return text
 
 
 def _json_object(text: str | None) -> dict[str, Any]:
@@ -168,15 +307,9 @@ def _is_ours(hook: Any) -> bool:
 
 
 def _as_json(settings: dict[str, Any], before: str | None) -> str:
-    """The settings as JSON, indented as they were."""
-    indent = _INDENT.search(before or "")
-    text = json.dumps(settings, indent=indent[1] if indent else 2, ensure_ascii=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which JSON holds as an escape
-        text = json.dumps(settings, indent=indent[1] if indent else 2)
+    """The settings as the JSON of a file that had none."""
     ended = before is None or before.endswith("\n")
-    return text + "\n" if ended else text
+    return _dumped(settings, "  ") + ("\n" if ended else "")
 
 
 def _codex(text: str | None, command: list[str] | None) -> str | None:
