@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def duration(text: str) -> timedelta:
-    """The time that ``text`` says; refuses what is none, as a wrong argument."""
+    """Parse a length of time, such as 30d.  Raises BadParameter for other texts."""
     from refold.domain.erasure import span
 
     with suppress(errors.InvalidConfiguration):
@@ -42,11 +42,14 @@ def duration(text: str) -> timedelta:
 
 
 def since(text: str) -> datetime:
-    """The time that ``text`` says, or so long ago; refuses what is none."""
+    """Parse a date, a time, or how long ago.  Raises BadParameter for other texts.
+
+    A time without a zone is in UTC.
+    """
     try:
         if re.match(r"\d{4}-\d\d-\d\d", text):
-            found = datetime.fromisoformat(text)
-            return found if found.tzinfo else found.replace(tzinfo=UTC)
+            time = datetime.fromisoformat(text)
+            return time if time.tzinfo else time.replace(tzinfo=UTC)
         return datetime.now(UTC) - duration(text)
     except (ValueError, OverflowError, typer.BadParameter):
         raise typer.BadParameter(
@@ -55,7 +58,7 @@ def since(text: str) -> datetime:
 
 
 def given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those options that were given."""
+    """Those options that the command line has."""
     return {
         name: value
         for name, value in options.items()
@@ -85,7 +88,7 @@ Values = Literal["text", "json", "jsonl"]
 
 
 class Call(typer.Context):
-    """A command that was called, and the store that it is for."""
+    """One call of a command: its store, and how its results are printed."""
 
     @property
     def as_json(self) -> bool:
@@ -94,14 +97,14 @@ class Call(typer.Context):
 
     @property
     def url(self) -> str:
-        """The store's: of ``--db``, else of the settings."""
+        """The store's URL: that of ``--db``, else that of the settings."""
         return str(self.meta.get("--db") or config.database())
 
     def tell(self, result: Result) -> None:
-        """Print a result at once: of a command that goes on.
+        """Print a result while the command goes on.
 
-        What a command did is printed on stderr if stdout does not take it, and the
-        command goes on: ``check_told`` fails at its end.
+        A report of changes is printed on stderr if stdout fails.  The command then
+        goes on, and ``check_told`` raises at its end.
         """
         if not result.acted:
             result.print(as_json=self.as_json)
@@ -116,7 +119,7 @@ class Call(typer.Context):
         result.print_on_stderr(as_json=self.as_json)
 
     def check_told(self) -> None:
-        """Raises if what a command did could not be printed on stdout."""
+        """Raises if a report of changes could not be printed on stdout."""
         error: OSError | None = self.meta.get(_STDOUT)
         if isinstance(error, BrokenPipeError):
             raise error
@@ -128,9 +131,9 @@ class Call(typer.Context):
             )
 
     def remark(self, show: Callable[[Screen], object], *, acted: bool = False) -> None:
-        """Print what only people want to read while a command works.
+        """Print a line for people while the command works; nothing with ``--json``.
 
-        acted: whether it says what the command changed: then it is always printed.
+        acted: whether it reports a change, which is printed on stderr if stdout fails.
         """
         if self.as_json:
             return
@@ -149,12 +152,13 @@ class Call(typer.Context):
             raise
 
     def store(self, *, new: bool = False, **parts: Any) -> SessionStore:
-        """Open the store; it is closed when the command ends.
+        """Open the store, and close it when the command ends.
 
-        new: make it if it is not there.  parts: what ``open_store`` takes besides.
+        new:   create the store if it does not exist.
+        parts: further arguments of ``open_store``.
 
-        Raises StoreUnavailable where a file would have to be made: a misspelt path is
-        no empty log.
+        Raises StoreUnavailable if there is no such file and ``new`` is not set: a
+        misspelt path must not show an empty log.
         """
         from refold.opener import open_store
         from refold.redaction.engines import start_quickly
@@ -167,7 +171,7 @@ class Call(typer.Context):
         return self.with_resource(opened)
 
     def recorder(self) -> Recorder:
-        """Open the rows of the store without its keys, as ``store`` does with them."""
+        """Open the rows of the store without its keys, until the command ends."""
         from refold.opener import open_recorder
 
         self.check_there()
@@ -187,7 +191,7 @@ class Call(typer.Context):
                     )
 
     def executor(self, jobs: int) -> Executor | None:
-        """So many processes; None for one.
+        """An executor with this number of processes; None for one process.
 
         Raises typer.BadParameter for more than a machine can start.
         """
@@ -319,7 +323,7 @@ VersionOption = Annotated[
 
 
 def operator(name: str | None) -> str:
-    """Who does it: as given, else who is logged in."""
+    """The name of the person who does this: as given, else the login."""
     import getpass
 
     with suppress(OSError, KeyError):
@@ -336,30 +340,39 @@ def pages(
     limit: int | None = None,
     internal: bool = False,
 ) -> Iterator[list[SessionInfo]]:
-    """What ``store.sessions`` lists, a bounded number at a time."""
+    """The sessions that ``store.sessions`` lists, in pages of bounded length."""
     left = sys.maxsize if limit is None else limit
     while page := store.sessions(
         user, label=label, after=after, limit=min(left, _MANY), internal=internal
     ):
         yield page
-        after, left = page[-1], left - len(page)
+        after = page[-1]
+        left -= len(page)
 
 
 def sessions(
     store: SessionStore, user: str | None, session: str | None
 ) -> Iterator[SessionInfo]:
-    """The sessions of that user and name, else all; raises SessionNotFound for none.
+    """The sessions of this user and name; without them, all sessions.
 
-    Those of Refold's own are among them: a command that lists sessions leaves them out.
+    Includes sessions that Refold itself records, which lists of sessions leave out.
+
+    Raises SessionNotFound, Erased or another RefoldError if none is left.
     """
-    every = chain.from_iterable(pages(store, user, internal=True))
-    found = (info for info in every if session in (None, info.session_id))
-    first = next(found, None)
-    if first is not None or (user is None and session is None):
-        return chain((first,) if first else (), found)
+    infos: Iterator[SessionInfo] = chain.from_iterable(
+        pages(store, user, internal=True)
+    )
+    if session is not None:
+        infos = (info for info in infos if info.session_id == session)
+    first = next(infos, None)
+    if first is not None:
+        return chain((first,), infos)
+    if user is None and session is None:
+        return infos
     if user is not None and session is not None:
-        store.session(user_id=user, session_id=session).head()  # says if it was erased
+        store.session(user_id=user, session_id=session).head()  # raises Erased
         raise errors.SessionNotFound(user, session)
-    nobody = f"no user has a session {session!r}"
-    what = f"user {user!r} has no sessions" if user else nobody
-    raise errors.RefoldError(f"{what}: `refold sessions` lists all sessions")
+    missing = f"no user has a session {session!r}"
+    if user:
+        missing = f"user {user!r} has no sessions"
+    raise errors.RefoldError(f"{missing}: `refold sessions` lists all sessions")

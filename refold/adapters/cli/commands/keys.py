@@ -1,4 +1,4 @@
-"""``refold keys``: which there are, and replacing them."""
+"""``refold keys``: shows the state of keys, and replaces them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def keys(
     --session; reconcile destroys keys again that a restored backup brought back.
     """
     if action == "reconcile":
-        return _told({"destroyed": reconcile_keys(call.url)})
+        return _result({"destroyed": reconcile_keys(call.url)})
     rotates = action == "rotate" and master and user is None
     file = MasterKeyFile() if rotates and not os.environ.get(VARIABLE) else None
     if file is not None and not drop_older:
@@ -61,24 +61,25 @@ def keys(
         file.add()  # before the store is opened, which reads it
     store = call.store()
     if action == "status":
-        return _told(dict(store.keys.status()), acted=False)
+        return _result(dict(store.keys.status()), acted=False)
     if rotates:
-        return _told(_rotate_master(store, file, drop_older))
+        return _result(_rotate_master(store, file, drop_older))
     if user is None or master:
         raise typer.BadParameter(
             "give rotate either --master, or --user and perhaps --session"
         )
     if session is not None:
-        done = store.keys.rotate_session(user, session_id=session)
-        return _told({"key_version": done.key_version})
-    return _told({"sessions": store.keys.rotate_user(user)})
+        rotation = store.keys.rotate_session(user, session_id=session)
+        return _result({"key_version": rotation.key_version})
+    return _result({"sessions": store.keys.rotate_user(user)})
 
 
 def _rotate_master(
     store: SessionStore, file: MasterKeyFile | None, drop_older: bool
 ) -> dict[str, Any]:
-    """Wrap everything with the newest master key, and let go of the one before."""
-    wrapped, stale = store.keys.rotate_master(), store.keys.status()["stale"]
+    """Wrap all keys with the newest master key; then drop the one before, if asked."""
+    wrapped = store.keys.rotate_master()
+    stale = store.keys.status()["stale"]
     if file is not None and drop_older:
         if stale:
             raise RefoldError(
@@ -103,10 +104,10 @@ def _check_other_stores(file: MasterKeyFile) -> None:
                 )
 
 
-def _told(told: dict[str, Any], *, acted: bool = True) -> Result:
-    rows = [(name.replace("_", " "), str(value)) for name, value in told.items()]
+def _result(figures: dict[str, Any], *, acted: bool = True) -> Result:
+    rows = [(name.replace("_", " "), str(value)) for name, value in figures.items()]
 
     def show(screen: Screen) -> None:
         screen.table(("what", "#value"), rows)
 
-    return Result(told, show, acted=acted)
+    return Result(figures, show, acted=acted)

@@ -1,4 +1,4 @@
-"""``refold sessions`` and ``refold log``: what there is, and what happened in it."""
+"""``refold sessions``, ``log``, ``search``, ``label`` and ``mcp``."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ def sessions(
 ) -> output.Result:
     """List sessions with their size and age."""
     store = call.store()
-    labels = dict(map(_label, label or ()))
-    found = options.pages(store, user, label=labels, after=after, limit=limit)
-    first = next(found, [])
+    labels = dict(_parsed_label(text) for text in label or ())
+    pages = options.pages(store, user, label=labels, after=after, limit=limit)
+    first = next(pages, [])
 
-    def show(out: output.Screen) -> None:
+    def show(screen: output.Screen) -> None:
         names = ("user", "session", "#events", "#tokens", "last write (UTC)")
         if first:
-            for page in chain([first], found):
-                out.table(names, map(_row, page))
+            for page in chain([first], pages):
+                screen.table(names, map(_row, page))
         elif labels or after or limit is not None:
-            out.line("no other sessions are like that")
+            screen.line("no other sessions are like that")
         else:
-            out.line(_none(store, user))
+            screen.line(_why_none(store, user))
 
-    told = (info.to_json() for info in chain(first, chain.from_iterable(found)))
-    return output.Result(output.Array(told), show)
+    infos = chain(first, chain.from_iterable(pages))
+    return output.Result(output.Array(info.to_json() for info in infos), show)
 
 
 def label(
@@ -74,13 +74,20 @@ def label(
     ],
 ) -> output.Result:
     """Set or remove labels of a session."""
-    given = {name: value or None for name, value in map(_label, labels)}
-    one = call.store().session(user_id=user, session_id=session)
-    one.head()
-    one.label(**given)
-    kept = one.labels()
-    told = [f"{name}={value}" for name, value in kept.items()]
-    return output.Result(kept, lambda out: out.line(", ".join(told) or "no labels"))
+    changes: dict[str, str | None] = {}
+    for text in labels:
+        name, value = _parsed_label(text)
+        changes[name] = value or None
+    chosen = call.store().session(user_id=user, session_id=session)
+    chosen.head()  # raises if there is no such session
+    chosen.label(**changes)
+    current = chosen.labels()
+
+    def show(screen: output.Screen) -> None:
+        pairs = [f"{name}={value}" for name, value in current.items()]
+        screen.line(", ".join(pairs) or "no labels")
+
+    return output.Result(current, show)
 
 
 def search(
@@ -98,17 +105,17 @@ def search(
     ] = 20,
 ) -> output.Result:
     """Find events that contain all the given words."""
-    store, said = call.store(), " ".join(words)
-    found = store.search(user, said, session_id=session, limit=limit)
+    query = " ".join(words)
+    hits = call.store().search(user, query, session_id=session, limit=limit)
 
-    def show(out: output.Screen) -> None:
-        for one in found:
-            where = f"{one.session_id} {one.seq}  "
-            out.line(where, (one.type, "bold"), "  ", output.shown(one.snippet))
-        if not found:
-            out.line("no event has all of these words")
+    def show(screen: output.Screen) -> None:
+        for hit in hits:
+            place = f"{hit.session_id} {hit.seq}  "
+            screen.line(place, (hit.type, "bold"), "  ", output.shown(hit.snippet))
+        if not hits:
+            screen.line("no event has all of these words")
 
-    return output.Result([one.to_json() for one in found], show)
+    return output.Result([hit.to_json() for hit in hits], show)
 
 
 def mcp(
@@ -125,14 +132,15 @@ def mcp(
     server(call.store(), lambda: user).run()
 
 
-def _label(given: str) -> tuple[str, str]:
-    name, found, value = given.partition("=")
-    if not found:
+def _parsed_label(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign:
         raise typer.BadParameter("give a label as NAME=VALUE")
     return name, value
 
 
-def _none(store: SessionStore, user: str | None) -> str:
+def _why_none(store: SessionStore, user: str | None) -> str:
+    """A sentence for a list of sessions that is empty."""
     if user is None:
         return "no sessions yet: `refold import` adds transcripts"
     try:
@@ -148,10 +156,14 @@ _MINUTE: Final = len("2026-03-16 10:00")
 
 
 def _row(info: SessionInfo) -> list[output.Part]:
-    ended = "" if info.status == "open" else f" ({info.status})"
-    minute = values.moment(info.updated_at)[:_MINUTE]
-    counts = map(values.number, (info.head_seq, info.tokens))
-    return [info.user_id, info.session_id + ended, *counts, minute]
+    status = "" if info.status == "open" else f" ({info.status})"
+    return [
+        info.user_id,
+        info.session_id + status,
+        values.number(info.head_seq),
+        values.number(info.tokens),
+        values.moment(info.updated_at)[:_MINUTE],
+    ]
 
 
 def log(
@@ -208,9 +220,9 @@ def _answer(screen: output.Screen, entries: Iterable[Envelope]) -> None:
         output.complain("there is no answer in this part of the session")
 
 
-_TALL: Final = 6
-_STREAM: Final = 12
-_SHORTEST: Final = 20
+_TALL: Final = 6  # lines of a text
+_STREAM: Final = 12  # characters of the name of a derived stream
+_SHORTEST: Final = 20  # characters of a text that is shown in one line
 
 
 class Timeline:
@@ -219,21 +231,22 @@ class Timeline:
     def __init__(
         self, screen: output.Screen, verbosity: options.Verbosity, *, last_seq: int
     ) -> None:
-        self._screen, self._short = screen, verbosity == "compact"
+        self._screen = screen
+        self._compact = verbosity == "compact"
         self._seq = max(3, len(str(last_seq)))
         self._rails = Rails()
         self._day = ""
 
     def show(self, numbered: Iterable[Numbered]) -> int:
-        """Print them; returns how many there were."""
+        """Print the events; returns how many there were."""
         count = 0
         for item, whole in _with_answers(numbered):
-            self._date(item.envelope)
-            self._event(item, whole)
+            self._show_date(item.envelope)
+            self._show_event(item, whole)
             count += 1
         return count
 
-    def _date(self, envelope: Envelope) -> None:
+    def _show_date(self, envelope: Envelope) -> None:
         if envelope.stream != "main":
             return
         day = f"{envelope.ts:%Y-%m-%d}"
@@ -243,28 +256,32 @@ class Timeline:
             self._day = day
             self._screen.line((f"{'':>{self._seq}}  {day} UTC", "dim"))
 
-    def _event(self, item: Numbered, whole: bool) -> None:
-        said = preview_of(item.envelope)
-        if self._short and not whole:
-            self._one_line(item, said)
+    def _show_event(self, item: Numbered, whole: bool) -> None:
+        preview = preview_of(item.envelope)
+        if self._compact and not whole:
+            self._show_in_one_line(item, preview)
             return
-        self._head(item, said)
+        self._show_head(item, preview)
         margin = (" " * (self._seq + 11), (self._rails.passing(), "yellow"), " ")
-        tall = None if whole or self._short else _TALL
-        self._screen.body(said.body, indent=margin, tall=tall)
+        tall = None if whole or self._compact else _TALL
+        self._screen.body(preview.body, indent=margin, tall=tall)
 
-    def _one_line(self, item: Numbered, said: Preview) -> None:
-        body = "" if item.envelope.stream != "main" else said.body
-        lines = [line.strip() for line in body.split("\n") if line.strip()]
+    def _show_in_one_line(self, item: Numbered, preview: Preview) -> None:
+        lines: list[str] = []
+        if item.envelope.stream == "main":
+            lines = [line.strip() for line in preview.body.split("\n")]
+            lines = [line for line in lines if line]
         taken = 1
         while len(" ".join(lines[:taken])) < _SHORTEST and taken < len(lines):
             taken += 1
+        text = " ".join(lines[:taken])
         left = len(lines) - taken
-        more = f"  (+{counted(left, 'line')})" if left > 0 else ""
-        self._head(item, said, " ".join(lines[:taken]) + more)
+        if left > 0:
+            text += f"  (+{counted(left, 'line')})"
+        self._show_head(item, preview, text)
 
-    def _head(self, item: Numbered, said: Preview, text: str = "") -> None:
-        """The line that an event begins with: marks and tokens stand at its end."""
+    def _show_head(self, item: Numbered, preview: Preview, text: str = "") -> None:
+        """Show an event's first line: what it is, ``text``, then marks and tokens."""
         envelope = item.envelope
         style = STYLES["events"].get(envelope.type, "dim")
         derived = envelope.stream != "main"
@@ -274,19 +291,19 @@ class Timeline:
             (f"{seq:>{self._seq}}  {envelope.ts:%H:%M:%S} ", "dim"),
             (self._rail(item), "yellow"),
             " ",
-            (envelope.type, "bold red" if said.failed else style),
+            (envelope.type, "bold red" if preview.failed else style),
             ("" if nth is None else f" #{nth}", style),
         ]
         if envelope.agent:
             head += [("  agent ", "dim"), output.shown(envelope.agent)]
-        if said.note:
-            head += ["  ", output.shown(said.note)]
-        if item.call and item.began == envelope.seq and not self._short:
+        if preview.note:
+            head += ["  ", output.shown(preview.note)]
+        if item.call and item.began == envelope.seq and not self._compact:
             head.append((f"  response #{item.response}", "dim"))
         if derived:
             head.append((f"  stream {envelope.stream[:_STREAM]}", "dim"))
-        said_here = output.shown(f"  {text}") if text else ""
-        self._screen.line(*head, cut=said_here, end=_end(envelope))
+        cut = output.shown(f"  {text}") if text else ""
+        self._screen.line(*head, cut=cut, end=_end_of_head(envelope))
 
     def _rail(self, item: Numbered) -> str:
         match item.envelope.payload:
@@ -297,37 +314,45 @@ class Timeline:
         return self._rails.passing()
 
 
-def _end(envelope: Envelope) -> list[output.Part]:
-    hidden, end = marks(envelope), list[output.Part]()
-    if hidden.redacted:
-        redacted = f" redacted {values.types(hidden.redacted)} "
-        end += [(redacted, "bold white on red"), "  "]
-    if hidden.guarded:
-        times = f" × {hidden.guarded}" if hidden.guarded > 1 else ""
-        end += [(f" guarded{times} ", "black on yellow"), "  "]
-    if hidden.warnings:
-        end += [(f" {', '.join(hidden.warnings)} ", "black on yellow"), "  "]
-    return [*end, (f"{envelope.token_estimate:,} tok", "dim")]
+def _end_of_head(envelope: Envelope) -> list[output.Part]:
+    """What stands at the right: redactions, cuts, warnings and tokens."""
+    changes = marks(envelope)
+    parts: list[output.Part] = []
+    if changes.redacted:
+        redacted = f" redacted {values.types(changes.redacted)} "
+        parts += [(redacted, "bold white on red"), "  "]
+    if changes.guarded:
+        times = f" × {changes.guarded}" if changes.guarded > 1 else ""
+        parts += [(f" guarded{times} ", "black on yellow"), "  "]
+    if changes.warnings:
+        warnings = f" {', '.join(changes.warnings)} "
+        parts += [(warnings, "black on yellow"), "  "]
+    parts.append((f"{envelope.token_estimate:,} tok", "dim"))
+    return parts
 
 
 def _with_answers(numbered: Iterable[Numbered]) -> Iterator[tuple[Numbered, bool]]:
-    """Each event, and whether it is the user's or the last answer of its turn."""
-    held: list[Numbered] = []
+    """Each event, and whether it is user input or the last answer of its turn."""
+    waiting: list[Numbered] = []  # an answer, and events after it
     for item in numbered:
-        users = isinstance(item.envelope.payload, UserInput)
-        if users or _is_answer(item):
-            yield from _released(held, last=users)
-            held = []
-        held.append(item)
-    yield from _released(held, last=True)
+        if _is_input(item) or _is_answer(item):
+            yield from _released(waiting, last=_is_input(item))
+            waiting = []
+        waiting.append(item)
+    yield from _released(waiting, last=True)
 
 
-def _released(held: list[Numbered], *, last: bool) -> Iterator[tuple[Numbered, bool]]:
-    for item in held:
-        users = isinstance(item.envelope.payload, UserInput)
-        yield item, users or (last and _is_answer(item))
+def _released(
+    waiting: list[Numbered], *, last: bool
+) -> Iterator[tuple[Numbered, bool]]:
+    for item in waiting:
+        yield item, _is_input(item) or (last and _is_answer(item))
+
+
+def _is_input(item: Numbered) -> bool:
+    return isinstance(item.envelope.payload, UserInput)
 
 
 def _is_answer(item: Numbered) -> bool:
-    said = item.envelope.payload
-    return isinstance(said, AgentResponse | events.Final) and bool(said.text.strip())
+    event = item.envelope.payload
+    return isinstance(event, AgentResponse | events.Final) and bool(event.text.strip())

@@ -1,4 +1,4 @@
-"""``refold memory`` and ``refold consent``: what a user's sessions show together."""
+"""``refold memory`` and ``refold consent``: what was learned, and what is allowed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
@@ -105,79 +105,99 @@ def memory(
     computed from the log and names its events.  An item needs three sessions; --all
     also lists items with fewer.
     """
-    shows = _given(item=item, advice=advice, profile=profile, effect=effect)
     _check(
-        [*shows, *_given(forget=forget, refresh=refresh)],
-        _given(user=user, everyone=everyone),
-        _given(scenario=scenario, all=every, tokens=tokens),
+        actions=_written(
+            item=item,
+            advice=advice,
+            profile=profile,
+            effect=effect,
+            forget=forget,
+            refresh=refresh,
+        ),
+        subjects=_written(user=user, everyone=everyone),
+        details=_written(scenario=scenario, all=every, tokens=tokens),
     )
     store = call.store()
     if user is not None:
-        sessions(store, user, None)  # says if there is no such user
+        sessions(store, user, None)  # raises if there is no such user
     if refresh:
         return _refreshed(store, user)
     if user is None:
-        everybody = store.memory.shared()
-        return _items(everybody, everybody.items, scenario)
+        shared = store.memory.shared()
+        return _items(shared, shared.items, scenario)
     if forget is not None:
         receipt = store.user(user).forget(forget)
-        done = f"{forget} is forgotten, also when memory is made anew"
-        return Result({"forgotten": forget, "seq": receipt.last_seq}, done)
+        text = f"{forget} is forgotten, also when memory is made anew"
+        return Result({"forgotten": forget, "seq": receipt.last_seq}, text)
     if item is not None:
         return _item(store, user, item)
     if profile:
         return profiled(store.memory.profile(user), store.clock())
     if advice:
-        most, kind = _TOKENS if tokens is None else tokens, scenario or GENERAL
         return _advice(
-            store.memory.advice(user, fresh=timedelta(0), scenario=kind, tokens=most)
+            store.memory.advice(
+                user,
+                fresh=timedelta(0),
+                scenario=scenario or GENERAL,
+                tokens=_TOKENS if tokens is None else tokens,
+            )
         )
-    found = store.memory.of(user)
+    of_user = store.memory.of(user)
     if effect:
-        return _effect(found)
-    items = [one for one in found.items if every or one.established]
-    return _items(found, items, scenario)
+        return _effect(of_user)
+    items = [entry for entry in of_user.items if every or entry.established]
+    return _items(of_user, items, scenario)
 
 
-def _given(**options: object) -> list[str]:
-    """Those that were given, as they are written."""
+def _written(**options: object) -> list[str]:
+    """The options that the command line has, as it writes them."""
     return [f"--{name}" for name in given(options)]
 
 
-def _check(what: list[str], whose: list[str], how: Iterable[str]) -> None:
-    """Refuse options that do not go together.
+def _check(*, actions: list[str], subjects: list[str], details: list[str]) -> None:
+    """Raises typer.BadParameter for options that do not go together.
 
-    what: is asked for; nothing is a list.  ``how`` is what was said of it.
-
-    Raises typer.BadParameter.
+    actions:  options that ask for something other than the list of items.
+    subjects: options that say whose memory it is.
+    details:  options of an action, or of the list.
     """
-    if len(what) > 1:
-        both = f"{', '.join(what[:-1])} and {what[-1]}"
-        raise typer.BadParameter(f"{both} do not go together: give one of them")
-    one = what[0] if what else ""
-    if one == "--refresh" and "--everyone" in whose:
+    if len(actions) > 1:
+        several = f"{', '.join(actions[:-1])} and {actions[-1]}"
+        raise typer.BadParameter(f"{several} do not go together: give one of them")
+    action = actions[0] if actions else ""
+    everyone = "--everyone" in subjects
+    if action == "--refresh" and everyone:
         raise typer.BadParameter("--refresh takes all users, or one by --user")
-    if one != "--refresh" and len(whose) != 1:
+    if action != "--refresh" and len(subjects) != 1:
         raise typer.BadParameter("give --user or --everyone")
-    if one and "--everyone" in whose:
+    if action and everyone:
         raise typer.BadParameter("--everyone only lists items")
-    takes = {"": "--scenario --all", "--advice": "--scenario --tokens"}.get(one, "")
-    for name in how:
-        of_all = name == "--all" and "--everyone" in whose
-        if of_all or name not in takes.split():
+    if action == "":
+        allowed = ["--scenario"] if everyone else ["--scenario", "--all"]
+    elif action == "--advice":
+        allowed = ["--scenario", "--tokens"]
+    else:
+        allowed = []
+    for name in details:
+        if name not in allowed:
             raise typer.BadParameter(_WRONG[name])
 
 
 def profiled(profile: Profile, now: int) -> Result:
-    """What is known of a user who consented; of others there is nothing.
+    """The profile of a user; it is empty if they did not consent.
 
-    now: in microseconds since 1970, as the profile was made.
+    now: when the profile was made, in microseconds since 1970.
     """
 
-    def row(one: Item) -> tuple[str, ...]:
-        says, sure = shown(describe_declarative(one)), f"{one.confidence:.2f}"
-        unsaid = "; ".join(_unsaid(profile, one, now))
-        return one.memory_id, _kind(one), says, str(one.sessions), sure, unsaid
+    def row(item: Item) -> tuple[str, ...]:
+        return (
+            item.memory_id,
+            _kind(item),
+            shown(describe_declarative(item)),
+            str(item.sessions),
+            f"{item.confidence:.2f}",
+            "; ".join(_why_withheld(profile, item, now)),
+        )
 
     def show(screen: Screen) -> None:
         head = ("item", "kind", "what", "#sessions", "#confidence", "withheld because")
@@ -189,69 +209,89 @@ def profiled(profile: Profile, now: int) -> Result:
         for subject, topics in sorted(profile.levels.items()):
             for topic, mistakes in sorted(topics.items()):
                 where = place({"topic": topic, "subject": subject}) or "unnamed"
-                made = (f"{error} {n:,}×" for error, n in sorted(mistakes.items()))
-                if mistakes:
-                    screen.line(shown(f"{where}: {', '.join(made)}"))
+                counts = [f"{error} {n:,}×" for error, n in sorted(mistakes.items())]
+                if counts:
+                    screen.line(shown(f"{where}: {', '.join(counts)}"))
         items = counted(len(profile.items), "item")
-        whole = f"{items} of {counted(profile.sessions, 'session')} with verdicts"
-        tainted = f"{profile.tainted_sessions:,} of them tainted"
-        screen.line(f"{whole}, {tainted}" if profile.tainted_sessions else whole)
+        total = f"{items} of {counted(profile.sessions, 'session')} with verdicts"
+        if profile.tainted_sessions:
+            total += f", {profile.tainted_sessions:,} of them tainted"
+        screen.line(total)
 
     return Result(profile.to_json, show)
 
 
-def _kind(one: Item) -> str:
-    return f"{one.content['standing']} topic" if one.kind == "topic" else one.kind
+def _kind(item: Item) -> str:
+    if item.kind == "topic":
+        return f"{item.content['standing']} topic"
+    return item.kind
 
 
-def _unsaid(profile: Profile, one: Item, now: int) -> list[str]:
-    """Why an item is not said to a model that asks with nothing set."""
-    return why_not(profile, one, now=now, threshold=Choice().threshold)
+def _why_withheld(profile: Profile, item: Item, now: int) -> list[str]:
+    """Why a model that asks with the default settings does not get an item."""
+    return why_not(profile, item, now=now, threshold=Choice().threshold)
 
 
 _SHOWN: Final = 30  # items that are listed
 _LINE: Final = 100  # characters of an event behind an item
 
 
-def _items(found: Memory, items: Iterable[Item], scenario: str | None) -> Result:
-    some = [one for one in items if scenario in (None, one.scenario)]
+def _items(memory: Memory, items: Iterable[Item], scenario: str | None) -> Result:
+    """The list of the items that are of a scenario, or of any."""
+    listed = [item for item in items if scenario in (None, item.scenario)]
 
-    def row(one: Item) -> tuple[str, ...]:
-        what = (one.memory_id, one.kind, shown(one.scenario), shown(describe(one)))
-        sure = f"{one.confidence:.2f}"
-        return *what, str(one.sessions), _said(one.success), sure
+    def row(item: Item) -> tuple[str, ...]:
+        return (
+            item.memory_id,
+            item.kind,
+            shown(item.scenario),
+            shown(describe(item)),
+            str(item.sessions),
+            _formatted(item.success),
+            f"{item.confidence:.2f}",
+        )
 
     def show(screen: Screen) -> None:
-        head = ("item", "kind", "scenario", "what", "#sessions", "#success")
-        if some:
-            screen.table((*head, "#confidence"), map(row, some[:_SHOWN]))
-        if (more := len(some) - _SHOWN) > 0:
+        head = (
+            "item",
+            "kind",
+            "scenario",
+            "what",
+            "#sessions",
+            "#success",
+            "#confidence",
+        )
+        if listed:
+            screen.table(head, map(row, listed[:_SHOWN]))
+        more = len(listed) - _SHOWN
+        if more > 0:
             screen.line((f"and {more:,} more: use --json to see all", "dim"))
-        if found.opted_out:
+        if memory.opted_out:
             screen.line("the user opted out of memory")
             return
-        ended = found.success
-        well = "" if ended is None else f", {ended:.0%} of them went well"
-        of = counted(found.sessions, "session")
-        screen.line(f"{counted(len(some), 'item')} of {of}{well}")
+        total = counted(len(listed), "item")
+        total += f" of {counted(memory.sessions, 'session')}"
+        if memory.success is not None:
+            total += f", {memory.success:.0%} of them went well"
+        screen.line(total)
 
-    return Result([one.to_json() for one in some], show)
+    return Result([item.to_json() for item in listed], show)
 
 
 def _item(store: SessionStore, user: str, name: str) -> Result:
-    """What an item says, whether it may be said to a model, and the events behind."""
-    one, says, not_said, facts = _opened(store, user, name)
-    events = list(_events(store, one))
-    item: dict[str, Any] = one.to_json()
+    """One item, whether a model may get it, and the events behind it."""
+    opened = _opened(store, user, name)
+    events = list(_events(store, opened.item))
+    value: dict[str, Any] = opened.item.to_json()
 
     def show(screen: Screen) -> None:
-        screen.line(shown(says))
-        for fact in facts:
+        screen.line(shown(opened.text))
+        for fact in opened.facts:
             screen.line(fact)
-        screen.line(f"seen {item['created_at']} to {item['updated_at']}")
-        if not not_said:
-            screen.line(f"a model may be told this until {item['expires_at']}")
-        for reason in not_said:
+        screen.line(f"seen {value['created_at']} to {value['updated_at']}")
+        if not opened.withheld:
+            screen.line(f"a model may be told this until {value['expires_at']}")
+        for reason in opened.withheld:
             screen.line(f"not told to a model: {reason}")
         for event in events:
             note, body, _ = preview(event.payload)
@@ -259,47 +299,62 @@ def _item(store: SessionStore, user: str, name: str) -> Result:
             line = next(iter(body.splitlines()), "")
             screen.line(shown(place), "  ", (line[:_LINE], "dim"))
 
-    shows = [envelope.to_json() for envelope in events]
-    return Result({**item, "not_said": not_said, "events": shows}, show)
+    value["not_said"] = opened.withheld
+    value["events"] = [envelope.to_json() for envelope in events]
+    return Result(value, show)
 
 
-def _opened(
-    store: SessionStore, user: str, name: str
-) -> tuple[Item, str, list[str], list[str]]:
-    """An item, what it says, why it is not said to a model, and what else is told.
+class _Opened(NamedTuple):
+    """An item for people.
 
-    Raises RefoldError if there is none of that name.
+    text:     what it says.
+    withheld: why a model does not get it; empty if it does.
+    facts:    what it rests on, a line each.
     """
-    found, now, likely = store.memory.of(user), store.clock(), Choice().threshold
-    if one := found.named(name):
-        means, says, facts = found.means, describe(one), [_sure(one)]
-        not_said = unadvised(one, now=now, threshold=likely, means=means)
-        if one.success is not None and (mean := means.get(one.scenario)) is not None:
-            facts.insert(0, f"success {one.success:.0%}; all sessions {mean:.0%}")
-    else:
-        profile = store.memory.profile(user)
-        one = next((one for one in profile.items if one.memory_id == name), None)
-        if one is None:
-            raise RefoldError(
-                f"there is no item {name!r}: `refold memory --all` and `refold memory "
-                "--profile` list all items"
-            )
-        says, not_said = (
-            f"{_kind(one)}: {describe_declarative(one)}",
-            _unsaid(profile, one, now),
+
+    item: Item
+    text: str
+    withheld: list[str]
+    facts: list[str]
+
+
+def _opened(store: SessionStore, user: str, name: str) -> _Opened:
+    """The item of that name, of a user's memory or profile.  Raises RefoldError."""
+    now = store.clock()
+    memory = store.memory.of(user)
+    item = memory.named(name)
+    if item is not None:
+        facts = [_support(item)]
+        mean = memory.means.get(item.scenario)
+        if item.success is not None and mean is not None:
+            facts.insert(0, f"success {item.success:.0%}; all sessions {mean:.0%}")
+        withheld = unadvised(
+            item, now=now, threshold=Choice().threshold, means=memory.means
         )
-        own = {"preference": "the user's own word", "mistake": "one event"}
-        facts = [own.get(one.kind) or _sure(one)]
-    return one, says, not_said, facts
+        return _Opened(item, describe(item), withheld, facts)
+    profile = store.memory.profile(user)
+    for item in profile.items:
+        if item.memory_id == name:
+            text = f"{_kind(item)}: {describe_declarative(item)}"
+            fact = _SOURCES.get(item.kind) or _support(item)
+            return _Opened(item, text, _why_withheld(profile, item, now), [fact])
+    raise RefoldError(
+        f"there is no item {name!r}: `refold memory --all` and `refold memory "
+        "--profile` list all items"
+    )
 
 
-def _sure(one: Item) -> str:
-    return f"at least {one.confidence:.0%}, by {counted(one.sessions, 'session')}"
+_SOURCES: Final = {"preference": "the user's own word", "mistake": "one event"}
 
 
-def _events(store: SessionStore, one: Item) -> Iterator[Envelope]:
-    for evidence in one.evidence:
-        session = store.session(user_id=one.user_id, session_id=evidence.session_id)
+def _support(item: Item) -> str:
+    return f"at least {item.confidence:.0%}, by {counted(item.sessions, 'session')}"
+
+
+def _events(store: SessionStore, item: Item) -> Iterator[Envelope]:
+    """The events behind an item."""
+    for evidence in item.evidence:
+        session = store.session(user_id=item.user_id, session_id=evidence.session_id)
         for seq in evidence.seqs:
             yield from session.events(after=seq - 1, limit=1)
 
@@ -308,88 +363,119 @@ def _advice(advice: Advice) -> Result:
     def show(screen: Screen) -> None:
         for line in advice.text.splitlines():
             screen.line(shown(line))
-        count = counted(len(advice.items), "item")
-        left = f", {len(advice.left_out)} left out" if advice.left_out else ""
-        screen.line((f"{count}, {counted(advice.tokens, 'token')}{left}", "dim"))
+        total = counted(len(advice.items), "item")
+        total += f", {counted(advice.tokens, 'token')}"
+        if advice.left_out:
+            total += f", {len(advice.left_out)} left out"
+        screen.line((total, "dim"))
 
-    names = ("text", "items", "tokens", "left_out")
-    return Result({name: getattr(advice, name) for name in names}, show)
+    value = {
+        "text": advice.text,
+        "items": advice.items,
+        "tokens": advice.tokens,
+        "left_out": advice.left_out,
+    }
+    return Result(value, show)
 
 
-def _effect(found: Memory) -> Result:
+def _effect(memory: Memory) -> Result:
+    """How sessions ended with and without each item."""
+
     def row(lift: Lift) -> list[str]:
-        item, low, high = found.named(lift.memory_id), lift.low, lift.high
-        known = low is not None and high is not None
+        item = memory.named(lift.memory_id)
+        difference = ""
+        if lift.low is not None and lift.high is not None:
+            difference = f"{lift.low:+.0%} to {lift.high:+.0%}"
         return [
             lift.memory_id,
             shown(describe(item)) if item else "(gone)",
             str(lift.shown),
-            _said(lift.success),
+            _formatted(lift.success),
             str(lift.without),
-            _said(lift.otherwise),
-            f"{low:+.0%} to {high:+.0%}" if known else "",
-            _said(lift.iterations, ".1f"),
-            _said(lift.iterations_otherwise, ".1f"),
+            _formatted(lift.otherwise),
+            difference,
+            _formatted(lift.iterations, ".1f"),
+            _formatted(lift.iterations_otherwise, ".1f"),
         ]
 
     def show(screen: Screen) -> None:
-        head = ("item", "what", "#shown", "#success", "#not shown", "#success then")
-        if lifts := found.effect[:_SHOWN]:
-            more = ("#difference", "#reflections", "#and then")
-            screen.table((*head, *more), map(row, lifts))
-        count = counted(len(found.effect), "item")
+        head = (
+            "item",
+            "what",
+            "#shown",
+            "#success",
+            "#not shown",
+            "#success then",
+            "#difference",
+            "#reflections",
+            "#and then",
+        )
+        if memory.effect:
+            screen.table(head, map(row, memory.effect[:_SHOWN]))
+        count = counted(len(memory.effect), "item")
         screen.line(f"{count} shown in sessions that ended; this shows no cause")
 
-    return Result([lift.to_json() for lift in found.effect], show)
+    return Result([lift.to_json() for lift in memory.effect], show)
 
 
-def _said(value: float | None, form: str = ".0%") -> str:
+def _formatted(value: float | None, form: str = ".0%") -> str:
     return "" if value is None else f"{value:{form}}"
 
 
 _COUNTED: Final = ("users", "sessions", "items", "opted_out", "frozen", "failed")
-_LEFT: Final = {"opted_out": "opted out", "frozen": "frozen", "failed": "not readable"}
+_SKIPPED: Final = {
+    "opted_out": "opted out",
+    "frozen": "frozen",
+    "failed": "not readable",
+}
 
 
 def _refreshed(store: SessionStore, user: str | None) -> Result:
-    """Make the memory of each user, or of one, and what may be said of it.
+    """Bring the memory and the advice of every user, or of one, up to date.
 
-    Who is frozen or opted out of memory is counted and left out.  Of whom it cannot be
-    made is told, and the others' is made; the exit code is 1 then.
+    Users who are frozen or opted out are skipped and counted.  If a user's events
+    cannot be read, the others are refreshed and the exit code is 1.
     """
-    done: Counter[str] = Counter()
-    every = chain.from_iterable(pages(store, user))
-    for name, _ in groupby(every, lambda info: info.user_id):
+    counts: Counter[str] = Counter()
+    infos = chain.from_iterable(pages(store, user))
+    for name, _ in groupby(infos, lambda info: info.user_id):
         try:
-            done += _made(store, name)
+            counts += _refresh(store, name)
         except (errors.CorruptEvent, errors.KeyUnavailable) as error:
-            done["failed"] += 1
+            counts["failed"] += 1
             complain(f"user {name!r}: {error}")
 
     def show(screen: Screen) -> None:
-        made = (counted(done[f"{one}s"], one) for one in ("item", "session", "user"))
-        left = [f"{done[one]:,} {words}" for one, words in _LEFT.items() if done[one]]
-        end = f"; skipped: {', '.join(left)}" if left else ""
-        screen.line(" of ".join(made), (end, "dim"))
+        items = counted(counts["items"], "item")
+        sessions = counted(counts["sessions"], "session")
+        users = counted(counts["users"], "user")
+        skipped = [
+            f"{counts[reason]:,} {words}"
+            for reason, words in _SKIPPED.items()
+            if counts[reason]
+        ]
+        end = f"; skipped: {', '.join(skipped)}" if skipped else ""
+        screen.line(f"{items} of {sessions} of {users}", (end, "dim"))
 
-    told = {what: done[what] for what in _COUNTED}
-    return Result(told, show, int(done["failed"] > 0))
+    value = {name: counts[name] for name in _COUNTED}
+    return Result(value, show, int(counts["failed"] > 0))
 
 
-def _made(store: SessionStore, user: str) -> Counter[str]:
+def _refresh(store: SessionStore, user: str) -> Counter[str]:
+    """Refresh one user; returns what is counted of them."""
     if store.erasures.is_frozen(user):
         return Counter(frozen=1)
     try:
-        found = store.memory.of(user)
-        if found.opted_out:
+        memory = store.memory.of(user)
+        if memory.opted_out:
             return Counter(opted_out=1)
         store.memory.advice(user, fresh=timedelta(0))
-    except errors.Erased:  # meanwhile: it is nowhere any more, as those before it
+    except errors.Erased:  # during the refresh: users erased before are not listed
         return Counter()
     except errors.Frozen:
         return Counter(frozen=1)
-    items = sum(one.established for one in found.items)
-    return Counter(users=1, sessions=found.sessions, items=items)
+    established = [item for item in memory.items if item.established]
+    return Counter(users=1, sessions=memory.sessions, items=len(established))
 
 
 def consent(
@@ -415,19 +501,21 @@ def consent(
     Records each change as an event.  Nothing is allowed until it is granted, and an
     opt-out of memory overrides every grant.
     """
-    wanted = [name for name in (grant, withdraw) if name is not None]
-    if len(wanted) + opt_out + opt_in > 1:
+    changes = [grant is not None, withdraw is not None, opt_out, opt_in]
+    if changes.count(True) > 1:
         raise typer.BadParameter(
             "give one of --grant, --withdraw, --opt-out and --opt-in"
         )
-    whole = call.store().user(user)
-    if wanted:
-        whole.consent(wanted[0], granted=grant is not None, reason=reason)
+    chosen = call.store().user(user)
+    if grant is not None:
+        chosen.consent(grant, granted=True, reason=reason)
+    elif withdraw is not None:
+        chosen.consent(withdraw, granted=False, reason=reason)
     elif opt_out:
-        whole.opt_out(reason=reason)
+        chosen.opt_out(reason=reason)
     elif opt_in:
-        whole.opt_in(reason=reason)
-    status = whole.status()
+        chosen.opt_in(reason=reason)
+    status = chosen.status()
 
     def show(screen: Screen) -> None:
         out = "opted out" if status.memory_opt_out else "not opted out"
