@@ -1,4 +1,4 @@
-"""``refold compare`` and ``rerun``: what else would have been sent of one log."""
+"""``refold compare`` and ``rerun``: what else a log would have sent to a model."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from refold.domain.errors import InvalidConfiguration, counted
 if TYPE_CHECKING:
     from refold.domain.events import JsonObject
     from refold.projections.compare import Outcome
-    from refold.store.proofs.explanations import Compared, How
-    from refold.store.proofs.rerun import Model, Rerun
+    from refold.store.proofs.explanations import Compared
+    from refold.store.proofs.rerun import Model, Rerun, Shown
 
 
 def compare(
@@ -69,15 +69,16 @@ def compare(
         _check_plot(plot)
         picture = call.with_resource(Destination(plot))
     chosen = call.store().session(user_id=user, session_id=session)
-    how: How = {"model": model, "prices": prices, "recorded": recorded}
-    compared = chosen.compare(strategy or None, **how)
+    compared = chosen.compare(
+        strategy or None, model=model, prices=prices, recorded=recorded
+    )
     if picture is not None:
         picture.write(drawn(compared.outcomes))
         picture.commit()
     for name, why in compared.skipped:
         complain(f"skipped {name}: {why}")
-    told = [outcome.to_json() for outcome in compared.outcomes]
-    return Result(told, lambda screen: _show(screen, compared))
+    values = [outcome.to_json() for outcome in compared.outcomes]
+    return Result(values, lambda screen: _show(screen, compared))
 
 
 def rerun(
@@ -120,7 +121,9 @@ def rerun(
         prompt=None if prompt is None else _text(prompt),
         model=None if model is None else _live(call, model),
     )
-    return Result(ran.to_json, lambda out: _show_rerun(out, ran), int(ran.differs))
+    return Result(
+        ran.to_json, lambda screen: _show_rerun(screen, ran), int(ran.differs)
+    )
 
 
 def _text(path: Path) -> str:
@@ -145,7 +148,6 @@ def _live(call: Call, name: str) -> Model:
 
 
 def _show_rerun(screen: Screen, ran: Rerun) -> None:
-    found, live = ran.first_difference, ran.live
     derived = ran.requests - ran.recorded_requests
     if not ran.recorded_requests:
         word = "reconstructed" if ran.recorded else "assumed"
@@ -153,7 +155,8 @@ def _show_rerun(screen: Screen, ran: Rerun) -> None:
     elif derived:
         recorded = counted(ran.recorded_requests, "recorded request")
         screen.line(f"{recorded}, {derived:,} reconstructed from the log")
-    if found is None:
+    difference = ran.first_difference
+    if difference is None:
         screen.line((f"{counted(ran.requests, 'request')} made again", "bold"))
         if ran.same_recorded:
             screen.line((f"{ran.same_recorded:,} as sent", "green"))
@@ -163,35 +166,45 @@ def _show_rerun(screen: Screen, ran: Rerun) -> None:
             screen.line(f"{again} as the log gives it; {unknown}")
     else:
         screen.line(
-            (f"request {found.request} of {ran.requests} differs", "bold red"),
-            f" (seq {found.seq}): {found.where}",
+            (f"request {difference.request} of {ran.requests} differs", "bold red"),
+            f" (seq {difference.seq}): {difference.where}",
         )
-        for name, one in (("then", found.then), ("now", found.now)):
-            tokens = "" if one.tokens is None else f", {counted(one.tokens, 'token')}"
-            screen.line((f"{name:<5}", "bold"), f"{one.digest[:12]}{tokens}")
-            if one.text is not None:
-                screen.line("     ", visible(one.text))
-        for name, calls in found.call._asdict().items() if found.call else ():
-            screen.line((f"calls {name}: ", "bold"), visible(_calls(calls)))
+        _show_side(screen, "then", difference.then)
+        _show_side(screen, "now", difference.now)
+        if difference.call is not None:
+            for name, calls in difference.call._asdict().items():
+                screen.line((f"calls {name}: ", "bold"), visible(_calls(calls)))
     if ran.superseded:
         later = "made of events that were redacted later: not proved"
         screen.line(f"{ran.superseded:,} {later}")
+    live = ran.live
     if live is not None:
         answers = counted(live.answers, "answer")
         results = counted(live.results, "recorded result")
         screen.line(f"live from request {live.request}: {answers}, {results}")
         if live.call is not None:
-            said = visible(_calls([live.call]))
-            screen.line(("no recorded result: ", "yellow"), said)
+            call = visible(_calls([live.call]))
+            screen.line(("no recorded result: ", "yellow"), call)
+
+
+def _show_side(screen: Screen, name: str, side: Shown) -> None:
+    """Show a request as it was then, or as it is now."""
+    tokens = "" if side.tokens is None else f", {counted(side.tokens, 'token')}"
+    screen.line((f"{name:<5}", "bold"), f"{side.digest[:12]}{tokens}")
+    if side.text is not None:
+        screen.line("     ", visible(side.text))
 
 
 def _calls(calls: Sequence[JsonObject]) -> str:
-    told = (f"{one['name']}{canonical(one['arguments']).decode()}" for one in calls)
-    return ", ".join(told) or "none"
+    texts = []
+    for call in calls:
+        arguments = canonical(call["arguments"]).decode()
+        texts.append(f"{call['name']}{arguments}")
+    return ", ".join(texts) or "none"
 
 
 def _check_plot(path: Path) -> None:
-    """Refuse what cannot be drawn before any work is done."""
+    """Raises InvalidConfiguration, before any work, if no plot can be written."""
     from importlib.util import find_spec
 
     if path.suffix.lower() != ".png":
@@ -221,12 +234,15 @@ _DASH: Final = "–"
 
 def _show(screen: Screen, compared: Compared) -> None:
     outcomes = compared.outcomes
-    first = outcomes[0] if outcomes else None
+    requests = 0  # all strategies send as many
+    references = 0
+    if outcomes:
+        requests = len(outcomes[0].sent)
+        references = outcomes[0].references
     screen.line(
-        (counted(len(first.sent) if first else 0, "request"), "bold"),
+        (counted(requests, "request"), "bold"),
         f" in {counted(compared.events, 'event')}, ",
-        f"{counted(first.references if first else 0, 'reference')} to earlier "
-        "results; ",
+        f"{counted(references, 'reference')} to earlier results; ",
         f"prices and cache of {compared.model.name}",
     )
     screen.line("")
@@ -237,7 +253,9 @@ def _show(screen: Screen, compared: Compared) -> None:
 
 
 def _row(outcome: Outcome, outcomes: Sequence[Outcome]) -> list[Part]:
-    recall, files = outcome.reference_recall, outcome.ledger_recall["files"]
+    recall = outcome.reference_recall
+    files = outcome.ledger_recall["files"]
+    costs = [other.cost for other in outcomes]
     return [
         visible(outcome.label),
         number(outcome.tokens_total),
@@ -246,7 +264,7 @@ def _row(outcome: Outcome, outcomes: Sequence[Outcome]) -> list[Part]:
         _share(outcome.cache_writes, outcome.tokens_total),
         _share(outcome.uncached, outcome.tokens_total),
         number(len(outcome.compactions)) if outcome.compactions else _DASH,
-        _best(outcome.cost, [one.cost for one in outcomes]),
+        _cost(outcome.cost, costs),
         _DASH if recall is None else f"{recall:.1%}",
         _DASH if files is None else f"{files:.0%}",
     ]
@@ -256,11 +274,11 @@ def _share(part: int, whole: int) -> str:
     return f"{part / whole:.0%}" if whole else _DASH
 
 
-def _best(cost: float | None, costs: Sequence[float | None]) -> Part:
-    """A cost; the lowest stands out."""
+def _cost(cost: float | None, costs: Sequence[float | None]) -> Part:
+    """A cost; the lowest of all is bold."""
     if cost is None:
         return _DASH
-    lowest = min(one for one in costs if one is not None)
+    lowest = min(other for other in costs if other is not None)
     return _dollars(cost), "bold" if cost == lowest else ""
 
 
@@ -274,27 +292,33 @@ def _notes(compared: Compared) -> list[str]:
         "cost: of the prompts; recall: what the agent still saw of what it referred to",
         "files: of those read, written and deleted, how many it still saw by name",
     ]
-    if made := [_added(one) for one in compared.outcomes if one.done]:
-        notes += ["Summaries here are free (no model).  With a model they would add:"]
-        notes += made
-    for one in compared.outcomes:
-        if one.over_budget:
-            over = f"up to {counted(one.over_budget, 'token')} over the window"
-            notes.append(f"{visible(one.label)} is {over}")
+    with_summaries = [outcome for outcome in compared.outcomes if outcome.done]
+    if with_summaries:
+        notes.append(
+            "Summaries here are free (no model).  With a model they would add:"
+        )
+        notes += map(_added, with_summaries)
+    for outcome in compared.outcomes:
+        if outcome.over_budget:
+            over = f"up to {counted(outcome.over_budget, 'token')} over the window"
+            notes.append(f"{visible(outcome.label)} is {over}")
     return notes
 
 
 def _added(outcome: Outcome) -> str:
-    cost = outcome.summarizer_cost
-    price = "" if cost is None else f"${_dollars(cost)}, "
+    """What summaries by a model would cost."""
+    parts = [
+        counted(len(outcome.done), "call"),
+        counted(outcome.summarizer_tokens, "token"),
+    ]
+    if outcome.summarizer_cost is not None:
+        parts.insert(0, f"${_dollars(outcome.summarizer_cost)}")
     failed = len(outcome.done) - len(outcome.compactions)
-    some = f"; {failed} of them failed" if failed else ""
-    calls = counted(len(outcome.done), "call")
-    tokens = counted(outcome.summarizer_tokens, "token")
-    return f"  {visible(outcome.label)}: {price}{calls}, {tokens}{some}"
+    end = f"; {failed} of them failed" if failed else ""
+    return f"  {visible(outcome.label)}: {', '.join(parts)}{end}"
 
 
-_LONGEST: Final = 40
+_LONGEST: Final = 40  # characters of a label in the picture
 
 
 def drawn(outcomes: Sequence[Outcome]) -> bytes:
@@ -307,25 +331,27 @@ def drawn(outcomes: Sequence[Outcome]) -> bytes:
     with mpl.rc_context(fname=Path(__file__).parents[1] / "plot.mplstyle"):
         figure, (left, right) = pyplot.subplots(1, 2, width_ratios=(3, 1.15))
         figure.set_size_inches(13, max(5.0, 2.5 + 0.34 * len(outcomes)))
-        _tokens(left, outcomes, list(mpl.rcParams["axes.prop_cycle"]))
-        _recall(right, outcomes)
+        _plot_tokens(left, outcomes, list(mpl.rcParams["axes.prop_cycle"]))
+        _plot_recall(right, outcomes)
         image = io.BytesIO()
         figure.savefig(image, format="png")
         pyplot.close(figure)
     return image.getvalue()
 
 
-def _tokens(axes: Any, outcomes: Sequence[Outcome], looks: Sequence[Any]) -> None:
-    """A line for each strategy, or one for all that sent the same."""
+def _plot_tokens(axes: Any, outcomes: Sequence[Outcome], styles: Sequence[Any]) -> None:
+    """A line for each strategy; strategies that sent the same share one."""
     for group in _alike(outcomes):
-        first, look = outcomes[group[0]], looks[group[0] % len(looks)]
+        first = outcomes[group[0]]
+        style = styles[group[0] % len(styles)]
         tokens = [request.tokens for request in first.sent]
-        marked = sorted({done.request for done in first.compactions})
-        marked = [place for place in marked if place < len(tokens)]
         label = _joined([_name(outcomes[index]) for index in group])
-        axes.plot(range(1, len(tokens) + 1), tokens, label=label, **look)
-        places, heights = [at + 1 for at in marked], [tokens[at] for at in marked]
-        axes.plot(places, heights, "v", color=look["color"], zorder=3)
+        axes.plot(range(1, len(tokens) + 1), tokens, label=label, **style)
+        compacted = sorted({compaction.request for compaction in first.compactions})
+        compacted = [index for index in compacted if index < len(tokens)]
+        requests = [index + 1 for index in compacted]
+        heights = [tokens[index] for index in compacted]
+        axes.plot(requests, heights, "v", color=style["color"], zorder=3)
     axes.plot([], [], "v", color="#555555", label="compacted before this request")
     axes.set_title("Tokens sent per request")
     axes.set_xlabel("request")
@@ -337,7 +363,7 @@ def _tokens(axes: Any, outcomes: Sequence[Outcome], looks: Sequence[Any]) -> Non
 
 
 def _alike(outcomes: Sequence[Outcome]) -> list[list[int]]:
-    """The places of outcomes, those that sent as much each time together."""
+    """Indexes of outcomes; those that sent the same number of tokens form a group."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for index, outcome in enumerate(outcomes):
         key = tuple(request.tokens for request in outcome.sent)
@@ -355,12 +381,16 @@ def _joined(names: list[str]) -> str:
     return "\n".join(line.rstrip() for line in lines).removesuffix(" =")
 
 
-def _recall(axes: Any, outcomes: Sequence[Outcome]) -> None:
-    shares = [outcome.reference_recall for outcome in outcomes]
+def _plot_recall(axes: Any, outcomes: Sequence[Outcome]) -> None:
+    shares: list[float] = []
+    labels: list[str] = []
+    for outcome in outcomes:
+        recall = outcome.reference_recall
+        shares.append(recall or 0.0)
+        labels.append("no references" if recall is None else f"{recall:.1%}")
     places = range(len(outcomes))
     colours = [f"C{place}" for place in places]
-    bars = axes.barh(places, [one or 0.0 for one in shares], color=colours, height=0.7)
-    labels = ["no references" if one is None else f"{one:.1%}" for one in shares]
+    bars = axes.barh(places, shares, color=colours, height=0.7)
     axes.bar_label(bars, labels, padding=3, fontsize=9)
     axes.set_yticks(places, list(map(_name, outcomes)), fontsize=9)
     axes.invert_yaxis()

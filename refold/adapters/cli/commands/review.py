@@ -1,10 +1,10 @@
-"""``refold review`` and ``refold replay``: what humans are asked, and on what."""
+"""``refold review`` and ``refold replay``: questions to humans, and their bundles."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 import orjson
 import typer
@@ -83,23 +83,28 @@ def review(
     scan applies the rules to all sessions and adds new questions; list shows open
     questions; show and decide need SESSION, SEQ and --user.
     """
-    given = _given(name, seq, user)
-    if (action in ("show", "decide")) is (given is None):
+    question = _question_of(name, seq, user)
+    needs_question = action in ("show", "decide")
+    if needs_question != (question is not None):
         raise typer.BadParameter(
             "give show and decide SESSION, SEQ and --user; give list and scan neither "
             "SESSION nor SEQ"
         )
-    if (action == "decide") is (decision is None):
+    if (action == "decide") != (decision is not None):
         raise typer.BadParameter("give --decision with decide, and only then")
 
     store = call.store()
-    if given is not None and decision is not None:
-        one, at = store.session(user_id=given[0], session_id=given[1]), given[2]
-        seq = one.decide(at, decision, by=options.operator(by), note=note).last_seq
-        told = {"seq": seq, "decision": decision}
-        return Result(told, f"recorded at seq {seq}: {decision}")
-    if given is not None:
-        return _question(store, *given)
+    if question is not None and decision is not None:
+        asked_in = store.session(user_id=question.user, session_id=question.session)
+        receipt = asked_in.decide(
+            question.seq, decision, by=options.operator(by), note=note
+        )
+        return Result(
+            {"seq": receipt.last_seq, "decision": decision},
+            f"recorded at seq {receipt.last_seq}: {decision}",
+        )
+    if question is not None:
+        return _question(store, question.user, question.session, question.seq)
     if action == "scan":
         return _scan(store, rules, user, session)
     if user is not None or session is not None:
@@ -107,15 +112,23 @@ def review(
     return _list(store, user, session, every=every)
 
 
-def _given(
-    name: str | None, seq: int | None, user: str | None
-) -> tuple[str, str, int] | None:
-    """Which question is meant; None if none is."""
-    if name is None and seq is None:
+class _Question(NamedTuple):
+    """Where a question was asked."""
+
+    user: str
+    session: str
+    seq: int
+
+
+def _question_of(
+    session: str | None, seq: int | None, user: str | None
+) -> _Question | None:
+    """The question that the arguments name, if they name one."""
+    if session is None and seq is None:
         return None
-    if name is None or seq is None or user is None:
+    if session is None or seq is None or user is None:
         raise typer.BadParameter("name a question by SESSION, SEQ and --user")
-    return user, name, seq
+    return _Question(user, session, seq)
 
 
 _HEAD: Final = (
@@ -133,77 +146,87 @@ _HEAD: Final = (
 def _list(
     store: SessionStore, user: str | None, session: str | None, *, every: bool
 ) -> Result:
-    """A line a question, the gravest first; of bundles, nothing."""
-    found = store.reviews.list(user, session_id=session, open_only=not every)
-    for one in found.unreadable:
-        complain(f"session {one.session_id!r}: {one.error}")
+    """A line for each question without its bundle, the most severe first."""
+    reviews = store.reviews.list(user, session_id=session, open_only=not every)
+    for unreadable in reviews.unreadable:
+        complain(f"session {unreadable.session_id!r}: {unreadable.error}")
 
     def show(screen: Screen) -> None:
-        if found:
-            screen.table(_HEAD, map(_row, found))
-        screen.line(counted(len(found), "question" if every else "open question"))
+        if reviews:
+            screen.table(_HEAD, map(_row, reviews))
+        screen.line(counted(len(reviews), "question" if every else "open question"))
 
-    told = [one.to_json() for one in found]
-    for question in told:
-        question.pop("bundle", None)
-    return Result(told, show, int(bool(found.unreadable)))
+    values = [review.to_json() for review in reviews]
+    for value in values:
+        value.pop("bundle", None)
+    return Result(values, show, int(bool(reviews.unreadable)))
 
 
-def _row(one: Review) -> list[str]:
-    about = (one.trigger, one.question, _state(one))
-    place = [one.severity, one.at[:19].replace("T", " "), one.user_id, one.session_id]
-    return [*place, str(one.seq), *map(shown_in_line, about)]
+def _row(review: Review) -> list[str]:
+    return [
+        review.severity,
+        review.at[:19].replace("T", " "),
+        review.user_id,
+        review.session_id,
+        str(review.seq),
+        shown_in_line(review.trigger),
+        shown_in_line(review.question),
+        shown_in_line(_decision(review)),
+    ]
 
 
 def _question(store: SessionStore, user: str, session: str, seq: int) -> Result:
-    store.session(user_id=user, session_id=session).head()  # says if it is not there
-    found = store.reviews.list(user, session_id=session, open_only=False)
-    asked = next((one for one in found if one.seq == seq), None)
-    if asked is None:
-        if found.unreadable:
-            raise found.unreadable[0].error
+    """One question with its bundle.  Raises InvalidEvent if that event is none."""
+    store.session(user_id=user, session_id=session).head()  # raises if it is missing
+    reviews = store.reviews.list(user, session_id=session, open_only=False)
+    review = next((review for review in reviews if review.seq == seq), None)
+    if review is None:
+        if reviews.unreadable:
+            raise reviews.unreadable[0].error
         raise InvalidEvent(
             f"seq {seq} of the session is not a question to a human: "
             "`refold review list --all` lists the questions"
         )
 
     def show(screen: Screen) -> None:
-        severity = (asked.severity, STYLES["severities"].get(asked.severity, ""))
-        screen.line(severity, "  ", shown_in_line(asked.question))
-        screen.line("decided   ", shown_in_line(_state(asked) or "not yet"))
-        if asked.decided is not None and asked.decided.note:
-            screen.body(asked.decided.note, indent=" " * 10)
-        if asked.bundle is None:
+        severity = (review.severity, STYLES["severities"].get(review.severity, ""))
+        screen.line(severity, "  ", shown_in_line(review.question))
+        screen.line("decided   ", shown_in_line(_decision(review) or "not yet"))
+        if review.decided is not None and review.decided.note:
+            screen.body(review.decided.note, indent=" " * 10)
+        if review.bundle is None:
             screen.line(("not asked by a rule: there is no bundle", "dim"))
-        elif asked.bundle.get("format") == FORMAT:
-            _bundle(screen, read_bundle(orjson.dumps(asked.bundle)))
+        elif review.bundle.get("format") == FORMAT:
+            _show_bundle(screen, read_bundle(orjson.dumps(review.bundle)))
         else:
-            screen.body(readable(asked.bundle), indent=" " * 10)
+            screen.body(readable(review.bundle), indent=" " * 10)
 
-    return Result(asked.to_json, show)
+    return Result(review.to_json, show)
 
 
-def _state(one: Review) -> str:
-    if one.decided is None:
-        return "session closed" if one.closed else ""
-    by = f" by {one.decided.by}" if one.decided.by else ""
-    return f"{one.decided.decision}{by}"
+def _decision(review: Review) -> str:
+    """What was decided, and by whom; empty for an open question."""
+    if review.decided is None:
+        return "session closed" if review.closed else ""
+    by = f" by {review.decided.by}" if review.decided.by else ""
+    return f"{review.decided.decision}{by}"
 
 
 def _scan(
     store: SessionStore, rules: Path | None, user: str | None, session: str | None
 ) -> Result:
-    """Ask what the rules say of each session that takes a question; say what is next.
+    """Apply the rules to each open session, and add the questions that they ask.
 
-    A session that cannot be looked at is told, and the others are looked at; the exit
-    code is 1 then.
+    If a session cannot be read, the others are scanned and the exit code is 1.
     """
     chosen = ReviewRules.read(rules.read_bytes()) if rules else ReviewRules.default()
-    done: list[tuple[SessionInfo, Reviewed]] = []
+    scanned: list[tuple[SessionInfo, Reviewed]] = []
     skipped = failed = 0
     for info in options.sessions(store, user, session):
-        if info.status != "open" or info.is_internal:
-            skipped += info.status != "open"
+        if info.status != "open":
+            skipped += 1
+            continue
+        if info.is_internal:
             continue
         one = store.session(**whose(info))
         try:
@@ -213,30 +236,32 @@ def _scan(
             complain(f"session {info.session_id!r}: {error}")
             continue
         if reviewed.asked or reviewed.recoveries:
-            done.append((info, reviewed))
-    looked = [
-        {
-            **whose(info),
-            "asked": reviewed.asked,
-            "recoveries": [one.to_json() for one in reviewed.recoveries],
-        }
-        for info, reviewed in done
-    ]
+            scanned.append((info, reviewed))
 
     def show(screen: Screen) -> None:
-        for info, reviewed in done:
+        asked = 0
+        for info, reviewed in scanned:
+            asked += len(reviewed.asked)
             place = f"{info.user_id} / {info.session_id}"
             for seq in reviewed.asked:
                 screen.line(shown_in_line(f"{place}: asked at seq {seq}"))
-            for one in reviewed.recoveries:
-                said = f"{place}: {one.rule} at seq {one.seq}: the agent should "
-                screen.line(shown_in_line(said), (one.step, "bold"))
-        asked = sum(len(reviewed.asked) for _, reviewed in done)
-        ended = f", {counted(skipped, 'closed or frozen session')} skipped"
-        screen.line(f"{counted(asked, 'question')} asked{ended if skipped else ''}")
+            for recovery in reviewed.recoveries:
+                rule = f"{recovery.rule} at seq {recovery.seq}"
+                advice = f"{place}: {rule}: the agent should "
+                screen.line(shown_in_line(advice), (recovery.step, "bold"))
+        total = f"{counted(asked, 'question')} asked"
+        if skipped:
+            total += f", {counted(skipped, 'closed or frozen session')} skipped"
+        screen.line(total)
 
-    told = {"sessions": looked, "skipped": skipped, "failed": failed}
-    return Result(told, show, int(failed > 0))
+    sessions = []
+    for info, reviewed in scanned:
+        recoveries = [recovery.to_json() for recovery in reviewed.recoveries]
+        sessions.append(
+            {**whose(info), "asked": reviewed.asked, "recoveries": recoveries}
+        )
+    value = {"sessions": sessions, "skipped": skipped, "failed": failed}
+    return Result(value, show, int(failed > 0))
 
 
 # A bundle is 64 KiB at most; what is around it may be a little more.
@@ -255,9 +280,9 @@ def replay(
     store.  Exits with 1 if the rule does not fire.
     """
     read = read_bundle(_data(bundle))
-    again = fires_again(read)
-    told = {"bundle": read.to_json(), "says": read.description, "fires_again": again}
-    return Result(told, lambda screen: _bundle(screen, read), int(not again))
+    fires = fires_again(read)
+    value = {"bundle": read.to_json(), "says": read.description, "fires_again": fires}
+    return Result(value, lambda screen: _show_bundle(screen, read), int(not fires))
 
 
 def _data(name: str) -> bytes:
@@ -271,18 +296,21 @@ def _data(name: str) -> bytes:
     return data
 
 
-_TALL: Final = 12
+_TALL: Final = 12  # lines of an event
 
 
-def _bundle(screen: Screen, bundle: Bundle) -> None:
-    """Print it, and whether its rule fires again; before that, raises InvalidEvent."""
+def _show_bundle(screen: Screen, bundle: Bundle) -> None:
+    """Print a bundle, and whether its rule fires again.
+
+    Raises InvalidEvent, before anything is printed, if the rule cannot be applied.
+    """
     verdict = "fires again" if fires_again(bundle) else "does not fire again"
-    _facts(screen, bundle)
+    _show_facts(screen, bundle)
     last = 0
     for entry in bundle.events:
         if last and entry.seq > last + 1:
             screen.line(("…", "dim"))
-        _entry(screen, entry, marked=entry.seq in bundle.where.seqs)
+        _show_entry(screen, entry, marked=entry.seq in bundle.where.seqs)
         last = entry.seq
     if bundle.left_out:
         left = f"{counted(bundle.left_out, 'event')} of the turn left out"
@@ -292,17 +320,19 @@ def _bundle(screen: Screen, bundle: Bundle) -> None:
     screen.line(f"the rule {verdict} on these events (*)")
 
 
-def _facts(screen: Screen, bundle: Bundle) -> None:
-    where, rule = bundle.where, bundle.rule
+def _show_facts(screen: Screen, bundle: Bundle) -> None:
+    where = bundle.where
+    rule = bundle.rule
     name = shown_in_line(rule.get("name", "?"))
     screen.line((name, "bold"), "  ", shown_in_line(bundle.description))
     place = f"{where.user_id} / {where.session_id}, seq {where.first_seq}"
-    until = "" if where.at_seq == where.first_seq else f" to {where.at_seq}"
-    screen.line("where     ", shown_in_line(place + until))
+    if where.at_seq != where.first_seq:
+        place += f" to {where.at_seq}"
+    screen.line("where     ", shown_in_line(place))
     steps: Any = rule.get("steps") or ["none"]
     screen.line("before    ", shown_in_line(", ".join(map(str, steps))))
-    made = f"refold {bundle.refold}, rules {bundle.rules[:DIGEST]}"
-    screen.line("asked by  ", shown_in_line(made))
+    version = f"refold {bundle.refold}, rules {bundle.rules[:DIGEST]}"
+    screen.line("asked by  ", shown_in_line(version))
     strategy: Any = bundle.strategy or {}
     parts = {
         "strategy": strategy.get("name"),
@@ -315,12 +345,21 @@ def _facts(screen: Screen, bundle: Bundle) -> None:
         screen.line("sent      ", shown_in_line(sent))
 
 
-def _entry(screen: Screen, entry: Entry, *, marked: bool) -> None:
-    said = preview(entry.event())
-    style = "bold red" if said.failed else STYLES["events"].get(entry.type, "dim")
+def _show_entry(screen: Screen, entry: Entry, *, marked: bool) -> None:
+    content = preview(entry.event())
+    style = STYLES["events"].get(entry.type, "dim")
+    if content.failed:
+        style = "bold red"
     sign = "*" if marked else " "
-    agent = f"  agent {entry.agent}" if entry.agent else ""
-    warned = "".join(f"  [{warning.code}]" for warning in entry.warnings)
-    about = shown_in_line(f"  {said.note}{agent}{warned}")
-    screen.line((f"{entry.seq:>5}", "dim"), f" {sign} ", (entry.type, style), about)
-    screen.body(said.body, indent=" " * 8, tall=_TALL)
+    about = f"  {content.note}"
+    if entry.agent:
+        about += f"  agent {entry.agent}"
+    for warning in entry.warnings:
+        about += f"  [{warning.code}]"
+    screen.line(
+        (f"{entry.seq:>5}", "dim"),
+        f" {sign} ",
+        (entry.type, style),
+        shown_in_line(about),
+    )
+    screen.body(content.body, indent=" " * 8, tall=_TALL)

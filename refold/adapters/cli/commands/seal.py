@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -69,17 +69,17 @@ def seal(
         return Result([head.to_json() for head in heads], lines)
     executor = call.executor(jobs)
     if not watch:
-        how: Any = {"sweep": sweep, "accept_loss": accept_loss}
-        return _sealed(store.seal(executor=executor, **how))
+        head = store.seal(executor=executor, sweep=sweep, accept_loss=accept_loss)
+        return _sealed(head)
     if accept_loss:
         raise InvalidConfiguration("use --accept-loss once, without --watch")
 
-    def done(_: object, head: TreeHead) -> None:
+    def print_head(_: object, head: TreeHead) -> None:
         call.tell(_sealed(head))
         sys.stdout.flush()
 
     duties = {"seal": EVERY_SEC["seal"] if every is None else every}
-    worker = Worker(store, duties=duties, executor=executor, done=done)
+    worker = Worker(store, duties=duties, executor=executor, done=print_head)
     with stopped_by_signals(worker.stop):
         worker.run()
     return None
