@@ -314,3 +314,19 @@ def test_a_deleted_session_may_begin_again(
     assert load(store) == conversation("x")
     asyncio.run(mirrored.delete(KEY))
     assert load(store) is None
+
+
+def test_an_entry_that_is_nested_too_deeply_is_refused_alone(
+    store: refold.SessionStore,
+) -> None:
+    value: object = "x"
+    for _ in range(3_000):
+        value = [value]
+    mirrored = mirror(store)
+    append(mirrored, conversation())
+
+    with pytest.raises(refold.InvalidEvent, match="nested too deeply"):
+        append(mirrored, [{**MODE, "deep": value}])
+
+    append(mirrored, [MODE])
+    assert load(store) == [*conversation(), MODE]

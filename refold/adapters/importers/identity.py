@@ -15,6 +15,7 @@ import orjson
 
 from refold.domain.canonical import repaired
 from refold.domain.envelope import Format, Native
+from refold.domain.errors import InvalidEvent
 
 _DIGITS: Final = 32  # of the hexadecimal digest of an entry
 _NUMBERED: Final = re.compile(rf"([0-9a-f]{{{_DIGITS}}})(?:#([0-9]+))?")
@@ -64,5 +65,8 @@ def content_digest(value: Any) -> str:
     It does not depend on the bytes of a file, since the store of a framework is given
     the entry without them.
     """
-    data = orjson.dumps(repaired(value)[0])
+    try:
+        data = orjson.dumps(repaired(value)[0])
+    except RecursionError:
+        raise InvalidEvent("the entry is nested too deeply: flatten it") from None
     return sha256(data).hexdigest()[:_DIGITS]
