@@ -139,8 +139,11 @@ class Ask:
     key_backups: timedelta | None = None
     vacuum: bool = False
     absent_ok: bool = False
+    salt: bytes | None = None
 
     def __post_init__(self) -> None:
+        if self.salt is not None and len(self.salt) != SALT:
+            raise errors.InvalidConfiguration(f"a salt has {SALT} bytes")
         for name in ("grace", "key_backups"):
             span = getattr(self, name)
             if span is not None and not timedelta(0) <= span <= erasure.LONGEST:
@@ -515,6 +518,8 @@ class Eraser:
             job = self._to(job, job.stage, exports=self._exports(job.whose))
         elif job.stage == "held" and ask.grace is None:
             job = job.at("held", due_at=None)
+        if ask.salt is not None and "salt" not in job.facts:
+            job = self._to(job, job.stage, salt=ask.salt.hex())
         return job
 
     def _under_way(self, whose: Whose) -> Job | None:
@@ -567,6 +572,8 @@ class Eraser:
         if ask.key_backups is not None:
             until = now + ask.key_backups // _MICROSECOND
             facts["key_backups_until"] = timestamp(until)
+        if ask.salt is not None:
+            facts["salt"] = ask.salt.hex()
         due_at = None
         if ask.grace is not None:
             grace = ask.grace // _MICROSECOND
@@ -736,7 +743,8 @@ class Eraser:
         )
 
     def _certified(self, job: Job, removed: dict[str, list[str]]) -> Erasure:
-        salt = os.urandom(SALT)
+        given = job.facts.get("salt")
+        salt = os.urandom(SALT) if given is None else bytes.fromhex(given)
         facts = {name: job.facts[name] for name in _CERTIFIED}
         facts["exports"] = job.facts.get("exports")
         facts["tree"] = {

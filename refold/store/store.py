@@ -329,6 +329,7 @@ class SessionStore:
         key_backups: timedelta | None = None,
         vacuum: bool = False,
         absent_ok: bool = False,
+        salt: bytes | None = None,
         progress: erasure.Progress | None = None,
     ) -> Erasure:
         """Forget a user for good: keys destroyed, rows deleted, a certificate signed.
@@ -347,13 +348,23 @@ class SessionStore:
                      left in its files; others wait meanwhile.
         absent_ok:   sign a certificate also if there is nothing of the user, and let
                      none of that name begin: it is refused otherwise.
+        salt:        32 random bytes of your own for the certificate, so that it is not
+                     lost where the answer is; None makes them.
         progress:    is told table, rows deleted of it, and how many there are.
 
         Raises OnHold, UserNotFound, SessionNotFound, StoreUnavailable, and
         InvalidConfiguration for a time under nothing or over 999999 days.
         """
-        asked = reason, operator, grace, key_backups, vacuum, absent_ok
-        ask = erasure.Ask(erasure.whose_of(user_id, session_id), *asked)
+        ask = erasure.Ask(
+            whose=erasure.whose_of(user_id, session_id),
+            reason=reason,
+            operator=operator,
+            grace=grace,
+            key_backups=key_backups,
+            vacuum=vacuum,
+            absent_ok=absent_ok,
+            salt=salt,
+        )
         return erasure.Eraser(self.writer, progress).erase(ask)
 
     def verify(

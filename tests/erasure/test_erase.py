@@ -10,8 +10,9 @@ import pytest
 
 import refold
 from refold.adapters.keys.signatures import signed_by
-from refold.domain.erasure import LegalHold, Signed, subject
+from refold.domain.erasure import LegalHold, Signed, Whose, subject
 from refold.store import SessionStore
+from refold.store.erasure import Ask, Eraser
 from refold.testing.event_log import said
 from tests.erasure.conftest import WINDOW, fill
 from tests.support.operations import log_of
@@ -451,3 +452,17 @@ def test_one_who_is_not_there_yet_can_be_held(filled: SessionStore) -> None:
     assert filled.erasures.certificates("carol") == [signed]
     with pytest.raises(refold.errors.OnHold):
         filled.erase("carol", "asked", absent_ok=True)
+
+
+def test_an_erasure_that_was_cut_off_keeps_the_salt_of_the_caller(
+    filled: SessionStore,
+) -> None:
+    salt = b"s" * 32
+    ask = Ask(Whose("ada"), "asked", "", salt=salt)
+    filled.log.erasures.begin(Eraser(filled.writer).asked(ask))
+
+    (erased,) = filled.erasures.complete()
+
+    assert erased.certificate is not None
+    assert erased.certificate.statement["subject"] == subject(salt, "ada")
+    assert erased.salt == salt.hex()

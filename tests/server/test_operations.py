@@ -6,6 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import refold
+from refold.domain.erasure import subject
 from refold.store import SessionStore
 from tests.server.conftest import Speaks
 
@@ -286,6 +287,29 @@ def test_an_erased_user_is_gone_and_has_a_certificate(ada: TestClient) -> None:
     assert ada.post(EVENTS, json={"events": [ASKS]}).status_code == 410
     listed = ada.get("/v1/erasures").json()["certificates"]
     assert len(listed) == 1
+
+
+def test_a_salt_of_the_callers_own_outlasts_a_lost_answer(ada: TestClient) -> None:
+    begun(ada)
+    asked = {"reason": "asked", "salt": "5a" * 32}
+    ada.post("/v1/erasures", json=asked)  # its answer is lost
+
+    again = ada.post("/v1/erasures", json=asked).json()
+
+    (listed,) = ada.get("/v1/erasures").json()["certificates"]
+    expected = subject(bytes.fromhex("5a" * 32), "ada")
+    assert again["already"]
+    assert listed["certificate"]["subject"] == expected
+
+
+@pytest.mark.parametrize("salt", ["", "5a", "5A" * 32, "zz" * 32])
+def test_a_salt_that_cannot_be_read_erases_nothing(ada: TestClient, salt: str) -> None:
+    begun(ada)
+
+    answered = ada.post("/v1/erasures", json={"reason": "asked", "salt": salt})
+
+    assert answered.status_code == 422
+    assert ada.get(EVENTS).status_code == 200
 
 
 @pytest.mark.parametrize("grace", ["", "0", "soon", "-1d"])

@@ -594,6 +594,7 @@ class Erasure(Model):
     session_id: str | None = Field(default=None, max_length=200)
     grace: str | None = Field(default=None, max_length=20)
     dry_run: bool = False
+    salt: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
 
 
 @router.post("/erasures", operation_id="delete_user_data")
@@ -601,7 +602,8 @@ def delete_user_data(of: EraseAsked, body: Erasure) -> Response:
     """Forget a user, or one session, for good, and sign a certificate.
 
     `dry_run` shows what would go.  With a `grace`, such as 30d, it is unreadable at
-    once and destroyed only then.
+    once and destroyed only then.  `salt` is 32 random bytes of your own in hex: keep
+    it before you ask, so that it is not lost if this answer is.
     """
     erasures, name = of.store.erasures, body.session_id
     if body.dry_run:
@@ -612,6 +614,7 @@ def delete_user_data(of: EraseAsked, body: Erasure) -> Response:
         session_id=name,
         operator=of.caller.user_id,
         grace=None if body.grace is None else span("grace", body.grace),
+        salt=None if body.salt is None else bytes.fromhex(body.salt),
     )
     signed = done.certificate.to_json() if done.certificate else {}
     report = {
