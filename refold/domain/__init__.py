@@ -1,1 +1,1 @@
-"""What a session is: its events, what it accepts, and the chain that binds them."""
+"""The domain: events, the rules of a session, the hash chain, errors, and ports."""

@@ -1,4 +1,4 @@
-"""How far a machine's wall clock can be believed, by what else attests the time."""
+"""The time of a store, and the wall clocks that contradict other evidence of it."""
 
 from __future__ import annotations
 
@@ -7,40 +7,46 @@ from typing import Final, NamedTuple, Protocol
 
 _HOUR: Final = 3_600_000_000  # microseconds
 DAY: Final = 24 * _HOUR
-# Two clocks that differ by less agree.
+# Clocks with a smaller difference agree.
 TOLERANCE: Final = _HOUR
-# So much may pass while a machine is off, and nothing but its wall clock says so.
+# The longest time without evidence besides the wall clock, such as a shutdown.
 UNATTESTED: Final = 7 * DAY
-# A clock that disagrees is believed once it went right for so long.
+# A clock that disagrees becomes credible after it has run correctly for this time.
 SECOND_LOOK: Final = DAY
 
 
 class StoreTime(Protocol):
-    """What time it is for a store, whatever the wall clock of one machine says.
+    """The time of a store, independent of the wall clock of a single machine.
 
-    Whatever is deleted by its age is judged by it: what a grace holds back, unused
-    sessions, whole texts, records of the access log, values that sessions keep.
+    It determines the age of everything that is deleted by age: keys in a grace period,
+    unused sessions, blobs, records of the access log, values that sessions keep.
     """
 
     def now(self) -> int:
-        """The time by which ages are judged; microseconds since 1970."""
+        """Return the time for ages, in microseconds since 1970."""
 
     def stamp(self, moment: int) -> int:
-        """The time to keep of a write, made at ``moment`` by this machine's clock."""
+        """Return the time to store for a write.
+
+        moment: the time of the write by this machine's clock.
+        """
 
     def observe(self) -> Judged:
-        """Ask what attests the time, before something is deleted by its age."""
+        """Check the evidence of the time, before something is deleted by its age."""
 
 
 class Judged(NamedTuple):
-    """The time of a store.  ``disputed``: this machine's wall clock says another."""
+    """The time of a store.
+
+    disputed: whether this machine's wall clock shows another time.
+    """
 
     now: int
     disputed: bool = False
 
 
 class GivenTime:
-    """The time of a clock that a program handed in: it is believed."""
+    """The time of a clock that a program passed, without any check."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self.now = clock
@@ -53,11 +59,11 @@ class GivenTime:
 
 
 class Look(NamedTuple):
-    """What a machine says of the time at one moment.
+    """The clocks of a machine at one moment.
 
-    wall:  its wall clock, which anybody may set; microseconds since 1970.
-    boot:  a name for this start of the machine; empty where none is known.
-    ticks: microseconds since it started, by a clock that cannot be set.
+    wall:  the wall clock, which anybody may set; microseconds since 1970.
+    boot:  an id of this start of the machine; empty if there is none.
+    ticks: the microseconds since the start, by a clock that nobody can set.
     """
 
     wall: int
@@ -65,16 +71,16 @@ class Look(NamedTuple):
     ticks: int
 
     def passed_since(self, boot: str, ticks: int) -> int | None:
-        """Microseconds since that tick; None if the machine was started again."""
+        """Return the microseconds since that tick; None after a restart."""
         if not self.boot or self.boot != boot:
             return None
         return self.ticks - ticks
 
 
 class Attested(NamedTuple):
-    """The time of a store as it was known at one tick of a machine.
+    """The known time of a store at one tick of a machine.
 
-    other: the first look at a wall clock that says another time, if there is one.
+    other: the first look at a wall clock that disagrees, if there is one.
     """
 
     time: int
@@ -83,29 +89,29 @@ class Attested(NamedTuple):
     other: Look | None = None
 
     def at(self, look: Look) -> int:
-        """The time of the store at a look, by what has provably passed."""
+        """Return the time of the store at a look, by the time that provably passed."""
         passed = look.passed_since(self.boot, self.ticks)
         return self.time + max(passed or 0, 0)
 
     def agrees(self, look: Look) -> bool:
-        """Whether the wall clock says what can be true."""
+        """Whether the wall clock may be right."""
         if look.passed_since(self.boot, self.ticks) is None:
             return -TOLERANCE <= look.wall - self.time <= UNATTESTED
         return abs(look.wall - self.at(look)) <= TOLERANCE
 
     def judged(self, look: Look) -> Judged:
-        """The time at this look: the wall clock's, if it can be true."""
+        """Return the time at this look: that of the wall clock if it may be right."""
         if self.agrees(look):
             return Judged(look.wall)
         return Judged(self.at(look), disputed=True)
 
     def after(self, look: Look, *, newest: int) -> Attested:
-        """What is known after this look.
+        """Return the known time after this look.
 
-        A wall clock that disagrees is believed if it disagreed a day ago by as much,
-        and neither a look nor a write says otherwise since then.
+        A wall clock that disagrees is accepted if it disagreed a day ago by the same
+        difference, and no look and no write has contradicted it since.
 
-        newest: when the newest event was written, by its writer's clock.
+        newest: the time of the newest event, by its writer's clock.
         """
         believed = Attested(look.wall, look.boot, look.ticks)
         if self.agrees(look):
@@ -125,9 +131,10 @@ class Attested(NamedTuple):
 
 
 def first_attested(look: Look, *, newest: int) -> Attested:
-    """What is known at the first look at a store; ``newest`` is 0 if it is empty.
+    """Return the known time at the first look at a store.
 
-    The newest event is all that says how much time has passed since it was written.
+    newest: the time of the newest event, which is the only evidence; 0 if the store is
+            empty.
     """
     if newest and look.wall - newest > UNATTESTED:
         return Attested(newest, look.boot, look.ticks, look)
@@ -135,7 +142,7 @@ def first_attested(look: Look, *, newest: int) -> Attested:
 
 
 def _goes_with(first: Look, look: Look) -> bool:
-    """Whether the wall clock has gone right since the first look."""
+    """Whether the wall clock has run correctly since the first look."""
     passed = look.passed_since(first.boot, first.ticks)
     if passed is None:
         return 0 <= look.wall - first.wall <= UNATTESTED

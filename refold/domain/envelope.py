@@ -90,19 +90,19 @@ class Meta(Model):
     native: JsonObject | None = None
 
     @classmethod
-    def of(cls, given: Self | Mapping[str, object] | None) -> Self:
+    def of(cls, value: Self | Mapping[str, object] | None) -> Self:
         """Return the meta that a caller passed, with invalid JSON repaired.
 
         Raises InvalidEvent for a value that cannot be repaired.
         """
-        if given is None:
+        if value is None:
             return NO_META  # type: ignore[return-value]  # Meta has no subclasses
-        if isinstance(given, cls):
-            return given
-        if not isinstance(given, Mapping):
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, Mapping):
             raise InvalidEvent("meta must be a mapping of names to JSON values")
         try:
-            clean, changes = repaired(dict(given))
+            clean, changes = repaired(dict(value))
             meta = cls.model_validate(clean)
         except ValidationError as error:
             reason = explain("meta", error, cls.model_fields)

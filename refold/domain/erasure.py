@@ -62,17 +62,18 @@ class Signed(NamedTuple):
 
         Raises ValueError for other text.
         """
-        found: Any = orjson.loads(text)
-        if not isinstance(found, dict) or not set(found) >= _PARTS:
+        certificate: Any = orjson.loads(text)
+        if not isinstance(certificate, dict) or not set(certificate) >= _PARTS:
             raise ValueError("this is not a certificate of Refold")
-        statement = found["certificate"]
+        statement = certificate["certificate"]
         if not isinstance(statement, dict) or statement.get("format") != FORMAT:
             raise ValueError(f"its format is not {FORMAT}")
-        if not all(isinstance(found[name], str) for name in _PARTS - {"certificate"}):
+        texts = [certificate[name] for name in _PARTS if name != "certificate"]
+        if not all(isinstance(text, str) for text in texts):
             raise ValueError("a part of it is not text")
-        public = b64decode(found["public_key"], validate=True)
-        signature = b64decode(found["signature"], validate=True)
-        return cls(statement, found["key_id"], public, signature)
+        public = b64decode(certificate["public_key"], validate=True)
+        signature = b64decode(certificate["signature"], validate=True)
+        return cls(statement, certificate["key_id"], public, signature)
 
 
 def message(statement: JsonObject) -> bytes:

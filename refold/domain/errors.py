@@ -53,13 +53,15 @@ __all__ = [
 ]  # fmt: skip
 
 
-def counted(count: int, what: str, many: str | None = None) -> str:
+def counted(count: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun: 1 event, 2,000 events.
 
-    what: the noun in the singular.
-    many: its plural, if that does not end in "s".
+    noun:   in the singular.
+    plural: the noun's plural, if that is not the noun with "s".
     """
-    return f"{count:,} {what if count == 1 else many or what + 's'}"
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {plural or noun + 's'}"
 
 
 _REMEDIES: Final = {

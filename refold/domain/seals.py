@@ -124,22 +124,22 @@ class TreeHead(NamedTuple):
         }
 
     @classmethod
-    def from_json(cls, found: Any) -> Self:
+    def from_json(cls, stored: Any) -> Self:
         """Read the JSON of ``to_json``.  Raises ValueError for other JSON."""
-        if not isinstance(found, dict) or set(found) != set(cls._fields):
+        if not isinstance(stored, dict) or set(stored) != set(cls._fields):
             raise ValueError("no tree head")
-        for name, value in found.items():
+        for name, value in stored.items():
             expected_type = int if name in _NUMBERS else str
             if type(value) is not expected_type:
                 raise ValueError("no tree head")
         return cls(
-            store_id=found["store_id"],
-            size=found["size"],
-            root=bytes.fromhex(found["root"]),
-            sealed_at=found["sealed_at"],
-            position=found["position"],
-            key_id=found["key_id"],
-            signature=bytes.fromhex(found["signature"]),
+            store_id=stored["store_id"],
+            size=stored["size"],
+            root=bytes.fromhex(stored["root"]),
+            sealed_at=stored["sealed_at"],
+            position=stored["position"],
+            key_id=stored["key_id"],
+            signature=bytes.fromhex(stored["signature"]),
         )
 
 

@@ -1,1 +1,1 @@
-"""What is computed from the log and from nothing else: pure folds, no I/O."""
+"""Projections: pure functions of the log, without I/O."""

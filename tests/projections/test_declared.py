@@ -48,7 +48,7 @@ def daily(
     return [judged(*results, day=day, **what) for day in days]
 
 
-def test_it_has_every_field() -> None:
+def test_an_item_has_every_field() -> None:
     sessions = [
         *daily(WRONG, RIGHT, topic="fractions", **SIGN),
         *daily(RIGHT, topic="algebra", subject="maths", days=(3, 4, 5)),
@@ -123,14 +123,14 @@ def test_a_topic_is_weak_by_its_newest_sessions() -> None:
     assert weak.memory_id not in {line.memory_id for line in lines(found, START)}
 
 
-def test_what_was_never_established_does_not_stay_as_stale() -> None:
+def test_an_unestablished_item_does_not_become_stale() -> None:
     found = seen(judged(WRONG, day=0), *daily(RIGHT, days=range(1, 8)))
 
     (topic,) = of_kind(found, "topic")
     assert topic.content["standing"] == "strong"
 
 
-def test_between_weak_and_strong_nothing_is_said() -> None:
+def test_no_statement_between_weak_and_strong() -> None:
     found = seen(*daily(RIGHT, RIGHT, WRONG))
 
     assert of_kind(found, "topic") == []
@@ -173,7 +173,7 @@ def test_equal_weights_are_as_many_as_they_are() -> None:
     assert effective([]) == 0
 
 
-def test_progress_follows_the_newest_but_not_at_once() -> None:
+def test_progress_follows_the_newest_sessions_gradually() -> None:
     bad, good = daily(WRONG, days=(0, 1, 2)), daily(RIGHT, days=(60, 61, 62))
 
     before = seen(*bad, day=70).learning_progress["math"]
@@ -193,7 +193,7 @@ def test_a_mistake_is_forgotten_after_thirty_days() -> None:
     assert of_kind(seen(session, day=30), "mistake") == []
 
 
-def test_what_nothing_shows_any_more_expires() -> None:
+def test_an_item_without_recent_evidence_expires() -> None:
     sessions = daily(WRONG, **SIGN)
     stated = {"language": Stated("zh", 2, START)}
 
@@ -206,7 +206,7 @@ def test_what_nothing_shows_any_more_expires() -> None:
     assert seen(day=365, preferences=stated).preferences == {}
 
 
-def test_a_tainted_session_counts_for_nothing_but_is_counted() -> None:
+def test_a_tainted_session_has_no_weight_but_is_counted() -> None:
     clean = daily(WRONG, **SIGN)[:2]
     steered = judged(WRONG, day=3, taints=("untrusted_result",), **SIGN)
 
@@ -244,7 +244,7 @@ def test_an_item_id_that_is_a_question_is_not_kept() -> None:
     assert "What" not in str(found.dump())
 
 
-def test_an_item_judged_again_counts_as_judged_last() -> None:
+def test_the_last_verdict_on_an_item_counts() -> None:
     events = events_of(verdicts(WRONG, WRONG, **SIGN), verdicts(RIGHT, **SIGN))
 
     (tally,) = judge("s", events).tallies
@@ -285,7 +285,7 @@ def test_a_score_counts_where_it_fits_the_verdict(
     assert credit_of(Verdict(item_id="q", verdict=verdict, score=score)) == credit
 
 
-def test_labels_that_are_almost_alike_are_one() -> None:
+def test_similar_labels_are_merged() -> None:
     sessions = [
         judged(WRONG, day=0, topic="Fraction Additions"),
         judged(WRONG, day=1, topic="fraction_addition"),
@@ -297,7 +297,7 @@ def test_labels_that_are_almost_alike_are_one() -> None:
     assert found.weak_topics == ("fraction_addition",)
 
 
-def test_a_merged_name_never_comes_of_a_tainted_session() -> None:
+def test_a_merged_name_never_comes_from_a_tainted_session() -> None:
     loud = judged(*[WRONG] * 9, day=0, topic="angles", taints=("marked",))
 
     found = seen(loud, *daily(WRONG, topic="angle", days=(1, 2, 3)))
@@ -306,7 +306,7 @@ def test_a_merged_name_never_comes_of_a_tainted_session() -> None:
     assert (topic.content["topic"], topic.tainted_sessions) == ("angle", 1)
 
 
-def test_evidence_is_where_it_says() -> None:
+def test_evidence_is_at_the_cited_place() -> None:
     found = seen(*daily(WRONG, **SIGN))
 
     for one in found.items:
@@ -315,7 +315,7 @@ def test_evidence_is_where_it_says() -> None:
             assert evidence.session_id in {"s-0000.0", "s-0001.0", "s-0002.0"}
 
 
-def test_what_to_do_follows_from_the_surest_error_of_a_topic() -> None:
+def test_advice_follows_from_the_most_certain_error_of_a_topic() -> None:
     review: dict[str, Any] = {"error_type": "wrong formula"}
     sessions = [
         *daily(WRONG, WRONG, **review),
@@ -333,7 +333,7 @@ def test_what_to_do_follows_from_the_surest_error_of_a_topic() -> None:
     assert len(areas[0].because) == 2
 
 
-def test_a_taxonomy_of_ones_own_gives_the_advice() -> None:
+def test_an_own_taxonomy_provides_the_advice() -> None:
     taxonomy = Taxonomy.parse(
         '[slips]\nadvice = "slow_down"\n[slips.types]\nsign_error = []'
     )
@@ -344,7 +344,7 @@ def test_a_taxonomy_of_ones_own_gives_the_advice() -> None:
     assert of_kind(found, "error")[0].content["category"] == "slips"
 
 
-def test_a_forgotten_error_is_nowhere() -> None:
+def test_a_forgotten_error_appears_nowhere() -> None:
     sessions = daily(WRONG, **SIGN)
     (error,) = of_kind(seen(*sessions), "error")
 
@@ -415,7 +415,7 @@ def test_each_line_cites_an_item_that_may_be_said() -> None:
     ]
 
 
-def test_nothing_expired_is_said() -> None:
+def test_expired_items_are_not_stated() -> None:
     found = seen(*daily(WRONG, **SIGN))
 
     assert lines(found, START + 10 * DAY)

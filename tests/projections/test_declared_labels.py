@@ -53,7 +53,7 @@ def test_one_name_has_one_spelling(label: str, name: str) -> None:
         "sales@example",
     ],
 )
-def test_what_may_be_a_sentence_is_no_name(label: str) -> None:
+def test_a_possible_sentence_is_no_name(label: str) -> None:
     assert name_of(label) is None
 
 
@@ -73,7 +73,7 @@ def test_a_name_stays_as_it_is(label: str) -> None:
         ("colour_mixing", "color_mixing"),
     ],
 )
-def test_other_spellings_are_alike(one: str, other: str) -> None:
+def test_different_spellings_are_similar(one: str, other: str) -> None:
     assert alike(one, other)
     assert alike(other, one)
 
@@ -92,7 +92,7 @@ def test_other_spellings_are_alike(one: str, other: str) -> None:
         ("fraction", "fraction_addition"),
     ],
 )
-def test_opposites_are_not_alike(one: str, other: str) -> None:
+def test_opposites_are_not_similar(one: str, other: str) -> None:
     assert not alike(one, other)
     assert not alike(other, one)
 

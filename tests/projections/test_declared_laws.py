@@ -55,7 +55,7 @@ def written(judgeds: list[Judged], stated: dict[str, Stated]) -> bytes:
 
 
 @given(sessions(), STATED, st.randoms(use_true_random=False))
-def test_the_order_of_sessions_says_nothing(
+def test_the_order_of_sessions_does_not_matter(
     judgeds: list[Judged], stated: dict[str, Stated], shuffling: random.Random
 ) -> None:
     other = [*judgeds, *judgeds[:2]]
@@ -65,14 +65,14 @@ def test_the_order_of_sessions_says_nothing(
 
 
 @given(sessions())
-def test_what_was_stored_says_the_same(judgeds: list[Judged]) -> None:
+def test_a_stored_profile_stays_the_same(judgeds: list[Judged]) -> None:
     stored = [Judged.load(json.loads(json.dumps(one.dump()))) for one in judgeds]
 
     assert stored == judgeds
 
 
 @given(sessions(), st.data())
-def test_without_a_session_it_is_as_if_it_had_never_been(
+def test_removing_a_session_removes_its_effect(
     judgeds: list[Judged], data: st.DataObject
 ) -> None:
     if not judgeds:
@@ -102,7 +102,7 @@ def test_a_tainted_session_changes_no_number(judgeds: list[Judged]) -> None:
 
 
 @given(sessions(), STATED)
-def test_it_claims_no_more_than_was_seen(
+def test_a_profile_claims_no_more_than_its_evidence(
     judgeds: list[Judged], stated: dict[str, Stated]
 ) -> None:
     found = profile("ada", judgeds, stated, now=NOW)

@@ -18,7 +18,7 @@ def daily(
     return [judged(*results, day=day, **what) for day in days]
 
 
-def test_an_area_cites_all_that_it_follows_from() -> None:
+def test_an_area_cites_all_its_evidence() -> None:
     found = seen(*daily(WRONG, **SIGN))
     told = lines(found, START + 10 * DAY)
     by_section = {line.text.partition(":")[0]: line for line in told}
@@ -31,7 +31,7 @@ def test_an_area_cites_all_that_it_follows_from() -> None:
     assert {*area.cited} == {*weak.cited, *error.cited} == {"s-0000.0", "s-0001.0"}
 
 
-def test_a_line_is_as_sure_as_what_it_says() -> None:
+def test_a_line_is_as_certain_as_its_item() -> None:
     stated = {"large_print": Stated(True, 4, START)}
     found = seen(*daily(RIGHT, WRONG, WRONG, **SIGN), preferences=stated)
     items = {one.memory_id: one for one in found.items}
@@ -50,7 +50,7 @@ def test_a_line_is_as_sure_as_what_it_says() -> None:
     assert sure["Recent mistake"] == sure["Common error type"]
 
 
-def test_why_an_item_is_not_said() -> None:
+def test_an_unstated_item_has_a_reason() -> None:
     stated = {f"key_{nr}": Stated(nr, 4, START) for nr in range(MOST + 1)}
     steered = judged(WRONG, day=4, topic="sets", taints=("marked",))
     few = judged(WRONG, day=5, topic="angles", error_type="copy error")
@@ -72,7 +72,7 @@ def test_why_an_item_is_not_said() -> None:
     assert [f"behind the first {MOST} of its kind"] in preferred
 
 
-def test_what_is_tainted_or_stale_says_so() -> None:
+def test_tainted_and_stale_items_are_marked() -> None:
     steered = daily(WRONG, days=(3, 4, 5), taints=("marked",), **SIGN)
     worse = daily(WRONG, topic="sets", days=(0, 1, 2))
     better = daily(RIGHT, topic="sets", days=range(20, 30))

@@ -94,7 +94,7 @@ def sessions(draw: st.DrawFn) -> Shown:
 
 
 @given(st.lists(sessions(), max_size=8), st.randoms(use_true_random=False))
-def test_the_order_of_sessions_says_nothing(
+def test_the_order_of_sessions_does_not_matter(
     shown: list[Shown], shuffling: random.Random
 ) -> None:
     other = list(shown)
@@ -105,12 +105,12 @@ def test_the_order_of_sessions_says_nothing(
 
 
 @given(st.lists(sessions(), min_size=1, max_size=8))
-def test_what_was_stored_says_the_same(shown: list[Shown]) -> None:
+def test_stored_sessions_give_the_same_items(shown: list[Shown]) -> None:
     assert items([Shown.load(one.dump()) for one in shown]) == items(shown)
 
 
 @given(st.lists(sessions(), max_size=8))
-def test_a_memory_claims_no_more_than_was_seen(shown: list[Shown]) -> None:
+def test_an_item_claims_no_more_than_its_evidence(shown: list[Shown]) -> None:
     for item in items(shown):
         assert 0 <= item.confidence <= 1
         assert item.sessions + item.tainted_sessions <= len(shown)
@@ -119,14 +119,14 @@ def test_a_memory_claims_no_more_than_was_seen(shown: list[Shown]) -> None:
             assert evidence.session_id in {one.session_id for one in shown}
 
 
-def test_a_path_is_what_was_called_after_what() -> None:
+def test_a_path_is_a_sequence_of_calls() -> None:
     shown = run("search", "search", "book")
 
     assert [step for _, _, step in shown.walked] == [("search",), ("book",)]
     assert [["search"], ["book"]] in [path(item) for item in found([shown], "path")]
 
 
-def test_calls_at_once_have_no_order() -> None:
+def test_parallel_calls_have_no_order() -> None:
     calls = [CalledTool(1, "b", 0), CalledTool(2, "a", 0), CalledTool(5, "c", 4)]
     reordered = [CalledTool(1, "a", 0), CalledTool(2, "b", 0), CalledTool(5, "c", 4)]
 
@@ -134,7 +134,7 @@ def test_calls_at_once_have_no_order() -> None:
     assert [step for _, _, step in steps(reordered)] == [("a", "b"), ("c",)]
 
 
-def test_what_fixed_a_failure_is_remembered() -> None:
+def test_a_recovery_is_remembered() -> None:
     events: list[Any] = [
         call("pay", "Error: payment amount does not add up"),
         call("calculate"),
@@ -164,7 +164,7 @@ def test_what_fixed_a_failure_is_remembered() -> None:
         ([{"type": "text", "text": "Error: denied"}], "ok", "permission"),
     ],
 )
-def test_failures_have_a_reason_of_a_few(
+def test_a_failure_has_one_of_a_few_reasons(
     content: Any, status: Any, reason: str | None
 ) -> None:
     result = ToolResult(call_id="c", content=content, status=status)
@@ -173,7 +173,7 @@ def test_failures_have_a_reason_of_a_few(
     assert reason is None or reason in REASONS
 
 
-def test_no_word_of_a_user_or_a_tool_gets_in() -> None:
+def test_items_contain_no_text_of_users_or_tools() -> None:
     events: list[Any] = [
         refold.UserInput(text=LIE),
         call("search", LIE),
@@ -188,7 +188,7 @@ def test_no_word_of_a_user_or_a_tool_gets_in() -> None:
     assert "wipe_disk" not in str([item.to_json() for item in items([shown])])
 
 
-def test_one_session_is_one_witness_however_often_it_says_it() -> None:
+def test_a_session_counts_once() -> None:
     lie = run(*["wipe", "done"] * 20, name="liar")
     honest = [run("search", name=f"s{n}") for n in range(INDEPENDENT)]
 
@@ -198,7 +198,7 @@ def test_one_session_is_one_witness_however_often_it_says_it() -> None:
     assert [path(i) for i in established if i.kind == "path"] == [[["search"]]]
 
 
-def test_untrusted_results_speak_for_nothing() -> None:
+def test_untrusted_results_are_no_evidence() -> None:
     tainted = [
         watch(
             f"t{n}",
@@ -214,14 +214,14 @@ def test_untrusted_results_speak_for_nothing() -> None:
     assert not item.established
 
 
-def test_a_tool_whose_name_is_a_sentence_speaks_for_nothing() -> None:
+def test_a_tool_named_by_a_sentence_is_no_evidence() -> None:
     shown = watch("s", session_of([call(LIE), refold.Final(outcome="success")]))
 
     assert shown.taints == ("odd_tool_name",)
     assert "wipe_disk" not in str(shown.dump())
 
 
-def test_a_reflection_that_the_end_refutes_is_a_failure_as_any() -> None:
+def test_a_refuted_reflection_counts_as_a_failure() -> None:
     events: list[Any] = [
         call("pay"),
         refold.Reflection(pass_=True, confidence=1.0),
@@ -258,7 +258,7 @@ def test_confidence_grows_with_sessions_and_never_passes_the_rate() -> None:
     assert lower_bound(20, 100) == pytest.approx(0.15377, abs=5e-5)
 
 
-def test_a_scenario_is_a_tag_or_what_a_classifier_says() -> None:
+def test_a_scenario_is_a_tag_or_the_result_of_a_classifier() -> None:
     events = session_of([refold.UserInput(text="I want my money BACK")])
     classify = by_words({"refund": ("money back",)})
 
@@ -267,7 +267,7 @@ def test_a_scenario_is_a_tag_or_what_a_classifier_says() -> None:
 
 
 @given(st.integers(0, 6))
-def test_watching_can_go_on_where_it_was(cut: int) -> None:
+def test_watching_resumes_from_its_state(cut: int) -> None:
     events = session_of([call("search"), call("pay", "Error: x"), call("pay")])
     watching = Watch("s")
 
@@ -280,7 +280,7 @@ def test_watching_can_go_on_where_it_was(cut: int) -> None:
     assert watching.shown() == watch("s", events)
 
 
-def test_an_items_name_is_of_what_it_says_and_where() -> None:
+def test_an_items_id_depends_on_content_and_scope() -> None:
     (one,) = found([run("search", name="a")], "path")
     (again,) = found([run("search", name="b")], "path")
     (other,) = found([run("book", name="a")], "path")
@@ -288,7 +288,7 @@ def test_an_items_name_is_of_what_it_says_and_where() -> None:
     assert one.memory_id == again.memory_id != other.memory_id
 
 
-def test_an_item_tells_when_it_was_shown_and_by_whom() -> None:
+def test_an_item_has_its_times_and_sessions() -> None:
     shown = [
         replace(run("search", name=f"s{n}"), began_at=n, ended_at=n + 10, models=("m",))
         for n in (1, 5, 3)
@@ -354,7 +354,7 @@ def test_a_marked_event_taints_its_session() -> None:
         refold.Aggregate(results=(Verdict(item_id="1", verdict="incorrect"),)),
     ],
 )
-def test_some_events_make_memory_worth_making(event: Event) -> None:
+def test_some_events_trigger_memory(event: Event) -> None:
     assert may_trigger(event, NO_META)
 
 
@@ -367,12 +367,12 @@ def test_some_events_make_memory_worth_making(event: Event) -> None:
         refold.Aggregate(results=(Verdict(item_id="1", verdict="correct"),)),
     ],
 )
-def test_others_do_not_but_with_a_warning(event: Event) -> None:
+def test_other_events_trigger_memory_only_with_a_warning(event: Event) -> None:
     assert not may_trigger(event, NO_META)
     assert may_trigger(event, NO_META.warned("degraded"))
 
 
-def test_warnings_in_the_working_memory_make_memory_worth_making() -> None:
+def test_warnings_in_the_working_memory_trigger_memory() -> None:
     assert may_trigger(refold.StateUpdate(set={"warnings": ["ocr_failed"]}), NO_META)
     assert not may_trigger(refold.StateUpdate(set={"warnings": []}), NO_META)
     assert not may_trigger(refold.StateUpdate(set={"step": 1}), NO_META)
@@ -389,7 +389,7 @@ def failed_with(*events: Any, **meta: Any) -> list[str]:
         return [one.reason for one in watch("s", session.events()).failures]
 
 
-def test_a_warning_says_why_a_call_failed() -> None:
+def test_a_warning_gives_the_reason_of_a_failure() -> None:
     assert failed_with() == ["other"]
     assert failed_with(warnings=[{"code": "low_confidence"}]) == ["low_confidence"]
     assert failed_with(warnings=[{"code": "not a code"}]) == ["other"]
@@ -407,7 +407,7 @@ def test_a_warning_says_why_a_call_failed() -> None:
         ([7, None], "other"),
     ],
 )
-def test_an_issue_says_why_a_call_failed(issues: list[Any], reason: str) -> None:
+def test_an_issue_gives_the_reason_of_a_failure(issues: list[Any], reason: str) -> None:
     assert failed_with(refold.Reflection(issues=issues)) == [reason]
 
 
@@ -472,7 +472,7 @@ def test_lift_compares_sessions_that_were_shown_an_item_with_the_others() -> Non
     assert 0 < lift.low < 1 <= (lift.high or 0)
 
 
-def test_lift_of_what_all_were_shown_is_not_known() -> None:
+def test_lift_is_unknown_if_every_session_was_shown_the_item() -> None:
     shown = [replace(run("a", name=f"w{n}"), advised={ITEM: 1}) for n in range(3)]
 
     (lift,) = lifts(shown)
@@ -480,7 +480,7 @@ def test_lift_of_what_all_were_shown_is_not_known() -> None:
     assert (lift.without, lift.difference, lift.low) == (0, None, None)
 
 
-def test_many_users_are_remembered_together_and_none_of_them() -> None:
+def test_shared_memory_names_no_user() -> None:
     by_user = {
         f"user-{n}": [run("a", name=f"secret-{n}"), run("a", "b", name=f"other-{n}")]
         for n in range(5)
@@ -499,14 +499,14 @@ def test_many_users_are_remembered_together_and_none_of_them() -> None:
     assert "secret" not in told
 
 
-def test_what_four_users_show_is_nobodys_business() -> None:
+def test_four_users_are_too_few_for_shared_memory() -> None:
     rare = {f"u{n}": [run("rare", name=f"s{n}{i}") for i in range(9)] for n in range(4)}
     common = {f"v{n}": [run("common", name=f"t{n}")] for n in range(5)}
 
     assert "rare" not in str([one.to_json() for one in shared({**rare, **common})])
 
 
-def test_one_user_is_one_witness_of_many() -> None:
+def test_each_user_counts_once_in_shared_memory() -> None:
     fair = {f"u{n}": [run("a", name=f"s{n}")] for n in range(5)}
     bad = run("a", outcome="failure")
     loud = {"loud": [replace(bad, session_id=f"l{n}") for n in range(500)]}
@@ -516,7 +516,7 @@ def test_one_user_is_one_witness_of_many() -> None:
     assert item.success == pytest.approx(5 / 6)
 
 
-def test_fewer_than_five_are_never_enough() -> None:
+def test_fewer_than_five_users_are_never_enough() -> None:
     with pytest.raises(refold.InvalidConfiguration, match="needs 5"):
         shared({}, 4)
 
@@ -525,7 +525,7 @@ def forked(parent: Shown, name: str, outcome: Any = "success") -> Shown:
     return replace(run("b", name=name, outcome=outcome), parent=(parent.session_id, 3))
 
 
-def test_a_session_and_its_forks_are_one_witness() -> None:
+def test_a_session_and_its_forks_count_once() -> None:
     parent = run("a", name="p")
     forks = [forked(parent, f"f{n}") for n in range(4)]
 
@@ -551,14 +551,14 @@ def test_a_fork_inherits_what_its_parent_was_steered_by_and_shown() -> None:
     assert lifts([clean, forked(clean, "f")])[0].shown == 2
 
 
-def test_tainted_sessions_say_nothing_of_how_sessions_end() -> None:
+def test_tainted_sessions_do_not_affect_outcomes() -> None:
     good = [run("a", name=f"g{n}") for n in range(3)]
     bad = replace(run("a", name="b", outcome="failure"), taints=("marked",))
 
     assert means_of([*good, bad]) == {"general": 1.0}
 
 
-def test_what_was_called_beside_a_failure_did_not_help() -> None:
+def test_a_call_parallel_to_a_failure_is_no_recovery() -> None:
     def ended(*order: str) -> Shown:
         results = {
             "x": ToolResult(call_id="x", content="Error: timed out"),
@@ -574,7 +574,7 @@ def test_what_was_called_beside_a_failure_did_not_help() -> None:
     assert items([ended("x", "y")])[0].content == items([ended("y", "x")])[0].content
 
 
-def test_agents_that_take_turns_walk_each_their_own_way() -> None:
+def test_alternating_agents_have_separate_paths() -> None:
     with refold.open("memory://") as store:
         session = store.session(user_id="ada", session_id="s")
         for agent, tool in (("x", "a"), ("y", "b"), ("x", "c"), ("y", "d")):
@@ -592,7 +592,7 @@ def test_agents_that_take_turns_walk_each_their_own_way() -> None:
     assert Shown.load(shown.dump()) == shown
 
 
-def test_tools_of_our_own_are_no_steps_but_can_taint() -> None:
+def test_refolds_own_tools_are_no_steps_but_can_taint() -> None:
     shown = watch("s", session_of([call("memory"), call("a")]))
     steered = watch("s", session_of([call("memory", untrusted=True), call("a")]))
 
@@ -601,14 +601,14 @@ def test_tools_of_our_own_are_no_steps_but_can_taint() -> None:
     assert steered.taints == ("untrusted_result",)
 
 
-def test_of_many_users_nothing_is_told_of_a_scenario_that_few_were_in() -> None:
+def test_shared_memory_omits_scenarios_of_few_users() -> None:
     common = {f"u{n}": [run("a", name=f"s{n}")] for n in range(5)}
     rare = {"u0": [replace(run("a", name="x"), scenario="divorce")]}
 
     assert "divorce" not in str([one.to_json() for one in shared({**common, **rare})])
 
 
-def test_what_a_user_wants_forgotten_is_not_counted_for_many() -> None:
+def test_forgotten_items_do_not_count_in_shared_memory() -> None:
     users = {f"u{n}": [run("a", name=f"s{n}")] for n in range(5)}
     (item,) = (one for one in shared(users) if one.kind == "path")
 

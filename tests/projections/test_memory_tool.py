@@ -32,7 +32,7 @@ def sections(memories: list[dict[str, Any]]) -> set[str]:
     return {memory["content"].partition(":")[0] for memory in memories}
 
 
-def test_what_is_below_the_threshold_is_not_told() -> None:
+def test_items_below_the_threshold_are_left_out() -> None:
     everything, sure = told(0.0), told(0.5)
 
     assert sections(everything) - sections(sure) == {"Weak topic"}
@@ -41,7 +41,7 @@ def test_what_is_below_the_threshold_is_not_told() -> None:
     assert told(0.99) == []
 
 
-def test_evidence_stands_in_its_own_field() -> None:
+def test_evidence_has_its_own_field() -> None:
     for memory in told(0.0):
         assert ";" not in memory["content"]
         assert memory["memory_id"] not in memory["content"]

@@ -66,7 +66,7 @@ def test_an_unknown_model_is_not_guessed_and_can_be_registered(name: str) -> Non
     assert f'refold.toml under [models."{name}"]' in str(error.value)
 
 
-def test_known_without_prices_is_said_as_such() -> None:
+def test_a_model_without_prices_is_reported() -> None:
     refold.strategies.register_model("house-model", context_tokens=32_000)
 
     assert window_of("house-model") == 32_000
@@ -76,7 +76,7 @@ def test_known_without_prices_is_said_as_such() -> None:
         price_of("house-model")
 
 
-def test_what_is_registered_stands_before_what_is_packaged() -> None:
+def test_registered_models_override_packaged_ones() -> None:
     refold.strategies.register_model(
         "claude-opus-4", context_tokens=500, prices={"input": 1, "output": 2}
     )
@@ -86,7 +86,7 @@ def test_what_is_registered_stands_before_what_is_packaged() -> None:
     assert price_of("claude-opus-4") == Prices(input=1, output=2)
 
 
-def test_a_family_stands_for_what_is_not_listed() -> None:
+def test_a_family_covers_unlisted_models() -> None:
     refold.strategies.register_model("claude-*", context_tokens=7)
 
     assert window_of("claude-opus-9") == 7
@@ -153,7 +153,7 @@ def test_a_request_costs_its_parts() -> None:
     assert prices.cost(output=1_000_000) == pytest.approx(20)
 
 
-def test_a_long_prompt_costs_more_all_of_it() -> None:
+def test_a_long_prompt_costs_more_as_a_whole() -> None:
     prices = price_of("claude-haiku-5-5")
 
     short = prices.cost(uncached=40_000, read=60_000, output=1_000)
@@ -176,7 +176,7 @@ def test_a_price_for_long_prompts_needs_its_bound() -> None:
         )
 
 
-def test_every_packaged_model_is_whole() -> None:
+def test_every_packaged_model_is_complete() -> None:
     for info in models.packaged_models():
         assert info.tokenizer in calibration.measured(), info.name
         assert info.max_output_tokens is None or (
@@ -189,7 +189,7 @@ def test_every_packaged_model_is_whole() -> None:
             assert info.cache_min_tokens
 
 
-def test_the_reference_is_what_the_tables_say() -> None:
+def test_the_reference_equals_the_tables() -> None:
     page = model_reference.PAGE.read_text("utf-8")
 
     assert page == model_reference.page(page), "`make fix` writes it anew"
@@ -260,7 +260,7 @@ def test_the_tables_are_part_of_the_package() -> None:
         ({"input_tokens": "many", "output_tokens": 1 << 70}, Usage()),
     ],
 )
-def test_what_providers_call_their_tokens_is_known(
+def test_the_names_of_tokens_of_each_provider_are_known(
     told: dict[str, Any], usage: Usage
 ) -> None:
     assert Usage.of(told) == usage
@@ -271,7 +271,7 @@ def test_without_tokens_there_is_no_usage(told: dict[str, Any] | None) -> None:
     assert Usage.of(told) is None
 
 
-def test_what_is_cached_has_prices_of_its_own() -> None:
+def test_cached_input_has_its_own_prices() -> None:
     prices = price_of("claude-sonnet-5-5")
     usage = Usage(1_000, written=3_000, written_1h=1_000, read=5_000, output=100)
 

@@ -51,7 +51,7 @@ def ask(*texts: str) -> list[dict[str, Any]]:
 
 @settings(max_examples=50)
 @given(st.lists(TEXTS, max_size=5), TEXTS)
-def test_more_never_counts_less(texts: list[str], more: str) -> None:
+def test_more_text_never_counts_less(texts: list[str], more: str) -> None:
     counter = Calibrated()
 
     before = counter.count(ask(*texts), model=MODEL)
@@ -73,7 +73,7 @@ observed = st.builds(
 
 @settings(max_examples=50)
 @given(st.lists(observed, max_size=8), TEXTS, TEXTS)
-def test_whatever_it_learned_it_counts_the_same_and_never_less_for_more(
+def test_a_calibrated_count_is_deterministic_and_monotone(
     learned: list[Observation], text: str, more: str
 ) -> None:
     counter, again = Calibrated().learn(learned), Calibrated().learn(learned)
@@ -84,7 +84,7 @@ def test_whatever_it_learned_it_counts_the_same_and_never_less_for_more(
     assert 0 <= counted <= counter.count(ask(text + more), model=MODEL)
 
 
-def test_the_kinds_of_text_are_told_apart() -> None:
+def test_kinds_of_text_are_distinguished() -> None:
     assert of_text("readFile x2\n今天 é") == Features(
         word=3, letter=9, mark=1, line=1, cjk=2, other=1
     )
@@ -92,7 +92,7 @@ def test_the_kinds_of_text_are_told_apart() -> None:
     assert of_text("\ud800") == Features(other=1)
 
 
-def test_all_that_a_request_holds_is_counted() -> None:
+def test_every_part_of_a_request_counts() -> None:
     call = {"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "a"}}
     back = {"type": "tool_result", "tool_use_id": "t1", "content": "some text"}
     thought = {"type": "thinking", "thinking": "hm", "signature": "c2ln" * 500}
@@ -136,7 +136,7 @@ def off(counter: Calibrated, text: str) -> float:
 
 
 @pytest.mark.parametrize("text", [PROSE, CODE, CHINESE, JSON])
-def test_it_comes_within_fifteen_percent_of_what_is_paid(text: str) -> None:
+def test_counts_are_within_fifteen_percent_of_the_usage(text: str) -> None:
     before = off(Calibrated(), text)
 
     after = off(Calibrated().learn(session(20, beside=700)), text)
@@ -145,14 +145,14 @@ def test_it_comes_within_fifteen_percent_of_what_is_paid(text: str) -> None:
     assert after < 0.15
 
 
-def test_what_requests_cost_beside_what_is_recorded_is_learned_and_added() -> None:
+def test_unrecorded_cost_of_requests_is_learned() -> None:
     counter = Calibrated().learn(session(20, beside=5_000))
 
     assert counter.weights(MODEL).unrecorded == pytest.approx(5_000, rel=0.3)
     assert counter.count([], model=MODEL) == ceil(counter.weights(MODEL).unrecorded)
 
 
-def test_each_model_learns_for_itself_and_nothing_is_changed_in_place() -> None:
+def test_models_learn_separately_without_changes_in_place() -> None:
     fresh = Calibrated()
 
     learned = fresh.learn(session(5, beside=0))
@@ -163,7 +163,7 @@ def test_each_model_learns_for_itself_and_nothing_is_changed_in_place() -> None:
     assert learned.learn([Observation(MODEL, Features(), 0)]) == learned
 
 
-def test_a_model_that_is_not_known_is_counted_as_the_newest() -> None:
+def test_an_unknown_model_counts_as_the_newest() -> None:
     counter = Calibrated()
 
     assert counter.weights("no-such-model") == starting("claude-4-7")
@@ -185,7 +185,7 @@ USAGE = {"input_tokens": 5, "cache_read_input_tokens": 80, "output_tokens": 9}
         ({**USAGE, "iterations": [{}, {}]}, 0),
     ],
 )
-def test_a_prompt_is_all_its_input_cached_or_not(usage: Any, tokens: int) -> None:
+def test_a_prompt_includes_cached_input(usage: Any, tokens: int) -> None:
     assert input_tokens(usage) == tokens
 
 
@@ -215,7 +215,7 @@ def learned(log: Log, **options: Any) -> Calibrated:
     return learned_from(log.events, view_of, **options)
 
 
-def test_it_learns_from_what_a_session_sent_and_paid() -> None:
+def test_calibration_learns_from_a_session() -> None:
     log = recorded(turns=6)
     view = view_at(log, len(log.events))
     true = paid(of_request(view.messages, view.system))
@@ -230,15 +230,17 @@ def test_it_learns_from_what_a_session_sent_and_paid() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"digest": "0" * 64}, {"matches": False}])
-def test_a_request_that_was_not_the_view_teaches_nothing(wrong: dict[str, Any]) -> None:
+def test_nothing_is_learned_from_a_request_unlike_its_view(
+    wrong: dict[str, Any],
+) -> None:
     assert not learned(recorded(turns=2, **wrong)).learned
 
 
-def test_a_request_of_no_known_model_teaches_nothing() -> None:
+def test_nothing_is_learned_without_a_known_model() -> None:
     assert not learned(recorded(turns=2, model=None)).learned
 
 
-def test_a_request_without_an_answer_teaches_nothing() -> None:
+def test_nothing_is_learned_without_an_answer() -> None:
     log = Log()
     log.add(UserInput(text="hello"))
     log.add(view_at(log, 1).request(model=MODEL))
@@ -249,7 +251,7 @@ def test_a_request_without_an_answer_teaches_nothing() -> None:
     assert not learned(log).learned
 
 
-def test_the_provider_counts_what_would_be_sent(api: MessagesApi) -> None:
+def test_the_provider_counts_the_request(api: MessagesApi) -> None:
     tools: list[Any] = [{"name": "read", "input_schema": {"type": "object"}}]
     view = view_at(recorded(turns=1), 1)
     view = replace(view, system="Be brief.", tools=tuple(tools))
@@ -268,7 +270,7 @@ def test_the_provider_counts_what_would_be_sent(api: MessagesApi) -> None:
     assert set(api.counted[-1].body) == {"model", "messages"}
 
 
-def test_a_count_that_fails_says_why_and_not_what() -> None:
+def test_a_failed_count_gives_the_reason_without_content() -> None:
     with MessagesApi() as api:
         url = api.url
         client = api.client(base_url=f"{url}/elsewhere")

@@ -1,1 +1,1 @@
-"""Contexts: what a model is sent of a session, decided and rendered by strategies."""
+"""Contexts: the views of a session for a model, which strategies decide on."""

@@ -670,8 +670,8 @@ def _newest_items(items: Sequence[str], most: int) -> list[str]:
         line = " ".join(item.split())
         if line:
             newest_first.setdefault(line)
-    kept = list(newest_first)[:most]
-    return kept[::-1]
+    newest = list(newest_first)[:most]
+    return newest[::-1]
 
 
 def _verdicts_text(verdicts: Sequence[events.Verdict], limits: Limits) -> str:

@@ -136,7 +136,9 @@ class Layers(BaseModel):
     scope_tokens: int = Field(default=1_000, ge=1)
     notes: compaction.Notes | None = None
 
-    def kept(self, state: folded.LayerState, envelope: Envelope) -> folded.LayerState:
+    def updated(
+        self, state: folded.LayerState, envelope: Envelope
+    ) -> folded.LayerState:
         """Return the state of the layers after this event."""
         was_shown = state.shown_at is not None
         if was_shown and not self.user and self.notes is None:
@@ -469,7 +471,7 @@ class Strategy(BaseModel):
         """Update the memory layers for an event that the builder has taken."""
         layers = self.manner.layers
         if layers is not None:
-            builder.layers = layers.kept(builder.layers, envelope)
+            builder.layers = layers.updated(builder.layers, envelope)
 
     @final
     def fold(self, outline: Outline, envelope: Envelope) -> Outline:
@@ -568,15 +570,15 @@ class Weighed(Strategy):
         return round(tokens * self.weight)
 
 
-def valid_names(given: str, names: Iterable[str]) -> str:
-    """Return the valid names, and the one that is most similar to ``given``.
+def valid_names(name: str, names: Iterable[str]) -> str:
+    """Return the valid names, and the one that is most similar to ``name``.
 
-    The text does not repeat ``given``, which may be a secret in a wrong place.
+    The text does not repeat ``name``, which may be a secret in a wrong place.
     """
     valid = list(names)
     text = f"there is: {', '.join(valid) or 'none'}"
-    for name in get_close_matches(given, valid, n=1):
-        text += f"; did you mean {name}?"
+    for similar in get_close_matches(name, valid, n=1):
+        text += f"; did you mean {similar}?"
     return text
 
 

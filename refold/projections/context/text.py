@@ -362,12 +362,12 @@ def _decision_entry(
 
 def questions(envelopes: Iterable[Envelope]) -> dict[int, str]:
     """Return the questions of the reviews among these events, by their seq."""
-    found: dict[int, str] = {}
+    question_of: dict[int, str] = {}
     for envelope in envelopes:
         review = envelope.payload
         if isinstance(review, HumanReview) and review.question:
-            found[envelope.seq] = review.question
-    return found
+            question_of[envelope.seq] = review.question
+    return question_of
 
 
 def attachment_text(attachment: events.Attachment) -> str:

@@ -240,18 +240,18 @@ def _truncated(units: Sequence[Unit], limit: int) -> Spans:
 _NAMES: Final = shipped("refold.projections", "data", "parameters.toml")
 
 
-def from_params(given: str | Mapping[str, Any]) -> HistorySummary | None:
+def from_params(config: str | Mapping[str, Any]) -> HistorySummary | None:
     """Read the strategy from the feature flags of another agent, in JSON.
 
-    given: an object with ``history_summary_params`` (an object, or JSON as text),
-           ``history_summary_min_version``, and optionally ``memories_params``; or the
-           parameters themselves.
+    config: an object with ``history_summary_params`` (an object, or JSON as text),
+            ``history_summary_min_version``, and optionally ``memories_params``; or the
+            parameters themselves.
 
     Returns None if an empty version disables it.
 
     Raises UnknownStrategy for unknown or invalid parameters.
     """
-    flags = _object(given)
+    flags = _object(config)
     params = dict(flags)
     if "history_summary_params" in flags:
         version = flags.get("history_summary_min_version", "3")
@@ -280,15 +280,15 @@ def _renamed(params: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, A
     return {names.get(name, name): value for name, value in params.items()}
 
 
-def _object(given: object) -> Mapping[str, Any]:
+def _object(value: object) -> Mapping[str, Any]:
     """An object, or the object in a JSON text."""
-    if isinstance(given, str):
+    if isinstance(value, str):
         try:
-            given = json.loads(given)
+            value = json.loads(value)
         except json.JSONDecodeError as error:
             place = f"line {error.lineno}, column {error.colno}"
             reason = f"history_summary_params: no JSON at {place}"
             raise UnknownStrategy(reason) from None
-    if not isinstance(given, Mapping):
+    if not isinstance(value, Mapping):
         raise UnknownStrategy("history_summary_params must be a JSON object")
-    return given
+    return value
