@@ -70,7 +70,7 @@ _REMEDIES: Final = {
     errno.EROFS: "the file system is read-only: name a place that can be written",
     errno.ENOSPC: "free space and try again",
     errno.EDQUOT: "free space within your quota and try again",
-    errno.ENOENT: "check that its folder exists",
+    errno.ENOENT: "check the path",
     errno.ENOTDIR: "a part of the path is a file: name a folder that exists",
     errno.EEXIST: "a part of the path is a file: name a folder that exists",
     errno.EFBIG: "raise the limit of the size of files (ulimit -f)",

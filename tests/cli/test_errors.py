@@ -333,3 +333,25 @@ def test_a_wrong_value_is_named_in_plain_words(
 
     assert ran.code == 2
     assert message in ran.err
+
+
+def test_a_file_to_read_that_is_not_there_is_advised_by_its_path(
+    refold: Refold, tmp_path: Path
+) -> None:
+    missing = tmp_path / "missing.json"
+
+    ran = refold("replay", missing)
+
+    assert ran.code == 1
+    assert ran.err == (
+        f"refold: {missing}: no such file or directory: check the path\n"
+    )
+
+
+def test_a_folder_in_place_of_the_database_is_advised_to_be_a_file(
+    refold: Refold, tmp_path: Path
+) -> None:
+    ran = refold("--db", f"sqlite:///{tmp_path}", "sessions")
+
+    assert ran.code == 1
+    assert "and that it is a file" in ran.err
