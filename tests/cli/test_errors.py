@@ -348,10 +348,12 @@ def test_a_file_to_read_that_is_not_there_is_advised_by_its_path(
     )
 
 
-def test_a_folder_in_place_of_the_database_is_advised_to_be_a_file(
+def test_a_folder_in_place_of_the_database_is_named_as_one(
     refold: Refold, tmp_path: Path
 ) -> None:
     ran = refold("--db", f"sqlite:///{tmp_path}", "sessions")
 
-    assert ran.code == 1
-    assert "and that it is a file" in ran.err
+    assert (ran.code, ran.err) == (
+        1,
+        f"refold: {tmp_path} is a folder: name a file in it\n",
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -301,12 +302,14 @@ def check_nothing_left(path: Path) -> None:
 
 
 def _check_one_name(path: Path) -> None:
-    """Raise StoreUnavailable for a file that has several names.
+    """Raise StoreUnavailable for a folder, and for a file that has several names.
 
     SQLite keeps a log for each name, and does not see what is in the other one.
     """
     with suppress(OSError):
         status = os.stat(path)
+        if stat.S_ISDIR(status.st_mode):
+            raise StoreUnavailable(f"{path} is a folder", remedy="name a file in it")
         # Two processes that make a store at once may see an empty one with two names.
         if status.st_nlink > 1 and status.st_size:
             raise StoreUnavailable(
