@@ -70,82 +70,85 @@ def context(
 
     Makes no summaries: `refold compact` does.
     """
-    given = [place for place in (at, before_call, before_response) if place is not None]
-    if len(given) > 1:
+    places = [at, before_call, before_response]
+    if len(places) - places.count(None) > 1:
         raise typer.BadParameter(
             "give one of --at, --before-call and --before-response", ctx=call
         )
     chosen = call.store().session(user_id=user, session_id=session)
-    chosen.head()
+    chosen.head()  # raises if there is no such session
     if before_call is not None:
         at = events.before(chosen.pages(), "tool call", before_call)
     if before_response is not None:
         at = events.before(chosen.pages(), "response", before_response)
     view = chosen.context(strategy, at=at, as_=as_)
-    behind = chosen.pages(upto=view.at)
+    source = chosen.pages(upto=view.at)
     origin = provenance(chosen.writer.log, chosen.stream, view)
     return Result(
         lambda: view.to_json() | origin.to_json(),
-        lambda out: _show(out, view, behind, origin),
+        lambda screen: _show(screen, view, source, origin),
     )
 
 
-_TALL: Final = 8
-_FEW: Final = 12
+_TALL: Final = 8  # lines of a text
+_FEW: Final = 12  # seqs that are listed
 
 
 def _show(
-    screen: Screen, view: View, behind: Iterable[Envelope], origin: Provenance
+    screen: Screen, view: View, source: Iterable[Envelope], origin: Provenance
 ) -> None:
-    """Print ``view``; ``behind`` are the events up to its seq."""
-    told: dict[str, Any] = view.to_json()
-    _figures(screen, told, origin)
-    if system := told["system"]:
+    """Print a view; ``source`` are the session's events up to its seq."""
+    shown: dict[str, Any] = view.to_json()
+    _show_figures(screen, shown, origin)
+    system = shown["system"]
+    if system:
         if not isinstance(system, str):
             system = "\n\n".join(str(block.get("text", "")) for block in system)
-        _message(screen, "system", system)
-    for message in told["messages"]:
-        _message(screen, message["role"], message["content"])
-    hidden(screen, told["spans"], behind)
+        _show_message(screen, "system", system)
+    for message in shown["messages"]:
+        _show_message(screen, message["role"], message["content"])
+    hidden(screen, shown["spans"], source)
 
 
-def _figures(screen: Screen, told: Mapping[str, Any], origin: Provenance) -> None:
-    over = ("  over its budget", "bold red") if told["over_budget"] else ""
+def _show_figures(screen: Screen, view: Mapping[str, Any], origin: Provenance) -> None:
+    over = ("  over its budget", "bold red") if view["over_budget"] else ""
     screen.line(
-        (f"{told['strategy']}", "bold"),
-        f"  at seq {told['at']}  ",
-        (counted(told["tokens"], "token"), "bold"),
-        f"  {counted(len(told['messages']), 'message')}",
+        (f"{view['strategy']}", "bold"),
+        f"  at seq {view['at']}  ",
+        (counted(view["tokens"], "token"), "bold"),
+        f"  {counted(len(view['messages']), 'message')}",
         over,
     )
     screen.line(*origin_words(origin))
-    screen.line((f"digest {told['digest']}", "dim"))
-    screen.line((f"strategy fingerprint {told['fingerprint'][:DIGEST]}", "dim"))
-    for span in told["spans"]:
-        said, first, last = span["kind"], span.get("first"), span.get("last")
+    screen.line((f"digest {view['digest']}", "dim"))
+    screen.line((f"strategy fingerprint {view['fingerprint'][:DIGEST]}", "dim"))
+    for span in view["spans"]:
+        text = f"  {span['kind']}"
+        first = span.get("first")
         if first is not None:
-            said = f"{said:<8} {seqs(first, last)}"
-        screen.line(("  " + said, "blue" if span["kind"] == "summary" else "dim"))
+            text = f"  {span['kind']:<8} {seqs(first, span.get('last'))}"
+        screen.line((text, "blue" if span["kind"] == "summary" else "dim"))
 
 
-def _message(screen: Screen, role: str, content: Any) -> None:
+def _show_message(screen: Screen, role: str, content: Any) -> None:
     screen.line("")
     screen.line((role, STYLES["roles"].get(role, "bold")))
     blocks(screen, content)
 
 
 def blocks(screen: Screen, content: Any) -> None:
-    """Print what a message holds: a text, or blocks."""
-    whole = [{"type": "text", "text": content}]
-    for block in whole if isinstance(content, str) else content:
-        head, body, style = _said(block)
+    """Print the content of a message: a text, or blocks."""
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    for block in content:
+        head, body, style = _parts(block)
         if head:
             screen.line("  ", (head, style))
         screen.body(body, indent="  " if not head else "    ", tall=_TALL)
 
 
-def _said(block: Mapping[str, Any]) -> tuple[str, str, str]:
-    """A block's head line, its text, and the colour of its head."""
+def _parts(block: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The head line of a block, its text, and the style of the head."""
     match block.get("type"):
         case "text":
             return "", str(block["text"]), ""
@@ -155,41 +158,44 @@ def _said(block: Mapping[str, Any]) -> tuple[str, str, str]:
             head = f"calls {block.get('name')} ({block.get('id')})"
             return head, readable(block.get("input")), "yellow"
         case "tool_result":
-            how = " (failed)" if block.get("is_error") else ""
-            head = f"result{how} of {block.get('tool_use_id')}"
-            return head, content(block.get("content")), "red" if how else "green"
+            body = content(block.get("content"))
+            call = block.get("tool_use_id")
+            if block.get("is_error"):
+                return f"result (failed) of {call}", body, "red"
+            return f"result of {call}", body, "green"
         case kind:
             rest = {key: item for key, item in block.items() if key != "type"}
             return str(kind), readable(rest), "magenta"
 
 
 def hidden(
-    screen: Screen, spans: Sequence[Mapping[str, Any]], behind: Iterable[Envelope]
+    screen: Screen, spans: Sequence[Mapping[str, Any]], source: Iterable[Envelope]
 ) -> None:
-    """Say what redaction and the size guard replaced in the events behind a view."""
-    found: Counter[str] = Counter()
+    """Print what redaction and the size guard replaced in the events of a view."""
+    redacted: Counter[str] = Counter()
     places: dict[str, list[int]] = {}
     stubs: list[int] = []
-    placed = [span for span in spans if span.get("first") is not None]
-    shown = tuple((span["first"], span["last"]) for span in placed)
-    for envelope in behind:
-        if not holds(shown, envelope.seq):
+    in_view = tuple(
+        (span["first"], span["last"]) for span in spans if span.get("first") is not None
+    )
+    for envelope in source:
+        if not holds(in_view, envelope.seq):
             continue
-        seen = marks(envelope)
-        found.update(seen.redacted)
-        for kind in seen.redacted:
+        changes = marks(envelope)
+        redacted.update(changes.redacted)
+        for kind in changes.redacted:
             places.setdefault(kind, []).append(envelope.seq)
-        if seen.guarded:
+        if changes.guarded:
             stubs.append(envelope.seq)
     screen.line("")
     screen.line(("replaced before storing", "bold"), " in the events of this context")
-    for kind, count in sorted(found.items(), key=lambda item: (-item[1], item[0])):
+    for kind, count in sorted(redacted.items(), key=lambda item: (-item[1], item[0])):
         where = f"  in seq {_listed(places[kind])}"
         screen.line("  ", (types({kind: count}), "red"), where)
     if stubs:
         what = "texts moved to blobs (too large, or base64):"
         screen.line("  ", (what, "yellow"), f" in seq {_listed(stubs)}")
-    if not found and not stubs:
+    if not redacted and not stubs:
         screen.line("  nothing")
 
 

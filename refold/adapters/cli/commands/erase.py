@@ -243,7 +243,8 @@ def _report(screen: output.Screen, erased: Erasure) -> None:
         screen.line(output.mark(False), output.shown(erased.unfinished))
         screen.line("  the erasure is certified: run the command again for the rest")
         return
-    rows, tables = sum(erased.left.values()), counted(len(erased.left), "table")
+    rows = sum(erased.left.values())
+    tables = counted(len(erased.left), "table")
     left = f"searched {tables} afterwards: {counted(rows, 'row')} left"
     screen.line(output.mark(not rows), left)
     screen.line((f"  in {erased.database}", "dim"))
@@ -464,7 +465,8 @@ def freeze(
     """
     if lift and reason is None:
         raise typer.BadParameter("give --reason, for the certificate")
-    store, signed = call.store(), None
+    store = call.store()
+    signed = None
     if reason is not None:
         change = store.erasures.unfreeze if lift else store.erasures.freeze
         signed = change(user, reason, operator=who(operator))

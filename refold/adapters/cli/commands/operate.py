@@ -147,42 +147,63 @@ def stats(
     else:
         figures = store.session(user_id=user, session_id=session).stats()
 
-    def show(out: Screen) -> None:
-        out.table(("what", "#how much"), _figures(figures))
-        if lag := figures["lag"]:
-            out.line("")
-            names = ("views", "behind", "events", "most")
-            out.table(
-                ("views of strategy", "#views", "#behind", "#by events", "#at most"),
-                (
-                    (one["fingerprint"][:12], *(number(one[name]) for name in names))
-                    for one in lag
-                ),
-            )
+    def show(screen: Screen) -> None:
+        screen.table(("what", "#how much"), _figures(figures))
+        if figures["lag"]:
+            screen.line("")
+            head = ("views of strategy", "#views", "#behind", "#by events", "#at most")
+            screen.table(head, map(_lag, figures["lag"]))
 
     return Result(figures, show)
 
 
-def _costs(found: list[Spending], by: By) -> Result:
-    def show(out: Screen) -> None:
-        names = ("answers", "input", "written", "read", "output", "US$")
-        whose = ("user", "session") if by == "session" else (by,)
-        out.table((*whose, *(f"#{name}" for name in names)), map(_cost, found))
-        if not found:
-            out.line("no answer says what it used")
-        if unpriced := sum(one.unpriced for one in found):
-            out.line("")
-            told = counted(unpriced, "answer")
-            out.line((f"{told} of models without a known price", "yellow"))
-
-    return Result([one.to_json() for one in found], show)
+def _lag(views: dict[str, Any]) -> list[str]:
+    """How far the stored views of a strategy are behind the log."""
+    return [
+        views["fingerprint"][:12],
+        number(views["views"]),
+        number(views["behind"]),
+        number(views["events"]),
+        number(views["most"]),
+    ]
 
 
-def _cost(one: Spending) -> list[str]:
-    usage = one.usage
-    counts = (one.answers, usage.input, usage.written, usage.read, usage.output)
-    whose = filter(None, (one.user_id, one.session_id, one.day))
-    return [*map(visible, whose), *map(number, counts), f"{one.dollars:.4f}"]
+def _costs(spendings: list[Spending], by: By) -> Result:
+    def show(screen: Screen) -> None:
+        subject = ["user", "session"] if by == "session" else [by]
+        head = [
+            *subject,
+            "#answers",
+            "#input",
+            "#written",
+            "#read",
+            "#output",
+            "#US$",
+        ]
+        screen.table(head, map(_cost, spendings))
+        if not spendings:
+            screen.line("no answer says what it used")
+        unpriced = sum(spending.unpriced for spending in spendings)
+        if unpriced:
+            screen.line("")
+            answers = counted(unpriced, "answer")
+            screen.line((f"{answers} of models without a known price", "yellow"))
+
+    return Result([spending.to_json() for spending in spendings], show)
+
+
+def _cost(spending: Spending) -> list[str]:
+    subject = (spending.user_id, spending.session_id, spending.day)
+    usage = spending.usage
+    return [
+        *(visible(name) for name in subject if name),
+        number(spending.answers),
+        number(usage.input),
+        number(usage.written),
+        number(usage.read),
+        number(usage.output),
+        f"{spending.dollars:.4f}",
+    ]
 
 
 def _needs_user(session: str | None, user: str | None) -> None:
@@ -191,13 +212,16 @@ def _needs_user(session: str | None, user: str | None) -> None:
 
 
 def _figures(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What each figure is, and how much."""
     for name, value in figures.items():
-        what, last, when = name.partition("_last_")
-        is_size = what.endswith("_bytes")
-        what = what.removesuffix("_bytes").replace("_", " ") + " size" * is_size
-        if last:  # an imported event keeps the time at which it happened
-            rate = "written to" if what == "sessions" else "dated"
-            what = f"{what} {rate} in the last {when}"
+        subject, _, period = name.partition("_last_")
+        is_size = subject.endswith("_bytes")
+        what = subject.removesuffix("_bytes").replace("_", " ")
+        if is_size:
+            what += " size"
+        if period:  # an imported event keeps the time at which it happened
+            verb = "written to" if what == "sessions" else "dated"
+            what += f" {verb} in the last {period}"
         if isinstance(value, int):
             yield what, size(value) if is_size else number(value)
         elif isinstance(value, str):
@@ -244,17 +268,17 @@ def audit(
 
 
 def _record(screen: Screen, record: AccessRecord) -> None:
-    names = (record.user, record.session)
-    whose = " ".join((name or "")[:_HASH].ljust(_HASH) for name in names)
+    user = (record.user or "")[:_HASH].ljust(_HASH)
+    session = (record.session or "")[:_HASH].ljust(_HASH)
     about = [f"{name} {value:,}" for name, value in record.meta.items()]
     if record.state_version is not None:
         about.insert(0, f"seq {record.state_version}")
     if record.event_type:
         about.append(record.event_type)
-    said = record.status if record.error_code is None else record.error_code
+    outcome = record.status if record.error_code is None else record.error_code
     screen.line(
-        f"{values.moment(record.ts)}  {whose}  {record.event:<22}  ",
-        (f"{said:<16}", _STYLES[record.status]),
+        f"{values.moment(record.ts)}  {user} {session}  {record.event:<22}  ",
+        (f"{outcome:<16}", _STYLES[record.status]),
         f"  {', '.join(about)}".rstrip(),
         end=(f"{record.duration_us / 1000:,.1f} ms",),
     )
@@ -367,27 +391,27 @@ def export(
         wrote = write_lines(out, lines)
     _complain_unrecorded(copies.unrecorded)
     unit, units = _UNITS[form]
-    of = f"{counted(wrote, unit, units)} of {counted(names.listed, 'session')}"
-    return _wrote(out, of, {"sessions": names.listed, units: wrote})
+    amount = f"{counted(wrote, unit, units)} of {counted(names.listed, 'session')}"
+    return _wrote(out, amount, {"sessions": names.listed, units: wrote})
 
 
 class _Names:
     """The users and names of sessions; counts those that a listing shows.
 
-    internal: whether those of Refold's own are among them, uncounted.
-    copies:   records each user's copy before the first of their sessions is given.
+    internal: whether sessions that Refold itself records are included, uncounted.
+    copies:   records each user's copy before the first of their sessions is exported.
     """
 
     def __init__(
-        self, found: Iterable[SessionInfo], *, internal: bool, copies: CopyRecords
+        self, infos: Iterable[SessionInfo], *, internal: bool, copies: CopyRecords
     ) -> None:
-        self._found = found
+        self._infos = infos
         self._internal = internal
         self._copies = copies
         self.listed = 0
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        for info in self._found:
+        for info in self._infos:
             if not info.is_internal:
                 self.listed += 1
             elif not self._internal:
@@ -397,7 +421,7 @@ class _Names:
 
 
 def _complain_unrecorded(why: str) -> None:
-    """Say that no erasure will name an export, if the store took no record of it."""
+    """Warn that no erasure will name an export that the store did not record."""
     if why:
         output.complain(f"a later erasure cannot name this export: {why}")
 
@@ -415,15 +439,19 @@ def _of_user(
     exported = store.export_user(user, out, executor=call.executor(jobs))
     _complain_unrecorded(exported.unrecorded)
     manifest: dict[str, Any] = exported.manifest
-    counts, digest = manifest["counts"], manifest["digest"]
-    kinds = ("session", "event", "blob")
-    told = ", ".join(counted(counts[f"{kind}s"], kind) for kind in kinds)
-    return _wrote(out, told, {"counts": counts, "digest": digest})
+    counts = manifest["counts"]
+    amounts = (
+        counted(counts["sessions"], "session"),
+        counted(counts["events"], "event"),
+        counted(counts["blobs"], "blob"),
+    )
+    figures = {"counts": counts, "digest": manifest["digest"]}
+    return _wrote(out, ", ".join(amounts), figures)
 
 
-def _wrote(out: Path, what: str, told: dict[str, Any], rest: str = "") -> Result:
-    said = f"wrote {what} to {visible(str(out))}{rest}"
-    return Result({"out": repaired(str(out))[0], **told}, said)
+def _wrote(out: Path, what: str, figures: dict[str, Any], rest: str = "") -> Result:
+    text = f"wrote {what} to {visible(str(out))}{rest}"
+    return Result({"out": repaired(str(out))[0], **figures}, text)
 
 
 Names = Iterable[tuple[str, str]]
@@ -444,28 +472,31 @@ def _values(
     if form == "atif":
         yield from _trajectories(store, names)
         return
-    for name in names:
-        events = _read(store, *name)
+    for user, session in names:
+        envelopes = _read(store, user, session)
         if form == "otlp":
-            yield from traces(events, name[1], content=content)
+            yield from traces(envelopes, session, content=content)
         else:
-            yield from (envelope.to_json() for envelope in events)
+            for envelope in envelopes:
+                yield envelope.to_json()
 
 
 def _trajectories(store: SessionStore, names: Names) -> Iterator[Any]:
-    """A line for each session; those of its sub-agents stand in it."""
+    """A value for each session; it contains the sessions of its sub-agents."""
     from refold.adapters.importers.atif import trajectory
 
-    for user, mine in groupby(names, itemgetter(0)):
-        there = [info.session_id for info in store.sessions(user)]
-        for _, session in mine:
-            if session.rpartition("~")[0] not in there:
-                below = {
-                    name.removeprefix(f"{session}~"): _read(store, user, name)
-                    for name in there
-                    if name.startswith(f"{session}~")
-                }
-                yield trajectory(_read(store, user, session), session, below)
+    for user, of_user in groupby(names, itemgetter(0)):
+        all_sessions = [info.session_id for info in store.sessions(user)]
+        for _, session in of_user:
+            parent, _, _ = session.rpartition("~")
+            if parent in all_sessions:
+                continue
+            sub_agents = {}
+            for name in all_sessions:
+                if name.startswith(f"{session}~"):
+                    suffix = name.removeprefix(f"{session}~")
+                    sub_agents[suffix] = _read(store, user, name)
+            yield trajectory(_read(store, user, session), session, sub_agents)
 
 
 def _dataset(
@@ -473,13 +504,17 @@ def _dataset(
 ) -> Result:
     from refold.adapters.importers.dataset import TRAINING, Dataset
 
-    made = Dataset(store, consent or TRAINING, out)
-    wrote = write_lines(out, map(orjson.dumps, made.rows(user)))
-    told = f"{counted(wrote, 'row')} of {counted(len(made.users), 'user')}"
-    left = f", {counted(made.left, 'user')} without consent to {made.scope} left out"
-    figures = {"export": made.export_id, "rows": wrote}
-    figures |= {"users": len(made.users), "left_out": made.left}
-    return _wrote(out, told, figures, left)
+    dataset = Dataset(store, consent or TRAINING, out)
+    rows = write_lines(out, map(orjson.dumps, dataset.rows(user)))
+    amount = f"{counted(rows, 'row')} of {counted(len(dataset.users), 'user')}"
+    without = f"{counted(dataset.left, 'user')} without consent to {dataset.scope}"
+    figures = {
+        "export": dataset.export_id,
+        "rows": rows,
+        "users": len(dataset.users),
+        "left_out": dataset.left,
+    }
+    return _wrote(out, amount, figures, f", {without} left out")
 
 
 def _tables(call: Call, whole: bool, buckets: int, out: Path) -> Result:
@@ -487,12 +522,18 @@ def _tables(call: Call, whole: bool, buckets: int, out: Path) -> Result:
 
     store: Any = call.store() if whole else None
     recorder = store.log.recorder if store else call.recorder()
-    made: Any = Tables(recorder, store, buckets).write(out).manifest
-    counts = made["counts"]
-    told = f"{counted(counts['events'], 'event')} of {counted(counts['users'], 'user')}"
+    manifest: Any = Tables(recorder, store, buckets).write(out).manifest
+    counts = manifest["counts"]
+    events = counted(counts["events"], "event")
+    users = counted(counts["users"], "user")
     rest = f", {counts['left']:,} left out" if counts["left"] else ""
-    figures = {name: made[name] for name in ("export", "columns", "counts", "digest")}
-    return _wrote(out, told, figures, rest)
+    figures = {
+        "export": manifest["export"],
+        "columns": manifest["columns"],
+        "counts": counts,
+        "digest": manifest["digest"],
+    }
+    return _wrote(out, f"{events} of {users}", figures, rest)
 
 
 _UNITS: Final = {
@@ -528,31 +569,33 @@ def view(
     """Show a run in the terminal, or write it as one HTML file.
 
     The terminal shows turns that open to their events, and the context at each
-    request; its last line lists the keys.  It needs `refold[tui]`. The file shows
-    the run as turns and the context at its requests, and needs no network.  Of a
-    long run it contains the first 5,000 events and 50 contexts, and says so.  It is
-    plain text with file permissions for you alone, without redacted values.
+    request; its last line lists the keys.  It needs `refold[tui]`.
+
+    The file shows the run as turns and the context at its requests, and needs no
+    network.  Of a long run it contains the first 5,000 events and 50 contexts, and
+    says so.  It is plain text with file permissions for you alone, without redacted
+    values.
     """
     from refold.adapters.frameworks import needed
 
     needed("jinja2", "server" if html else "tui")
     store = call.store()
-    one = store.session(user_id=user, session_id=session)
+    chosen = store.session(user_id=user, session_id=session)
     if html is None:
-        streams = (sys.stdin, sys.stdout, sys.stderr)  # it draws on the last
-        if call.as_json or not all(one.isatty() for one in streams):
+        streams = (sys.stdin, sys.stdout, sys.stderr)  # it draws on stderr
+        if call.as_json or not all(stream.isatty() for stream in streams):
             raise InvalidConfiguration("no terminal here: use --html or `refold log`")
         needed("textual", "tui")
         from refold.adapters.cli.terminal import Viewer
 
-        one.at(seq or 1)
-        raise Viewer(store, one, seq).run() or typer.Exit
+        chosen.at(seq or 1)  # raises if there is no such event
+        raise Viewer(store, chosen, seq).run() or typer.Exit
     if seq is not None:
         raise typer.BadParameter("--seq is for the terminal, without --html")
     from refold.adapters.server.run import file
 
     with Destination(html) as destination:
-        page = file(one, lang).encode() + b"\n"
+        page = file(chosen, lang).encode() + b"\n"
         destination.write(page)
         destination.commit()
     return _wrote(html, size(len(page)), {"bytes": len(page)})
@@ -561,11 +604,14 @@ def view(
 Database = Literal["citus", "postgresql", "sqlite"]
 """The engines that have a schema."""
 
-_HEADS: Final = {
-    False: "-- The tables of Refold on {}.  Refold makes and upgrades them by itself.",
-    True: "-- The roles of Refold.  Run this as the owner of the tables, and again "
-    "after\n-- each upgrade.",
-}
+_ABOVE_TABLES: Final = (
+    "-- The tables of Refold on {}.  Refold makes and upgrades them by itself."
+)
+_ABOVE_ROLES: Final = (
+    "-- The roles of Refold.  Run this as the owner of the tables, and again after\n"
+    "-- each upgrade."
+)
+_BELOW_TABLES_OF_CITUS: Final = "\n\n-- Then spread them: refold schema --spread"
 
 
 def schema(
@@ -601,19 +647,22 @@ def schema(
 
     Only --spread opens a database.
     """
-    from refold.adapters.sql import schema as written
+    from refold.adapters.sql import schema as sql
     from refold.adapters.sql.database import engine_of
 
-    known = engine_of(call.url)
-    name = engine or (known or [None])[0]
+    database = engine_of(call.url)
     if spread and (roles or partitions):
         raise InvalidConfiguration("use --spread without --roles and --partitions")
-    if spread and known and known[0] == "postgresql":
+    if spread and database and database[0] == "postgresql":
         from refold.adapters.sql.citus import CitusDatabase
 
-        with closing(CitusDatabase(known[1])) as database:
-            done = database.spread_filled()
-        return Result({"spread": done}, f"Spread: {', '.join(done) or 'nothing new'}")
+        with closing(CitusDatabase(database[1])) as citus:
+            tables = citus.spread_filled()
+        names = ", ".join(tables) or "nothing new"
+        return Result({"spread": tables}, f"Spread: {names}")
+    name: Database | None = engine
+    if name is None and database:
+        name = database[0]
     if name is None:
         raise InvalidConfiguration(
             "only SQLite and PostgreSQL have a schema: choose one with --engine"
@@ -621,12 +670,17 @@ def schema(
     if spread or (name == "sqlite" and (roles or partitions)):
         what = "spread" if spread else "roles" if roles else "partitions"
         raise InvalidConfiguration(f"{name} has no {what}: that is of PostgreSQL")
-    tables = written.schema(name, partitions=partitions)
-    statements = written.roles(name) if roles else tables
-    then = "\n\n-- Then spread them: refold schema --spread"
-    ends = [then] if name == "citus" and not roles else []
-    said = [_HEADS[roles].format(name), *(f"\n{one};" for one in statements), *ends]
-    return Result({"engine": name, "statements": statements}, "\n".join(said))
+    if roles:
+        statements = sql.roles(name)
+        lines = [_ABOVE_ROLES]
+    else:
+        statements = sql.schema(name, partitions=partitions)
+        lines = [_ABOVE_TABLES.format(name)]
+    for statement in statements:
+        lines.append(f"\n{statement};")
+    if name == "citus" and not roles:
+        lines.append(_BELOW_TABLES_OF_CITUS)
+    return Result({"engine": name, "statements": statements}, "\n".join(lines))
 
 
 def move(
@@ -653,21 +707,28 @@ def move(
     and compares all heads.  From then on, the old store refuses writes and names
     the new one; nothing in it is deleted.  If it is interrupted, run it again.
     """
-    from refold.opener import move as moved
+    from refold.opener import move as move_store
 
-    def told(rows: int) -> None:
+    def show_progress(rows: int) -> None:
         copied = f"copied {counted(rows, 'row')}"
-        call.remark(lambda out: out.line(copied), acted=True)
+        call.remark(lambda screen: screen.line(copied), acted=True)
 
     call.check_there()
-    rows = moved(call.url, to=to, keys_to=keys_to, told=told)
-    counts = (counted(rows.get(f"{one}s", 0), one) for one in ("event", "head", "blob"))
-    said = f"moved {', '.join(counts)}: all heads are equal, the old store is closed"
-    hint = "\nset REFOLD_DB to the new one, and " + (
-        "REFOLD_KEYS to the new key store; once all clients have it, destroy the old "
-        "one: it keeps the keys of who is erased from now on"
-        if keys_to
-        else "REFOLD_KEYS to its key store, where that is still"
+    rows = move_store(call.url, to=to, keys_to=keys_to, told=show_progress)
+    if not rows:
+        return Result({"rows": rows}, "it was moved there before", acted=True)
+    events = counted(rows.get("events", 0), "event")
+    heads = counted(rows.get("heads", 0), "head")
+    blobs = counted(rows.get("blobs", 0), "blob")
+    if keys_to:
+        keys = (
+            "REFOLD_KEYS to the new key store; once all clients use it, destroy the "
+            "old one: it keeps the keys of users who are erased from now on"
+        )
+    else:
+        keys = "REFOLD_KEYS to the key store, which stays where it is"
+    text = (
+        f"moved {events}, {heads}, {blobs}: all heads are equal, the old store is "
+        f"closed\nset REFOLD_DB to the new one, and {keys}"
     )
-    text = said + hint if rows else "it was moved there before"
     return Result({"rows": rows}, text, acted=True)

@@ -96,60 +96,76 @@ def redact(
         return None
     store = call.store(policy=chosen)
     options.sessions(store, user, session)
-    found: list[Rechecked] = []
-    look = store.reredact if apply else store.recheck
+    checked: list[Rechecked] = []
+    check = store.reredact if apply else store.recheck
 
     def report() -> output.Result:
-        told = _told(found, apply=apply)
-        code = int(bool(told["problems"]))
-        return output.Result(told, partial(_total, told=told), code, acted=apply)
+        figures = _figures(checked, apply=apply)
+        code = 1 if figures["problems"] else 0
+        show = partial(_show_total, figures=figures)
+        return output.Result(figures, show, code, acted=apply)
 
     with call.reporting(report) if apply else nullcontext():
-        for rechecked in look(user, session_id=session, executor=call.executor(jobs)):
-            found.append(rechecked)
-            call.remark(partial(_session, one=rechecked), acted=apply)
+        for rechecked in check(user, session_id=session, executor=call.executor(jobs)):
+            checked.append(rechecked)
+            call.remark(partial(_show_session, rechecked=rechecked), acted=apply)
     return report()
 
 
-def _told(found: list[Rechecked], *, apply: bool) -> dict[str, Any]:
-    exposures = [exposure for one in found for exposure in one.exposures]
-    applied = [one.applied for one in found if one.applied]
+def _figures(checked: list[Rechecked], *, apply: bool) -> dict[str, Any]:
+    """What was found and replaced in all sessions that were checked."""
+    events = superseded = blobs = 0
+    exposures: list[Exposure] = []
+    unfinished: list[dict[str, str]] = []
+    problems: list[dict[str, str]] = []
+    for rechecked in checked:
+        events += rechecked.events
+        exposures += rechecked.exposures
+        if rechecked.applied:
+            superseded += rechecked.applied.events
+            blobs += rechecked.applied.blobs
+        if rechecked.unfinished:
+            unfinished.append(output.whose(rechecked.session))
+        if rechecked.problem:
+            problem = {"detail": rechecked.problem}
+            problems.append(output.whose(rechecked.session) | problem)
     return {
         "applied": apply,
-        "sessions": len(found),
-        "events": sum(one.events for one in found),
+        "sessions": len(checked),
+        "events": events,
         "types": dict(sorted(_types(exposures).items())),
         "exposures": [exposure.to_json() for exposure in exposures],
-        "superseded": sum(done.events for done in applied),
-        "blobs": sum(done.blobs for done in applied),
-        "unfinished": [output.whose(one.session) for one in found if one.unfinished],
-        "problems": [
-            {**output.whose(one.session), "detail": one.problem}
-            for one in found
-            if one.problem
-        ],
+        "superseded": superseded,
+        "blobs": blobs,
+        "unfinished": unfinished,
+        "problems": problems,
     }
 
 
 def _types(exposures: list[Exposure]) -> Counter[str]:
-    return sum((Counter(exposure.types) for exposure in exposures), Counter())
+    counts: Counter[str] = Counter()
+    for exposure in exposures:
+        counts.update(exposure.types)
+    return counts
 
 
-def _session(screen: output.Screen, one: Rechecked) -> None:
-    name = output.shown(f"{one.session.user_id} / {one.session.session_id}")
-    if one.problem:
-        screen.line(output.mark(False), name, "  ", output.shown(one.problem))
+def _show_session(screen: output.Screen, rechecked: Rechecked) -> None:
+    session = rechecked.session
+    name = output.shown(f"{session.user_id} / {session.session_id}")
+    if rechecked.problem:
+        screen.line(output.mark(False), name, "  ", output.shown(rechecked.problem))
         return
-    if one.applied:
-        done = f"{counted(one.applied.events, 'event')} replaced, under a new key"
-        screen.line(output.mark(True), name, f"  {done}")
-    elif one.exposures or one.unfinished:
-        what = counted(_types(one.exposures).total(), "finding")
-        rest = "; the previous key is not destroyed yet" if one.unfinished else ""
-        screen.line(output.mark(None), name, f"  {what}{rest}")
+    if rechecked.applied:
+        events = counted(rechecked.applied.events, "event")
+        screen.line(output.mark(True), name, f"  {events} replaced, under a new key")
+    elif rechecked.exposures or rechecked.unfinished:
+        text = counted(_types(rechecked.exposures).total(), "finding")
+        if rechecked.unfinished:
+            text += "; the previous key is not destroyed yet"
+        screen.line(output.mark(None), name, f"  {text}")
     else:
         screen.line(output.mark(True), name, ("  nothing found", "dim"))
-    for exposure in one.exposures:
+    for exposure in rechecked.exposures:
         stream = "" if exposure.stream == "main" else f"{exposure.stream[:12]} "
         seq = exposure.where if exposure.seq is None else f"seq {exposure.seq}"
         blobs = counted(exposure.blobs, "blob")
@@ -158,29 +174,38 @@ def _session(screen: output.Screen, one: Rechecked) -> None:
         screen.line("    ", f"{stream}{seq}  ", kinds, (also, "dim"))
 
 
-def _total(screen: output.Screen, told: dict[str, Any]) -> None:
-    findings = sum(told["types"].values())
-    looked = f"{counted(told['events'], 'event')} of "
-    looked += counted(told["sessions"], "session")
-    if not told["applied"] and (findings or told["unfinished"]):
-        looked += ": add --apply to replace them for good"
-    screen.line((counted(findings, "finding"), "bold"), f" in {looked}")
+def _show_total(screen: output.Screen, figures: dict[str, Any]) -> None:
+    findings = sum(figures["types"].values())
+    events = counted(figures["events"], "event")
+    text = f" in {events} of {counted(figures['sessions'], 'session')}"
+    if not figures["applied"] and (findings or figures["unfinished"]):
+        text += ": add --apply to replace them for good"
+    screen.line((counted(findings, "finding"), "bold"), text)
 
 
-# What only the filter reads, and what only --recheck does.
+# Options that only the filter takes, and options that only --recheck takes.
 _OF_FILTER: Final = {"file": "FILE", "form": "--format"}
-_OF_RECHECK: Final = {one: f"--{one}" for one in ("apply", "user", "session", "jobs")}
+_OF_RECHECK: Final = {
+    "apply": "--apply",
+    "user": "--user",
+    "session": "--session",
+    "jobs": "--jobs",
+}
 
 
 def _check(call: options.Call, *, recheck: bool) -> None:
-    """Refuse what does not go with ``--recheck``, or does not go without it."""
-    wrong = _OF_FILTER if recheck else _OF_RECHECK
-    for name, written in wrong.items():
+    """Raises BadParameter for options that ``--recheck`` excludes, or that need it."""
+    if recheck:
+        refused = _OF_FILTER
+        preposition = "without"
+    else:
+        refused = _OF_RECHECK
+        preposition = "with"
+    for name, option in refused.items():
         source = call.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
-            how = "without" if recheck else "with"
             raise typer.BadParameter(
-                f"use {written} {how} --recheck, which scans the store"
+                f"use {option} {preposition} --recheck, which scans the store"
             )
 
 
@@ -208,14 +233,16 @@ _CLEAN: Final = "scanned: nothing found that the policy redacts"
 def _filter(
     redactor: Redactor, file: str, form: options.Values, *, as_json: bool
 ) -> None:
-    name, found = "stdin" if file == "-" else file, Counter[str]()
+    """Write what a file or stdin holds to stdout, redacted."""
+    name = "stdin" if file == "-" else file
+    redacted: Counter[str] = Counter()
     with nullcontext(sys.stdin.buffer) if file == "-" else open(file, "rb") as source:
         try:
             for clean, counts in _cleaned(redactor, form, name, source):
-                found.update(counts.types)
+                redacted.update(counts.types)
                 if as_json:
-                    told = {"value": clean, "redaction": redactor.receipt(counts)}
-                    output.write_line(compact_json(told).encode())
+                    line = {"value": clean, "redaction": redactor.receipt(counts)}
+                    output.write_line(compact_json(line).encode())
                 elif form == "text":
                     sys.stdout.flush()
                     sys.stdout.buffer.write(clean.encode())
@@ -228,8 +255,10 @@ def _filter(
                 "in [scan] of a policy"
             ) from None
     if not as_json and sys.stderr.isatty():
-        said = f"redacted {values.types(found)}" if found else _CLEAN
-        output.complain(said)
+        if redacted:
+            output.complain(f"redacted {values.types(redacted)}")
+        else:
+            output.complain(_CLEAN)
 
 
 def _cleaned(
