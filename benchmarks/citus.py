@@ -232,7 +232,7 @@ def judge(
         session = store.session(user_id=user, session_id="s")
         events = [
             (e.seq, str(e.payload.payload()["text"]).split()[0])
-            for e in session.pages()
+            for e in session.history.pages()
         ]
         there, acknowledged = (
             [text for _, text in events],

@@ -84,7 +84,7 @@ def items(policy: refold.Policy) -> tuple[float, float]:
                             if kind:
                                 session.append([*view("", item, {})])
                             else:
-                                session.append_items(CHAT, [item])
+                                session.native.append(CHAT, [item])
 
                 found[kind].append(spent(run) / 200)
     return median(found[0]), median(found[1])

@@ -50,7 +50,7 @@ from .opener import (
 )
 from .redaction.policy import Policy as Policy
 from .store.appends import Receipt as Receipt
-from .store.sessions import Session as Session
+from .store.session.session import Session as Session
 from .store.store import SessionStore as SessionStore
 
 __version__: str

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from refold.redaction.redactor import Redactor
     from refold.redaction.registered import Registered
     from refold.store import SessionStore
-    from refold.store.compactions import Automatic
+    from refold.store.upkeep import Automatic
     from refold.store.vault import Vault
 
 log = logging.getLogger("refold")
@@ -103,8 +103,8 @@ def open_store(
     from refold.adapters.sql.recorder import Subjects
     from refold.redaction.guard import Limits
     from refold.store import SessionStore
-    from refold.store.compactions import Upkeep
     from refold.store.store import now
+    from refold.store.upkeep import Upkeep
 
     config.register_models()
     config.register_lifetimes()

@@ -82,7 +82,7 @@ def _compared(times: int, specs: tuple[str, ...]) -> Compared:
                     for draft in transcript.drafts
                 ]
             )
-        return session.compare(specs, model=MODEL)
+        return session.proofs.compare(specs, model=MODEL)
 
 
 def table(outcomes: tuple[Outcome, ...]) -> str:

@@ -128,7 +128,7 @@ def measured(path: Path, options: Options) -> list[Figure]:
         session = store.session(user_id="ada", session_id="run")
         for drafts in joined(transcripts, ANSWERS // 5 if options.quick else ANSWERS):
             session.append(drafts)
-        compared = session.compare(SPECS, model=MODEL)
+        compared = session.proofs.compare(SPECS, model=MODEL)
     base = next(one for one in compared.outcomes if one.name == "keep_all")
     return [
         Figure(

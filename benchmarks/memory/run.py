@@ -30,7 +30,7 @@ from refold.domain.ids import USER_SESSION, StreamId
 from refold.projections.memory.items import Item, items
 from refold.projections.memory.sessions import GENERAL, LONGEST, Shown, Step, watch
 from refold.store import SessionStore
-from refold.store.sessions import extend
+from refold.store.session.imports import extend
 
 _TOP: Final = 3
 # How many sessions a prior is worth, where few show a thing.
@@ -422,7 +422,7 @@ def _shown(folder: Path) -> tuple[list[Shown], tuple[int, int]]:
         for one in found:
             session = store.session(user_id="ada", session_id=one.session_id)
             extend(session, one.drafts, where=one.session_id)
-            shown.append(watch(one.session_id, session.pages()))
+            shown.append(watch(one.session_id, session.history.pages()))
         cited = right = 0
         for item in store.memory.of("ada").items:
             for session_id, seqs in item.evidence:

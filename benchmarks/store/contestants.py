@@ -430,7 +430,7 @@ class Refold(Contestant):
         return self.session(session).append(events)
 
     def read(self, session: str) -> Any:
-        return list(self.session(session).pages())
+        return list(self.session(session).history.pages())
 
     async def close(self) -> None:
         self.store.close()

@@ -42,7 +42,7 @@ from refold.domain.events import Event, ToolCall, ToolResult
 from refold.projections.context.view import View
 from refold.store import Session, SessionStore
 from refold.store.appends import Writer
-from refold.store.sessions import extend
+from refold.store.session.imports import extend
 from refold.store.work.jobs import beside
 
 STAGES = ("validate", "redact", "encrypt", "driver", "server")
@@ -448,7 +448,7 @@ def _grown(field: Field, name: str, size: int, strategies: tuple[str, ...]) -> S
             field.ours.store.rebuild(strategy, user_id=session.user_id, session_id=name)
         )
         session.context(strategy)
-    session.catch_up()
+    session.strategies.catch_up()
     return session
 
 
@@ -588,7 +588,7 @@ def _sizes(engine: Engine, found: Sequence[Transcript]) -> dict[str, float]:
         for transcript in found:
             session = store.session(user_id=USER, session_id=transcript.session_id)
             extend(session, transcript.drafts, where=transcript.session_id)
-            for envelope in session.pages():
+            for envelope in session.history.pages():
                 events += 1
                 text += len(orjson.dumps(envelope.to_json())) + 1
         taken = ours.stored() - empty
@@ -611,8 +611,8 @@ def _summaries(
                 made += 1
             if made >= wanted:
                 break
-        (derived,) = (name for name in session.streams() if name != "main")
-        text = _text(session.derived(derived)) / _text(session.pages())
+        (derived,) = (name for name in session.history.streams() if name != "main")
+        text = _text(session.history.derived(derived)) / _text(session.history.pages())
         rows = _state(session, derived) / _state(session, "main")
     return {
         f"{made} compactions, on the disk": rows,

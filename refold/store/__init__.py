@@ -2,7 +2,7 @@
 
 from refold.store.appends import Receipt
 from refold.store.proofs.verification import Exposure, Rechecked
-from refold.store.sessions import Session
+from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
 __all__ = ["Exposure", "Receipt", "Rechecked", "Session", "SessionStore"]

@@ -67,7 +67,7 @@ _Made: TypeAlias = dict[int, tuple[Event, RedactedEvent]]
 Appendable: TypeAlias = Event | Draft
 # A text over the budget of work refuses the append, or a stub is stored for it.
 Unscanned: TypeAlias = Literal["refuse", "stub"]
-_Beside: TypeAlias = tuple[datetime | None, str | None, str | None, Meta]
+DraftFields: TypeAlias = tuple[datetime | None, str | None, str | None, Meta]
 # So many characters are redacted and sealed in the loop; it takes well under 1 ms.
 _LIGHT: Final = 16_384
 _Locks = WeakValueDictionary[tuple[int, StreamId], asyncio.Lock]
@@ -750,23 +750,31 @@ class Heads:
 _ONE: Final = (Event, Draft, str, bytes, Mapping)
 
 
+def draft_fields(
+    ts: datetime | None,
+    request_id: str | None,
+    agent: str | None,
+    meta: Meta | Mapping[str, object] | None,
+) -> DraftFields:
+    """The fields of a ``Draft`` that all events of one append share."""
+    return ts, request_id, agent, Meta.of(meta) if meta else NO_META
+
+
 def drafts_of(
-    events: Appendable | Sequence[Appendable], beside: _Beside
+    events: Appendable | Sequence[Appendable], fields: DraftFields
 ) -> tuple[Draft, ...]:
-    """A draft for each event, with what is to be beside it unless it has its own.
+    """Return a draft for each event.  A value that is a draft keeps its own fields.
 
-    beside: ts, request_id, agent and meta of them all, as in ``Draft``.
-
-    Raises InvalidEvent for what is no event, or has a ts without a time zone.
+    Raises InvalidEvent for a value that is no event, and for a ts without a time zone.
     """
     if isinstance(events, _ONE) or not isinstance(events, Iterable):
-        return (_draft(events, beside),)
-    return tuple([_draft(event, beside) for event in events])
+        return (_draft(events, fields),)
+    return tuple([_draft(event, fields) for event in events])
 
 
-def _draft(given: object, beside: _Beside) -> Draft:
+def _draft(given: object, fields: DraftFields) -> Draft:
     if isinstance(given, Event):
-        draft = Draft(given, *beside)
+        draft = Draft(given, *fields)
     elif isinstance(given, Draft) and isinstance(given.event, Event):
         draft = replace(given, meta=Meta.of(given.meta))
     else:

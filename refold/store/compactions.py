@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from threading import Condition, Event as Signal, Thread
-from typing import Any, Final, Literal, Self, TypeAlias, get_args
+from threading import Event as Signal, Thread
+from typing import Final, Literal, Self, TypeAlias
 from uuid import uuid4
 
 from refold.domain import events
 from refold.domain.envelope import Draft, Envelope, from_microseconds
 from refold.domain.errors import (
-    InvalidConfiguration,
     LeaseLost,
     RefoldError,
     StaleSession,
@@ -36,10 +34,10 @@ from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import (
     Strategy,
     failure_reason,
+    summarizer_for,
     write_summary,
     wrote,
 )
-from refold.projections.memory.sessions import may_trigger
 from refold.store.appends import Order, Writer
 from refold.store.contexts import Viewer, with_derived
 from refold.store.history import uncut
@@ -148,6 +146,18 @@ class Compactor:
     strategy: Strategy
     summarizer: compaction.Summarizer
     lease_sec: float = LEASE_SEC
+
+    @classmethod
+    def of(
+        cls,
+        writer: Writer,
+        viewer: Viewer,
+        strategy: Strategy,
+        summarizer: compaction.Summarizer | None,
+    ) -> Compactor:
+        """The compactor with this summarizer, else with ``abridged``."""
+        fits = summarizer_for(strategy, summarizer or Abridged())
+        return cls(writer, viewer, strategy, fits)
 
     def step(self) -> Envelope | None:
         """Do what is due in one check: a compaction, and the folds that follow it.
@@ -448,144 +458,3 @@ def note_of(
     told = {name: getattr(decision, name) for name in same}
     attempt = before.failures + 1
     return events.CompactionNote(phase=phase, why=why, attempt=attempt, **told)
-
-
-class Background:
-    """Does named work in at most ``threads`` threads; ``queue`` pieces may wait.
-
-    Asked again for work that waits, it is done once; for work that runs, it is done
-    once more when that ends.  What fails is logged, and no one else's matter.
-    """
-
-    def __init__(self, *, threads: int = 2, queue: int = 1_000) -> None:
-        self._threads, self._queue = threads, queue
-        self._closed = False
-        self._begin()
-
-    def _begin(self) -> None:
-        self._pid = os.getpid()
-        self._changed = Condition()
-        self._waiting: set[Hashable] = set()
-        self._running: dict[Hashable, bool] = {}
-        self._executor: ThreadPoolExecutor | None = None
-
-    def ask(self, name: Hashable, work: Callable[[], Any]) -> bool:
-        """Have ``work`` done soon; False if too much waits, or this is closed."""
-        if self._pid != os.getpid():  # a fork has none of its parent's threads
-            self._begin()
-        with self._changed:
-            if self._closed or name in self._waiting:
-                return not self._closed
-            if name in self._running:
-                self._running[name] = True
-                return True
-            if len(self._waiting) >= self._queue:
-                log.warning("too much work waits in the background: it is asked later")
-                return False
-            self._waiting.add(name)
-            if self._executor is None:
-                self._executor = ThreadPoolExecutor(self._threads, "refold-background")
-            self._executor.submit(self._run, name, work)
-            return True
-
-    def wait_idle(self) -> None:
-        """Return when nothing waits or runs."""
-        if self._pid != os.getpid():
-            self._begin()
-        with self._changed:
-            self._changed.wait_for(lambda: not (self._waiting or self._running))
-
-    def close(self) -> None:
-        """Let what runs end, and what waits be forgotten."""
-        if self._pid != os.getpid():
-            self._begin()
-        with self._changed:
-            self._closed = True
-            executor = self._executor if self._pid == os.getpid() else None
-        if executor is not None:
-            executor.shutdown(wait=True, cancel_futures=True)
-        with self._changed:
-            self._waiting.clear()
-            self._changed.notify_all()
-
-    def _run(self, name: Hashable, work: Callable[[], Any]) -> None:
-        with self._changed:
-            self._waiting.discard(name)
-            self._running[name] = False
-        while True:
-            attempt(work)
-            with self._changed:
-                if self._running[name] and not self._closed:
-                    self._running[name] = False
-                    continue
-                del self._running[name]
-                self._changed.notify_all()
-                return
-
-
-def attempt(
-    work: Callable[[], Any],
-    *,
-    otherwise: str = "a compaction that nobody waits for failed",
-) -> bool:
-    """Do ``work``; else log ``otherwise``, and why as far as that may be said."""
-    try:
-        work()
-    except Exception as error:
-        why = str(error) if isinstance(error, RefoldError) else type(error).__name__
-        log.warning("%s: %s", otherwise, why)
-        return False
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class Upkeep:
-    """What happens after an append that may have ended a turn.
-
-    automatic:  ``off``: nothing; ``background``: a thread compacts what is due;
-                ``wait``: it is done before the append returns.
-    remember:   the same of the user's memory, after what makes it worth while.
-    summarizer: what writes summaries where a call names no other; None is
-                ``abridged``.
-
-    Raises InvalidConfiguration for another way.
-    """
-
-    automatic: Automatic = "off"
-    remember: Automatic = "off"
-    summarizer: compaction.Summarizer | None = None
-    background: Background = field(default_factory=Background)
-    # Whether an append sets off anything.
-    is_due: bool = field(init=False, default=False)
-
-    def __post_init__(self) -> None:
-        known = ", ".join(get_args(Automatic))
-        for name, how in (("compact", self.automatic), ("remember", self.remember)):
-            if how not in get_args(Automatic):
-                raise InvalidConfiguration(f"{name} takes one of {known}, not {how!r}")
-        due = self.automatic != "off" or self.remember != "off"
-        object.__setattr__(self, "is_due", due)
-
-    def appended(
-        self, last: events.Event, name: Hashable, compact: Callable[[], Any]
-    ) -> None:
-        """Compact as configured if ``last`` may end a turn; failures are logged."""
-        # The agent has had its say.
-        if self.automatic != "off" and isinstance(
-            last, events.AgentResponse | events.Final
-        ):
-            self._do(self.automatic, name, compact)
-
-    def learned(
-        self, drafts: Sequence[Draft], name: Hashable, learn: Callable[[], Any]
-    ) -> None:
-        """Make memory anew as configured if these may say more; never raises."""
-        more = any(may_trigger(draft.event, draft.meta) for draft in drafts)
-        if self.remember != "off" and more:
-            self._do(self.remember, ("memory", name), learn)
-
-    def _do(self, how: Automatic, name: Hashable, work: Callable[[], Any]) -> None:
-        if how == "wait":
-            attempt(work)
-        else:
-            self.background.ask(name, work)

@@ -1047,7 +1047,7 @@ class Memories:
         """What of the user's memory may be said to a model, as ``context`` takes it.
 
         It is read from a short list, which is made anew if it is older than ``fresh``.
-        ``session.advice`` gives the same all through a session until it is compacted.
+        ``session.memory.advice`` returns the same advice until a compaction.
 
         Raises InvalidConfiguration, Erased.
         """

@@ -58,7 +58,7 @@ class ReviewList(list[Review]):
 
 @dataclass(frozen=True, slots=True)
 class Reviews:
-    """The questions to humans in all sessions; ``session.review`` asks them."""
+    """The questions to humans in all sessions; ``session.reviews.ask`` asks them."""
 
     writer: Writer
 

@@ -31,7 +31,6 @@ from refold.redaction.guard import Limits
 from refold.redaction.redactor import Redactor
 from refold.store import erasure
 from refold.store.appends import Heads, Writer, uncounted
-from refold.store.compactions import Upkeep
 from refold.store.contexts import Settings, bring_all_up
 from refold.store.erasure import Erasure, Erasures, Keys
 from refold.store.exports import Exported, export_user
@@ -43,7 +42,9 @@ from refold.store.proofs.verification import Rechecked, Verified, Verifier
 from refold.store.recorded import recorded
 from refold.store.reviews import Reviews
 from refold.store.search import Found, search
-from refold.store.sessions import Session, take_in
+from refold.store.session.imports import take_in
+from refold.store.session.session import Session
+from refold.store.upkeep import Upkeep
 from refold.store.vault import Vault
 from refold.store.work.jobs import spread
 from refold.store.work.rebuilds import Rebuilt, rebuilt

@@ -155,7 +155,7 @@ def test_a_call_has_its_result_when_the_task_is_done(
     here: Session, there: There
 ) -> None:
     assert state(deliver(here, "c1", there.send)) == "SUBMITTED"
-    assert len(here.open_calls()) == 1
+    assert len(here.history.open_calls()) == 1
     there.session.append(HumanReview(trigger="unsure", question="Which?"))
     assert state(deliver(here, "c1", there.send)) == "INPUT_REQUIRED"
     for _ in range(2):
@@ -164,7 +164,7 @@ def test_a_call_has_its_result_when_the_task_is_done(
     for _ in range(2):
         assert state(deliver(here, "c1", there.send)) == "COMPLETED"
 
-    assert here.open_calls() == []
+    assert here.history.open_calls() == []
     (result,) = [e for e in here.events() if e.type == "tool_result"]
     assert (result.agent, result.payload.payload()["status"]) == ("lead", "ok")
     assert result.payload.payload()["untrusted"]
@@ -175,7 +175,7 @@ def test_a_call_has_its_result_when_the_task_is_done(
         refold.UserInput(text="Green."),
     ]
     (blob,) = result.blobs
-    whole = here.blob(blob)
+    whole = here.history.blob(blob)
     assert whole == "A drink. " * 20_000
 
 

@@ -433,5 +433,5 @@ class TestInASession:
 
 def notes(session: Session) -> list[refold.Envelope]:
     """What the derived streams tell."""
-    _, *derived = session.streams()
-    return [event for stream in derived for event in session.derived(stream)]
+    _, *derived = session.history.streams()
+    return [event for stream in derived for event in session.history.derived(stream)]

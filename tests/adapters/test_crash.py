@@ -17,7 +17,7 @@ from tests.support.stores import lines, open_at, prepare, release, start
 def seqs(store: SessionStore, session_id: str) -> list[int]:
     return [
         event.seq
-        for event in store.session(user_id="ada", session_id=session_id).pages()
+        for event in store.session(user_id="ada", session_id=session_id).history.pages()
     ]
 
 

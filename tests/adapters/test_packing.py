@@ -126,4 +126,4 @@ def test_a_blob_of_a_newer_refold_is_corrupt_too(
         sha = shown.split('blob("')[1].split('"')[0]
 
         with pytest.raises(refold.errors.CorruptEvent, match="does not open"):
-            session.blob(sha)
+            session.history.blob(sha)

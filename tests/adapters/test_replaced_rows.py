@@ -123,7 +123,7 @@ def test_many_rows_are_bound_by_several_events(
 
         said = [
             event.payload.payload()
-            for event in store.session(user_id="ada", session_id="s").pages()
+            for event in store.session(user_id="ada", session_id="s").history.pages()
         ]
         bound = [one for one in said if one.get("stream") == "main"]
         assert [(one["first_seq"], one["last_seq"]) for one in bound] == [

@@ -106,7 +106,7 @@ def test_a_copy_made_before_opens_with_the_old_keys_and_not_with_the_new(
         session = store.session(user_id="ada", session_id="s")
         digest = str(session.events()[-1].payload.payload()["text"])
         digest = digest.split('session.blob("')[1][:64]
-        assert MAIL in session.blob(digest)
+        assert MAIL in session.history.blob(digest)
         assert MAIL in str([event.to_json() for event in session.events()])
     with refold.open(url, redactor=aware()) as store:
         list(store.reredact())
@@ -119,7 +119,7 @@ def test_a_copy_made_before_opens_with_the_old_keys_and_not_with_the_new(
         with pytest.raises(refold.KeyUnavailable, match="written with another key"):
             session.events()
         with pytest.raises(refold.KeyUnavailable, match="written with another key"):
-            session.blob(digest)
+            session.history.blob(digest)
         for row in rows:
             with pytest.raises(refold.CorruptEvent):
                 log.mapper.to_domain_event(row)

@@ -37,7 +37,7 @@ from refold.domain.envelope import Draft, Envelope
 from refold.domain.ids import StreamId
 from refold.domain.ports import Append, Appended, Scope
 from refold.redaction.chokepoint import RedactedEvent
-from refold.store.sessions import extend
+from refold.store.session.imports import extend
 from refold.testing import ADA, append_to, memory_log, said, write
 from tests.support.redacting import MAIL, aware, unaware
 from tests.support.stores import ROOT, open_at

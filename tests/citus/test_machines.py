@@ -64,7 +64,9 @@ def of_machine(store: SessionStore, number: int) -> tuple[list[str], list[str]]:
 def whole(store: SessionStore, acknowledged: dict[str, int]) -> None:
     """Nothing acknowledged is lost, nothing is there twice, and there is no gap."""
     for user in USERS:
-        seqs = [e.seq for e in store.session(user_id=user, session_id="s").pages()]
+        seqs = [
+            e.seq for e in store.session(user_id=user, session_id="s").history.pages()
+        ]
         assert seqs == list(range(1, len(seqs) + 1))
         assert len(seqs) >= acknowledged.get(user, 1)
     assert not any(verified.problems for _, verified in store.verify())
@@ -118,7 +120,7 @@ def test_users_of_other_machines_go_on_while_one_is_down(
     for user in down:  # each key was used once
         texts = [
             event.payload.payload()["text"]
-            for event in store.session(user_id=user, session_id="s").pages()
+            for event in store.session(user_id=user, session_id="s").history.pages()
         ]
         assert texts[1:] == [f"{number}" for number in range(len(texts) - 1)]
 

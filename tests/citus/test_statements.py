@@ -113,7 +113,7 @@ def test_a_context_is_one_statement(citus_url: str, tmp_path: Path) -> None:
 
     with open_at(wire.url, tmp_path) as store:
         fill(store, rounds=6)
-        of(store).catch_up()
+        of(store).strategies.catch_up()
 
         assert [contexts(store) for _ in range(3)] == [1, 1, 1]
     wire.close()

@@ -60,7 +60,7 @@ def unmarked(messages: Any) -> Any:
 def proved(session: Session) -> None:
     """The log verifies, and each request shows again what its digest is of."""
     assert session.verify().problems == []
-    for envelope, view in session.replay():
+    for envelope, view in session.proofs.replay():
         assert isinstance(envelope.payload, Request)
         assert view.digest == envelope.payload.digest
 
@@ -83,7 +83,7 @@ def test_a_call_is_in_the_session_with_its_request_and_answer(
     assert (said.usage["input_tokens"], said.usage["output_tokens"]) == (7, 3)
     assert (asked["model"], asked["max_tokens"]) == ("claude-x", 99)
     assert asked["stop_sequences"] == ["END"]
-    ((envelope, view),) = session.replay()
+    ((envelope, view),) = session.proofs.replay()
     assert unmarked(asked["messages"]) == view.messages
     assert asked["system"][0]["text"] == view.system == "Be brief."
     assert asked["tools"] == TOOLS == [*view.tools]

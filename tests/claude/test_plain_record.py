@@ -76,7 +76,7 @@ def test_a_system_prompt_of_ones_own_is_kept(
 ) -> None:
     capture(session, api).record(messages=[user("Why?")], system="Be brief.")
 
-    ((_, view),) = session.replay()
+    ((_, view),) = session.proofs.replay()
     assert view.system == "Be brief."
     assert payloads(session, "request")[0].matches is True
 

@@ -81,7 +81,7 @@ def test_each_agent_has_summaries_of_its_own(session: Session) -> None:
             pass
         session.record_request(session.context(for_agent(agent, WINDOW)))
 
-    assert len(session.streams()) == 3
+    assert len(session.history.streams()) == 3
     for agent, other in (("lead", "helper"), ("helper", "lead")):
         text = shown(session, agent, WINDOW)
         assert "<summary" in text
@@ -119,15 +119,17 @@ def test_a_session_each_is_linked_and_hands_its_result_over(
         ]
     )
 
-    child = session.delegate("Find out about tea.", session_id="s-1.helper")
+    child = session.delegation.begin("Find out about tea.", session_id="s-1.helper")
     child.append(refold.AgentResponse(text="Reading …"))
     child.append(refold.Final(text="A drink.", outcome="success"))
     for _ in range(2):
-        receipt = child.hand_over(to=session, call_id="c1")
+        receipt = child.delegation.hand_over(to=session, call_id="c1")
 
-    assert child.parent() == ("s-1", 3)
-    assert session.parent() is None
-    assert store.session(user_id="ada", session_id="s-1.helper").parent() == ("s-1", 3)
+    assert child.delegation.parent() == ("s-1", 3)
+    assert session.delegation.parent() is None
+    assert store.session(
+        user_id="ada", session_id="s-1.helper"
+    ).delegation.parent() == ("s-1", 3)
     given = session.events()[-1]
     assert given.seq == receipt.first_seq == 4
     assert isinstance(given.payload, refold.ToolResult)
@@ -142,10 +144,10 @@ def test_a_result_that_no_call_waits_for_comes_in_as_an_input(
     session: Session,
 ) -> None:
     session.append(refold.UserInput(text="What is tea?"))
-    child = session.delegate("Find out about tea.", session_id="s-1.helper")
+    child = session.delegation.begin("Find out about tea.", session_id="s-1.helper")
     child.append(refold.AgentResponse(text="A drink."))
 
-    child.hand_over(to=session)
+    child.delegation.hand_over(to=session)
 
     given = session.events()[-1].payload
     assert isinstance(given, refold.UserInput)
@@ -157,11 +159,11 @@ def test_what_has_no_parent_or_no_result_is_not_handed_over(
     session: Session,
 ) -> None:
     session.append(refold.UserInput(text="What is tea?"))
-    child = session.delegate("Find out about tea.", session_id="s-1.helper")
+    child = session.delegation.begin("Find out about tea.", session_id="s-1.helper")
 
     with pytest.raises(refold.InvalidEvent, match="has no result yet"):
-        child.hand_over(to=session)
+        child.delegation.hand_over(to=session)
     with pytest.raises(refold.InvalidEvent, match="was not delegated"):
-        session.hand_over(to=child)
+        session.delegation.hand_over(to=child)
     with pytest.raises(refold.StaleSession):
-        session.delegate("Again.", session_id="s-1.helper")
+        session.delegation.begin("Again.", session_id="s-1.helper")

@@ -98,7 +98,7 @@ class Capturing:
             if not [*store.sessions(USER)]:
                 return 0
             session = store.session(user_id=USER, session_id="s-1")
-            return len([*session.items()])
+            return len([*session.native.read()])
 
     def lingering(self) -> int:
         """The process that a hook started, from when it works."""

@@ -156,8 +156,8 @@ def test_a_proof_that_does_not_hold_is_a_failure(
 ) -> None:
     with library.open(f"sqlite:///{compacted}") as store:
         session = store.session(user_id="lin", session_id="run")
-        (name,) = session.streams()[1:]
-        newest = session.derived(name)[-1]
+        (name,) = session.history.streams()[1:]
+        newest = session.history.derived(name)[-1]
         record = newest.payload
         assert isinstance(record, Summary)
         forged = record.model_copy(

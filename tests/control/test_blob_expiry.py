@@ -66,7 +66,7 @@ def test_a_text_whose_time_has_come_is_gone_and_its_event_stays(
     assert cut.events() == before
     for digest in named:
         with pytest.raises(Expired, match="retention"):
-            cut.blob(digest)
+            cut.history.blob(digest)
     assert store.stats()["blob_bytes"] == 0
 
 
@@ -120,7 +120,7 @@ def test_what_expired_stays_expired_under_another_key(
 
     assert problems(store) == []
     with pytest.raises(Expired):
-        cut.blob(digests(cut)[0])
+        cut.history.blob(digests(cut)[0])
 
 
 def test_younger_texts_held_ones_and_those_behind_forks_stay(
@@ -139,7 +139,9 @@ def test_younger_texts_held_ones_and_those_behind_forks_stay(
 
     assert done.blobs == len(set(digests(cut)))
     for user, name in (("ada", "new"), ("bob", "s"), ("eve", "s"), ("eve", "child")):
-        assert store.session(user_id=user, session_id=name).blob(young[0]) == LONG
+        assert (
+            store.session(user_id=user, session_id=name).history.blob(young[0]) == LONG
+        )
 
 
 def test_a_dry_run_counts_and_an_export_is_whole_afterwards(
@@ -149,7 +151,7 @@ def test_a_dry_run_counts_and_an_export_is_whole_afterwards(
 
     planned = then.erasures.retain(POLICY, dry_run=True)
 
-    assert cut.blob(digests(cut)[0])
+    assert cut.history.blob(digests(cut)[0])
     assert then.erasures.retain(POLICY).blobs == planned.blobs
     assert then.erasures.retain(POLICY).blobs == 0
     store.export_user("ada", tmp_path / "out")

@@ -45,9 +45,11 @@ def test_every_event_of_the_user_is_in_it_and_none_of_others(
     for said in manifest["sessions"]:
         session = filled.session(user_id="ada", session_id=said["session_id"])
         files = {one["stream"]: out / one["file"] for one in said["streams"]}
-        assert set(files) == set(session.streams())
+        assert set(files) == set(session.history.streams())
         for name, file in files.items():
-            events = session.events() if name == "main" else session.derived(name)
+            events = (
+                session.events() if name == "main" else session.history.derived(name)
+            )
             assert lines(file) == [envelope.to_json() for envelope in events]
     assert [one["session_id"] for one in manifest["sessions"]] == [
         info.session_id for info in filled.sessions("ada", internal=True)

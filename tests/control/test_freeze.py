@@ -96,7 +96,11 @@ def _everything(store: SessionStore) -> Any:
     return [
         (
             info,
-            list(store.session(user_id="ada", session_id=info.session_id).timeline()),
+            list(
+                store.session(
+                    user_id="ada", session_id=info.session_id
+                ).history.timeline()
+            ),
         )
         for info in store.sessions("ada")
     ]

@@ -45,9 +45,9 @@ def test_reads_by_name_are_counted_once_each(store_url: str, tmp_path: Path) -> 
         session.events()
         session.context("keep_all")
         session.prepare("keep_all")
-        list(session.timeline())
+        list(session.history.timeline())
         session.state()
-        list(session.replay())
+        list(session.proofs.replay())
 
         (found,) = store.access_log.accesses("ada")
         assert (found.reads, found.session_id) == (6, "s")

@@ -19,7 +19,7 @@ def fill(store: SessionStore, user_id: str, session_id: str) -> None:
     session.append(said("a line of text. " * 5_000), idempotency_key="once")
     session.compact(WINDOW)
     session.append(refold.StateUpdate(set={"a": 1}))
-    session.catch_up()
+    session.strategies.catch_up()
     session.fork(3, session_id=f"{session_id}-fork")
 
 

@@ -49,7 +49,7 @@ def test_nothing_of_an_erased_user_is_left_and_all_of_others_is(
 
 def test_an_erased_user_can_neither_be_read_nor_written(filled: SessionStore) -> None:
     session, sha256 = filled.session(user_id="ada", session_id="one"), digest(filled)
-    assert session.blob(sha256)
+    assert session.history.blob(sha256)
     filled.erase("ada", "she asked")
 
     for use in (
@@ -59,15 +59,15 @@ def test_an_erased_user_can_neither_be_read_nor_written(filled: SessionStore) ->
         session.prepare,
         session.state,
         session.compact,
-        session.catch_up,
-        lambda: list(session.pages()),
-        lambda: list(session.timeline()),
-        lambda: list(session.replay()),
+        session.strategies.catch_up,
+        lambda: list(session.history.pages()),
+        lambda: list(session.history.timeline()),
+        lambda: list(session.proofs.replay()),
         lambda: session.fork(1, session_id="again"),
         lambda: session.append(said("x")),
         lambda: session.append(said("x"), expected_seq=18),
         lambda: session.append(said("x"), idempotency_key="once"),
-        lambda: session.blob(sha256),
+        lambda: session.history.blob(sha256),
         lambda: filled.session(user_id="ada", session_id="new").append(said("x")),
         lambda: filled.session(user_id="ada", session_id=FORK).context(),
         lambda: filled.session(user_id="ada", session_id=FORK).append(said("x")),

@@ -45,7 +45,7 @@ def works(store: SessionStore, name: str) -> None:
     assert session.append(whole, idempotency_key="once").duplicate
     shown = session.events()[16].payload.payload()
     sha256 = str(shown["text"]).split('blob("')[1].split('"')[0]
-    assert session.blob(sha256).startswith("a line of text. ")
+    assert session.history.blob(sha256).startswith("a line of text. ")
     store.session(user_id="ada", session_id=name).append(said("new"))
     store.session(user_id=name, session_id=name).append(said("new"))
     assert [p for _, v in store.verify() for p in v.problems] == []

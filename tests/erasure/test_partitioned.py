@@ -89,7 +89,7 @@ def test_an_erasure_takes_nothing_of_others(divided: str) -> None:
             assert not session.verify().problems
             (cut, *_) = session.events()
             (sha256,) = cut.blobs
-            assert session.blob(sha256) is not None
+            assert session.history.blob(sha256) is not None
 
 
 def test_the_access_log_loses_nothing_of_others(divided: str) -> None:

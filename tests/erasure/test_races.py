@@ -53,13 +53,13 @@ def fork(store: SessionStore, _: int) -> None:
 def project(store: SessionStore, _: int) -> None:
     session = talk(store.session(user_id="ada", session_id="one"), 1)
     session.context(WINDOW)
-    session.catch_up()
+    session.strategies.catch_up()
 
 
 def export(store: SessionStore, _: int) -> None:
     session = store.session(user_id="ada", session_id="one")
     session.head()
-    list(session.pages())
+    list(session.history.pages())
 
 
 def rotate(store: SessionStore, _: int) -> None:
@@ -187,7 +187,7 @@ def test_who_was_about_to_begin_a_session_when_all_was_done_is_refused(
 READS: dict[str, Callable[[refold.Session], object]] = {
     "state": lambda session: session.state(),
     "context": lambda session: session.context(WINDOW, at=3),
-    "replay": lambda session: list(session.replay()),
+    "replay": lambda session: list(session.proofs.replay()),
     "the same again": lambda session: session.append(said("x"), idempotency_key="k"),
 }
 

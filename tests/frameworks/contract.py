@@ -196,7 +196,7 @@ class RedactedContract(ABC):
         session = store.session(user_id=info.user_id, session_id=info.session_id)
         found = [event.type for event in session.events() if event.type in EVENTS]
         assert found == EVENTS
-        assert session.open_calls() == []
+        assert session.history.open_calls() == []
         roles = [message["role"] for message in session.context().messages]
         assert roles == ["user", "assistant"] * 4
         assert [one.problems for _, one in store.verify()] == [[]]
@@ -414,10 +414,14 @@ def everything(store: refold.SessionStore) -> str:
     told: list[str] = []
     for info in store.sessions():
         session = store.session(user_id=info.user_id, session_id=info.session_id)
-        for name in session.streams():
-            for event in session.derived(name) if name != "main" else session.pages():
+        for name in session.history.streams():
+            for event in (
+                session.history.derived(name)
+                if name != "main"
+                else session.history.pages()
+            ):
                 told.append(event.model_dump_json())
-                told += [session.blob(sha256) for sha256 in event.blobs]
+                told += [session.history.blob(sha256) for sha256 in event.blobs]
         for name in store.log.view_names(info.user_id, info.session_id):
             told.append(str(store.log.load_view(session.stream, name)))
     return "\n".join(told)
@@ -430,5 +434,5 @@ def seqs(store: refold.SessionStore, *, items_only: bool = False) -> int:
         for info in store.sessions()
         for event in store.session(
             user_id=info.user_id, session_id=info.session_id
-        ).pages()
+        ).history.pages()
     )

@@ -430,4 +430,4 @@ def test_the_runner_keeps_a_run_and_sends_the_model_what_is_stored(url: str) -> 
         session = store.session(user_id="ada", session_id=info.session_id)
         kinds = [event.type for event in session.events()]
         assert kinds[-6:-3] == ["user_input", "tool_call", "tool_result"]
-        assert session.open_calls() == []
+        assert session.history.open_calls() == []

@@ -271,6 +271,6 @@ def test_an_agent_keeps_a_run_and_the_model_is_sent_what_is_stored(url: str) -> 
         assert SECRET not in everything(store)
         (info,) = store.sessions()
         session = store.session(user_id="ada", session_id=info.session_id)
-        assert session.open_calls() == []
-        (record,) = [*session.items(kind="record", newest=1)]
+        assert session.history.open_calls() == []
+        (record,) = [*session.native.read(kind="record", newest=1)]
         assert record.value["branches"] == []

@@ -143,7 +143,11 @@ def test_an_event_that_is_proved(session: Session) -> None:
     few, many = session.fork(20, session_id="few"), session
     few.verify()
 
-    made = sum(len(many.derived(name)) for name in many.streams() if name != "main")
+    made = sum(
+        len(many.history.derived(name))
+        for name in many.history.streams()
+        if name != "main"
+    )
     # A summary is derived again, which costs more than an event.
     assert calls(many.verify) / (80 + made) <= 207
 

@@ -182,7 +182,7 @@ def test_a_read(counted: Counted, session: Session, what: str) -> None:
 
 
 def test_a_view_that_is_stored_anew(counted: Counted, session: Session) -> None:
-    heard = counted.costs(session.catch_up, before=lambda: talk(session, 1))
+    heard = counted.costs(session.strategies.catch_up, before=lambda: talk(session, 1))
 
     counted.check(heard, STORE_VIEW)
 

@@ -149,7 +149,7 @@ def test_totals_of_a_run_that_has_grown_are_counted_anew(tmp_path: Path) -> None
         store.import_transcript(path, user_id="ada")
         write_document(tmp_path, samples.ATIF, "run.json")
         store.import_transcript(path, user_id="ada")
-        events = [*store.session(user_id="ada", session_id="run-1").timeline()]
+        events = [*store.session(user_id="ada", session_id="run-1").history.timeline()]
 
     found: Any = trajectory(events, "run-1")
 

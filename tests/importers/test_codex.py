@@ -18,7 +18,7 @@ from refold.domain.events import (
     UserInput,
 )
 from refold.projections.models import answers
-from refold.store.sessions import extend
+from refold.store.session.imports import extend
 from tests.importers.samples import CODEX, events, kinds, read_one, reasons, write_lines
 from tests.importers.test_atif import recorded
 
@@ -307,7 +307,7 @@ def test_tokens_count_once_whenever_a_file_was_imported_first(
         session = store.session(user_id="ada", session_id="019a-run")
         for drafts in (young, grown, grown):
             extend(session, drafts, where="a.jsonl")
-        (answer,) = answers(session.pages())
+        (answer,) = answers(session.history.pages())
         (at_once,) = answers(recorded(grown))
 
     assert answer.usage == at_once.usage

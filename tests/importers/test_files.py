@@ -15,7 +15,8 @@ from refold.adapters import importers
 from refold.adapters.importers import base as source
 from refold.domain.errors import ImportFailed
 from refold.domain.events import UserInput
-from refold.store.sessions import Session, extend
+from refold.store.session.imports import extend
+from refold.store.session.session import Session
 from tests.importers import samples
 from tests.importers.samples import (
     events,

@@ -61,7 +61,7 @@ def session(store: SessionStore, name: str = "s") -> Session:
 
 
 def ids(store: SessionStore, name: str = "s") -> list[str]:
-    return [item.value["uuid"] for item in session(store, name).items()]
+    return [item.value["uuid"] for item in session(store, name).native.read()]
 
 
 def test_entries_survive_kills_sweeps_rotations_and_rewrites(
@@ -161,7 +161,7 @@ def test_equal_lines_without_an_id_are_each_captured_once(
     path = folder / "s.jsonl"
 
     def notes() -> int:
-        return sum("uuid" not in item.value for item in session(store).items())
+        return sum("uuid" not in item.value for item in session(store).native.read())
 
     path.write_bytes(note + line(1) + note + note)
     assert captured(store, folder) == 4
@@ -189,7 +189,7 @@ def test_equal_lines_without_an_id_are_each_captured_once(
 
 
 def ids_with_uuid(store: SessionStore) -> list[str]:
-    values = [item.value for item in session(store).items()]
+    values = [item.value for item in session(store).native.read()]
     return [value["uuid"] for value in values if "uuid" in value]
 
 
@@ -211,7 +211,7 @@ def test_a_store_that_refuses_for_a_while_does_not_double_equal_lines(
         store.erasures.unfreeze(USER, "it is over")
         follower.look()
 
-    assert len([*session(store).items()]) == 2
+    assert len([*session(store).native.read()]) == 2
     assert [capture["refused"] for capture in status()] == [1]
 
 
@@ -252,7 +252,7 @@ def test_a_rollout_of_codex_is_captured_with_what_it_cost(
     captured(store, folder, "codex")
 
     found = session(store, "019a-run")
-    assert [item.value for item in found.items()][:3] == CODEX[:3]
+    assert [item.value for item in found.native.read()][:3] == CODEX[:3]
     spent = [one.meta for one in found.events() if one.meta.usage]
     assert [one.model for one in spent] == ["gpt-5-codex"]
     kinds = [one.type for one in found.events()]
@@ -440,7 +440,7 @@ def test_a_new_file_with_the_inode_of_an_old_one_is_a_session_of_its_own(
     captured(store, folder, "codex")
 
     assert [info.session_id for info in store.sessions(USER)] == names
-    counts = [len([*session(store, name).items()]) for name in names]
+    counts = [len([*session(store, name).native.read()]) for name in names]
     assert counts == [2, 2]
 
 

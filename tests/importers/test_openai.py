@@ -15,7 +15,8 @@ from refold.domain.events import (
     UserInput,
 )
 from refold.projections.context.text import violations
-from refold.store.sessions import Session, extend
+from refold.store.session.imports import extend
+from refold.store.session.session import Session
 from tests.importers import samples
 from tests.importers.samples import (
     events,

@@ -41,7 +41,7 @@ def session(store: SessionStore, user: str = "ada", name: str = "s") -> Session:
 
 
 def exported(one: Session, *, content: bool = True) -> list[Any]:
-    return [*traces(one.timeline(), one.session_id, content=content)]
+    return [*traces(one.history.timeline(), one.session_id, content=content)]
 
 
 def payloads(one: Session) -> list[tuple[str, Any]]:
@@ -100,7 +100,7 @@ def test_a_session_with_requests_is_read_back_and_verifies(
     assert types.count("user_input") == 3
     assert "request" not in types
     assert ours.verify().problems == theirs.verify().problems == []
-    assert theirs.rerun().recorded_requests == 0
+    assert theirs.proofs.rerun().recorded_requests == 0
 
 
 def test_a_turn_is_a_trace_and_a_second_export_is_the_same(store: SessionStore) -> None:

@@ -67,7 +67,7 @@ def new(tmp_path: Path, old: SessionStore) -> Iterator[SessionStore]:  # its hom
 
 
 def exported(session: Session, path: Path) -> Path:
-    lines = [orjson.dumps(entry.to_json()) for entry in session.timeline()]
+    lines = [orjson.dumps(entry.to_json()) for entry in session.history.timeline()]
     path.write_bytes(b"\n".join(lines))
     return path
 
@@ -102,10 +102,10 @@ def test_an_export_of_a_user_becomes_the_same_sessions(
         assert now.context().digest == was.context().digest
         assert now.events()[-1].hash != was.events()[-1].hash
     again = new.session(user_id="eve", session_id="s-1")
-    assert len(again.derived(again.default_fingerprint())) > 0
-    assert [one[1].digest for one in again.replay()] == [
+    assert len(again.history.derived(again.strategies.default_fingerprint())) > 0
+    assert [one[1].digest for one in again.proofs.replay()] == [
         one[0].payload.digest  # type: ignore[union-attr]  # they are requests
-        for one in old.session(user_id="ada", session_id="s-1").replay()
+        for one in old.session(user_id="ada", session_id="s-1").proofs.replay()
     ]
     labelled = new.sessions("eve", label={"project": "refold"})
     assert [one.session_id for one in labelled] == ["fork", "s-1"]
@@ -165,7 +165,7 @@ def test_what_is_redacted_now_makes_another_session(
         done = store.import_transcript(tmp_path / "out", user_id="ada")
         session = store.session(user_id="ada", session_id="s-1")
         assert "because because" not in str(session.context().messages)
-        assert session.streams() == ["main"]
+        assert session.history.streams() == ["main"]
         assert not [one for one in session.events() if one.type == "request"]
         assert done[0].redactions or done[1].redactions
         assert whole(store)

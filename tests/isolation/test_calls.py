@@ -26,6 +26,16 @@ from refold.store.erasure import Erasures, Keys
 from refold.store.memory import Memories
 from refold.store.proofs.access_log import AccessLog
 from refold.store.reviews import Reviews
+from refold.store.session.delegation import Delegation
+from refold.store.session.former import FormerNames
+from refold.store.session.history import SessionHistory
+from refold.store.session.memory import SessionMemory
+from refold.store.session.native import NativeItems
+from refold.store.session.part import SessionPart
+from refold.store.session.proofs import SessionProofs
+from refold.store.session.reviews import SessionReviews
+from refold.store.session.strategies import SessionStrategies
+from refold.store.session.vault import SessionVault
 from tests.support.operations import LONG
 from tests.support.postgres import Postgres
 from tests.support.statements import Traced
@@ -41,59 +51,74 @@ MARK: Final = "a word of hers"
 
 
 async def _first_of(session: Session) -> Any:
-    return await anext(session.follow_async())
+    return await anext(session.history.follow_async())
+
+
+def public(kind: type) -> set[str]:
+    return {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")}
 
 
 # What only looks: bob asks for a session that has a name of ada's, or no session's.
 LOOKS: Final[dict[str, Callable[[Session], Any]]] = {
-    "activate": lambda session: session.activate(WINDOW),
-    "advice": lambda session: session.advice(WINDOW),
+    "strategies.activate": lambda session: session.strategies.activate(WINDOW),
+    "memory.advice": lambda session: session.memory.advice(WINDOW),
     "at": lambda session: session.at(1),
     "attempt": lambda session: session.attempt("x").__enter__(),
-    "blob": lambda session: session.blob(SHA),
-    "catch_up": lambda session: session.catch_up(),
+    "history.blob": lambda session: session.history.blob(SHA),
+    "strategies.catch_up": lambda session: session.strategies.catch_up(),
     "compact": lambda session: session.compact(WINDOW),
-    "compactor": lambda session: session.compactor(WINDOW).step(),
-    "compare": lambda session: session.compare([WINDOW]),
-    "rerun": lambda session: session.rerun(),
+    "strategies.compactor": lambda session: session.strategies.compactor(WINDOW).step(),
+    "proofs.compare": lambda session: session.proofs.compare([WINDOW]),
+    "proofs.rerun": lambda session: session.proofs.rerun(),
     "acontext": lambda session: asyncio.run(session.acontext(WINDOW)),
     "aprepare": lambda session: asyncio.run(session.aprepare(WINDOW)),
     "context": lambda session: session.context(WINDOW),
-    "delegate": lambda session: session.delegate("do it", session_id="mine"),
-    "derived": lambda session: session.derived("main"),
-    "default_fingerprint": lambda session: session.default_fingerprint(),
-    "decide": lambda session: session.decide(9, "accept", by="bob"),
+    "delegation.begin": lambda session: session.delegation.begin(
+        "do it", session_id="mine"
+    ),
+    "history.derived": lambda session: session.history.derived("main"),
+    "strategies.default_fingerprint": lambda session: (
+        session.strategies.default_fingerprint()
+    ),
+    "reviews.decide": lambda session: session.reviews.decide(9, "accept", by="bob"),
     "events": lambda session: session.events(),
     "fork": lambda session: session.fork(2, session_id="mine"),
-    "parent": lambda session: session.parent(),
+    "delegation.parent": lambda session: session.delegation.parent(),
     "head": lambda session: session.head(),
     "labels": lambda session: session.labels(),
-    "items": lambda session: [*session.items()],
-    "fold": lambda session: session.fold("n", step=max, start=0),
-    "follow": lambda session: next(session.follow(every=0.01)),
-    "follow_async": lambda session: asyncio.run(_first_of(session)),
-    "would_store": lambda session: session.would_store(NOTES, [{"his": 1}]),
+    "native.read": lambda session: [*session.native.read()],
+    "native.fold": lambda session: session.native.fold("n", step=max, start=0),
+    "history.follow": lambda session: next(session.history.follow(every=0.01)),
+    "history.follow_async": lambda session: asyncio.run(_first_of(session)),
+    "native.would_store": lambda session: session.native.would_store(
+        NOTES, [{"his": 1}]
+    ),
     "delete": lambda session: session.delete(),
-    "open_calls": lambda session: session.open_calls(),
-    "pages": lambda session: list(session.pages()),
+    "history.open_calls": lambda session: session.history.open_calls(),
+    "history.pages": lambda session: list(session.history.pages()),
     "prepare": lambda session: session.prepare(WINDOW),
-    "replay": lambda session: list(session.replay()),
-    "retire": lambda session: session.retire("main"),
-    "reveal": lambda session: session.reveal({}, tool="x"),
-    "revealed": lambda session: session.revealed(session.context(WINDOW)),
-    "review": lambda session: session.review(),
+    "proofs.replay": lambda session: list(session.proofs.replay()),
+    "strategies.retire": lambda session: session.strategies.retire("main"),
+    "vault.reveal": lambda session: session.vault.reveal({}, tool="x"),
+    "vault.reveal_view": lambda session: session.vault.reveal_view(
+        session.context(WINDOW)
+    ),
+    "reviews.ask": lambda session: session.reviews.ask(),
     "state": lambda session: session.state(),
-    "stats": lambda session: session.stats(),
-    "streams": lambda session: session.streams(),
-    "timeline": lambda session: list(session.timeline()),
+    "history.stats": lambda session: session.history.stats(),
+    "history.streams": lambda session: session.history.streams(),
+    "history.timeline": lambda session: list(session.history.timeline()),
     "verify": lambda session: session.verify(),
     "why": lambda session: session.why(WINDOW),
+    "proofs.why": lambda session: session.proofs.why(WINDOW),
+    "proofs.verify": lambda session: session.proofs.verify(),
+    "strategies.chosen": lambda session: session.strategies.chosen(),
 }
 # What writes begins a session of bob's own, by whatever name.
 WRITES: Final[dict[str, Callable[[Session], Any]]] = {
     "append": lambda session: session.append(refold.UserInput(text="his")),
-    "append_items": lambda session: session.append_items(NOTES, [{"his": 1}]),
-    "put_bytes": lambda session: session.put_bytes(b"his", opaque="keep"),
+    "native.append": lambda session: session.native.append(NOTES, [{"his": 1}]),
+    "native.put_bytes": lambda session: session.native.put_bytes(b"his", opaque="keep"),
     "append_async": lambda session: asyncio.run(
         session.append_async(refold.UserInput(text="his"))
     ),
@@ -110,7 +135,18 @@ HOLDS_NOTHING: Final = {
     "user_id",
     "writer",
     "begins",
-    "hand_over",  # tested below, with the session it is given to
+    "delegation.hand_over",  # tested below, with the session it is given to
+}
+
+SESSION_PARTS: Final = {
+    "delegation": Delegation,
+    "history": SessionHistory,
+    "memory": SessionMemory,
+    "native": NativeItems,
+    "proofs": SessionProofs,
+    "reviews": SessionReviews,
+    "strategies": SessionStrategies,
+    "vault": SessionVault,
 }
 
 # What a store holds, beside its own methods.
@@ -204,12 +240,25 @@ def _view_of_his(session: Session) -> Any:
     return own.session(user_id="bob", session_id="b-1").context(WINDOW)
 
 
-def public(kind: type) -> set[str]:
-    return {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")}
-
-
 def test_every_method_of_a_session_is_listed_here() -> None:
-    assert public(Session) == {*LOOKS, *WRITES, *HOLDS_NOTHING}
+    methods = public(Session) - public(FormerNames) - {*SESSION_PARTS}
+    for part, kind in SESSION_PARTS.items():
+        names = public(kind) - public(SessionPart)
+        methods |= {f"{part}.{name}" for name in names}
+
+    assert methods == {*LOOKS, *WRITES, *HOLDS_NOTHING}
+
+
+@pytest.mark.parametrize("name", sorted(public(FormerNames)))
+def test_a_former_name_is_the_method_that_its_docstring_names(
+    name: str, looked_at: SessionStore
+) -> None:
+    session = looked_at.session(user_id="bob", session_id="mine")
+    documented = inspect.getdoc(getattr(FormerNames, name)) or ""
+    part, method = documented.strip("`.").split(".")[1:]
+
+    moved = getattr(getattr(session, part), method)
+    assert getattr(session, name).__func__ is moved.__func__
 
 
 def test_every_method_of_a_store_is_listed_here() -> None:
@@ -281,7 +330,7 @@ def outcome(call: Callable[[], Any]) -> str:
 def everything(store: SessionStore) -> list[Any]:
     """All of ada's, as it is stored."""
     session = store.session(user_id="ada", session_id=HERS)
-    derived = [session.derived(name) for name in session.streams()]
+    derived = [session.history.derived(name) for name in session.history.streams()]
     return [
         session.events(),
         derived,
@@ -373,12 +422,12 @@ def test_what_is_asked_for_one_user_is_of_that_one(
 def test_a_digest_opens_no_text_of_another(looked_at: SessionStore) -> None:
     session = looked_at.session(user_id="bob", session_id="b-1")
 
-    hers = outcome(lambda: session.blob(SHA))
+    hers = outcome(lambda: session.history.blob(SHA))
 
-    assert hers.replace(SHA, "") == outcome(lambda: session.blob("0" * 64)).replace(
-        "0" * 64, ""
-    )
-    assert looked_at.session(user_id="ada", session_id=HERS).blob(SHA) == LONG
+    assert hers.replace(SHA, "") == outcome(
+        lambda: session.history.blob("0" * 64)
+    ).replace("0" * 64, "")
+    assert looked_at.session(user_id="ada", session_id=HERS).history.blob(SHA) == LONG
 
 
 def test_a_fork_names_a_session_of_the_same_user(shared: SessionStore) -> None:
@@ -395,7 +444,7 @@ def test_a_fork_that_was_forged_finds_nothing(shared: SessionStore) -> None:
         lambda: [
             session.append(refold.Fork(session_id=HERS, at_seq=2)),
             session.context(WINDOW),
-            session.blob(SHA),
+            session.history.blob(SHA),
         ]
     )
 
@@ -404,14 +453,16 @@ def test_a_fork_that_was_forged_finds_nothing(shared: SessionStore) -> None:
 
 
 def test_a_result_is_handed_over_to_no_other_user(shared: SessionStore) -> None:
-    child = shared.session(user_id="bob", session_id="b-1").delegate(
+    child = shared.session(user_id="bob", session_id="b-1").delegation.begin(
         "do it", session_id="child"
     )
     child.append(refold.AgentResponse(text="done"))
     before = everything(shared)
 
     hers = outcome(
-        lambda: child.hand_over(to=shared.session(user_id="ada", session_id=HERS))
+        lambda: child.delegation.hand_over(
+            to=shared.session(user_id="ada", session_id=HERS)
+        )
     )
 
     assert "SessionNotFound" in hers

@@ -25,7 +25,7 @@ DOES: Final[dict[str, Callable[[Session], Any]]] = {
     "a hundred events": lambda session: session.append(said("x") * 100),
     "a page of events": lambda session: session.events(after=5, limit=10),
     "a context": lambda session: session.context(WINDOW),
-    "names of streams": lambda session: session.streams(),
+    "names of streams": lambda session: session.history.streams(),
     "a list of sessions": lambda session: session.writer.log.sessions("ada"),
 }
 # Statements and round trips: appends are those of the owner.  What is read at once has

@@ -42,7 +42,7 @@ def bundles(events: list[Event], rules: ReviewRules = SHIPPED) -> list[Bundle]:
         session = store.session(user_id="ada", session_id="s-1")
         for event in events:
             session.append(event)
-        session.review(rules)
+        session.reviews.ask(rules)
         reviews = [e.payload for e in session.events()]
     return [
         read_bundle(orjson.dumps(review.bundle))
@@ -72,7 +72,7 @@ def test_a_bundle_names_the_events_the_session_and_the_request() -> None:
         session.append(refold.UserInput(text=f"write to {MAIL}"))
         session.record_request(session.context("keep_all"), model="claude-x")
         session.append(refold.Reflection(issues=("privacy",)))
-        session.review()
+        session.reviews.ask()
         *events, asked = session.events()
 
     review: Any = asked.payload
@@ -127,11 +127,11 @@ def test_earlier_decisions_do_not_count_again() -> None:
         session = store.session(user_id="ada", session_id="s-1")
         for event in [ASK, *fails(2)]:
             session.append(event)
-        (first,) = session.review(rules).asked
-        session.decide(first, "accept", by="lin")
+        (first,) = session.reviews.ask(rules).asked
+        session.reviews.decide(first, "accept", by="lin")
         for event in fails(2):
             session.append(event)
-        session.review(rules)
+        session.reviews.ask(rules)
         second = session.events()[-1].payload
 
     bundle = read_bundle(orjson.dumps(second.payload()["bundle"]))
@@ -155,9 +155,9 @@ def test_a_bundle_holds_no_provider_id_and_no_earlier_bundle() -> None:
     with refold.open("memory://") as store:
         session = store.session(user_id="ada", session_id="s-1")
         session.append([ASK, *events])
-        session.review()
+        session.reviews.ask()
         session.append(Reflection(issues=("privacy",)))
-        session.review()
+        session.reviews.ask()
         review: Any = session.events()[-1].payload
 
     text = json.dumps(review.bundle)

@@ -206,8 +206,8 @@ def asked(events: list[Event], *, every: bool) -> list[tuple[str, int, Any]]:
         for event in events:
             session.append(event)
             if every:
-                session.review(EAGER)
-        session.review(EAGER)
+                session.reviews.ask(EAGER)
+        session.reviews.ask(EAGER)
         log = session.events()
     reviews = [e.payload for e in log if isinstance(e.payload, HumanReview)]
     plain = [e.seq for e in log if not isinstance(e.payload, HumanReview)]

@@ -168,7 +168,7 @@ def test_a_summary_stands_where_it_was_decided(
     ada: TestClient, store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = spoken(store, turns=12)
-    made = session.derived(session.streams()[1])
+    made = session.history.derived(session.history.streams()[1])
     decided = {one.seq: int(getattr(one.payload, "decided_at_seq", 0)) for one in made}
 
     for whole in (256, 12):  # a derived stream that is short, and one that is long
@@ -329,7 +329,7 @@ def test_a_strategy_is_named_by_its_spec_or_its_fingerprint_and_never_a_file(
     (tmp_path / "own.toml").write_text('name = "keep_all"')
 
     raw = page(ada, "/run/run/context?strategy=keep_all")
-    compacted = page(ada, f"/run/run/context?strategy={session.streams()[1]}")
+    compacted = page(ada, f"/run/run/context?strategy={session.history.streams()[1]}")
     page(ada, f"/run/run/context?strategy=@{tmp_path}/own.toml", 422)
     page(ada, f"/run/run/compare?a=keep_all&b=@{tmp_path}/own.toml", 422)
 
@@ -341,7 +341,7 @@ def test_two_strategies_are_compared_with_what_a_plot_shows(
     ada: TestClient, store: SessionStore
 ) -> None:
     session = spoken(store, turns=8)
-    first, second = session.compare(["keep_all", SPEC]).outcomes
+    first, second = session.proofs.compare(["keep_all", SPEC]).outcomes
 
     read = page(ada, f"/run/run/compare?a=keep_all&b={quote(SPEC)}")
 

@@ -28,7 +28,7 @@ from refold.adapters.server.app import Gate
 from refold.adapters.server.routes import Feed
 from refold.domain import errors
 from refold.store import SessionStore
-from refold.store.sessions import Session
+from refold.store.session.session import Session
 
 SESSION = "/v1/sessions/s/events"
 

@@ -65,7 +65,7 @@ def everything(store: SessionStore, user: str) -> list[str]:
     sessions = [
         store.session(user_id=user, session_id=info.session_id) for info in infos
     ]
-    return [each.hash for one in sessions for each in one.timeline()]
+    return [each.hash for one in sessions for each in one.history.timeline()]
 
 
 def test_500_attempts_at_another_users_sessions_are_refused(

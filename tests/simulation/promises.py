@@ -53,9 +53,9 @@ class Aftermath:
     def derived(self) -> Iterator[tuple[Session, str, list[Envelope]]]:
         """Each derived stream with its entries."""
         for session in self.sessions:
-            for name in session.streams():
+            for name in session.history.streams():
                 if name != MAIN:
-                    yield session, name, session.derived(name)
+                    yield session, name, session.history.derived(name)
 
     def of(self, request: Request) -> list[Envelope]:
         """The events that hold the request's token."""
@@ -202,7 +202,7 @@ def a_cut_text_is_there_whole(after: Aftermath) -> Iterator[str]:
         for event in after.events[session.session_id]:
             for digest in _CUT.findall(str(getattr(event.payload, "text", ""))):
                 needed.add((session.user_id, blobs.address(digest)))
-                text = session.blob(digest)
+                text = session.history.blob(digest)
                 if hashlib.sha256(text.encode()).hexdigest() != digest:
                     yield f"{session.session_id} {event.seq}: another text"
                 if text.split()[0] != _token(event):

@@ -256,7 +256,7 @@ class Reading:
             world.violated(f"{self.session_id} was read with gaps: {seqs}")
         if len(seqs) < known:
             world.violated(f"{self.session_id}: {known} was acknowledged, read {seqs}")
-        compactor = session.compactor(self.spec)
+        compactor = session.strategies.compactor(self.spec)
         compactor.viewer.caught_up(compactor.strategy)
         session.context(self.spec)
 

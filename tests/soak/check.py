@@ -33,7 +33,7 @@ class Found:
     def read(self, session: Session) -> None:
         """Go through the events of one session."""
         expected, name = 1, session.session_id
-        for envelope in session.pages():
+        for envelope in session.history.pages():
             if envelope.seq != expected:
                 self.wrong.append(f"{name}: seq {envelope.seq}, not {expected}")
             self._place(name, envelope)
@@ -84,7 +84,7 @@ def check(store: SessionStore, plan: Plan, folder: Path) -> Checked:
     for session in sessions:
         wrong += unequal_views(session)
         # Folding them anew costs as much as reading the log: only those that moved.
-        if session.catch_up():
+        if session.strategies.catch_up():
             wrong += unequal_views(session)
     journals = (journal(folder / f"journal-{one}") for one in range(plan.writers))
     retried = sum(line.duplicate for lines in journals for line in lines)

@@ -81,7 +81,7 @@ def loop(session: Session, strategy: str | Strategy, turns: int = 12) -> None:
 
 
 def made(session: Session, strategy: Strategy) -> list[Summary]:
-    entries = [one.payload for one in session.derived(strategy.fingerprint)]
+    entries = [one.payload for one in session.history.derived(strategy.fingerprint)]
     return [one for one in entries if isinstance(one, Summary)]
 
 
@@ -114,7 +114,7 @@ def test_of_120_messages_few_are_raw_and_each_names_what_it_was(
     view = anywhere.prepare(ONCE)
 
     assert len(view.messages) <= 14
-    written = anywhere.derived(USUAL.fingerprint)
+    written = anywhere.history.derived(USUAL.fingerprint)
     for one in made(anywhere, ONCE):
         assert one.adopted is not None
         assert one.adopted.stream == USUAL.fingerprint
@@ -129,7 +129,7 @@ def test_who_looks_only_adopts_nothing(anywhere: Session) -> None:
 
     anywhere.context(ONCE)
 
-    assert anywhere.derived(ONCE.fingerprint) == []
+    assert anywhere.history.derived(ONCE.fingerprint) == []
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_model_does_not_adopt_what_another_summarizer_wrote(
 
 def test_what_was_retired_is_not_adopted(anywhere: Session) -> None:
     loop(anywhere, USUAL)
-    anywhere.retire(USUAL.fingerprint)
+    anywhere.strategies.retire(USUAL.fingerprint)
 
     anywhere.prepare(ONCE)
 
@@ -253,11 +253,11 @@ def test_a_rebuild_begins_anew_and_leaves_nothing_due(
     adopted = session.prepare(ONCE)
     sent = session.record_request(adopted).last_seq
     (planned,) = store.rebuild(ONCE, dry_run=True)
-    before = session.derived(ONCE.fingerprint)
+    before = session.history.derived(ONCE.fingerprint)
 
     (done,) = store.rebuild(ONCE)
 
-    (note, *new) = session.derived(ONCE.fingerprint)[len(before) :]
+    (note, *new) = session.history.derived(ONCE.fingerprint)[len(before) :]
     assert begins_anew(note)
     assert planned.compactions == done.compactions == len(new) > 0
     assert done.there_before == len(before)
@@ -268,8 +268,8 @@ def test_a_rebuild_begins_anew_and_leaves_nothing_due(
     assert rebuilt.derived_seq == note.seq + len(new)
     assert len(rebuilt.messages) < 20
     assert session.context(ONCE, at=sent).digest == adopted.digest
-    assert [view for _, view in session.replay()] == [adopted, rebuilt]
-    assert (session.rerun().requests, session.rerun().same) == (2, 2)
+    assert [view for _, view in session.proofs.replay()] == [adopted, rebuilt]
+    assert (session.proofs.rerun().requests, session.proofs.rerun().same) == (2, 2)
     assert session.verify().problems == []
 
 
@@ -362,7 +362,9 @@ def test_what_was_adopted_is_redacted_again_with_the_rest(
         list(after.reredact())
         session = after.session(user_id="ada", session_id="s-1")
         entries = [
-            one for name in session.streams()[1:] for one in session.derived(name)
+            one
+            for name in session.history.streams()[1:]
+            for one in session.history.derived(name)
         ]
         explained = session.why(ONCE)
 

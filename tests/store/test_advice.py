@@ -45,7 +45,7 @@ def ran(
 
 def sent(session: refold.Session) -> refold.Request:
     """One call of the model, with advice; what was recorded of it."""
-    view = session.context("turn_window", advice=session.advice("turn_window"))
+    view = session.context("turn_window", advice=session.memory.advice("turn_window"))
     session.record_request(view)
     session.append(refold.AgentResponse(text="one moment"))
     request = session.events()[-2].payload
@@ -67,7 +67,7 @@ def test_it_says_what_worked_what_failed_and_where(store: SessionStore) -> None:
 
 def test_a_model_is_sent_it_and_the_log_says_so(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="now")
-    said = session.advice()
+    said = session.memory.advice()
 
     view = session.context(advice=said)
     session.record_request(view)
@@ -77,27 +77,27 @@ def test_a_model_is_sent_it_and_the_log_says_so(store: SessionStore) -> None:
     assert isinstance(request, refold.Request)
     assert request.advised == said.items
     assert session.context(at=1) != view
-    ((_, replayed),) = session.replay()
+    ((_, replayed),) = session.proofs.replay()
     assert replayed.digest == request.digest
 
 
 def test_it_stays_as_it_was_until_the_session_is_compacted(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="now")
     strategy = "turn_window:full_turns=1,cached_turns=1"
-    first = session.advice(strategy)
+    first = session.memory.advice(strategy)
     view = session.context(strategy, advice=first)
     session.record_request(view)
     for number in range(4, 7):
         ran(store, f"good-{number}", ["search", "pay"], "success")
     store.memory.advice("ada", fresh=AT_ONCE)
 
-    assert session.advice(strategy).text == first.text
+    assert session.memory.advice(strategy).text == first.text
     assert "search → pay" in store.memory.advice("ada").text
     for number in range(6):
         session.append(refold.AgentResponse(text=f"step {number}"))
         session.append(refold.UserInput(text=f"and {number}"))
     assert session.compact(strategy) is not None
-    assert "search → pay" in session.advice(strategy).text
+    assert "search → pay" in session.memory.advice(strategy).text
 
 
 def test_in_a_loop_that_compacts_it_is_chosen_anew_after_a_compaction(
@@ -107,7 +107,7 @@ def test_in_a_loop_that_compacts_it_is_chosen_anew_after_a_compaction(
     strategy = "turn_window:full_turns=1,cached_turns=1"
     said: list[str] = []
     for number in range(9):
-        advice = session.advice(strategy)
+        advice = session.memory.advice(strategy)
         view = session.prepare(strategy, advice=advice)
         session.record_request(view)
         said.append(advice.text)
@@ -135,7 +135,8 @@ def test_what_was_said_is_not_said_again_if_it_turned_out_otherwise(
     store.memory.advice("ada", fresh=AT_ONCE)
 
     assert (
-        "Suggested tool path: search → book" not in session.advice("turn_window").text
+        "Suggested tool path: search → book"
+        not in session.memory.advice("turn_window").text
     )
 
 
@@ -146,7 +147,7 @@ def test_a_smaller_budget_holds_from_now_on(
     session = store.session(user_id="ada", session_id="now")
     whole = sent(session).advised
 
-    less = session.advice("turn_window", **how)
+    less = session.memory.advice("turn_window", **how)
 
     assert less.tokens <= how.get("tokens", 600)
     assert set(less.items) < set(whole)
@@ -155,12 +156,12 @@ def test_a_smaller_budget_holds_from_now_on(
 def test_a_session_that_was_erased_is_not_cited_any_more(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="now")
     sent(session)
-    said = session.advice("turn_window")
+    said = session.memory.advice("turn_window")
     assert "good-3" in said.sessions
 
     store.erase("ada", "asked for", session_id="good-3")
 
-    assert "good-3" not in session.advice("turn_window").text
+    assert "good-3" not in session.memory.advice("turn_window").text
 
 
 def test_a_session_whose_erasure_is_held_back_says_nothing(store: SessionStore) -> None:
@@ -258,7 +259,7 @@ def test_what_a_session_began_without_does_not_come_in_between(
     session = store.session(user_id="ada", session_id="now")
     session.record_request(session.context("turn_window"))
 
-    assert session.advice("turn_window") == store.memory.advice("nobody")
+    assert session.memory.advice("turn_window") == store.memory.advice("nobody")
 
 
 def test_the_opt_out_holds_from_the_next_call_on(store: SessionStore) -> None:
@@ -267,7 +268,7 @@ def test_the_opt_out_holds_from_the_next_call_on(store: SessionStore) -> None:
 
     store.user("ada").opt_out()
 
-    assert session.advice("turn_window").text == ""
+    assert session.memory.advice("turn_window").text == ""
     assert store.memory.advice("ada").text == ""
     store.memory.of("ada")
     assert kept(store) == []
@@ -286,7 +287,7 @@ def test_what_the_user_wants_forgotten_stays_away(store: SessionStore) -> None:
 
     store.user("ada").forget(gone, reason="wrong")
 
-    assert gone not in session.advice("turn_window").items
+    assert gone not in session.memory.advice("turn_window").items
     assert gone not in store.memory.advice("ada").items
     assert gone not in store.memory.advice("ada", fresh=AT_ONCE).items
     assert store.memory.of("ada").named(gone) is None

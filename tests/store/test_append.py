@@ -159,7 +159,7 @@ def test_a_long_text_is_cut_truthfully_and_can_be_read_whole(session: Session) -
     assert isinstance(content, dict)
     stored = content["stdout"]
     sha256 = str(stored).split('blob("')[1].split('"')[0]
-    blob = session.blob(sha256)
+    blob = session.history.blob(sha256)
 
     assert len(str(stored).encode()) <= 65_536
     assert blob == whole.replace(MAIL, "[REDACTED:EMAIL]")

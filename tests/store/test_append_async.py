@@ -31,7 +31,7 @@ def said(text: str) -> refold.UserInput:
 
 
 def texts(store: SessionStore, session_id: str) -> list[str]:
-    events = store.session(user_id="ada", session_id=session_id).pages()
+    events = store.session(user_id="ada", session_id=session_id).history.pages()
     return [str(event.payload.payload()["text"]) for event in events]
 
 

@@ -19,6 +19,14 @@ from refold.store.memory import Memories, User
 from refold.store.proofs.access_log import AccessLog
 from refold.store.recorded import recording_of
 from refold.store.reviews import Reviews
+from refold.store.session.delegation import Delegation
+from refold.store.session.history import SessionHistory
+from refold.store.session.memory import SessionMemory
+from refold.store.session.native import NativeItems
+from refold.store.session.proofs import SessionProofs
+from refold.store.session.reviews import SessionReviews
+from refold.store.session.strategies import SessionStrategies
+from refold.store.session.vault import SessionVault
 from refold.store.work.jobs import beside
 from tests.support.auditing import APPENDED, WINDOW, of, records, talk
 from tests.support.stores import open_at, prepare
@@ -27,9 +35,9 @@ from tests.support.stores import open_at, prepare
 ELSEWHERE: Final = {
     "Session.append": "every append is recorded, by whatever it is made",
     "Session.append_async": "the same",
-    "Session.append_items": "the same",
-    "Session.put_bytes": "the same",
-    "Session.follow_async": "it is followed for asyncio, and read as ``pages`` is",
+    "NativeItems.append": "the same",
+    "NativeItems.put_bytes": "the same",
+    "SessionHistory.follow_async": "it reads with ``pages``, which is recorded",
     "Session.acontext": "the context is recorded that it makes",
     "Session.aprepare": "the same",
     "Session.close": "it reads nothing, and writes nothing",
@@ -37,7 +45,7 @@ ELSEWHERE: Final = {
     "Session.record_request": "the same",
     "Session.attempt": "the same",
     "Session.label": "the same",
-    "Session.decide": "the same",
+    "SessionReviews.decide": "the same",
     "User.consent": "the same",
     "User.withdraw": "the same",
     "User.opt_out": "the same",
@@ -47,12 +55,15 @@ ELSEWHERE: Final = {
     "User.unprefer": "the same",
     "Session.fork": "it looks at the head, and appends",
     "Session.at": "it looks at the head",
-    "Session.activate": "it looks at the context, and appends",
-    "Session.retire": "it looks at the head, and appends",
-    "Session.default_fingerprint": "it looks at the head",
-    "Session.delegate": "it looks at the head, and appends",
-    "Session.hand_over": "it reads, and appends to another session",
-    "Session.parent": "it reads the first event",
+    "SessionStrategies.activate": "it looks at the context, and appends",
+    "SessionStrategies.retire": "it looks at the head, and appends",
+    "SessionStrategies.default_fingerprint": "it looks at the head",
+    "Delegation.begin": "it looks at the head, and appends",
+    "Delegation.hand_over": "it reads, and appends to another session",
+    "Delegation.parent": "it reads the first event",
+    "Session.why": "``proofs.why`` is recorded",
+    "Session.verify": "``proofs.verify`` is recorded",
+    "SessionStrategies.chosen": "it looks at the head",
     "SessionStore.verify": "each session is recorded, when it is proved",
     "SessionStore.session": "it reads nothing",
     "SessionStore.named": "it reads nothing but whether it was deleted",
@@ -70,7 +81,24 @@ ELSEWHERE: Final = {
 
 @pytest.mark.parametrize(
     "audited",
-    [AccessLog, Erasures, Keys, Memories, Reviews, Session, SessionStore, User],
+    [
+        AccessLog,
+        Delegation,
+        Erasures,
+        Keys,
+        Memories,
+        NativeItems,
+        Reviews,
+        Session,
+        SessionHistory,
+        SessionMemory,
+        SessionProofs,
+        SessionReviews,
+        SessionStore,
+        SessionStrategies,
+        SessionVault,
+        User,
+    ],
 )
 def test_every_public_method_is_recorded_or_says_why_not(audited: type) -> None:
     public = {
@@ -130,8 +158,8 @@ Work = Callable[[SessionStore], Any]
 WORK: dict[str, tuple[Work, list[str]]] = {
     "head": (lambda store: of(store).head(), ["session_load"]),
     "events": (lambda store: of(store).events(), ["session_load"]),
-    "pages": (lambda store: list(of(store).pages()), ["session_load"]),
-    "timeline": (lambda store: list(of(store).timeline()), ["session_load"]),
+    "pages": (lambda store: list(of(store).history.pages()), ["session_load"]),
+    "timeline": (lambda store: list(of(store).history.timeline()), ["session_load"]),
     "a moment": (lambda store: of(store).at(2), ["session_load"]),
     "state": (lambda store: of(store).state(), ["session_load"]),
     "context": (lambda store: of(store).context(WINDOW), ["session_context"]),
@@ -144,21 +172,21 @@ WORK: dict[str, tuple[Work, list[str]]] = {
         [*["compaction"] * 3, "session_context"],
     ),
     "compact": (lambda store: of(store).compact(WINDOW), ["compaction"]),
-    "replay": (lambda store: list(of(store).replay()), ["session_replay"]),
+    "replay": (lambda store: list(of(store).proofs.replay()), ["session_replay"]),
     "why": (lambda store: of(store).why(WINDOW), ["session_why"]),
-    "compare": (lambda store: of(store).compare([WINDOW]), ["session_compare"]),
+    "compare": (lambda store: of(store).proofs.compare([WINDOW]), ["session_compare"]),
     "rerun": (
         lambda store: [
             of(store).record_request(of(store).context("keep_all")),
-            of(store).rerun(),
+            of(store).proofs.rerun(),
         ],
         ["session_context", APPENDED, "session_rerun"],
     ),
-    "review": (lambda store: of(store).review(), ["session_review"]),
+    "review": (lambda store: of(store).reviews.ask(), ["session_review"]),
     "reviews": (lambda store: store.reviews.list(), ["review_list"]),
     "verify": (lambda store: of(store).verify(), ["session_verify"]),
     "verify all": (lambda store: list(store.verify()), ["session_verify"]),
-    "stats": (lambda store: of(store).stats(), ["session_stats"]),
+    "stats": (lambda store: of(store).history.stats(), ["session_stats"]),
     "sessions": (lambda store: store.sessions("ada"), ["session_list"]),
     "search": (lambda store: store.search("ada", "why"), ["search"]),
     "end": (lambda store: of(store).end(), [APPENDED]),
@@ -223,7 +251,7 @@ def test_a_blob_that_is_read_is_recorded(audited: SessionStore) -> None:
     digest = re.search(r"[0-9a-f]{64}", json.dumps(event.payload.payload()))
     assert digest is not None
 
-    whole = session.blob(digest[0])
+    whole = session.history.blob(digest[0])
 
     assert records(audited)[-1].event == "session_blob"
     assert records(audited)[-1].meta == {"characters": len(whole)}
@@ -232,8 +260,8 @@ def test_a_blob_that_is_read_is_recorded(audited: SessionStore) -> None:
 def test_counts_say_how_much(audited: SessionStore) -> None:
     talk(of(audited), 4)
     view = of(audited).context(WINDOW)
-    list(of(audited).pages())
-    iterator = of(audited).pages()
+    list(of(audited).history.pages())
+    iterator = of(audited).history.pages()
     next(iterator)
     iterator.close()  # type: ignore[attr-defined]  # a generator
 

@@ -43,7 +43,7 @@ def test_an_error_that_is_not_ours_has_no_name(audited: SessionStore) -> None:
     talk(of(audited), 1)
 
     with pytest.raises(named):
-        of(audited).compare(Throws())
+        of(audited).proofs.compare(Throws())
 
     assert records(audited)[-1].error_code == "Unexpected"
 
@@ -78,7 +78,7 @@ def fill(store: SessionStore) -> None:
     with suppress(refold.RefoldError):
         store.session(user_id=PLANTED["user"], session_id=PLANTED["text"]).events()
     with suppress(refold.RefoldError):
-        session.blob(PLANTED["text"])
+        session.history.blob(PLANTED["text"])
     list(store.verify())
     store.erasures.hold(PLANTED["user"], "case", PLANTED["reason"])
     with suppress(refold.RefoldError):

@@ -22,7 +22,9 @@ def test_what_is_not_there_or_gone_is_denied(audited: SessionStore) -> None:
     for call in (
         lambda: audited.session(user_id="bob", session_id="s-1").events(),
         lambda: audited.session(user_id="bob", session_id="s-1").context(WINDOW),
-        lambda: list(audited.session(user_id="bob", session_id="s-1").timeline()),
+        lambda: list(
+            audited.session(user_id="bob", session_id="s-1").history.timeline()
+        ),
         lambda: audited.session(user_id="mallory", session_id="s-1").head(),
     ):
         with pytest.raises(refold.SessionNotFound):

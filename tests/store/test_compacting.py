@@ -30,11 +30,11 @@ WINDOW = "turn_window:full_turns=1,cached_turns=1"
 
 def told(session: Session) -> list[str]:
     """What the derived stream says happened, in order."""
-    names = [name for name in session.streams() if name != "main"]
+    names = [name for name in session.history.streams() if name != "main"]
     return [
         getattr(entry.payload, "phase", entry.type)
         for name in names
-        for entry in session.derived(name)
+        for entry in session.history.derived(name)
     ]
 
 
@@ -67,7 +67,7 @@ def test_start_and_success_are_in_the_log(session: Session, calls: Path) -> None
 
     assert summary is not None
     assert told(session) == ["started", "summary"]
-    started, done = session.derived(summary.stream)
+    started, done = session.history.derived(summary.stream)
     assert isinstance(started.payload, CompactionNote)
     assert isinstance(done.payload, Summary)
     same = ("first_seq", "last_seq", "decided_at_seq")
@@ -186,7 +186,7 @@ def test_a_lease_is_renewed_while_the_model_writes(
             return super().summarise(source, target_tokens=target_tokens)
 
     monkeypatch.setattr(recorder, "renew_lease", renewing)
-    compactor = session.compactor(WINDOW, summarizer=Patient(calls))
+    compactor = session.strategies.compactor(WINDOW, summarizer=Patient(calls))
 
     assert replace(compactor, lease_sec=0.03).step() is not None
 
@@ -231,7 +231,7 @@ def test_it_says_when_there_is_something_to_do(session: Session, calls: Path) ->
     talk(session, 1)
     now = session.writer.clock()
     frozen = with_clock(session, lambda: now)
-    compactor = frozen.compactor(WINDOW, summarizer=Failing(calls))
+    compactor = frozen.strategies.compactor(WINDOW, summarizer=Failing(calls))
     assert compactor.due_at() is None
 
     talk(session, 1)
@@ -288,7 +288,7 @@ def test_whatever_summarizers_do_the_log_tells_it_and_spans_follow_each_other(
     assert said[::2] == ["started"] * (len(said) // 2)
     assert set(said[1::2]) <= {"summary", "failed"}
     assert session.verify().problems == []
-    names = [name for name in session.streams() if name != "main"]
-    found = [entry.payload for name in names for entry in session.derived(name)]
+    names = [name for name in session.history.streams() if name != "main"]
+    found = [entry.payload for name in names for entry in session.history.derived(name)]
     spans = [(s.first_seq, s.last_seq) for s in found if isinstance(s, Summary)]
     assert spans == [(2 * n + 1, 2 * n + 2) for n in range(len(spans))]

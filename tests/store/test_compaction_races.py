@@ -61,8 +61,8 @@ def spans(session: Session) -> list[tuple[int, int]]:
 
 
 def payloads(session: Session, kind: type) -> Sequence[refold.Summary]:
-    names = [name for name in session.streams() if name != "main"]
-    found = [entry.payload for name in names for entry in session.derived(name)]
+    names = [name for name in session.history.streams() if name != "main"]
+    found = [entry.payload for name in names for entry in session.history.derived(name)]
     return [payload for payload in found if isinstance(payload, kind)]  # type: ignore[misc]  # a kind of summary, or of note
 
 

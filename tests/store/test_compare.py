@@ -50,8 +50,15 @@ def everything(store: SessionStore) -> list[Any]:
     held: list[Any] = [store.sessions(), store.stats()]
     for info in store.sessions():
         session = store.session(user_id=info.user_id, session_id=info.session_id)
-        derived = chain.from_iterable(map(session.derived, session.streams()[1:]))
-        held += [session.head(), session.streams(), list(session.pages()), [*derived]]
+        derived = chain.from_iterable(
+            map(session.history.derived, session.history.streams()[1:])
+        )
+        held += [
+            session.head(),
+            session.history.streams(),
+            list(session.history.pages()),
+            [*derived],
+        ]
         held.append(store.log.view_names(info.user_id, info.session_id))
     return held
 
@@ -61,7 +68,7 @@ def test_a_comparison_writes_nothing(store: SessionStore, session: Session) -> N
     session.compact(WINDOW)
     before = everything(store)
 
-    compared = session.compare()
+    compared = session.proofs.compare()
 
     assert everything(store) == before
     assert sum(len(outcome.compactions) for outcome in compared.outcomes) > 0
@@ -72,15 +79,15 @@ def test_it_counts_what_a_rebuild_makes_of_the_log(
     store: SessionStore, session: Session, text: str
 ) -> None:
     work(session, 6)
-    (imagined,) = session.compare([text]).outcomes
+    (imagined,) = session.proofs.compare([text]).outcomes
 
     assert all(not rebuilt.problem for rebuilt in store.rebuild(text))
 
-    (recorded,) = session.compare([text], recorded=True).outcomes
+    (recorded,) = session.proofs.compare([text], recorded=True).outcomes
     stream = spec.parse(text).fingerprint
     spans = [
         (event.payload.first_seq, event.payload.last_seq)  # type: ignore[union-attr]  # summaries
-        for event in session.derived(stream)
+        for event in session.history.derived(stream)
     ]
     assert recorded.sent == imagined.sent
     assert [done[:4] for done in recorded.done] == [done[:4] for done in imagined.done]
@@ -97,7 +104,7 @@ def test_summaries_that_are_not_in_the_log_are_not_made_up(session: Session) -> 
     work(session, 5)
 
     made, recorded = (
-        session.compare([WINDOW], recorded=recorded).outcomes[0]
+        session.proofs.compare([WINDOW], recorded=recorded).outcomes[0]
         for recorded in (False, True)
     )
 
@@ -109,7 +116,7 @@ def test_summaries_that_are_not_in_the_log_are_not_made_up(session: Session) -> 
 def test_recall_falls_where_a_file_is_no_longer_named(session: Session) -> None:
     work(session, 6)
 
-    everything_, last = session.compare(["keep_all", "last_turns:n=1"]).outcomes
+    everything_, last = session.proofs.compare(["keep_all", "last_turns:n=1"]).outcomes
 
     assert everything_.reference_recall == 1.0
     # Of six calls in later turns each refers to file-1.txt, which only the first shows.
@@ -119,7 +126,7 @@ def test_recall_falls_where_a_file_is_no_longer_named(session: Session) -> None:
 def test_all_strategies_run_if_none_is_named(session: Session) -> None:
     work(session, 2)
 
-    compared = session.compare()
+    compared = session.proofs.compare()
 
     told = [outcome.label for outcome in compared.outcomes]
     assert [*told, *(one.strategy for one in compared.skipped)] == [*spec.STRATEGIES]
@@ -137,7 +144,7 @@ def test_what_cannot_run_with_its_defaults_is_left_out_with_the_reason(
     monkeypatch.setitem(spec.STRATEGIES, "demanding", Demanding)
     work(session, 1)
 
-    compared = session.compare()
+    compared = session.proofs.compare()
 
     (skipped,) = [one for one in compared.skipped if one.strategy == "demanding"]
     assert "wanted" in skipped.why
@@ -147,7 +154,7 @@ def test_what_cannot_run_with_its_defaults_is_left_out_with_the_reason(
 def test_a_strategy_is_called_as_it_was_given(session: Session) -> None:
     work(session, 1)
 
-    compared = session.compare([WINDOW, TurnWindow(full_turns=2), KeepAll()])
+    compared = session.proofs.compare([WINDOW, TurnWindow(full_turns=2), KeepAll()])
 
     labels = [outcome.label for outcome in compared.outcomes]
     assert labels == [WINDOW, "turn_window:full_turns=2", "keep_all"]
@@ -157,8 +164,8 @@ def test_the_model_that_answered_last_is_priced(session: Session) -> None:
     session.append(refold.UserInput(text="hi"))
     session.append(refold.AgentResponse(text="ho"), meta={"model": "claude-haiku-4-5"})
 
-    assert session.compare(["keep_all"]).model.name == "claude-haiku-4-5"
-    other = session.compare(["keep_all"], model="claude-opus-4-5")
+    assert session.proofs.compare(["keep_all"]).model.name == "claude-haiku-4-5"
+    other = session.proofs.compare(["keep_all"], model="claude-opus-4-5")
     assert other.model.name == "claude-opus-4-5"
 
 
@@ -169,25 +176,27 @@ def test_prices_of_a_file_stand_before_others(session: Session, tmp_path: Path) 
         "[models.house]\ncontext_tokens = 1000\nprices = { input = 7.0, output = 1 }\n"
     )
 
-    (outcome,) = session.compare(["keep_all"], prices=file, model="house").outcomes
+    (outcome,) = session.proofs.compare(
+        ["keep_all"], prices=file, model="house"
+    ).outcomes
 
     assert outcome.cost == pytest.approx(outcome.tokens_total * 7 / 1_000_000)
     with pytest.raises(UnknownModel):
-        session.compare(["keep_all"], model="another")
+        session.proofs.compare(["keep_all"], model="another")
 
 
 def test_what_is_wrong_is_said_before_anything_is_done(
     session: Session, tmp_path: Path
 ) -> None:
     with pytest.raises(SessionNotFound):
-        session.compare(["keep_all"])
+        session.proofs.compare(["keep_all"])
     work(session, 1)
     file = tmp_path / "prices.toml"
     file.write_text("[prices]\n")
     with pytest.raises(UnknownStrategy):
-        session.compare(["keep_all", "no_such"])
+        session.proofs.compare(["keep_all", "no_such"])
     with pytest.raises(InvalidConfiguration, match="no table"):
-        session.compare(["keep_all"], prices=file)
+        session.proofs.compare(["keep_all"], prices=file)
 
 
 def test_a_fork_is_compared_by_what_happened_in_it(session: Session) -> None:
@@ -195,7 +204,7 @@ def test_a_fork_is_compared_by_what_happened_in_it(session: Session) -> None:
     fork = session.fork(at=session.head().seq, session_id="s-2")
     work(fork, 2)
 
-    (outcome,) = fork.compare([WINDOW]).outcomes
+    (outcome,) = fork.proofs.compare([WINDOW]).outcomes
 
     assert len(outcome.sent) == 4
     assert all(request.seq > 0 for request in outcome.sent)
@@ -206,7 +215,7 @@ def test_a_pipeline_is_compared_by_its_spec(session: Session) -> None:
     work(session, 5)
     both = "tool_clearing:trigger_tool_uses=2,keep=1+history_summary"
 
-    piped, raw = session.compare([both, "history_summary"]).outcomes
+    piped, raw = session.proofs.compare([both, "history_summary"]).outcomes
 
     assert piped.label == both
     assert piped.tokens_total < raw.tokens_total

@@ -109,7 +109,7 @@ def test_a_recorded_request_is_shown_as_it_was_sent(session: Session) -> None:
     receipt = session.record_request(view, model="m", matches=True)
     compact_all(session)
 
-    ((envelope, again),) = session.replay()
+    ((envelope, again),) = session.proofs.replay()
 
     assert again.digest == view.digest == payload(envelope, Request).digest
     assert session.context(at=receipt.last_seq).digest == view.digest
@@ -206,8 +206,8 @@ def test_a_summary_longer_than_its_source_changes_nothing(session: Session) -> N
     assert session.compact(WINDOW, summarizer=Verbose()) is None
 
     assert session.context(WINDOW).digest == before.digest
-    name = next(name for name in session.streams() if name != "main")
-    started, note = session.derived(name)
+    name = next(name for name in session.history.streams() if name != "main")
+    started, note = session.history.derived(name)
     assert payload(started, CompactionNote).phase == "started"
     failed = payload(note, CompactionNote)
     assert (failed.phase, failed.first_seq) == ("failed", 1)
@@ -222,8 +222,8 @@ def test_a_compaction_that_dies_changes_nothing(session: Session) -> None:
     assert session.compact(WINDOW, summarizer=Failing()) is None
     assert session.prepare(WINDOW, summarizer=Failing()).digest == before.digest
 
-    name = next(name for name in session.streams() if name != "main")
-    started, note = session.derived(name)
+    name = next(name for name in session.history.streams() if name != "main")
+    started, note = session.history.derived(name)
     assert payload(started, CompactionNote).phase == "started"
     assert payload(note, CompactionNote).why == "the summarizer raised TimeoutError"
 
@@ -239,8 +239,8 @@ def test_compactors_at_once_take_effect_once(store: SessionStore) -> None:
 
     session = store.session(user_id="ada", session_id="s-1")
     compact_all(session)
-    (name,) = (name for name in session.streams() if name != "main")
-    made = [payload(entry, Summary) for entry in session.derived(name)]
+    (name,) = (name for name in session.history.streams() if name != "main")
+    made = [payload(entry, Summary) for entry in session.history.derived(name)]
     assert [(one.first_seq, one.last_seq) for one in made] == [(1, 4), (5, 8)]
     assert session.verify().problems == []
 
@@ -253,8 +253,8 @@ def test_a_stored_view_is_small_and_equal_to_a_fresh_fold(
     (name,) = store.log.view_names("ada", "s-1")
     talk(session, 61, 62)
 
-    assert session.catch_up() == 1
-    assert session.catch_up() == 0
+    assert session.strategies.catch_up() == 1
+    assert session.strategies.catch_up() == 0
 
     stored = store.log.load_view(session.stream, name)
     assert stored is not None
@@ -288,12 +288,12 @@ def test_summaries_stand_where_they_were_decided(session: Session) -> None:
     compact_all(session)
     talk(session, 5, 5)
 
-    types = [entry.type for entry in session.timeline()]
+    types = [entry.type for entry in session.history.timeline()]
 
     assert types.index("summary") == 8
     assert len(types) == 11
-    assert [e.type for e in session.timeline(after=8)][:1] == ["user_input"]
-    assert len(list(session.timeline(limit=3))) == 3
+    assert [e.type for e in session.history.timeline(after=8)][:1] == ["user_input"]
+    assert len(list(session.history.timeline(limit=3))) == 3
 
 
 def test_a_session_nobody_began_is_not_found(store: SessionStore) -> None:

@@ -53,8 +53,8 @@ def fill(store: SessionStore) -> None:
     while session.compact("turn_window:full_turns=1,cached_turns=1"):
         pass
     session.record_request(session.context())
-    session.catch_up()
-    for event in session.pages():
+    session.strategies.catch_up()
+    for event in session.history.pages():
         assert event.redacted
     with pytest.raises(refold.InvalidEvent):
         session.append(refold.ToolResult(call_id="x", content=long))

@@ -53,7 +53,7 @@ def test_an_event_holds_a_stub_and_its_blob_the_image(session: Session) -> None:
         for event in events
         for part in str(event.payload.payload()).split(STUB)[1:]
     }
-    assert session.blob(sha256) == IMAGE
+    assert session.history.blob(sha256) == IMAGE
 
 
 def test_a_context_has_its_images_and_arguments(session: Session) -> None:
@@ -98,7 +98,7 @@ def test_a_recorded_request_is_proved_and_shown_again(session: Session) -> None:
 
     session.record_request(view)
 
-    ((_, again),) = session.replay()
+    ((_, again),) = session.proofs.replay()
     assert again.messages == view.messages
     assert session.verify().problems == []
 

@@ -10,7 +10,7 @@ import pytest
 import refold
 from refold.domain.envelope import Draft
 from refold.store import Session, SessionStore
-from refold.store.sessions import Extended, extend
+from refold.store.session.imports import Extended, extend
 from tests.support.payloads import payload
 from tests.support.redacting import unaware
 
@@ -127,7 +127,7 @@ def test_a_result_too_large_in_small_pieces_is_kept_as_one_text(
     assert [warning.code for warning in result.meta.warnings] == ["kept_as_text"]
     content = payload(result, refold.ToolResult).content
     sha256 = str(content).split('blob("')[1].split('"')[0]
-    assert session.blob(sha256).count("y" * 1000) == 1500
+    assert session.history.blob(sha256).count("y" * 1000) == 1500
     assert bring(session, drafts).events == 0
 
 

@@ -52,8 +52,8 @@ def turn(number: int, calls: list[int], said: int) -> Iterator[Event]:
 
 
 def summaries(session: Session) -> list[Summary]:
-    names = [name for name in session.streams() if name != "main"]
-    found = [entry.payload for name in names for entry in session.derived(name)]
+    names = [name for name in session.history.streams() if name != "main"]
+    found = [entry.payload for name in names for entry in session.history.derived(name)]
     return [one for one in found if isinstance(one, Summary)]
 
 
@@ -259,7 +259,7 @@ def test_line_breaks_that_cost_a_model_more_than_estimated_are_counted() -> None
 def test_while_another_asks_the_model_it_fits_without(tmp_path: Path) -> None:
     session, model = fresh(), Counting(tmp_path / "calls")
     session.append([*turn(0, [60] * 30, 1)])
-    compactor = session.compactor("turn_window")
+    compactor = session.strategies.compactor("turn_window")
     stream = session.stream._replace(stream=compactor.strategy.fingerprint)
     log, clock = session.writer.log, session.writer.clock
     held = Hold.take(log.leases, stream, clock=clock, sec=60)

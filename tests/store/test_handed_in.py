@@ -53,7 +53,7 @@ def test_a_request_shows_all_that_was_handed_in(session: Session) -> None:
 
     receipt = session.record_request(view, model="m", matches=True)
 
-    ((envelope, again),) = session.replay()
+    ((envelope, again),) = session.proofs.replay()
     assert isinstance(envelope.payload, Request)
     assert again.digest == envelope.payload.digest == view.digest
     assert (again.messages, again.system, again.tools) == (
@@ -94,7 +94,7 @@ def test_tools_that_redaction_changes_are_sent_but_do_not_match(
 
     assert view.to_request(model="m", max_tokens=9)["tools"][0]["name"] == "mail"
     assert "corp.example" in str(view.to_request(model="m", max_tokens=9)["tools"])
-    ((envelope, again),) = session.replay()
+    ((envelope, again),) = session.proofs.replay()
     assert isinstance(envelope.payload, Request)
     assert envelope.payload.matches is False
     assert "[REDACTED:EMAIL]" in str(again.tools)
@@ -151,7 +151,7 @@ def test_what_did_not_fit_is_not_recorded(session: Session) -> None:
 
     session.record_request(view)
 
-    ((envelope, again),) = session.replay()
+    ((envelope, again),) = session.proofs.replay()
     assert isinstance(envelope.payload, Request)
     assert envelope.payload.handed["evidence"] == '["one fact"]'
     assert again.digest == view.digest
@@ -164,7 +164,7 @@ def test_the_window_is_kept_for_it_shortens_messages(session: Session) -> None:
 
     session.record_request(view)
 
-    assert [again.digest for _, again in session.replay()] == [view.digest]
+    assert [again.digest for _, again in session.proofs.replay()] == [view.digest]
     assert view.digest != session.context().digest
 
 

@@ -23,7 +23,7 @@ from refold.redaction.guard import Limits
 from refold.redaction.plan import tagger
 from refold.redaction.redactor import Redactor
 from refold.store import SessionStore
-from refold.store.sessions import extend
+from refold.store.session.imports import extend
 from tests.support.operations import log_of
 from tests.support.redacting import MAIL, aware, unaware
 from tests.support.stores import prepare

@@ -94,7 +94,7 @@ def text_of(event: Any) -> str:
 
 
 def values(session: refold.Session, **how: Any) -> list[Any]:
-    return [item.value for item in session.items(**how)]
+    return [item.value for item in session.native.read(**how)]
 
 
 def test_an_item_becomes_events_and_is_read_as_it_was(session: refold.Session) -> None:
@@ -111,7 +111,7 @@ def test_an_item_becomes_events_and_is_read_as_it_was(session: refold.Session) -
         message("title"),
     ]
 
-    session.append_items(CHAT, items)
+    session.native.append(CHAT, items)
 
     assert values(session) == items
     assert json.dumps(values(session)[1], sort_keys=True) == json.dumps(
@@ -130,7 +130,7 @@ def test_an_item_becomes_events_and_is_read_as_it_was(session: refold.Session) -
 
 def test_an_item_holds_no_text_that_its_events_hold(session: refold.Session) -> None:
     text = "The budget of the third quarter is what we talk about."
-    session.append_items(CHAT, [said(text)])
+    session.native.append(CHAT, [said(text)])
 
     (event,) = session.events()
     assert text not in json.dumps(event.meta.native)
@@ -139,7 +139,7 @@ def test_an_item_holds_no_text_that_its_events_hold(session: refold.Session) -> 
 def test_what_is_found_is_gone_from_item_and_event_alike(
     session: refold.Session,
 ) -> None:
-    session.append_items(CHAT, [said(f"My key is {SECRET} and bob@example.org mine.")])
+    session.native.append(CHAT, [said(f"My key is {SECRET} and bob@example.org mine.")])
 
     (event,), (value,) = session.events(), values(session)
     text = value["content"][0]["text"]
@@ -155,7 +155,7 @@ def test_what_only_an_event_shows_is_gone_from_the_item_too(
     def joined(_: str, value: Any, __: Any) -> Iterator[Any]:
         yield refold.UserInput(text="password: " + value["word"])
 
-    session.append_items(Format("odd", joined), [{"word": "hunter2xyz9", "n": 1}])
+    session.native.append(Format("odd", joined), [{"word": "hunter2xyz9", "n": 1}])
 
     (event,), (value,) = session.events(), values(session)
     assert "hunter2xyz9" not in str(event.to_json())
@@ -168,10 +168,10 @@ def test_a_known_item_is_passed_over_and_the_rest_is_added(
     session: refold.Session,
 ) -> None:
     first = [said("one", name="a"), said("two", name="b")]
-    receipt = session.append_items(CHAT, first)
+    receipt = session.native.append(CHAT, first)
 
-    again = session.append_items(CHAT, first)
-    more = session.append_items(CHAT, [*first, said("three", name="c"), first[0]])
+    again = session.native.append(CHAT, first)
+    more = session.native.append(CHAT, [*first, said("three", name="c"), first[0]])
 
     assert again.duplicate
     assert (again.first_seq, again.last_seq) == (1, 2)
@@ -184,7 +184,7 @@ def test_a_known_item_is_passed_over_and_the_rest_is_added(
 def test_few_new_items_are_written_without_a_look_at_what_is_known(
     session: refold.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session.append_items(CHAT, [said("one", name="a")])
+    session.native.append(CHAT, [said("one", name="a")])
     asked, known = list[Sequence[str]](), session.writer.log.known
 
     def counted(stream: StreamId, keys: Sequence[str]) -> dict[str, Duplicate]:
@@ -193,22 +193,24 @@ def test_few_new_items_are_written_without_a_look_at_what_is_known(
 
     monkeypatch.setattr(session.writer.log, "known", counted)
 
-    session.append_items(CHAT, [said("two", name="b"), said("two", name="b")])
-    session.append_items(CHAT, [said("three", name="c")])
+    session.native.append(CHAT, [said("two", name="b"), said("two", name="b")])
+    session.native.append(CHAT, [said("three", name="c")])
     assert asked == []
 
-    again = session.append_items(CHAT, [said("two", name="b"), said("4", name="d")])
+    again = session.native.append(CHAT, [said("two", name="b"), said("4", name="d")])
 
     assert (again.first_seq, again.last_seq) == (4, 4)
     assert [value["id"] for value in values(session)] == ["a", "b", "c", "d"]
 
 
 def test_known_items_are_told_before_a_stale_seq(session: refold.Session) -> None:
-    session.append_items(CHAT, [said("one", name="a")], expected_seq=0)
+    session.native.append(CHAT, [said("one", name="a")], expected_seq=0)
 
-    assert session.append_items(CHAT, [said("one", name="a")], expected_seq=0).duplicate
+    assert session.native.append(
+        CHAT, [said("one", name="a")], expected_seq=0
+    ).duplicate
     with pytest.raises(StaleSession):
-        session.append_items(CHAT, [said("two", name="b")], expected_seq=0)
+        session.native.append(CHAT, [said("two", name="b")], expected_seq=0)
 
 
 @pytest.mark.each_engine
@@ -221,7 +223,7 @@ def test_two_writers_of_one_item_write_it_once(url: str) -> None:
         def write(session: refold.Session) -> None:
             for number in range(20):
                 at_once.wait(60)
-                session.append_items(CHAT, [said("x", name=str(number))])
+                session.native.append(CHAT, [said("x", name=str(number))])
 
         threads = [threading.Thread(target=write, args=(one,)) for one in sessions]
         for thread in threads:
@@ -246,12 +248,12 @@ def test_an_item_that_another_writes_meanwhile_is_known(
 
         def late(stream: StreamId, keys: Sequence[str]) -> dict[str, Duplicate]:
             found = known(stream, keys)
-            theirs.append_items(CHAT, items)
+            theirs.native.append(CHAT, items)
             return found
 
         monkeypatch.setattr(one.log, "known", late)
 
-        assert mine.append_items(CHAT, items).duplicate
+        assert mine.native.append(CHAT, items).duplicate
         assert [value["id"] for value in values(mine)] == ["1"]
 
 
@@ -259,7 +261,7 @@ def test_a_view_that_fails_leaves_the_item_whole(session: refold.Session) -> Non
     odd = {"role": "user", "content": "not blocks"}
     orphan = message("user", {"type": "tool_result", "id": "gone", "content": "x"})
 
-    session.append_items(CHAT, [odd, orphan, {"no": "role"}])
+    session.native.append(CHAT, [odd, orphan, {"no": "role"}])
 
     assert [event.type for event in session.events()] == ["item"] * 3
     assert values(session) == [odd, orphan, {"no": "role"}]
@@ -277,7 +279,7 @@ def test_an_item_over_the_limits_comes_back_whole(session: refold.Session) -> No
     }
     items = [long, wide, message("assistant", call)]
 
-    session.append_items(CHAT, items)
+    session.native.append(CHAT, items)
 
     assert values(session) == items
     assert session.verify().problems == []
@@ -289,23 +291,23 @@ def test_what_utf8_cannot_hold_is_replaced_and_that_is_said(
     value = {"id": "n\ud800", "text": "a\ud800b", "k\udfff": float("nan"), "n": 2**70}
     clean = {"id": "n\ufffd", "text": "a\ufffdb", "k\ufffd": "nan", "n": str(2**70)}
 
-    session.append_items(PLAIN, [value])
-    session.append_items(PLAIN, [value, {"id": "m", "text": "fine", "n": None}])
+    session.native.append(PLAIN, [value])
+    session.native.append(PLAIN, [value, {"id": "m", "text": "fine", "n": None}])
 
-    (item, fine) = session.items()
+    (item, fine) = session.native.read()
     assert (item.value, item.id) == (clean, "n\ufffd")
     assert [one.code for one in item.events[0].meta.warnings] == ["repaired"]
     assert fine.value["n"] is None
     assert not fine.events[0].meta.warnings
-    assert session.would_store(PLAIN, [value]) == [clean]
+    assert session.native.would_store(PLAIN, [value]) == [clean]
 
 
 def test_bytes_are_kept_only_where_that_is_said(session: refold.Session) -> None:
     item = {"role": "user", "content": [], "state": {"raw": [b"\0\xff" * 100]}}
     with pytest.raises(InvalidEvent, match="opaque"):
-        session.append_items(CHAT, [item])
+        session.native.append(CHAT, [item])
 
-    session.append_items(CHAT, [item], opaque="keep")
+    session.native.append(CHAT, [item], opaque="keep")
 
     assert values(session) == [item]
     assert session.events()[0].redaction["types"] == {"UNSCANNED": 1}
@@ -315,9 +317,9 @@ def test_bytes_are_kept_only_where_that_is_said(session: refold.Session) -> None
 def test_many_bytes_are_kept_as_they_are(session: refold.Session) -> None:
     data = bytes(range(256)) * (20 << 12)  # 20 MiB
     with pytest.raises(InvalidEvent, match="opaque"):
-        session.put_bytes(data)
+        session.native.put_bytes(data)
 
-    session.put_bytes(data, opaque="keep")
+    session.native.put_bytes(data, opaque="keep")
 
     assert values(session) == [data]
     assert session.verify().problems == []
@@ -328,7 +330,7 @@ def test_bytes_stay_where_an_item_is_redacted_again(url: str) -> None:
     item = said("Call the office of Quux-7-cabin at noon.") | {"raw": b"\0\xff" * 100}
     with refold.open(url) as before:
         session = before.session(user_id="ada", session_id="s")
-        session.append_items(CHAT, [item], opaque="keep")
+        session.native.append(CHAT, [item], opaque="keep")
 
     rules = refold.redaction.Registered()
     rules.register("Quux-7-cabin", "SECRET")
@@ -357,7 +359,7 @@ def test_a_signed_block_stays_or_goes_whole(
         "message": {"content": [block, {"type": "text", "text": "Done, I think."}]},
     }
 
-    session.append_items(Format("claude-code"), [entry])
+    session.native.append(Format("claude-code"), [entry])
 
     blocks = values(session)[0]["message"]["content"]
     assert (block in blocks) is not found
@@ -375,8 +377,8 @@ def test_a_result_that_names_a_tool_by_itself_is_judged(
             yield refold.ToolResult(call_id="c1", tool_name=name, content="done")
 
     odd = Format("odd", named, lambda value: str(value["kind"]))
-    session.append_items(odd, [{"kind": "call"}])
-    session.append_items(
+    session.native.append(odd, [{"kind": "call"}])
+    session.native.append(
         odd, [{"kind": "result", "first": SECRET[:10], "last": SECRET[10:]}]
     )
 
@@ -385,7 +387,7 @@ def test_a_result_that_names_a_tool_by_itself_is_judged(
 
 def test_an_id_stays_beside_what_is_found(session: refold.Session) -> None:
     entry = {"uuid": "u-1", "message": {"id": "m 1", "text": f"It is {SECRET}."}}
-    session.append_items(Format("claude-code"), [entry])
+    session.native.append(Format("claude-code"), [entry])
 
     (value,) = values(session)
     assert (value["uuid"], value["message"]["id"]) == ("u-1", "m 1")
@@ -396,7 +398,7 @@ def test_an_id_that_looks_like_a_secret_is_named_the_same_each_time(
     session: refold.Session,
 ) -> None:
     for _ in range(2):
-        session.append_items(
+        session.native.append(
             Format("claude-code"), [{"uuid": SECRET, "parentUuid": "a"}]
         )
 
@@ -411,18 +413,18 @@ def test_what_would_be_stored_is_what_is_stored(session: refold.Session) -> None
         {"a": {"$ref": "0/x"}},
     ]
 
-    would = session.would_store(CHAT, items)
-    session.append_items(CHAT, items)
+    would = session.native.would_store(CHAT, items)
+    session.native.append(CHAT, items)
 
     assert values(session) == would
-    assert session.would_store(CHAT, would) == would
+    assert session.native.would_store(CHAT, would) == would
 
 
 def test_the_newest_of_a_kind_are_read_from_the_end(session: refold.Session) -> None:
-    session.append_items(CHAT, [said(str(n), "user") for n in range(100)])
+    session.native.append(CHAT, [said(str(n), "user") for n in range(100)])
     blocks = [{"type": "text", "text": f"part {n}"} for n in range(90)]
-    session.append_items(CHAT, [message("assistant", *blocks)])
-    session.append_items(CHAT, [said(str(n)) for n in range(3)])
+    session.native.append(CHAT, [message("assistant", *blocks)])
+    session.native.append(CHAT, [said(str(n)) for n in range(3)])
 
     assert values(session, newest=1, kind="assistant") == [
         message("assistant", *blocks)
@@ -439,14 +441,20 @@ def test_a_fold_is_kept_and_folds_only_what_is_new(session: refold.Session) -> N
         seen.append(item.seq)
         return {"n": state["n"] + 1, "last": item.seq}
 
-    session.append_items(CHAT, [said(str(n)) for n in range(70)])
-    assert session.fold("count", step=step, start={"n": 0}) == {"n": 70, "last": 70}
-    session.append_items(CHAT, [said("more")])
+    session.native.append(CHAT, [said(str(n)) for n in range(70)])
+    assert session.native.fold("count", step=step, start={"n": 0}) == {
+        "n": 70,
+        "last": 70,
+    }
+    session.native.append(CHAT, [said("more")])
     seen.clear()
 
-    assert session.fold("count", step=step, start={"n": 0}) == {"n": 71, "last": 71}
+    assert session.native.fold("count", step=step, start={"n": 0}) == {
+        "n": 71,
+        "last": 71,
+    }
     assert seen == [71]
-    assert session.fold("count", step=step, start={"n": 0}, version=2)["n"] == 71
+    assert session.native.fold("count", step=step, start={"n": 0}, version=2)["n"] == 71
 
 
 def test_a_follower_is_told_at_once_and_ends_with_the_session(
@@ -456,10 +464,10 @@ def test_a_follower_is_told_at_once_and_ends_with_the_session(
     seen: list[int] = []
 
     def follow() -> None:
-        seen.extend(event.seq for event in session.follow(every=60))
+        seen.extend(event.seq for event in session.history.follow(every=60))
 
     async def follow_async() -> list[int]:
-        return [event.seq async for event in session.follow_async(every=60)]
+        return [event.seq async for event in session.history.follow_async(every=60)]
 
     thread = threading.Thread(target=follow)
     thread.start()
@@ -483,7 +491,7 @@ def test_a_named_session_is_found_by_its_name_which_is_in_no_byte(
 ) -> None:
     name = "threads/bob@example.org/1"
     session = store.named(name, user_id="ada", labels={"framework": "chat"})
-    session.append_items(CHAT, [said("hello")])
+    session.native.append(CHAT, [said("hello")])
 
     (found,) = store.sessions("ada", label={"name": name, "framework": "chat"})
     assert found.session_id == session.session_id
@@ -500,14 +508,14 @@ def test_a_deleted_session_is_unreadable_at_once_and_begins_again(
     store: refold.SessionStore,
 ) -> None:
     session = store.named("thread", user_id="ada")
-    session.append_items(CHAT, [said("hello", name="a")])
+    session.native.append(CHAT, [said("hello", name="a")])
 
     session.delete()
 
     with pytest.raises(Erased):
         session.events()
     again = store.named("thread", user_id="ada")
-    assert not again.append_items(CHAT, [said("hello", name="a")]).duplicate
+    assert not again.native.append(CHAT, [said("hello", name="a")]).duplicate
     store.upkeep.background.wait_idle()
     assert store.erasures.pending() == []
     assert values(again) == [said("hello", name="a")]
@@ -516,7 +524,7 @@ def test_a_deleted_session_is_unreadable_at_once_and_begins_again(
 
 def test_a_held_user_loses_no_session(store: refold.SessionStore) -> None:
     session = store.named("thread", user_id="ada")
-    session.append_items(CHAT, [said("hello")])
+    session.native.append(CHAT, [said("hello")])
     store.erasures.hold("ada", "case-1", "an enquiry")
 
     with pytest.raises(OnHold):
@@ -525,7 +533,7 @@ def test_a_held_user_loses_no_session(store: refold.SessionStore) -> None:
 
 
 def test_an_erased_user_has_no_session_of_any_name(store: refold.SessionStore) -> None:
-    store.named("thread", user_id="ada").append_items(CHAT, [said("hello")])
+    store.named("thread", user_id="ada").native.append(CHAT, [said("hello")])
     store.erase("ada", "asked")
 
     with pytest.raises(Erased):
@@ -554,7 +562,7 @@ def test_drafts_of_items_and_events_go_in_one_append(session: refold.Session) ->
 def test_a_removed_receipt_of_an_item_is_seen(url: str, *, seal: bool) -> None:
     with refold.open(url) as store:
         session = store.session(user_id="ada", session_id="s")
-        session.append_items(CHAT, [said("one", name="a"), said("two", name="b")])
+        session.native.append(CHAT, [said("one", name="a"), said("two", name="b")])
         if seal:
             store.seal()
         log: Any = store.log
@@ -613,4 +621,4 @@ def test_an_item_that_is_nested_too_deeply_is_refused(session: refold.Session) -
     item = {"type": "user", "uuid": "u-1", "more": value}
 
     with pytest.raises(InvalidEvent, match="nested too deeply: flatten it"):
-        session.append_items(CHAT, [item])
+        session.native.append(CHAT, [item])

@@ -37,8 +37,8 @@ def turn(session: Session, number: int) -> None:
 
 
 def kinds(session: Session) -> list[str]:
-    (_, derived) = session.streams()
-    payloads = [event.payload for event in session.derived(derived)]
+    (_, derived) = session.history.streams()
+    payloads = [event.payload for event in session.history.derived(derived)]
     return [summary.kind for summary in payloads if isinstance(summary, Summary)]
 
 
@@ -56,7 +56,7 @@ def test_what_was_sent_with_layers_is_replayed_and_proved(
     assert '<memory of=\\"scope\\"' in text or '<memory of="scope"' in text
     assert all(
         envelope.payload.digest == view.digest  # type: ignore[union-attr]  # requests
-        for envelope, view in session.replay()
+        for envelope, view in session.proofs.replay()
     )
     assert session.verify().problems == []
     store.log.drop_views("ada", session.stream.session_id)
@@ -116,8 +116,8 @@ def test_a_layer_that_fails_holds_back_no_compaction_of_the_session(
     for _ in range(3):
         session.compact(LAYERS, summarizer=_FailsAtScope())
 
-    (_, derived) = session.streams()
-    notes = [event.payload for event in session.derived(derived)]
+    (_, derived) = session.history.streams()
+    notes = [event.payload for event in session.history.derived(derived)]
     assert [note.kind for note in notes if isinstance(note, CompactionNote)] == [
         "scope"
     ]
@@ -222,7 +222,7 @@ def test_what_other_sessions_say_is_told_as_before_until_a_compaction(
         session.append([refold.UserInput(text=f"why {number}?"), answer(number)])
         session.prepare(ACROSS)
     assert "Ada two" in shown(session)
-    assert [one.digest for _, one in session.replay()] == [view.digest]
+    assert [one.digest for _, one in session.proofs.replay()] == [view.digest]
     assert session.verify().problems == []
 
 
@@ -236,7 +236,7 @@ def test_an_erased_session_is_told_nowhere_any_more(store: SessionStore) -> None
 
     assert "Ada one" not in shown(session)
     with pytest.raises(refold.errors.Expired):
-        list(session.replay())
+        list(session.proofs.replay())
     verified = session.verify()
     assert (verified.problems, verified.superseded_digests) == ([], 1)
 
@@ -308,7 +308,7 @@ def test_a_rerun_sends_what_other_sessions_said(store: SessionStore) -> None:
         session.append([refold.UserInput(text=f"why {number}?"), answer(number)])
         session.record_request(session.prepare(ACROSS))
 
-    ran = session.rerun()
+    ran = session.proofs.rerun()
 
     assert (ran.requests, ran.same) == (3, 3)
 

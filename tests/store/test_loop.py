@@ -41,10 +41,10 @@ def test_calls_without_results_are_known_after_a_restart(anywhere: Session) -> N
 
     again = Session(anywhere.stream, anywhere.writer)
 
-    assert again.open_calls() == [call("c2", command=LONG), call("c3")]
-    for one in again.open_calls():
+    assert again.history.open_calls() == [call("c2", command=LONG), call("c3")]
+    for one in again.history.open_calls():
         again.append(result(one.call_id))
-    assert again.open_calls() == []
+    assert again.history.open_calls() == []
 
 
 def test_a_fork_has_the_open_calls_of_its_origin(anywhere: Session) -> None:
@@ -55,7 +55,7 @@ def test_a_fork_has_the_open_calls_of_its_origin(anywhere: Session) -> None:
     anywhere.append([result("c1"), result("c2"), refold.AgentResponse(), call("c2")])
 
     open_ones = {
-        one.session_id: [call.call_id for call in one.open_calls()]
+        one.session_id: [call.call_id for call in one.history.open_calls()]
         for one in (anywhere, first, second)
     }
 
@@ -66,7 +66,7 @@ def test_a_session_that_has_not_begun_has_no_calls_to_ask_for(
     store: SessionStore,
 ) -> None:
     with pytest.raises(refold.SessionNotFound):
-        store.session(user_id="ada", session_id="none").open_calls()
+        store.session(user_id="ada", session_id="none").history.open_calls()
 
 
 @pytest.mark.parametrize("name", ["context", "prepare"])
@@ -126,16 +126,16 @@ def test_reprs_show_numbers_and_no_text(store: SessionStore) -> None:
     session.append(refold.HumanReview(trigger=word, question=word))
     store.user("ada").consent("declarative_memory", reason=word)
     view = session.prepare(WINDOW)
-    memory, ran = store.memory.of("ada"), session.rerun(prompt=word)
-    whole = [*session.events(), *session.derived(view.fingerprint)]
+    memory, ran = store.memory.of("ada"), session.proofs.rerun(prompt=word)
+    whole = [*session.events(), *session.history.derived(view.fingerprint)]
     shown = [
         session,
         session.head(),
         view,
         session.why(),
-        session.compactor(WINDOW),
+        session.strategies.compactor(WINDOW),
         session.attempt(word),
-        session.advice(scenario=word),
+        session.memory.advice(scenario=word),
         store.user("ada"),
         memory,
         *memory.items,
@@ -145,8 +145,8 @@ def test_reprs_show_numbers_and_no_text(store: SessionStore) -> None:
         store.erasures.holds("ada"),
         store.erasures.plan("ada"),
         store.erasures.certificates(),
-        session.rerun("last_turns:n=1"),
-        session.compare(["keep_all"]),
+        session.proofs.rerun("last_turns:n=1"),
+        session.proofs.compare(["keep_all"]),
         ran,
         Draft(whole[0].payload, agent=word, meta=whole[0].meta),
         store.sessions(),
@@ -184,7 +184,7 @@ def test_a_notebook_shows_explanations_and_comparisons_in_figures(
     ask(session, call("c1"))
 
     why = session.why()._repr_html_()
-    compared = session.compare(["keep_all", "last_turns:n=1"])._repr_html_()
+    compared = session.proofs.compare(["keep_all", "last_turns:n=1"])._repr_html_()
 
     assert "script" not in why + compared
     assert "keep_all at seq 4: 0 events not shown" in why
@@ -225,7 +225,7 @@ def test_what_goes_on_from_a_session_has_its_labels(store: SessionStore) -> None
     session.label(project="refold", owner="bob@example.org")
 
     fork = session.fork(1, session_id="fork")
-    helper = session.delegate("do it", session_id="helper")
+    helper = session.delegation.begin("do it", session_id="helper")
 
     found = store.sessions("ada", label={"owner": "bob@example.org"})
     assert {one.session_id for one in found} == {"s-1", "fork", "helper"}

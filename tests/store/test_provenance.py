@@ -7,7 +7,7 @@ from refold.domain.envelope import ACTIVATED
 from refold.domain.events import Request
 from refold.store import Session, SessionStore
 from refold.store.proofs.provenance import Provenance, provenance
-from refold.store.sessions import extend
+from refold.store.session.imports import extend
 from tests.store.test_rerun import WINDOW, redacted_by, transcript, work
 from tests.support.redacting import MAIL, unaware
 
@@ -53,7 +53,7 @@ def test_a_context_of_an_import_is_reconstructed(session: Session) -> None:
     extend(session, transcript(3), where="a.jsonl")
     answers = {
         one.seq: str(source["request"])
-        for one in session.pages()
+        for one in session.history.pages()
         if (source := one.meta.source) and "request" in source
     }
 
@@ -73,12 +73,12 @@ def test_a_session_without_requests_is_assumed_everywhere(session: Session) -> N
 
 def test_the_request_that_activates_a_strategy_was_not_sent(session: Session) -> None:
     session.append(refold.UserInput(text="Hello"))
-    assert session.activate("last_turns:n=1")
+    assert session.strategies.activate("last_turns:n=1")
     activated = session.head().seq
 
     assert [one.meta.status for one in session.events()][-1] == ACTIVATED
     assert at(session, activated).kind == "assumed"
-    assert session.rerun().recorded_requests == 0
+    assert session.proofs.rerun().recorded_requests == 0
 
 
 def test_a_request_whose_events_were_redacted_later_has_another_digest(

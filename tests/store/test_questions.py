@@ -79,7 +79,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
 def _all(store: SessionStore) -> Iterator[Envelope]:
     for info in store.sessions():
         name = {"user_id": info.user_id, "session_id": info.session_id}
-        yield from store.session(**name).timeline()
+        yield from store.session(**name).history.timeline()
 
 
 def _ran(store: SessionStore, name: str, tools: list[str]) -> None:
@@ -97,7 +97,9 @@ def _shown(session: refold.Session) -> None:
     """The model is asked twice with what memory says, and answers."""
     session.append(refold.UserInput(text="a flight"))
     for _ in range(2):
-        view = session.context("turn_window", advice=session.advice("turn_window"))
+        view = session.context(
+            "turn_window", advice=session.memory.advice("turn_window")
+        )
         session.record_request(view, model="claude-sonnet-4-5")
         usage = {"input_tokens": 900, "output_tokens": 30}
         session.append(refold.AgentResponse(text="one moment", usage=usage))

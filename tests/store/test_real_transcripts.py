@@ -9,7 +9,7 @@ import pytest
 from refold.adapters.importers import read
 from refold.projections.context.text import violations
 from refold.store import SessionStore
-from refold.store.sessions import extend
+from refold.store.session.imports import extend
 from tests.support.stores import ROOT
 
 DATA = ROOT.parent / "shared" / "data"
@@ -53,7 +53,7 @@ def test_a_real_transcript_comes_in_once_and_whole(
     for info, verified in store.verify():
         assert verified.problems == []
         session = store.session(user_id="ada", session_id=info.session_id)
-        found.update(event.type for event in session.pages())
+        found.update(event.type for event in session.history.pages())
         for strategy in ("keep_all", "turn_window:full_turns=2,cached_turns=2"):
             while session.compact(strategy):
                 pass

@@ -45,13 +45,13 @@ def test_other_strategies_show_the_same_bytes_before_and_after(
     said(session, 8)
     session.record_request(session.prepare(OTHER))
     before = digests(session, OTHER, KeepAll()), as_rebuilt(session, OTHER)
-    head, requests = session.head(), list(session.replay())
+    head, requests = session.head(), list(session.proofs.replay())
 
     assert rebuild(store, WINDOW) > 0
 
     assert (digests(session, OTHER, KeepAll()), as_rebuilt(session, OTHER)) == before
     assert session.head() == head
-    assert list(session.replay()) == requests
+    assert list(session.proofs.replay()) == requests
     assert session.context().fingerprint == OTHER.fingerprint
     assert session.verify().problems == []
 
@@ -180,7 +180,7 @@ def test_failures_are_recorded_and_held_back_in_the_time_of_the_events(
 
     (done,) = store.rebuild(WINDOW, summarizer=Fails(2))
 
-    entries = session.derived(WINDOW.fingerprint)
+    entries = session.history.derived(WINDOW.fingerprint)
     told = [
         (entry.type, (entry.ts - START).total_seconds(), _decided(entry))
         for entry in entries
@@ -329,7 +329,7 @@ def test_a_dry_run_writes_nothing_and_counts_what_would_be_done(
 
     (would,) = store.rebuild(WINDOW, dry_run=True)
 
-    assert session.streams() == ["main"]
+    assert session.history.streams() == ["main"]
     assert store.log.view_names("ada", "s-1") == []
     (done,) = store.rebuild(WINDOW)
     assert (would.compactions, would.tokens_in) == (done.compactions, done.tokens_in)
@@ -358,7 +358,7 @@ def test_it_is_said_when_a_summary_was_made_and_for_when(
 
     rebuild(store, WINDOW)
 
-    first = session.derived(WINDOW.fingerprint)[0]
+    first = session.history.derived(WINDOW.fingerprint)[0]
     assert first.ts == START + timedelta(minutes=4, seconds=5)
     rebuilt_at = first.meta.model_dump()["rebuilt_at"]
     assert datetime.fromisoformat(rebuilt_at) > datetime(2026, 1, 2, tzinfo=UTC)

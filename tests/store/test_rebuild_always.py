@@ -182,7 +182,7 @@ def test_a_rebuild_is_what_always_running_would_have_made(
         rebuild(store, strategy)
 
         always = Always(strategy)
-        shown = always.run(list(session.pages()), clock.time)
+        shown = always.run(list(session.history.pages()), clock.time)
         expected = [
             {**entry.payload.payload(), "duration_ms": None, "appended_at_seq": None}
             for entry in always.derived
@@ -209,7 +209,7 @@ def test_a_rebuild_is_what_a_live_loop_made(memory: SessionStore, name: str) -> 
         live.append(event)
         if isinstance(event, AgentResponse) and event.stop_reason != "tool_use":
             live.compact(strategy)
-    write(later, [(event, event.ts) for event in live.pages()])
+    write(later, [(event, event.ts) for event in live.history.pages()])
 
     rebuild(store, strategy, session_id="later")
 

@@ -147,7 +147,7 @@ def test_calls_of_one_id_and_their_results_are_all_recorded(session: Session) ->
     assert [event.meta.call_id for event in events[2:]] == [None, "call_0"] * 2
     assert codes(events[3]) == ["call_id_repeated"]
     assert violations(session.context().messages) == []
-    assert session.open_calls() == []
+    assert session.history.open_calls() == []
     assert session.verify().problems == []
 
 

@@ -19,7 +19,7 @@ from refold.projections.context.strategies.spec import parse
 from refold.redaction.redactor import Redactor
 from refold.store import Session, SessionStore
 from refold.store.proofs.verification import Rechecker
-from refold.store.sessions import extend
+from refold.store.session.imports import extend
 from tests.support.payloads import payload
 from tests.support.redacting import GONE, MAIL, aware, unaware
 from tests.support.stores import prepare
@@ -62,9 +62,9 @@ def session_of(store: SessionStore, name: str = "s-1") -> Session:
 
 def stored(session: Session) -> str:
     """All that can be read of a session, as one text."""
-    events = [*session.pages()]
-    for name in session.streams()[1:]:
-        events += session.derived(name)
+    events = [*session.history.pages()]
+    for name in session.history.streams()[1:]:
+        events += session.history.derived(name)
     return str([event.to_json() for event in events])
 
 
@@ -204,16 +204,18 @@ def test_a_blob_is_replaced_with_the_text_it_was_cut_from(
     assert done.applied.blobs == 1
     new = digests(after)
     assert new[0] == new[1] != digest
-    assert session_of(after).blob(new[0]) == whole.replace(MAIL, GONE)
-    assert session_of(after).blob(new[2]) == whole.replace(MAIL, "x")
+    assert session_of(after).history.blob(new[0]) == whole.replace(MAIL, GONE)
+    assert session_of(after).history.blob(new[2]) == whole.replace(MAIL, "x")
     with pytest.raises(refold.CorruptEvent, match="no such blob"):
-        session_of(after).blob(digest)
+        session_of(after).history.blob(digest)
     assert after.stats()["blobs"] == 2
     assert proved(after) == {"s-1": (2, 0)}
 
 
 def digests(store: SessionStore) -> list[str]:
-    texts = [str(event.payload.payload()) for event in session_of(store).pages()]
+    texts = [
+        str(event.payload.payload()) for event in session_of(store).history.pages()
+    ]
     return [text.split('session.blob("')[1][:64] for text in texts if "blob(" in text]
 
 
@@ -244,16 +246,16 @@ def test_summaries_are_redacted_and_say_that_they_cannot_be_derived_again(
     while session.compact(WINDOW):
         pass
     session.record_request(session.context(WINDOW))
-    session.catch_up()
-    (name,) = session.streams()[1:]
-    assert MAIL in str([event.to_json() for event in session.derived(name)])
+    session.strategies.catch_up()
+    (name,) = session.history.streams()[1:]
+    assert MAIL in str([event.to_json() for event in session.history.derived(name)])
 
     list(after.reredact())
 
     session = session_of(after)
     assert MAIL not in stored(session)
     assert MAIL not in str(session.context(WINDOW).messages)
-    ((envelope, view),) = session.replay()
+    ((envelope, view),) = session.proofs.replay()
     assert GONE in str(view.messages)
     assert view.digest != payload(envelope, Request).digest
     superseded, underived = proved(after)["s-1"]
@@ -277,7 +279,7 @@ def test_events_beside_an_earlier_summary_are_part_of_the_next_ones_source(
         session.compact(nested)
     absorbing = [
         event.seq
-        for event in session.derived(nested.fingerprint)
+        for event in session.history.derived(nested.fingerprint)
         if isinstance(event.payload, refold.Summary) and event.payload.absorbs
     ]
     assert absorbing
@@ -315,7 +317,7 @@ def test_what_was_handed_in_is_redacted_with_its_request(
     session = session_of(after)
     assert [exposure.seq for exposure in done.exposures] == [2]
     assert MAIL not in stored(session)
-    ((_, view),) = session.replay()
+    ((_, view),) = session.proofs.replay()
     assert MAIL not in str((view.messages, view.system))
     assert GONE in str(view.messages)
     assert "a fact" in str(view.messages)
@@ -440,7 +442,7 @@ def test_who_knew_the_old_key_reads_and_writes_with_the_new_one(
     assert GONE in str(session.context().messages)
     assert session.append(refold.UserInput(text="on")).last_seq == 72
     assert session.append(refold.UserInput(text="on"), expected_seq=72).last_seq == 73
-    session.catch_up()
+    session.strategies.catch_up()
     assert [event.seq for event in session.events(after=70)] == [71, 72, 73]
     assert proved(after) == proved(before) == {"s-1": (70, 0)}
 
@@ -486,7 +488,7 @@ def test_those_who_append_meanwhile_lose_nothing(
     writer.join()
     list(after.reredact())
 
-    texts = [e.payload.payload().get("text") for e in session_of(after).pages()]
+    texts = [e.payload.payload().get("text") for e in session_of(after).history.pages()]
     assert failed == []
     assert [text for text in texts if text] == [
         "begin",

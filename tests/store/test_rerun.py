@@ -21,7 +21,7 @@ from refold.redaction.redactor import Redactor
 from refold.redaction.registered import Registered
 from refold.store import Session, SessionStore
 from refold.store.proofs.rerun import Rerun
-from refold.store.sessions import extend
+from refold.store.session.imports import extend
 from tests.store.test_real_transcripts import DATA, NAMES
 from tests.support.redacting import GONE, MAIL, unaware
 from tests.support.stores import prepare
@@ -91,11 +91,11 @@ def test_an_unchanged_run_makes_the_same_requests(
     work(session, 6, strategy, **handed)
     before = session.head()
 
-    ran = session.rerun()
+    ran = session.proofs.rerun()
 
     assert ran.requests == 12
     assert whole(ran)
-    assert session.rerun(strategy) == ran
+    assert session.proofs.rerun(strategy) == ran
     assert session.head() == before
 
 
@@ -105,11 +105,11 @@ def test_an_import_is_held_against_the_requests_that_it_derived(
     extend(session, transcript(4), where="a.jsonl")
     told = {
         event.seq: source["request"]
-        for event in session.pages()
+        for event in session.history.pages()
         if (source := event.meta.source) and "request" in source
     }
 
-    ran = session.rerun()
+    ran = session.proofs.rerun()
 
     assert len(told) == ran.requests == 8
     assert whole(ran)
@@ -125,10 +125,10 @@ def test_what_a_grown_transcript_adds_is_derived_behind_the_rest(
     for turns in (2, 2, 5):
         extend(session, transcript(turns), where="a.jsonl")
 
-    assert [event.meta.source for event in session.pages()] == [
-        event.meta.source for event in at_once.pages()
+    assert [event.meta.source for event in session.history.pages()] == [
+        event.meta.source for event in at_once.history.pages()
     ]
-    assert whole(session.rerun())
+    assert whole(session.proofs.rerun())
 
 
 def test_a_call_after_an_import_is_held_against_its_own_request(
@@ -137,7 +137,7 @@ def test_a_call_after_an_import_is_held_against_its_own_request(
     extend(session, transcript(2), where="a.jsonl")
     work(session, 1, WINDOW)
 
-    ran = session.rerun()
+    ran = session.proofs.rerun()
 
     assert ran.requests == 6
     assert whole(ran)
@@ -147,7 +147,9 @@ def test_each_of_a_hundred_changes_is_named_at_its_place(memory: SessionStore) -
     """Each changes one event of an imported run: one word in it is to be redacted."""
     session = memory.session(user_id="a", session_id="s")
     extend(session, transcript(50), where="a.jsonl")
-    asked = [e.seq for e in session.pages() if "request" in (e.meta.source or {})]
+    asked = [
+        e.seq for e in session.history.pages() if "request" in (e.meta.source or {})
+    ]
     changes = [
         (f"{word} {turn}", answer)
         for turn in range(50)
@@ -155,7 +157,7 @@ def test_each_of_a_hundred_changes_is_named_at_its_place(memory: SessionStore) -
     ]
 
     for text, place in changes:
-        found = knows(session, text).rerun().first_difference
+        found = knows(session, text).proofs.rerun().first_difference
         assert found is not None
         assert (found.request, found.seq, found.call) == (place + 1, asked[place], None)
         assert text in str(found.then.text)
@@ -174,7 +176,7 @@ def copied(
     session: Session, into: Session, *, at: int, change: dict[str, Any] | None
 ) -> Session:
     """The run, with another event at ``at``, or none; its requests are as they were."""
-    for event in session.pages():
+    for event in session.history.pages():
         payload = event.payload
         if isinstance(payload, refold.Request):
             seen = {"through_seq": into.head().seq}
@@ -191,7 +193,7 @@ def test_an_event_that_is_not_what_it_was_is_named_at_the_next_request(
     memory: SessionStore, strategy: str
 ) -> None:
     session = work(memory.session(user_id="a", session_id="s"), 4, strategy)
-    events = list(session.pages())
+    events = list(session.history.pages())
     asked = [event.seq for event in events if event.type == "request"]
     planted = [
         (event.seq, PLANTED[event.type])
@@ -204,7 +206,9 @@ def test_an_event_that_is_not_what_it_was_is_named_at_the_next_request(
     for seq, change in changes:
         to = f"{seq}-{change is None}"
         into = memory.session(user_id="a", session_id=to)
-        found = copied(session, into, at=seq, change=change).rerun().first_difference
+        found = (
+            copied(session, into, at=seq, change=change).proofs.rerun().first_difference
+        )
         assert found is not None
         behind = next(n for n, place in enumerate(asked, 1) if place > seq)
         assert (found.request, found.where) == (behind, "digest")
@@ -219,7 +223,7 @@ def test_the_first_recorded_request_behind_a_change_is_named(
         session.append(refold.UserInput(text=f"question {number} of many"))
         ask(session, "keep_all")
 
-    found = knows(session, f"question {place} of").rerun().first_difference
+    found = knows(session, f"question {place} of").proofs.rerun().first_difference
 
     assert found is not None
     assert (found.request, found.seq) == (place + 1, 2 * place + 2)
@@ -230,7 +234,7 @@ def test_another_strategy_differs_from_its_first_compaction_on(
 ) -> None:
     work(session, 6, "keep_all")
 
-    ran = session.rerun(WINDOW)
+    ran = session.proofs.rerun(WINDOW)
 
     found = ran.first_difference
     assert found is not None
@@ -238,7 +242,7 @@ def test_another_strategy_differs_from_its_first_compaction_on(
     assert found.where.startswith("message 1")
     assert "Read file 0" in str(found.then.text)
     assert "<summary" in str(found.now.text)
-    assert session.streams() == ["main"]
+    assert session.history.streams() == ["main"]
 
 
 def test_an_import_under_another_strategy_differs_where_that_compacts(
@@ -246,24 +250,24 @@ def test_an_import_under_another_strategy_differs_where_that_compacts(
 ) -> None:
     extend(session, transcript(9, "word " * 60), where="a.jsonl")
 
-    found = session.rerun(WINDOW).first_difference
+    found = session.proofs.rerun(WINDOW).first_difference
 
     assert found is not None
     assert found.request > 4
-    assert session.rerun("keep_all").first_difference is None
+    assert session.proofs.rerun("keep_all").first_difference is None
 
 
 @pytest.mark.parametrize("text", ["Be brief.", "Be brief.\n", "Be brief.\r\n"])
 def test_the_prompt_that_was_recorded_is_no_change(session: Session, text: str) -> None:
     extend(session, transcript(3), where="a.jsonl")
 
-    assert whole(session.rerun(prompt=text))
+    assert whole(session.proofs.rerun(prompt=text))
 
 
 def test_another_prompt_differs_in_every_request(session: Session) -> None:
     extend(session, transcript(3), where="a.jsonl")
 
-    found = session.rerun(prompt="Be thorough.").first_difference
+    found = session.proofs.rerun(prompt="Be thorough.").first_difference
 
     assert found is not None
     assert (found.request, found.where) == (1, "system")
@@ -273,8 +277,8 @@ def test_another_prompt_differs_in_every_request(session: Session) -> None:
 def test_a_prompt_takes_the_place_of_one_that_was_handed_in(session: Session) -> None:
     work(session, 2, "keep_all", system="Be brief.")
 
-    assert whole(session.rerun(prompt="Be brief."))
-    found = session.rerun(prompt=f"Write to {MAIL}.").first_difference
+    assert whole(session.proofs.rerun(prompt="Be brief."))
+    found = session.proofs.rerun(prompt=f"Write to {MAIL}.").first_difference
     assert found is not None
     assert found.now.text == f"Write to {GONE}."
 
@@ -282,7 +286,7 @@ def test_a_prompt_takes_the_place_of_one_that_was_handed_in(session: Session) ->
 def test_a_run_without_a_prompt_is_given_one(session: Session) -> None:
     work(session, 1, "keep_all")
 
-    found = session.rerun(prompt="Be brief.").first_difference
+    found = session.proofs.rerun(prompt="Be brief.").first_difference
 
     assert found is not None
     assert (found.request, found.then.text, found.now.text) == (1, "", "Be brief.")
@@ -295,7 +299,7 @@ def test_a_prompt_that_was_changed_on_the_way_differs_from_there(
     session.append(refold.SystemPrompt(text="Be kind."))
     work(session, 1, "keep_all")
 
-    found = session.rerun(prompt="Be brief.").first_difference
+    found = session.proofs.rerun(prompt="Be brief.").first_difference
 
     assert found is not None
     assert (found.request, found.where, found.then.text) == (5, "system", "Be kind.")
@@ -304,7 +308,7 @@ def test_a_prompt_that_was_changed_on_the_way_differs_from_there(
 def test_summaries_are_those_that_were_recorded(session: Session) -> None:
     work(session, 6, WINDOW)
 
-    found = redacted_by(session, Redactor(Plan(name="other", rules=()))).rerun()
+    found = redacted_by(session, Redactor(Plan(name="other", rules=()))).proofs.rerun()
 
     assert whole(found)
 
@@ -314,7 +318,7 @@ def test_a_digest_that_the_log_does_not_give_is_named(session: Session) -> None:
     view = session.context("keep_all")
     session.append(view.request().model_copy(update={"digest": "0" * 64}))
 
-    found = session.rerun().first_difference
+    found = session.proofs.rerun().first_difference
 
     assert found is not None
     assert (found.request, found.where) == (7, "digest")
@@ -330,7 +334,7 @@ def test_what_was_redacted_later_is_not_held_against_anything(
     ask(session, "keep_all")
     list(memory.reredact())
 
-    ran = memory.session(user_id="a", session_id="s").rerun()
+    ran = memory.session(user_id="a", session_id="s").proofs.rerun()
 
     assert (ran.requests, ran.same, ran.superseded) == (3, 2, 1)
     assert ran.first_difference is None
@@ -341,7 +345,7 @@ def test_a_fork_is_held_against_its_own_requests(session: Session) -> None:
     fork = session.fork(session.head().seq, session_id="fork")
     work(fork, 2, WINDOW)
 
-    ran = fork.rerun()
+    ran = fork.proofs.rerun()
 
     assert ran.requests == 4
     assert whole(ran)
@@ -352,14 +356,14 @@ def test_without_a_recorded_request_those_count_that_the_log_gives(
 ) -> None:
     session.append(transcript(9, "word " * 60))
 
-    ran, other = session.rerun(), session.rerun(WINDOW)
+    ran, other = session.proofs.rerun(), session.proofs.rerun(WINDOW)
 
     assert (ran.recorded, ran.requests) == (False, 18)
     assert whole(ran)
     assert other.first_difference is not None
     assert other.first_difference.request == 5
     assert "question 0" in str(other.first_difference.then.text)
-    found = knows(session, "question 4").rerun().first_difference
+    found = knows(session, "question 4").proofs.rerun().first_difference
     assert found is not None
     assert found.request == 9
 
@@ -367,7 +371,7 @@ def test_without_a_recorded_request_those_count_that_the_log_gives(
 def test_where_no_model_was_called_there_are_no_requests(session: Session) -> None:
     session.append(refold.UserInput(text="x"))
 
-    assert session.rerun(WINDOW) == Rerun(0, 0, recorded=False)
+    assert session.proofs.rerun(WINDOW) == Rerun(0, 0, recorded=False)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -381,7 +385,7 @@ def test_a_real_transcript_makes_the_same_requests(
         session = memory.session(user_id="ada", session_id=f"t-{number}")
         extend(session, one.drafts, where=name)
 
-        assert whole(session.rerun())
+        assert whole(session.proofs.rerun())
 
 
 class Script:
@@ -408,7 +412,7 @@ def test_a_model_goes_on_until_a_call_has_no_recorded_result(session: Session) -
     done = [refold.AgentResponse(text="Done.")]
     model = Script(reads(0), done, reads(1), reads(7))
 
-    ran = session.rerun(prompt="Be kind.", model=model)
+    ran = session.proofs.rerun(prompt="Be kind.", model=model)
 
     found, live = ran.first_difference, ran.live
     assert found is not None
@@ -430,7 +434,7 @@ def test_a_model_that_does_the_same_ends_where_the_run_did(session: Session) -> 
     said = [refold.AgentResponse(text="In other words.")]
     model = Script(reads(0), said, reads(1), said)
 
-    ran = session.rerun(prompt="Be kind.", model=model)
+    ran = session.proofs.rerun(prompt="Be kind.", model=model)
 
     assert ran.live is not None
     assert (ran.live.results, ran.live.ended) == (2, "run_ended")
@@ -444,7 +448,7 @@ def test_another_model_answers_what_is_unchanged(session: Session) -> None:
     model = Script(reads(0), said)
     model.name = "claude-y"
 
-    ran = session.rerun(model=model)
+    ran = session.proofs.rerun(model=model)
 
     assert ran.live is not None
     assert (ran.live.request, ran.live.ended, ran.differs) == (1, "run_ended", False)
@@ -454,7 +458,7 @@ def test_a_model_is_not_asked_what_it_has_answered(session: Session) -> None:
     work(session, 2, "keep_all")
     model = Script()
 
-    assert whole(session.rerun(model=model))
+    assert whole(session.proofs.rerun(model=model))
     assert model.asked == []
 
 
@@ -463,7 +467,7 @@ def test_the_name_of_a_model_is_not_what_answers(session: Session) -> None:
     name: Any = "claude-x"
 
     with pytest.raises(InvalidConfiguration, match=r"LiveModel\(name\)"):
-        session.rerun(model=name)
+        session.proofs.rerun(model=name)
 
 
 def test_numbered_placeholders_are_those_that_they_were(
@@ -478,9 +482,11 @@ def test_numbered_placeholders_are_those_that_they_were(
             session.append(refold.UserInput(text=said))
             ask(session, "keep_all")
 
-        assert whole(session.rerun())
-        assert whole(session.rerun(prompt=f"Serve {MAIL}."))
-        other = session.rerun(prompt="Serve eve@analytical.org.").first_difference
+        assert whole(session.proofs.rerun())
+        assert whole(session.proofs.rerun(prompt=f"Serve {MAIL}."))
+        other = session.proofs.rerun(
+            prompt="Serve eve@analytical.org."
+        ).first_difference
         assert other is not None
         assert other.now.text == "Serve [EMAIL_2]."
 
@@ -489,7 +495,9 @@ def test_numbered_placeholders_are_those_that_they_were(
         'examples = ["word-4711"]\n'
     )
     with refold.open(url, policy=Policy.parse(text + rule)) as store:
-        found = store.session(user_id="ada", session_id="s").rerun().first_difference
+        found = (
+            store.session(user_id="ada", session_id="s").proofs.rerun().first_difference
+        )
 
     assert found is not None
     assert (found.request, found.seq) == (2, 5)

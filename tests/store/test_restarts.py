@@ -36,7 +36,7 @@ def run(
 ) -> None:
     """An agent's loop, which goes on where the log ends, until a step kills it."""
     if session.writer.log.head(session.stream).seq:
-        for left in session.open_calls():
+        for left in session.history.open_calls():
             answer(session, left, chance)
             step()
     while True:
@@ -104,6 +104,6 @@ def test_after_every_death_the_next_request_is_valid(
     with open_at(sqlite_url, tmp_path, policy=NUMBERED) as store:
         session = store.session(user_id="ada", session_id="s-1")
         assert session.verify().problems == []
-        ran = session.rerun()
+        ran = session.proofs.rerun()
         assert (ran.same, ran.first_difference) == (ran.requests, None)
         assert ran.requests > 20

@@ -53,7 +53,7 @@ def fail(session: Session, call_id: str, **how: Any) -> None:
 
 
 def test_a_question_is_asked_once(store: SessionStore, session: Session) -> None:
-    first, again = session.review(), session.review()
+    first, again = session.reviews.ask(), session.reviews.ask()
 
     assert (first.asked, again.asked) == ([3], [])
     (question,) = questions(session)
@@ -63,7 +63,7 @@ def test_a_question_is_asked_once(store: SessionStore, session: Session) -> None
 
 
 def test_its_bundle_is_redacted_and_needs_no_store(session: Session) -> None:
-    session.review()
+    session.reviews.ask()
 
     (question,) = questions(session)
     stored = session.writer.log.read(session.stream)[-1].to_json()
@@ -84,7 +84,7 @@ def test_a_long_session_is_not_read_again_from_its_start(
     for number in range(100):
         fail(session, f"c-{number}")
     session.append([RISKY] * 20)
-    first = session.review()
+    first = session.reviews.ask()
     read = session.writer.log.read
     after: list[int] = []
 
@@ -96,7 +96,7 @@ def test_a_long_session_is_not_read_again_from_its_start(
         type(session.writer.log), "read", lambda _, *a, **h: reading(*a, **h)
     )
     session.append(refold.UserInput(text="next"))
-    again = session.review()
+    again = session.reviews.ask()
 
     assert len(first.asked) == 2
     assert again.asked == []
@@ -109,20 +109,20 @@ def test_a_dropped_fold_is_rebuilt(
     session = store.session(user_id="ada", session_id="s-1")
     session.append([refold.UserInput(text="go")] * 250)
     session.append(refold.Reflection(confidence=0.1))
-    before = session.review()
+    before = session.reviews.ask()
     names = store.log.view_names("ada", "s-1")
     store.log.drop_views("ada", "s-1")
 
     assert [name[:7] for name in names] == ["review-"]
-    assert session.review() == before
+    assert session.reviews.ask() == before
     assert session.verify().problems == []
 
 
 def test_changed_figures_do_not_ask_again(session: Session) -> None:
     mild = '[high_risk]\nwhen = "issue"\nissues = ["safety"]\nseverity = "low"'
-    session.review()
+    session.reviews.ask()
 
-    again = session.review(ReviewRules.read(f"{mild}\nsteps = []"))
+    again = session.reviews.ask(ReviewRules.read(f"{mild}\nsteps = []"))
 
     assert again.asked == []
     assert len(questions(session)) == 1
@@ -138,7 +138,7 @@ def test_rivals_ask_once(store_url: str, tmp_path: Path) -> None:
     def ask(_: int) -> list[int]:
         with refold.open(url) as own:
             barrier.wait()
-            return own.session(user_id="ada", session_id="s-1").review().asked
+            return own.session(user_id="ada", session_id="s-1").reviews.ask().asked
 
     with ThreadPoolExecutor(4) as pool:
         asked = list(pool.map(ask, range(4)))
@@ -157,12 +157,12 @@ def test_a_scan_that_began_before_a_rival_asked_asks_nothing(
 
     def slow(*args: Any) -> Any:
         monkeypatch.setattr(asking, "_source", source)
-        session.review()  # another, between the look and the question
+        session.reviews.ask()  # another, between the look and the question
         return source(*args)
 
     monkeypatch.setattr(asking, "_source", slow)
 
-    assert session.review().asked == []
+    assert session.reviews.ask().asked == []
     assert len(questions(session)) == 1
 
 
@@ -178,12 +178,12 @@ def test_a_rival_with_other_rules_asks_nothing_either(
 
     def slow(*args: Any) -> Any:
         monkeypatch.setattr(asking, "_source", source)
-        session.review(other)
+        session.reviews.ask(other)
         return source(*args)
 
     monkeypatch.setattr(asking, "_source", slow)
 
-    assert session.review().asked == []
+    assert session.reviews.ask().asked == []
     assert len(questions(session)) == 1
 
 
@@ -194,14 +194,14 @@ def test_recovery_degrades_then_retries_then_asks_a_human(store: SessionStore) -
         fail(session, f"c-{number}")
 
     steps = []
-    while not (found := session.review()).asked:
+    while not (found := session.reviews.ask()).asked:
         (next_,) = found.recoveries
         steps.append(next_.step)
         key = next_.idempotency_key
         fail(session, f"{next_.step}", meta=next_.meta, idempotency_key=key)
 
     assert steps == ["degrade", "retry"]
-    assert session.review().recoveries == []
+    assert session.reviews.ask().recoveries == []
     (question,) = questions(session)
     assert question.trigger == "tool_failing"
     assert fires_again(read_bundle(json.dumps(question.bundle)))
@@ -213,7 +213,7 @@ def test_a_step_done_twice_is_stored_once(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="s-1")
     for number in range(3):
         fail(session, f"c-{number}")
-    (step,) = session.review().recoveries
+    (step,) = session.reviews.ask().recoveries
     key, text = step.idempotency_key, refold.AgentResponse(text="with less")
 
     session.append(text, meta=step.meta, idempotency_key=key)
@@ -228,7 +228,7 @@ def test_questions_are_listed_by_severity_then_age(store: SessionStore) -> None:
         session = store.session(user_id=user, session_id=name)
         session.append(refold.UserInput(text="go"))
         session.append([refold.Reflection(confidence=0.1), refold.Final(), RISKY])
-        session.review()
+        session.reviews.ask()
     store.session(user_id="bob", session_id="none").append(refold.UserInput(text="go"))
 
     found = store.reviews.list()
@@ -247,9 +247,9 @@ def test_questions_are_listed_by_severity_then_age(store: SessionStore) -> None:
 def test_a_decision_is_an_event_and_closes_the_question(
     store: SessionStore, session: Session
 ) -> None:
-    session.review()
+    session.reviews.ask()
 
-    receipt = session.decide(3, "corrected", by="lin", note=f"asked {MAIL}")
+    receipt = session.reviews.decide(3, "corrected", by="lin", note=f"asked {MAIL}")
 
     event = session.events()[-1]
     assert event.seq == receipt.last_seq == 4
@@ -265,16 +265,16 @@ def test_a_decision_is_an_event_and_closes_the_question(
     assert one.decided is not None
     assert one.decided[:3] == (4, "corrected", "lin")
     assert one.decided.note == "asked [REDACTED:EMAIL]"
-    assert session.review().asked == []
+    assert session.reviews.ask().asked == []
 
 
 @pytest.mark.parametrize("second", ["accept", "reject"])
 def test_a_second_decision_is_refused(session: Session, second: Any) -> None:
-    session.review()
-    session.decide(3, "accept", by="lin")
+    session.reviews.ask()
+    session.reviews.decide(3, "accept", by="lin")
 
     with pytest.raises(refold.errors.AlreadyDecided) as refused:
-        session.decide(3, second, by="lin")
+        session.reviews.decide(3, second, by="lin")
 
     assert (refused.value.seq, refused.value.decided_at) == (3, 4)
     assert session.head().seq == 4
@@ -289,14 +289,14 @@ def test_two_concurrent_decisions_get_one_winner(
     with refold.open(url) as store:
         session = store.session(user_id="ada", session_id="s-1")
         session.append([refold.UserInput(text="go"), RISKY])
-        session.review()
+        session.reviews.ask()
 
     def decide(number: int) -> bool:
         decision: Any = "accept" if same or number % 2 else "reject"
         with refold.open(url) as own:
             barrier.wait()
             try:
-                own.session(user_id="ada", session_id="s-1").decide(
+                own.session(user_id="ada", session_id="s-1").reviews.decide(
                     3, decision, by="lin"
                 )
             except refold.errors.AlreadyDecided:
@@ -315,19 +315,19 @@ def test_two_concurrent_decisions_get_one_winner(
 def test_a_decision_after_a_rival_decision_is_refused(
     session: Session, monkeypatch: pytest.MonkeyPatch, *, same: bool
 ) -> None:
-    session.review()
+    session.reviews.ask()
     look = reviews._question
 
     def slow(log: EventLog, stream: StreamId, seq: int) -> Any:
         found = look(log, stream, seq)
         monkeypatch.setattr(reviews, "_question", look)
-        session.decide(seq, "accept" if same else "reject", by="lin")
+        session.reviews.decide(seq, "accept" if same else "reject", by="lin")
         return found
 
     monkeypatch.setattr(reviews, "_question", slow)
 
     with pytest.raises(refold.errors.AlreadyDecided):
-        session.decide(3, "accept", by="lin")
+        session.reviews.decide(3, "accept", by="lin")
     assert session.head().seq == 4
 
 
@@ -349,19 +349,19 @@ def test_a_decision_after_a_rival_decision_is_refused(
 def test_an_invalid_decision_is_refused(
     session: Session, seq: Any, decision: Any, by: str
 ) -> None:
-    session.review()
+    session.reviews.ask()
 
     with pytest.raises(refold.InvalidEvent):
-        session.decide(seq, decision, by=by)
+        session.reviews.decide(seq, decision, by=by)
     assert session.head().seq == 3
 
 
 def test_a_decision_is_no_question(session: Session) -> None:
-    session.review()
-    session.decide(3, "accept", by="lin")
+    session.reviews.ask()
+    session.reviews.decide(3, "accept", by="lin")
 
     with pytest.raises(refold.InvalidEvent, match="not a question"):
-        session.decide(4, "accept", by="lin")
+        session.reviews.decide(4, "accept", by="lin")
 
 
 def test_a_question_appended_by_a_program_is_listed_and_decided(
@@ -370,7 +370,7 @@ def test_a_question_appended_by_a_program_is_listed_and_decided(
     anywhere.append(refold.HumanReview(trigger="cost", question="Go on?"))
 
     (one,) = memory.reviews.list()
-    anywhere.decide(1, "accept", by="lin")
+    anywhere.reviews.decide(1, "accept", by="lin")
 
     assert (one.trigger, one.question, one.bundle) == ("cost", "Go on?", None)
     assert memory.reviews.list() == []
@@ -381,7 +381,7 @@ def test_a_decision_appended_by_a_program_counts(anywhere: Session) -> None:
     anywhere.append(refold.HumanReview(trigger="cost", decision="no", refers_to=1))
 
     with pytest.raises(refold.errors.AlreadyDecided):
-        anywhere.decide(1, "accept", by="lin")
+        anywhere.reviews.decide(1, "accept", by="lin")
 
 
 def test_the_first_of_two_appended_decisions_counts(
@@ -417,13 +417,13 @@ def test_a_session_that_accepts_no_events_accepts_no_question(
 ) -> None:
     store.erasures.freeze("ada", "disputed")
     with pytest.raises(refold.errors.Frozen):
-        session.review()
+        session.reviews.ask()
     store.erasures.unfreeze("ada", "over")
-    session.review()
+    session.reviews.ask()
     session.end()
 
     with pytest.raises(refold.SessionClosed):
-        session.decide(3, "accept", by="lin")
+        session.reviews.decide(3, "accept", by="lin")
 
     assert store.reviews.list() == []
     (left,) = store.reviews.list(open_only=False)
@@ -449,7 +449,7 @@ def test_a_later_redaction_rule_covers_bundles(store_url: str, tmp_path: Path) -
         session.append(refold.UserInput(text=" and ".join(badges)))
         session.append(refold.Planner(plan={"badges": badges}))
         session.append([refold.AgentResponse(text=",".join(badges)), RISKY])
-        session.review()
+        session.reviews.ask()
         (before,) = questions(session)
     with refold.open(url, policy=policy) as store:
         (done,) = store.reredact("ada")
@@ -471,7 +471,7 @@ def test_a_question_is_asked_without_events_if_the_store_refuses_them(
         for number in range(20):
             fail(session, f"c-{number}")
 
-        found, again = session.review(rules), session.review(rules)
+        found, again = session.reviews.ask(rules), session.reviews.ask(rules)
 
         (question,) = questions(session)
         bundle = read_bundle(json.dumps(question.bundle))
@@ -489,7 +489,7 @@ def test_a_bundle_shrinks_to_the_limit_of_the_store(
         session = store.session(user_id="ada", session_id="s-1")
         session.append([refold.UserInput(text="word " * 180)] * 30)
         session.append(RISKY)
-        session.review()
+        session.reviews.ask()
 
         (question,) = questions(session)
         bundle = read_bundle(json.dumps(question.bundle))
@@ -510,34 +510,34 @@ def test_a_refused_question_does_not_block_the_others(
     with monkeypatch.context() as patched:
         patched.setattr(type(session.writer), "append", refusing)
         with pytest.raises(refold.InvalidEvent):
-            session.review()
+            session.reviews.ask()
 
     assert [one.trigger for one in questions(session)] == ["high_risk"]
-    assert session.review().asked == [6]
+    assert session.reviews.ask().asked == [6]
 
 
 @pytest.mark.parametrize("rules", ["rules.toml", {}, [], 0])
 def test_rules_of_a_wrong_type_are_refused(session: Session, rules: Any) -> None:
     with pytest.raises(refold.InvalidConfiguration):
-        session.review(rules)
+        session.reviews.ask(rules)
 
 
 def test_an_erased_session_has_no_questions(
     store: SessionStore, session: Session
 ) -> None:
-    session.review()
+    session.reviews.ask()
 
     store.erase("ada", "asked for", session_id="s-1")
 
     assert store.reviews.list(open_only=False) == []
     with pytest.raises(refold.Erased):
-        session.review()
+        session.reviews.ask()
 
 
 def test_a_fork_asks_of_its_own_events(store: SessionStore, session: Session) -> None:
     fork = session.fork(2, session_id="s-2")
 
-    assert fork.review().asked == []
+    assert fork.reviews.ask().asked == []
     fork.append(RISKY)
-    assert fork.review().asked == [3]
+    assert fork.reviews.ask().asked == [3]
     assert questions(session) == []

@@ -48,7 +48,9 @@ def test_all_that_is_there_is_counted(every: SessionStore) -> None:
 
     figures = every.stats()
 
-    derived = sum(len(session.derived(name)) for name in session.streams()[1:])
+    derived = sum(
+        len(session.history.derived(name)) for name in session.history.streams()[1:]
+    )
     assert (figures["users"], figures["sessions"]) == (2, 3)
     assert (figures["derived_streams"], figures["views"]) == (1, 1)
     assert figures["events"] == 18 + derived
@@ -65,7 +67,7 @@ def test_a_user_and_a_session_have_their_own(every: SessionStore) -> None:
 
     ada, one = (
         every.stats("ada"),
-        every.session(user_id="ada", session_id="s-2").stats(),
+        every.session(user_id="ada", session_id="s-2").history.stats(),
     )
 
     assert (ada["sessions"], ada["events"], ada["blobs"]) == (2, 3, 1)
@@ -75,7 +77,7 @@ def test_a_user_and_a_session_have_their_own(every: SessionStore) -> None:
 
 def test_a_session_that_is_not_there_has_no_figures(every: SessionStore) -> None:
     with pytest.raises(refold.SessionNotFound):
-        every.session(user_id="ada", session_id="s-1").stats()
+        every.session(user_id="ada", session_id="s-1").history.stats()
 
 
 def test_rates_are_of_what_happened_of_late(every: SessionStore) -> None:
@@ -102,7 +104,8 @@ def test_a_view_is_behind_by_what_it_has_not_folded(every: SessionStore) -> None
     (lag,) = every.stats()["lag"]
 
     assert (
-        lag["fingerprint"] in every.session(user_id="ada", session_id="s-1").streams()
+        lag["fingerprint"]
+        in every.session(user_id="ada", session_id="s-1").history.streams()
     )
     assert (lag["views"], lag["behind"]) == (3, 2)
     assert (lag["events"], lag["most"]) == (4 + 10, 10)
@@ -114,7 +117,7 @@ def test_those_behind_are_listed_in_pages(every: SessionStore) -> None:
         talk(session, 3)
         assert session.compact(WINDOW) is not None
         talk(session, 1)
-    fingerprint = session.streams()[1]
+    fingerprint = session.history.streams()[1]
 
     first = every.log.lagging(Scope(), by=2, limit=2)
     rest = every.log.lagging(Scope(), by=2, limit=2, after=first[-1].place)
@@ -152,5 +155,5 @@ def test_a_key_that_was_left_is_counted(every: SessionStore) -> None:
     talk(every.session(user_id="bob", session_id="s-1"), 1)
 
     assert every.stats()["retired_keys"] == every.stats("ada")["retired_keys"] == 1
-    assert session.stats()["retired_keys"] == 1
+    assert session.history.stats()["retired_keys"] == 1
     assert every.stats("bob")["retired_keys"] == 0

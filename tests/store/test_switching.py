@@ -25,8 +25,8 @@ def test_readers_get_the_new_strategy_once_it_is_activated(
     rebuild(store, WINDOW)
 
     assert session.context().fingerprint == OTHER.fingerprint
-    assert session.activate(WINDOW)
-    assert not session.activate(WINDOW)
+    assert session.strategies.activate(WINDOW)
+    assert not session.strategies.activate(WINDOW)
 
     assert session.context().fingerprint == WINDOW.fingerprint
     assert session.context(at=16).fingerprint == KeepAll().fingerprint
@@ -43,7 +43,7 @@ def test_an_activation_is_no_call_of_a_model(memory: SessionStore) -> None:
     for one in (session, other):
         said(one, 8)
         one.append(refold.UserInput(text="and now?"))
-    session.activate(WINDOW)
+    session.strategies.activate(WINDOW)
     for one in (session, other):
         one.append(refold.AgentResponse(text="now this"))
 
@@ -62,7 +62,7 @@ def test_a_closed_session_is_not_switched(
     said(session, 8)
     session.end()
 
-    assert not session.activate(WINDOW)
+    assert not session.strategies.activate(WINDOW)
 
 
 def test_what_is_retired_loses_its_view_and_keeps_its_events(
@@ -73,11 +73,11 @@ def test_what_is_retired_loses_its_view_and_keeps_its_events(
     rebuild(store, WINDOW)
     before = session.context(OTHER)
 
-    assert session.retire(OTHER.fingerprint, why="replaced")
-    assert not session.retire(OTHER.fingerprint)
+    assert session.strategies.retire(OTHER.fingerprint, why="replaced")
+    assert not session.strategies.retire(OTHER.fingerprint)
 
     assert store.log.view_names("ada", "s-1") == [WINDOW.fingerprint]
-    newest = session.derived(OTHER.fingerprint)[-1].payload
+    newest = session.history.derived(OTHER.fingerprint)[-1].payload
     assert isinstance(newest, CompactionNote)
     assert (newest.phase, newest.why) == ("retired", "replaced")
     assert session.context(OTHER).messages == before.messages
@@ -89,19 +89,19 @@ def test_a_rebuild_takes_a_retired_stream_up_again(
 ) -> None:
     said(session, 6)
     rebuild(store, OTHER)
-    session.retire(OTHER.fingerprint)
+    session.strategies.retire(OTHER.fingerprint)
     said(session, 2, first=7)
 
     assert rebuild(store, OTHER) == 2
-    assert session.retire(OTHER.fingerprint)
+    assert session.strategies.retire(OTHER.fingerprint)
 
 
 def test_nothing_is_retired_that_is_not_there(session: Session) -> None:
     said(session, 1)
 
-    assert not session.retire(OTHER.fingerprint)
-    assert not session.retire("main")
-    assert session.streams() == ["main"]
+    assert not session.strategies.retire(OTHER.fingerprint)
+    assert not session.strategies.retire("main")
+    assert session.history.streams() == ["main"]
 
 
 def test_what_readers_get_cannot_be_retired(
@@ -109,11 +109,11 @@ def test_what_readers_get_cannot_be_retired(
 ) -> None:
     said(session, 8)
     rebuild(store, WINDOW)
-    session.activate(WINDOW)
+    session.strategies.activate(WINDOW)
 
     with pytest.raises(refold.InvalidConfiguration, match="activate another"):
-        session.retire(WINDOW.fingerprint)
-    assert session.default_fingerprint() == WINDOW.fingerprint
+        session.strategies.retire(WINDOW.fingerprint)
+    assert session.strategies.default_fingerprint() == WINDOW.fingerprint
 
 
 def test_who_prepares_and_names_no_strategy_gets_one_that_compacts(

@@ -89,7 +89,7 @@ def logged(store: SessionStore) -> Rows:
     found: list[dict[str, Any]] = []
     for info in store.sessions(internal=True):
         name = {"user_id": info.user_id, "session_id": info.session_id}
-        for one in store.session(**name).timeline():
+        for one in store.session(**name).history.timeline():
             told: Any = one.to_json()
             ts = datetime.fromisoformat(told["ts"]).replace(tzinfo=None)
             found.append({**told, "ts": ts})

@@ -13,7 +13,8 @@ import pytest
 import refold
 from refold.projections.context.compaction import Source, Written
 from refold.store import SessionStore
-from refold.store.compactions import Automatic, Background
+from refold.store.upkeep import Automatic
+from refold.store.work.background import Background
 from tests.support.stores import prepare
 from tests.support.summarizing import Counting, Slow, called
 from tests.support.talking import summaries

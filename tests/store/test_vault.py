@@ -19,7 +19,7 @@ from refold.domain.ids import StreamId
 from refold.projections.context.text import violations
 from refold.redaction.policy import Policy, PolicyError
 from refold.redaction.redactor import Redactor
-from refold.store.sessions import extend
+from refold.store.session.imports import extend
 from refold.store.vault import Numbering
 from refold.strategies import Vault
 from tests.support.messages_api import MessagesApi, message, tool_use
@@ -213,7 +213,7 @@ def test_a_call_and_its_result_have_one_id_that_looks_like_a_placeholder(
         session.append([refold.AgentResponse(text=""), made])
         session.append(refold.ToolResult(call_id="c[EMAIL_1]", content="[EMAIL_1]"))
 
-        assert session.open_calls() == []
+        assert session.history.open_calls() == []
         assert session.verify().problems == []
         assert "[~EMAIL_1]" in [*session.events()][-1].model_dump_json()
 
@@ -268,11 +268,11 @@ def test_what_the_model_writes_is_the_same_placeholder(db: str) -> None:
         recorded = payload(session.events()[-1]).text
 
         assert recorded == "[EMAIL_1] or [EMAIL_1], not [~EMAIL_9]"
-        assert session.reveal(wanted, tool="mail") == {
+        assert session.vault.reveal(wanted, tool="mail") == {
             "to": ADA,
             "cc": [ADA, "[EMAIL_9]"],
         }
-        assert session.reveal(wanted, tool="search")["to"] == "[EMAIL_1]"
+        assert session.vault.reveal(wanted, tool="search")["to"] == "[EMAIL_1]"
 
 
 def test_arguments_reveal_only_the_types_that_a_tool_may_have(db: str) -> None:
@@ -281,7 +281,7 @@ def test_arguments_reveal_only_the_types_that_a_tool_may_have(db: str) -> None:
         session = session_of(store)
         session.append(said(f"{ADA}, call 139-1234-5670"))
 
-        told = session.reveal({"a": "[EMAIL_1]", "b": "[PHONE_1]"}, tool="x")
+        told = session.vault.reveal({"a": "[EMAIL_1]", "b": "[PHONE_1]"}, tool="x")
 
     assert told == {"a": "[EMAIL_1]", "b": "139-1234-5670"}
 
@@ -297,7 +297,7 @@ def test_a_placeholder_resolves_only_where_it_was_issued(db: str) -> None:
 
         assert texts(fork, reveal=True) == ["I am [EMAIL_1]", f"meet {BOB}"]
         assert payload(fork.events()[-1]).text == "meet [EMAIL_2]"
-        assert other.reveal({"a": "[EMAIL_1]"}, tool="x") == {"a": "[EMAIL_1]"}
+        assert other.vault.reveal({"a": "[EMAIL_1]"}, tool="x") == {"a": "[EMAIL_1]"}
         assert texts(parent, reveal=True) == [f"I am {ADA}"]
 
 
@@ -440,8 +440,10 @@ def test_a_summary_keeps_the_numbers(db: str) -> None:
         window = "turn_window:full_turns=1,cached_turns=1"
         session.prepare(window)
 
-        names = session.streams()
-        stored = str([one.payload for name in names for one in session.derived(name)])
+        names = session.history.streams()
+        stored = str(
+            [one.payload for name in names for one in session.history.derived(name)]
+        )
 
         assert ADA not in stored
         assert "~EMAIL" not in stored
@@ -467,13 +469,14 @@ def test_no_byte_on_disk_has_what_the_vault_knows(
             session.append(refold.AgentResponse(text=f"hello {ADA}"))
             session.append(said(f"write to {ADA}"))
         view = session.prepare("turn_window:full_turns=1,cached_turns=1")
-        session.record_request(session.revealed(view))
+        session.record_request(session.vault.reveal_view(view))
         store.export_user("ada", tmp_path / "export")
-        shown = f"{store!r} {session!r} {session.writer!r} {session.revealed(view)!r}"
+        revealed = session.vault.reveal_view(view)
+        shown = f"{store!r} {session!r} {session.writer!r} {revealed!r}"
 
         data = b"".join(path.read_bytes() for path in files(tmp_path))
 
-        assert ADA in str(session.revealed(view).messages)
+        assert ADA in str(session.vault.reveal_view(view).messages)
         assert (tmp_path / "r.db-wal").exists()
     for word in (ADA, "139-1234-5670", "13912345670"):
         assert word.encode() not in data
@@ -568,7 +571,7 @@ def test_no_byte_and_no_export_has_what_is_kept_encrypted(
         session = session_of(store)
         session.append(said(f"I am {ADA}"))
         child = session.fork(1, session_id="fork")
-        other = session.delegate(f"write to {ADA}", session_id="helper")
+        other = session.delegation.begin(f"write to {ADA}", session_id="helper")
         store.export_user("ada", tmp_path / "export")
         assert next(store.recheck("ada")).exposures == []
         [*store.repair(apply=True)]
@@ -698,7 +701,7 @@ def test_a_loop_that_dies_and_starts_again_always_sends_a_valid_request(
     for _ in range(1_000 if thorough else 60):
         with refold.open(db, policy=SEALED) as store:
             session = session_of(store)
-            waiting = session.open_calls() if store.sessions("ada") else []
+            waiting = session.history.open_calls() if store.sessions("ada") else []
             for call in waiting:  # what it was about to do when it died
                 said_ = f"done for {random.choice(MAILS)}"
                 session.append(refold.ToolResult(call_id=call.call_id, content=said_))

@@ -58,8 +58,8 @@ def live(store: SessionStore, gossip: Gossip) -> refold.Session:
         session.append(AgentResponse(text=f"I wrote to {told}"))
     session.append(Reflection(pass_=False, confidence=0.1, issues=(told,)))
     view = session.prepare(WINDOW, summarizer=gossip)
-    session.record_request(session.revealed(view))
-    session.review()
+    session.record_request(session.vault.reveal_view(view))
+    session.reviews.ask()
     return session
 
 
@@ -91,19 +91,19 @@ def test_nothing_that_is_handed_out_has_what_the_vault_knows(
     with refold.open(db, policy=Policy.parse(KINDS[kind]), access_log="table") as store:
         session = live(store, gossip)
         store.user("u-1").consent("training")
-        shown = session.revealed(session.context(WINDOW))
+        shown = session.vault.reveal_view(session.context(WINDOW))
         told: dict[str, Any] = {
             "given to the summarizer": gossip.given,
-            "events": [one.to_json() for one in session.timeline()],
+            "events": [one.to_json() for one in session.history.timeline()],
             "context": session.context(WINDOW).messages,
             "reviews": [one._asdict() for one in store.reviews.list("u-1")],
             "why": session.why(),
             "verified": session.verify(),
             "found": store.search("u-1", "turn"),
-            "trajectory": trajectory(session.timeline(), "s-1"),
+            "trajectory": trajectory(session.history.timeline(), "s-1"),
             "dataset": [*Dataset(store).rows()],
             "reprs": [store, session, shown, session.head()],
-            "compared": session.compare(),
+            "compared": session.proofs.compare(),
             "access": [*store.access_log.records()],
         }
         told["export"] = export(store, tmp_path / "export")

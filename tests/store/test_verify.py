@@ -230,7 +230,7 @@ def test_all_requests_of_a_session_are_derived_in_one_walk(
         session.append(refold.UserInput(text=f"question {number} " + "word " * 30))
         session.append(refold.AgentResponse(text=f"answer {number} " + "word " * 30))
         session.record_request(session.prepare(WINDOW if number % 3 else "keep_all"))
-    sent = [request.digest for request, _ in map(_requested, session.replay())]
+    sent = [request.digest for request, _ in map(_requested, session.proofs.replay())]
     folded: list[int] = []
     taken = OutlineBuilder.take
 
@@ -239,7 +239,7 @@ def test_all_requests_of_a_session_are_derived_in_one_walk(
         taken(builder, envelope)
 
     monkeypatch.setattr(OutlineBuilder, "take", take)
-    again = [view.digest for _, view in map(_requested, session.replay())]
+    again = [view.digest for _, view in map(_requested, session.proofs.replay())]
 
     assert again == sent
     assert len(folded) <= 2 * session.head().seq  # once for each strategy
@@ -314,7 +314,7 @@ def test_a_value_of_another_type_is_found_and_stops_nothing(
         for text in ("long " * 20_000, "b", "c", "d"):
             session.append([refold.UserInput(text=text), refold.Final(text="so")])
         session.compact(WINDOW)
-        session.catch_up()
+        session.strategies.catch_up()
         store.session(user_id="bob", session_id="b").append(refold.UserInput(text="x"))
         store.seal()
         store.erase("bob", "he asked")

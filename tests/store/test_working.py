@@ -16,7 +16,8 @@ from refold.projections.context.compaction import Compaction, Source, Written
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategies.turn_window import TurnWindow
 from refold.projections.context.strategy import Strategy
-from refold.store import Session, SessionStore
+from refold.store import SessionStore
+from refold.store.session.strategies import SessionStrategies
 from refold.store.work.workers import Unit, Worker
 from tests.support.summarizing import Counting, Slow, called
 from tests.support.talking import summaries, talk
@@ -90,13 +91,13 @@ def test_only_what_grew_is_looked_at_again(
     )
     worker, looked = Worker(store, WINDOW, duties={"compact": EVERY}), list[str]()
     assert worker.round() == EVERY
-    compactor = Session.compactor
+    compactor = SessionStrategies.compactor
 
-    def looking(session: Session, *given: object, **named: object) -> object:
-        looked.append(session.session_id)
-        return compactor(session, *given, **named)  # type: ignore[arg-type]  # as given
+    def looking(part: SessionStrategies, *given: object, **named: object) -> object:
+        looked.append(part.session_id)
+        return compactor(part, *given, **named)  # type: ignore[arg-type]  # as given
 
-    monkeypatch.setattr(Session, "compactor", looking)
+    monkeypatch.setattr(SessionStrategies, "compactor", looking)
     talk(second, 1)
     assert worker.round() == EVERY
     assert looked == []
@@ -171,14 +172,14 @@ def test_a_session_that_cannot_be_worked_on_stops_no_other(
         talk(store.session(user_id="ada", session_id=name), 2)
         for name in ("a", "b", "c")
     ]
-    compactor, broken = Session.compactor, ["b"]
+    compactor, broken = SessionStrategies.compactor, ["b"]
 
-    def breaking(session: Session, *given: object, **named: object) -> object:
-        if session.session_id in broken:
+    def breaking(part: SessionStrategies, *given: object, **named: object) -> object:
+        if part.session_id in broken:
             raise refold.CorruptEvent("session 'b'", seq=1, reason="its row is gone")
-        return compactor(session, *given, **named)  # type: ignore[arg-type]  # as given
+        return compactor(part, *given, **named)  # type: ignore[arg-type]  # as given
 
-    monkeypatch.setattr(Session, "compactor", breaking)
+    monkeypatch.setattr(SessionStrategies, "compactor", breaking)
     worker = Worker(store, WINDOW, duties={"compact": EVERY})
     assert worker.round() == EVERY
     assert [summaries(session) for session in sessions] == [1, 0, 1]
@@ -294,7 +295,9 @@ def test_views_that_nobody_brought_up_are(store: SessionStore, clock: Clock) -> 
     for name in ("s-1", "s-2"):
         session = store.session(user_id="ada", session_id=name)
         talk(session, 4)
-        session.compactor(other).viewer.caught_up(session.compactor(other).strategy)
+        session.strategies.compactor(other).viewer.caught_up(
+            session.strategies.compactor(other).strategy
+        )
         talk(session, 32 if name == "s-1" else 31)
     worker = Worker(store, "keep_all", duties={"compact": EVERY})
 
@@ -302,7 +305,7 @@ def test_views_that_nobody_brought_up_are(store: SessionStore, clock: Clock) -> 
 
     fingerprint = (
         store.session(user_id="ada", session_id="s-1")
-        .compactor(other)
+        .strategies.compactor(other)
         .strategy.fingerprint
     )
     far, near = (store.log.load_view(StreamId("ada", n), fingerprint) for n in NAMES)

@@ -230,7 +230,7 @@ def wrong(client: Client) -> Iterator[str]:
     with refold.open(client.database) as store:
         for session_id, ids in client.written.items():
             session = store.session(user_id=USER, session_id=session_id)
-            found = Counter(str(item.value["uuid"]) for item in session.items())
+            found = Counter(str(item.value["uuid"]) for item in session.native.read())
             for uuid in ids:
                 if found[uuid] != 1:
                     yield f"{session_id}: entry {uuid} is there {found[uuid]} times"
@@ -238,7 +238,7 @@ def wrong(client: Client) -> Iterator[str]:
                 yield f"{session_id}: {len(strange)} entries that nobody wrote"
             yield from map(str, session.verify().problems)
         notes = store.session(user_id=USER, session_id=NOTES)
-        count = len([*notes.items()]) if client.notes else 0
+        count = len([*notes.native.read()]) if client.notes else 0
         if count != client.notes:
             yield f"of {client.notes} equal lines, {count} are there"
     for path in client.home.rglob("*"):

@@ -22,7 +22,7 @@ def unequal_views(session: Session) -> Iterator[str]:
         stored = Outline.load(view.body["outline"])  # type: ignore[arg-type]  # as written
         strategy = spec.parse(view.body["strategy"])  # type: ignore[arg-type]  # as written
         fresh = strategy.read(strategy.begin(), history.events(upto=view.through_seq))
-        for entry in session.derived(name)[: view.derived_seq]:
+        for entry in session.history.derived(name)[: view.derived_seq]:
             fresh = fold_derived(fresh, entry)
         if fresh.dump() != stored.dump():
             places = (view.through_seq, view.derived_seq)

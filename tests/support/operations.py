@@ -163,7 +163,7 @@ def _followed(store: SessionStore) -> None:
 
 
 def _dropped(store: SessionStore) -> None:
-    of(store).catch_up()
+    of(store).strategies.catch_up()
     names = store.log.view_names("ada", "s-1")
     assert names
     assert store.log.load_view(of(store).stream, names[0]) is not None
@@ -172,9 +172,9 @@ def _dropped(store: SessionStore) -> None:
 
 
 def _moved(store: SessionStore) -> None:
-    of(store).catch_up()
+    of(store).strategies.catch_up()
     talk(of(store), 1)
-    assert of(store).catch_up()
+    assert of(store).strategies.catch_up()
 
 
 def _erased(store: SessionStore) -> None:
@@ -296,7 +296,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     ),
     "events of a type": lambda store: of(store).state(),
     "spans": lambda store: store.log.read(of(store).stream, spans=[(3, 5), (9, 9)]),
-    "timeline": lambda store: list(of(store).timeline()),
+    "timeline": lambda store: list(of(store).history.timeline()),
     "context": lambda store: of(store).context(WINDOW),
     "context of the last request's strategy": lambda store: of(store).context(),
     "context of everything": lambda store: of(store).context("keep_all"),
@@ -323,7 +323,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
         of(store).append(said("b" * 70_000)) and list(of(store).verify().problems)
     ),
     "verify": lambda store: list(store.verify("ada", session_id="s-1")),
-    "replay": lambda store: list(of(store).replay()),
+    "replay": lambda store: list(of(store).proofs.replay()),
     "rewriting": _rewritten,
     "follow": _followed,
     "erasure": _erased,
@@ -342,8 +342,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "stored view": lambda store: store.log.load_view(of(store).stream, "none"),
     "whether a user is known": lambda store: log_of(store).recorder.knows("ada"),
     "receipt": lambda store: store.log.receipt(StreamId("ada", "s-1"), "once"),
-    "sizes of a session": lambda store: of(store).stats(),
-    "views of a session behind": lambda store: of(store).catch_up(),
+    "sizes of a session": lambda store: of(store).history.stats(),
+    "views of a session behind": lambda store: of(store).strategies.catch_up(),
     "what stands in plain": lambda store: [
         *log_of(store).recorder.plain(of(store).stream)
     ],

@@ -50,7 +50,7 @@ def derived(session: Session, strategy: Strategy) -> list[JsonObject]:
     """What was recorded under a strategy, without what depends on when it was made."""
     return [
         {**entry.payload.payload(), "duration_ms": None, "appended_at_seq": None}
-        for entry in session.derived(strategy.fingerprint)
+        for entry in session.history.derived(strategy.fingerprint)
         if getattr(entry.payload, "phase", None) != "started"
     ]
 

@@ -18,8 +18,8 @@ def read(url: str) -> str:
         assert problems(store) == []
         session = store.session(user_id="ada", session_id="s")
         session.append(refold.AgentResponse(text="on"))
-        (name,) = session.streams()[1:]
-        events = [*session.pages(), *session.derived(name)]
+        (name,) = session.history.streams()[1:]
+        events = [*session.history.pages(), *session.history.derived(name)]
         return str([event.to_json() for event in events])
 
 

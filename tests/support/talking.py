@@ -20,6 +20,6 @@ def talk(session: Session, turns: int) -> Session:
 
 def summaries(session: Session) -> int:
     """How many summaries there are, under all strategies."""
-    names = [name for name in session.streams() if name != "main"]
-    entries = [entry for name in names for entry in session.derived(name)]
+    names = [name for name in session.history.streams() if name != "main"]
+    entries = [entry for name in names for entry in session.history.derived(name)]
     return sum(entry.type == "summary" for entry in entries)

@@ -158,7 +158,7 @@ def fill(case: Tampered) -> None:
         while session.compact(WINDOW):
             pass
         session.record_request(session.context(WINDOW))
-        assert session.catch_up()
+        assert session.strategies.catch_up()
         log = log_of(store)
         derived = session.stream._replace(stream="d" * 64)
         assert log.leases.take_lease(derived, "me", clock=lambda: 1, period=1)

@@ -29,7 +29,7 @@ from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.view import View
 from refold.projections.models import window_of
-from refold.store.sessions import Session
+from refold.store.session.session import Session
 
 if TYPE_CHECKING:
     from anthropic import Anthropic, AsyncAnthropic
@@ -213,7 +213,7 @@ class _Captured:
             model=self._model,
             **given,
         )
-        view = self.session.revealed(view)
+        view = self.session.vault.reveal_view(view)
         body = view.to_request(model=self._model, max_tokens=self._max_tokens)
         in_blocks = not isinstance(blocks, str | None)
         if in_blocks and chat.system_text(body.get("system")) == given["system"]:
@@ -265,7 +265,7 @@ class _Captured:
         """Put values into the arguments of calls, as the store's vault allows."""
         for block in message.content:
             if block.type == "tool_use" and isinstance(block.input, dict):
-                block.input = self.session.reveal(block.input, tool=block.name)
+                block.input = self.session.vault.reveal(block.input, tool=block.name)
 
     def _revealed(self, message: Any) -> Any:
         """The same in a copy: what is recorded is the stream's own."""

@@ -16,7 +16,7 @@ from refold.domain.envelope import Draft
 from refold.domain.errors import InvalidEvent
 from refold.domain.events import Event, JsonObject
 from refold.store.appends import given
-from refold.store.sessions import Session
+from refold.store.session.session import Session
 
 INTERRUPTED: Final = "interrupted"
 _failed: Final = partial(kinds.AgentError, where="anthropic.messages")

@@ -17,7 +17,7 @@ from refold.projections.memory import tool
 from refold.projections.memory.advice import ChoiceArgs, choice_from
 from refold.store.history import with_blobs
 from refold.store.memory import retrieve
-from refold.store.sessions import Session
+from refold.store.session.session import Session
 
 _PAGE: Final = 200
 _TRIES: Final = 4
@@ -91,8 +91,8 @@ def _block(session: Session, call_id: str, recorded: Envelope) -> Block:
 class MemoryRetrieval:
     """Answers calls of ``memory_retrieval`` in one session, about its user alone.
 
-    how:   how memories are chosen, as for ``session.advice``; ``tokens`` is how many
-           an answer may cost.
+    how:   how memories are chosen, as for ``session.memory.advice``; ``tokens`` is how
+           many an answer may cost.
     agent: whose calls these are, if there are several agents in the session.
 
     Raises InvalidConfiguration.

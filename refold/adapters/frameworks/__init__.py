@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from refold.domain.canonical import canonical, repaired
 from refold.domain.envelope import Format, Native
 from refold.domain.errors import InvalidConfiguration, SessionNotFound
-from refold.store.sessions import Session
+from refold.store.session.session import Session
 
 T = TypeVar("T")
 
@@ -68,8 +68,8 @@ def as_stored(
     """
     numbered = session.writer.redactor.numbered
     items = [repaired(one)[0] for one in items]
-    known = known or (lambda: (one.value for one in session.items()))
+    known = known or (lambda: (one.value for one in session.native.read()))
     there = {canonical(one) for one in known()} if numbered else set()
     new = [one for one in items if not there or canonical(one) not in there]
-    told = iter(session.would_store(format, new))
+    told = iter(session.native.would_store(format, new))
     return [one if there and canonical(one) in there else next(told) for one in items]

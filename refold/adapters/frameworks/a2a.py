@@ -18,7 +18,7 @@ from refold.domain.canonical import canonical
 from refold.domain.envelope import Envelope
 from refold.domain.errors import InvalidEvent, SessionNotFound
 from refold.store.history import uncut
-from refold.store.sessions import Session
+from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
 Json: TypeAlias = dict[str, Any]
@@ -128,7 +128,7 @@ def deliver(
     whole, key = uncut(log, call, kinds.ToolCall), str(call.event_id)
     arguments: Any = whole.arguments
     if isinstance(arguments, dict):
-        arguments = session.reveal(arguments, tool=whole.tool_name)
+        arguments = session.vault.reveal(arguments, tool=whole.tool_name)
     text = base.text(base.mapping(arguments).get("task"))
     text = text or canonical(arguments).decode()
     context = {"contextId": str(session.events(limit=1)[0].event_id)}

@@ -9,7 +9,7 @@ from uuid import uuid4
 from refold.adapters.frameworks import as_stored, erased, needed, settled, unstored
 from refold.adapters.importers import base, messages
 from refold.domain.envelope import Draft, Format
-from refold.store.sessions import Session
+from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
 if not TYPE_CHECKING:
@@ -70,7 +70,7 @@ class RefoldHistoryProvider(af.HistoryProvider):
         **_: Any,
     ) -> list[Any]:
         """The messages of a conversation, as they are stored."""
-        items = await settled(lambda: [*self._session(session_id).items()])
+        items = await settled(lambda: [*self._session(session_id).native.read()])
         return [af.Message.from_dict(item.value) for item in items]
 
     async def save_messages(
@@ -87,7 +87,7 @@ class RefoldHistoryProvider(af.HistoryProvider):
         items = [message.to_dict() for message in messages]
         if items:
             await settled(
-                lambda: self._session(session_id).append_items(
+                lambda: self._session(session_id).native.append(
                     FORMAT, items, unscanned="stub"
                 )
             )

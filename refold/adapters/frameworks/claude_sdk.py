@@ -26,7 +26,7 @@ from refold.adapters.importers.claude_code import FORMAT, FileMemory
 from refold.domain.envelope import Draft, Native
 from refold.domain.errors import Erased, RefoldError, SessionNotFound
 from refold.projections.items import NativeItem
-from refold.store.sessions import Session
+from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
 if not TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _remembered(session: Session, entries: Sequence[Any]) -> FileMemory:
             end = place.first_seq if place else None
             break
         leading.append(entry)
-    for item in session.items():
+    for item in session.native.read():
         if end is not None and item.seq >= end:
             break
         if item.format == claude_code.NAME and isinstance(item.value, dict):
@@ -144,7 +144,7 @@ class RefoldSessionStore(_Protocol):
         with transcript.lock:
             try:
                 drafts = transcript.drafts(session, entries)
-                session.append_items(FORMAT, drafts, unscanned="stub")
+                session.native.append(FORMAT, drafts, unscanned="stub")
             except BaseException:
                 transcript.forget()
                 raise
@@ -172,7 +172,7 @@ class RefoldSessionStore(_Protocol):
         entries: list[Any] = []
         ids: set[str | None] = set()
         imported: dict[Any, int] = {}
-        for item in session.items(others=True):
+        for item in session.native.read(others=True):
             if item.format == claude_code.NAME:
                 entries.append(item.value)
                 ids.add(item.id)
@@ -247,7 +247,7 @@ class RefoldSessionStore(_Protocol):
             return {}  # numbers of the session stand for nothing in a sub-agent's
 
         def revealed() -> Any:
-            return self._session(key).reveal(given, tool=told["tool_name"])
+            return self._session(key).vault.reveal(given, tool=told["tool_name"])
 
         new = given = told["tool_input"]
         with suppress(SessionNotFound):
@@ -405,7 +405,7 @@ def _said(event: str, **what: Any) -> Any:
 
 
 def _summary(session: Session) -> Any:
-    return {"data": session.fold("claude-summary", step=_folded) or {}}
+    return {"data": session.native.fold("claude-summary", step=_folded) or {}}
 
 
 def _folded(data: Any, item: NativeItem) -> Any:

@@ -13,7 +13,7 @@ from refold.adapters.importers import base, messages
 from refold.domain.envelope import Draft, Format, Native
 from refold.domain.errors import StaleSession
 from refold.projections.items import NativeItem
-from refold.store.sessions import Session
+from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
 if not TYPE_CHECKING:
@@ -109,7 +109,7 @@ def _but(state: Mapping[str, Any], *scopes: str) -> dict[str, Any]:
 
 def _folded(session: Session) -> Any:
     start = {"at": 0.0, "state": {}, "times": {}, "to_share": None}
-    return session.fold(_NAME, step=_step, start=start, version=2)
+    return session.native.fold(_NAME, step=_step, start=start, version=2)
 
 
 class RefoldSessionService(adk.BaseSessionService):
@@ -141,7 +141,7 @@ class RefoldSessionService(adk.BaseSessionService):
             made = {"at": self._store.clock() / 1e6, "state": told}
             begun = [Native(FORMAT, "created", None, made)]
             try:
-                self._session(place).append_items(
+                self._session(place).native.append(
                     FORMAT, begun, expected_seq=0, unscanned="stub"
                 )
             except StaleSession:
@@ -210,7 +210,7 @@ class RefoldSessionService(adk.BaseSessionService):
         texts = [{"content": one} for one in dumped]
 
         def known() -> Iterator[Any]:
-            events = session.items(kind="event")
+            events = session.native.read(kind="event")
             return ({"content": one.value.get("content")} for one in events)
 
         rest = await settled(lambda: as_stored(session, FORMAT, texts, known=known))
@@ -233,7 +233,7 @@ class RefoldSessionService(adk.BaseSessionService):
         value = event.model_dump(mode="json", exclude_none=True)
         items, seq = [Native(FORMAT, "event", event.id, value)], int(marker or head)
         try:
-            receipt = kept.append_items(
+            receipt = kept.native.append(
                 FORMAT, items, expected_seq=seq, unscanned="stub"
             )
         except StaleSession:
@@ -253,7 +253,7 @@ class RefoldSessionService(adk.BaseSessionService):
         for scope, user_id in ((_APP, None), (_USER, place.user_id)):
             if state := _of(made["state"], scope):
                 native = Native(FORMAT, "shared", name, {**made, "state": state})
-                self._shared(place.app, user_id).append_items(
+                self._shared(place.app, user_id).native.append(
                     FORMAT, [native], unscanned="stub"
                 )
         if _of(made["state"], _APP, _USER):
@@ -277,7 +277,7 @@ class RefoldSessionService(adk.BaseSessionService):
         found.state |= self._secrets.get(place, {})
         config = config or adk.GetSessionConfig()
         newest, since = config.num_recent_events, config.after_timestamp or 0
-        items = session.items(kind="event", newest=newest)
+        items = session.native.read(kind="event", newest=newest)
         events = [Event.model_validate(one.value) for one in items]
         found.events = [one for one in events if one.timestamp >= since]
         return found

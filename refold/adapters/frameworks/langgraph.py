@@ -28,7 +28,7 @@ from refold.domain.envelope import Format, Meta, Native
 from refold.domain.errors import Erased
 from refold.events import Draft
 from refold.projections.items import NativeItem
-from refold.store.sessions import Session
+from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class _Thread:
         self.session = session
         names = ("parts", "said", "blobs", "last", "points", "writes")
         start: Any = {**{name: {} for name in names}, "seq": 0}
-        self.state = session.fold("langgraph", step=_step, start=start)
+        self.state = session.native.fold("langgraph", step=_step, start=start)
         # Values by digest; the messages that were seen last, by their ids; what else
         # was seen, by its bytes; what was judged and written not long ago; and with
         # what messages the list of a channel begins.
@@ -209,7 +209,7 @@ class _Thread:
         """Take what came since; what was redacted again is read anew."""
         if self.session.writer.log.head(self.session.stream).seq <= self.state["seq"]:
             return
-        for item in self.session.items(after=self.state["seq"], others=True):
+        for item in self.session.native.read(after=self.state["seq"], others=True):
             self._take(item)
             if item.kind == "redaction_applied":
                 known = self.values, self.seen, self.known
@@ -226,7 +226,9 @@ class _Thread:
         session, first = self.session, self.state["seq"] + 1
         new = [*session.writer.judged(session.stream, natives)]
         written = [native for native, _ in new]
-        receipt = session.append_items(FORMAT, written, opaque=opaque, unscanned="stub")
+        receipt = session.native.append(
+            FORMAT, written, opaque=opaque, unscanned="stub"
+        )
         events = first, first + len(new) - 1
         if receipt[:2] != events or session.writer.redactor.numbered:
             self.read_on()  # of one there are several events, or others wrote too
@@ -242,7 +244,9 @@ class _Thread:
         away = sorted({(one, last) for one, last in spans if one not in self.near})
         found = {one: self.near[one] for one, _ in spans if one in self.near}
         if away:
-            found |= {one.seq: one.value for one in self.session.items(spans=away)}
+            found |= {
+                one.seq: one.value for one in self.session.native.read(spans=away)
+            }
         return [found[first] for first, _ in spans]
 
     def listed(self, name: str) -> tuple[str, ...]:
@@ -420,11 +424,11 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         """Append what is kept of a thread to another."""
         items = [
             Native(FORMAT, item.kind, item.id, item.value)
-            for item in self._named(source_thread_id).items()
+            for item in self._named(source_thread_id).native.read()
         ]
         if items:
             target = self._named(target_thread_id)
-            target.append_items(FORMAT, items, opaque="keep")
+            target.native.append(FORMAT, items, opaque="keep")
 
     def pre_model_hook(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
         """For ``create_react_agent``: the model is sent what the log may keep."""

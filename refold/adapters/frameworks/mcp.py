@@ -18,7 +18,7 @@ from refold.adapters.frameworks import needed
 from refold.domain.errors import RefoldError
 from refold.store import SessionStore
 from refold.store.proofs.provenance import provenance
-from refold.store.sessions import Session
+from refold.store.session.session import Session
 
 _MOST: Final = 100  # entries of one answer
 _LONGEST: Final = 20_000  # characters of one text
@@ -83,7 +83,7 @@ class Readable:
         """Read the events of a session behind the seq `after`, oldest first."""
         session = self._session(session_id)
         session.head()
-        pages = session.pages(after)
+        pages = session.history.pages(after)
         shown = ("seq", "ts", "type", "agent", "payload")
         told = (one.to_json() for one in islice(pages, min(limit, _MOST)))
         return [{name: one[name] for name in shown} for one in told]

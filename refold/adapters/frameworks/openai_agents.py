@@ -13,7 +13,7 @@ from refold.domain.errors import StaleSession
 from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy
 from refold.projections.items import NativeItem
-from refold.store.sessions import Session
+from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
 _settings = needed("agents.memory.session_settings", "openai-agents")
@@ -143,7 +143,7 @@ class RefoldSession:
         return await settled(done)
 
     def _items(self, session: Session, most: int | None) -> list[Any]:
-        live: _Live = session.fold(_NAME, step=_step, start=[])
+        live: _Live = session.native.fold(_NAME, step=_step, start=[])
         told = self._summaries(session)
         said = [{"role": "user", "content": text} for text in told.values()]
         live = [one for one in live if not any(a <= one[0] <= z for a, z in told)]
@@ -169,7 +169,7 @@ class RefoldSession:
 
 def _values(session: Session, live: _Live) -> list[Any]:
     spans = [(first, last) for first, last, _ in live]
-    return [one.value for one in session.items(spans=spans)] if spans else []
+    return [one.value for one in session.native.read(spans=spans)] if spans else []
 
 
 def _new(session: Session, live: _Live, items: Sequence[Any]) -> list[Any]:
@@ -179,7 +179,7 @@ def _new(session: Session, live: _Live, items: Sequence[Any]) -> list[Any]:
     for item in items:
         known = there.get(_id_of(item))
         stored = _values(session, [known]) if known else []
-        if [item] != stored != session.would_store(FORMAT, [item]):
+        if [item] != stored != session.native.would_store(FORMAT, [item]):
             found.append(item)
     return found
 
@@ -193,10 +193,10 @@ def _written(session: Session, made: Callable[[Session, _Live], list[Native]]) -
     """The items there were when what ``made`` gives of them was appended."""
     while True:
         seq = session.writer.log.head(session.stream).seq
-        live: _Live = session.fold(_NAME, step=_step, start=[])
+        live: _Live = session.native.fold(_NAME, step=_step, start=[])
         try:
             if new := made(session, live):
-                session.append_items(FORMAT, new, expected_seq=seq, unscanned="stub")
+                session.native.append(FORMAT, new, expected_seq=seq, unscanned="stub")
             return live
         except StaleSession:
             continue  # another wrote: decide anew

@@ -17,7 +17,7 @@ from refold.adapters.importers import base, messages, openai
 from refold.domain.envelope import Draft, Format, Native
 from refold.domain.errors import Erased, SessionNotFound, StaleSession
 from refold.projections.items import NativeItem
-from refold.store.sessions import Session
+from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
 if not TYPE_CHECKING:
@@ -99,11 +99,13 @@ class _Kept:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.seq = session.writer.log.head(session.stream).seq
-        state = session.fold(_NAME, step=_step, start={"record": None, "entries": {}})
+        state = session.native.fold(
+            _NAME, step=_step, start={"record": None, "entries": {}}
+        )
         self.entries: dict[str, list[Any]] = state["entries"]
         self.record: Any = None
         if state["record"] is not None:
-            (item,) = session.items(spans=[tuple(state["record"])])
+            (item,) = session.native.read(spans=[tuple(state["record"])])
             self.record = _RECORD.validate_python(item.value)
 
     @property
@@ -120,7 +122,7 @@ class _Kept:
     def read(self, ids: Sequence[str]) -> list[Any]:
         """These entries, in their order."""
         spans = sorted(tuple(self.entries[name][:2]) for name in ids)
-        values = {one.id: one.value for one in self.session.items(spans=spans)}
+        values = {one.id: one.value for one in self.session.native.read(spans=spans)}
         told = _loaded([values[name] for name in ids])
         return [
             ai.ConversationEntry(id=name, parent_id=self.entries[name][2], message=one)
@@ -295,7 +297,7 @@ class RefoldConversationStore(ai.ConversationStore):
             if kept.revision != expected:
                 raise ai.ConversationConflict(name)
             try:
-                session.append_items(
+                session.native.append(
                     FORMAT, made, expected_seq=kept.seq, unscanned="stub"
                 )
                 return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from refold.adapters.frameworks import as_stored, needed, unstored
 from refold.adapters.importers import base, messages
 from refold.domain.envelope import Draft, Format, Native
-from refold.store.sessions import Session
+from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
 if not TYPE_CHECKING:
@@ -171,16 +171,16 @@ class RefoldSessionRepository(SessionRepository):
         self, place: Session, kind: str, value: Any, name: str | None = None
     ) -> None:
         native = Native(FORMAT, kind, name, value)
-        place.append_items(FORMAT, [native], unscanned="stub")
+        place.native.append(FORMAT, [native], unscanned="stub")
 
     def _newest(self, place: Session, kind: str) -> Any:
         if self._store.log.head(place.stream).seq == 0:
             return None
-        return next((one.value for one in place.items(kind=kind, newest=1)), None)
+        return next((one.value for one in place.native.read(kind=kind, newest=1)), None)
 
     def _messages(self, place: Session) -> dict[int, Any]:
         found: dict[int, Any] = {}
-        for item in place.items():
+        for item in place.native.read():
             if item.kind in ("message", "update"):
                 made = kinds.SessionMessage.from_dict(item.value)
                 found[made.message_id] = made

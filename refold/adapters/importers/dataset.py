@@ -98,7 +98,7 @@ class Dataset:
         self, user: str, name: str, salt: bytes, consent: JsonObject
     ) -> Iterator[JsonObject]:
         session = self.store.session(user_id=user, session_id=name)
-        events = [one for one in session.timeline() if one.stream == "main"]
+        events = [one for one in session.history.timeline() if one.stream == "main"]
         if chat := [*_chat(trajectory(events, "")["steps"])]:
             lineage: JsonObject = {
                 "format": DATASET,

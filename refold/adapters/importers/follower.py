@@ -25,7 +25,7 @@ from refold.adapters.importers import base, claude_code, codex, lines
 from refold.adapters.importers.claude_code import FileMemory, Queued
 from refold.domain import errors
 from refold.domain.envelope import Draft, Format, Native
-from refold.store.sessions import Session
+from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
 _log = logging.getLogger(__name__)
@@ -559,7 +559,7 @@ class Follower:
             repeated = len(natives) - len(keys)
             known = repeated + len(session.writer.log.known(session.stream, [*keys]))
         try:
-            receipt = session.append_items(
+            receipt = session.native.append(
                 form, natives, opaque="keep", unscanned="stub"
             )
             if not receipt.duplicate:

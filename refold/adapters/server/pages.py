@@ -29,7 +29,7 @@ from refold.projections.memory import advice, profile
 from refold.projections.review.incidents import DECISIONS, Decision
 from refold.store import SessionStore
 from refold.store.history import uncut
-from refold.store.sessions import Session
+from refold.store.session.session import Session
 
 LISTED: Final = 50  # sessions of a page
 _LANG: Final = "refold_lang"
@@ -281,7 +281,7 @@ def compare(
     session, compared, plot = here.session(session_id), None, []
     if a and b:
         pair = [run.chosen(session, one) or one for one in (a, b)]
-        compared = session.compare(pair, model=model or None)
+        compared = session.proofs.compare(pair, model=model or None)
         plot = [run.plotted(one) for one in compared.outcomes]
     told = {"a": a, "b": b, "model": model, "compared": compared, "plot": plot}
     return here.about("compare.html", session, **told)
@@ -375,7 +375,7 @@ def decide(here: At, form: Form) -> Response:
         raise HTTPException(422, "the form names no question: load the page again")
     session = here.session(quote(form.get("session", "")))
     by, note = here.caller.user_id, form.get("note", "")
-    session.decide(int(seq), decision, by=by, note=note)
+    session.reviews.decide(int(seq), decision, by=by, note=note)
     return RedirectResponse(here.link("reviews"), 303)
 
 

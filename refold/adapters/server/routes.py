@@ -43,7 +43,7 @@ from refold.store import SessionStore
 from refold.store.exports import CopyRecords
 from refold.store.proofs.provenance import provenance
 from refold.store.recorded import recorded_as
-from refold.store.sessions import Session
+from refold.store.session.session import Session
 
 log = logging.getLogger("refold.server")
 
@@ -331,7 +331,7 @@ def session(one: ReadSession) -> Response:
     head = one.head()
     whose = {"user_id": one.user_id, "session_id": one.session_id}
     told = {"head_seq": head.seq, "status": head.status, "labels": one.labels()}
-    return answer({**told, **whose, "streams": one.streams()})
+    return answer({**told, **whose, "streams": one.history.streams()})
 
 
 @router.get("/sessions/{session_id}/events", operation_id="events")
@@ -403,7 +403,7 @@ def compare(
     """Compare what strategies would have sent, and cost."""
     one.head()
     chosen = [spec for spec in map(checked_spec, strategy) if spec]
-    done = one.compare(chosen or None, model=model)
+    done = one.proofs.compare(chosen or None, model=model)
     skipped = [each._asdict() for each in done.skipped]
     outcomes = [each.to_json() for each in done.outcomes]
     return answer({"outcomes": outcomes, "skipped": skipped})
@@ -462,7 +462,7 @@ def export(of: ReadAsked) -> Response:
         for info in infos:
             one = of.store.session(user_id=of.user_id, session_id=info.session_id)
             with recorded_as("export"):
-                found = one.timeline()
+                found = one.history.timeline()
             for each in found:
                 yield orjson.dumps(each.to_json()) + b"\n"
 
@@ -583,7 +583,7 @@ def decide(
 ) -> Response:
     """Record what a human decided on a question, once; they are the token's user."""
     by = request.state.caller.user_id
-    receipt = one.decide(seq, body.decision, by=by, note=body.note)
+    receipt = one.reviews.decide(seq, body.decision, by=by, note=body.note)
     return answer(receipt._asdict(), 201)
 
 
@@ -662,7 +662,9 @@ class Feed:
     async def run(self) -> None:
         """Read what comes, until the session ends or nobody listens any more."""
         try:
-            async for each in self.session.follow_async(after=self.begins, every=0.25):
+            async for each in self.session.history.follow_async(
+                after=self.begins, every=0.25
+            ):
                 self._keep(each.seq, frame(each))
             last = b"event: end\ndata: {}\n\n"
         except Exception as error:
@@ -702,7 +704,7 @@ class Feed:
 
     def _page(self, seq: int, upto: int) -> tuple[int, bytes]:
         found = bytearray()
-        for each in self.session.pages(seq, upto):
+        for each in self.session.history.pages(seq, upto):
             found += frame(each)
             seq = each.seq
             if len(found) > _HELD:

@@ -38,7 +38,7 @@ from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
 from refold.projections.models import Spending, answers
 from refold.store.history import merged
-from refold.store.sessions import Session
+from refold.store.session.session import Session
 
 Lang = Literal["en", "zh"]
 FOLDER: Final = Path(__file__).parent
@@ -195,7 +195,7 @@ def _decided(session: Session, first: int, last: int) -> list[Envelope]:
     """
     found: list[Envelope] = []
     log = session.writer.log
-    for name in session.streams()[1:]:
+    for name in session.history.streams()[1:]:
         stream = session.stream._replace(stream=name)
         low, high = 0, log.head(stream).seq
         is_long = high > _WHOLE
@@ -265,7 +265,7 @@ def _results(envelopes: Iterable[Envelope]) -> dict[int, Envelope]:
 def strategies(session: Session) -> dict[str, Strategy]:
     """The strategies that the session was compacted by, by fingerprint."""
     found, log = dict[str, Strategy](), session.writer.log
-    for name in session.streams()[1:]:
+    for name in session.history.streams()[1:]:
         for one in log.read(session.stream._replace(stream=name), limit=1, newest=True):
             if isinstance(one.payload, Summary):
                 found[name] = spec.parse(one.payload.strategy.model_dump())
@@ -299,7 +299,7 @@ def file(session: Session, lang: Lang = "en") -> str:
 
     Raises SessionNotFound, Erased.
     """
-    head, shown = session.head(), [*session.timeline(limit=_FILE)]
+    head, shown = session.head(), [*session.history.timeline(limit=_FILE)]
     last = max(one.seq for one in shown if one.stream == MAIN)
     began = [one.began for one in events.Numbering().number(shown)]
     requests = {one.seq for one in shown if one.type == "request"}

@@ -154,7 +154,7 @@ class HandedIn(TypedDict, total=False):
     system:   a system prompt that replaces the session's own.
     tools:    tool definitions, sent unchanged.
     examples: messages of the Messages API that come first, in alternating roles.
-    advice:   the result of ``store.advice`` or ``session.advice``.
+    advice:   the result of ``store.advice`` or ``session.memory.advice``.
     memory:   texts about the user, then about the project, the most important first.
     evidence: documents for this request only, the best first.
     state:    a working memory to show, such as ``session.state()``.

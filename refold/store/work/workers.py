@@ -23,10 +23,11 @@ from refold.domain.ports import Scope, SessionInfo, listed
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy, summarizer_for
-from refold.store.compactions import Hold, attempt
+from refold.store.compactions import Hold
 from refold.store.contexts import WORTH_STORING, bring_up, lagging
 from refold.store.proofs.verification import Verified
 from refold.store.store import now as machine_clock
+from refold.store.work.background import attempt
 from refold.store.work.rebuilds import rebuilt
 
 if TYPE_CHECKING:
@@ -319,7 +320,9 @@ class Worker:
 
     def _compacted(self, unit: Unit) -> Iterator[Envelope]:
         session = self.store.session(user_id=unit.user_id, session_id=unit.session_id)
-        made_by = session.compactor(self.strategy, summarizer=self.summarizer)
+        made_by = session.strategies.compactor(
+            self.strategy, summarizer=self.summarizer
+        )
         compactor = replace(made_by, lease_sec=self.lease)
         self._compact_at = None
         strategy, made = compactor.strategy, False
@@ -328,7 +331,7 @@ class Worker:
         known = compactor.viewer.current(strategy).derived_seq
         while not self._stopping and compactor.step() is not None:
             made = True
-        for one in session.derived(strategy.fingerprint) if made else ():
+        for one in session.history.derived(strategy.fingerprint) if made else ():
             if one.seq > known and isinstance(one.payload, Summary):
                 yield one
         compactor.viewer.caught_up(strategy)

@@ -129,12 +129,12 @@ def compact(
     store = call.store()
     chosen = store.session(user_id=user, session_id=session)
     decides = store.settings.strategy(strategy)
-    before = len(chosen.derived(decides.fingerprint))
+    before = len(chosen.history.derived(decides.fingerprint))
     while chosen.compact(decides, summarizer=writes) and until_idle:
         pass
     summaries: list[tuple[int, Summary]] = []
     failed = False  # a warning has said why
-    for envelope in chosen.derived(decides.fingerprint)[before:]:
+    for envelope in chosen.history.derived(decides.fingerprint)[before:]:
         if isinstance(envelope.payload, Summary):
             summaries.append((envelope.seq, envelope.payload))
         elif getattr(envelope.payload, "phase", None) == "failed":
@@ -148,7 +148,7 @@ def compact(
             for _, summary in summaries:
                 _show_summary(screen, summary)
         elif not failed:
-            waits = chosen.compactor(decides).waits_for()
+            waits = chosen.strategies.compactor(decides).waits_for()
             screen.line("nothing is due: ", shown(waits))
 
     values = [{**summary.payload(), "seq": seq} for seq, summary in summaries]
@@ -512,7 +512,10 @@ def _check_retired(
     """Raises InvalidConfiguration if a session goes on using a strategy to retire."""
     for info in infos:
         session = store.session(user_id=info.user_id, session_id=info.session_id)
-        if info.status == "open" and session.default_fingerprint() == fingerprint:
+        if (
+            info.status == "open"
+            and session.strategies.default_fingerprint() == fingerprint
+        ):
             raise InvalidConfiguration(
                 f"session {info.session_id!r} still uses the strategy to retire: "
                 "add --activate"
@@ -540,9 +543,11 @@ def _switched(
     session: Session, to: Strategy | None, old: str | None, rebuilt: str
 ) -> Counter[str]:
     """Activate and retire in a session that was rebuilt to its end."""
-    done = Counter(activated=int(to is not None and session.activate(to)))
-    if old and session.default_fingerprint() != old:
-        done["retired"] = int(session.retire(old, why=f"replaced by {rebuilt}"))
+    done = Counter(activated=int(to is not None and session.strategies.activate(to)))
+    if old and session.strategies.default_fingerprint() != old:
+        done["retired"] = int(
+            session.strategies.retire(old, why=f"replaced by {rebuilt}")
+        )
     return done
 
 

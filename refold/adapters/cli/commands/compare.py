@@ -69,7 +69,7 @@ def compare(
         _check_plot(plot)
         picture = call.with_resource(Destination(plot))
     chosen = call.store().session(user_id=user, session_id=session)
-    compared = chosen.compare(
+    compared = chosen.proofs.compare(
         strategy or None, model=model, prices=prices, recorded=recorded
     )
     if picture is not None:
@@ -116,7 +116,7 @@ def rerun(
     and exits with 1.
     """
     chosen = call.store().session(user_id=user, session_id=session)
-    ran = chosen.rerun(
+    ran = chosen.proofs.rerun(
         strategy,
         prompt=None if prompt is None else _text(prompt),
         model=None if model is None else _live(call, model),

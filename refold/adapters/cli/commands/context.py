@@ -78,11 +78,11 @@ def context(
     chosen = call.store().session(user_id=user, session_id=session)
     chosen.head()  # raises if there is no such session
     if before_call is not None:
-        at = events.before(chosen.pages(), "tool call", before_call)
+        at = events.before(chosen.history.pages(), "tool call", before_call)
     if before_response is not None:
-        at = events.before(chosen.pages(), "response", before_response)
+        at = events.before(chosen.history.pages(), "response", before_response)
     view = chosen.context(strategy, at=at, as_=as_)
-    source = chosen.pages(upto=view.at)
+    source = chosen.history.pages(upto=view.at)
     origin = provenance(chosen.writer.log, chosen.stream, view)
     return Result(
         lambda: view.to_json() | origin.to_json(),

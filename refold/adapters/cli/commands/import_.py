@@ -19,7 +19,7 @@ from refold.adapters.display import values
 from refold.adapters.importers import Outline, named, outlines, read, with_sub_agents
 from refold.domain import errors
 from refold.domain.errors import ImportFailed, RefoldError, counted
-from refold.store.sessions import take_in
+from refold.store.session.imports import take_in
 from refold.store.work.jobs import spread
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from refold.adapters.importers import Skipped
     from refold.store import Session, SessionStore
-    from refold.store.sessions import Extended
+    from refold.store.session.imports import Extended
 
 
 def import_(

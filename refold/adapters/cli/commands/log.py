@@ -193,14 +193,14 @@ def log(
     """
     chosen = call.store().session(user_id=user, session_id=session)
     last = chosen.head().seq
-    entries = chosen.timeline(after=after, limit=limit)
+    entries = chosen.history.timeline(after=after, limit=limit)
 
     def show(screen: output.Screen) -> None:
         if verbosity == "quiet":
             _answer(screen, entries)
             return
         numbering = Numbering()
-        for _ in numbering.number(chosen.pages(upto=after) if after else ()):
+        for _ in numbering.number(chosen.history.pages(upto=after) if after else ()):
             pass  # numbers count from the session's first event on
         timeline = Timeline(screen, verbosity, last_seq=last)
         if not timeline.show(numbering.number(entries)):

@@ -145,7 +145,7 @@ def stats(
     if user is None or session is None:
         figures = store.stats(user)
     else:
-        figures = store.session(user_id=user, session_id=session).stats()
+        figures = store.session(user_id=user, session_id=session).history.stats()
 
     def show(screen: Screen) -> None:
         screen.table(("what", "#how much"), _figures(figures))
@@ -461,7 +461,7 @@ def _read(store: SessionStore, user: str, session: str) -> Iterator[Envelope]:
     from refold.store.recorded import recorded_as
 
     with recorded_as("export"):
-        return store.session(user_id=user, session_id=session).timeline()
+        return store.session(user_id=user, session_id=session).history.timeline()
 
 
 def _values(

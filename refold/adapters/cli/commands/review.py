@@ -96,7 +96,7 @@ def review(
     store = call.store()
     if question is not None and decision is not None:
         asked_in = store.session(user_id=question.user, session_id=question.session)
-        receipt = asked_in.decide(
+        receipt = asked_in.reviews.decide(
             question.seq, decision, by=options.operator(by), note=note
         )
         return Result(
@@ -230,7 +230,7 @@ def _scan(
             continue
         one = store.session(**whose(info))
         try:
-            reviewed = one.review(chosen)
+            reviewed = one.reviews.ask(chosen)
         except RefoldError as error:
             failed += 1
             complain(f"session {info.session_id!r}: {error}")

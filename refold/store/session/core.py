@@ -1,0 +1,276 @@
+"""The base of a session: append and read; everything else builds on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from refold.domain import errors, ports
+from refold.domain.envelope import Envelope, Meta
+from refold.domain.events import JsonObject, check_types
+from refold.domain.ids import StreamId, bounded
+from refold.domain.session import LABEL
+from refold.projections.context.budget import HandedIn
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.view import View
+from refold.store import appends, contexts, history
+from refold.store.history import History
+from refold.store.recorded import head_seq, recorded
+from refold.store.upkeep import Upkeep
+
+if TYPE_CHECKING:
+    from refold.projections.context.compaction import Summarizer
+    from refold.store.compactions import Compactor
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCore:
+    """The fields of a session, and the methods that its parts need."""
+
+    stream: StreamId
+    writer: appends.Writer = field(repr=False)
+    upkeep: Upkeep = field(default_factory=Upkeep, compare=False, repr=False)
+    settings: contexts.Settings = field(
+        default_factory=contexts.Settings, compare=False, repr=False
+    )
+    # The labels that the first append records.
+    begins: Mapping[str, str] = field(
+        default_factory=lambda: ports.NO_LABELS, compare=False, repr=False
+    )
+
+    @property
+    def user_id(self) -> str:
+        """The user whose session it is."""
+        return self.stream.user_id
+
+    @property
+    def session_id(self) -> str:
+        """The name of the session."""
+        return self.stream.session_id
+
+    def append(
+        self,
+        events: appends.Appendable | Sequence[appends.Appendable],
+        *,
+        request_id: str | None = None,
+        idempotency_key: str | None = None,
+        agent: str | None = None,
+        ts: datetime | None = None,
+        meta: Meta | Mapping[str, object] | None = None,
+        expected_seq: int | None = None,
+        unscanned: appends.Unscanned = "refuse",
+    ) -> appends.Receipt:
+        """Record ``events``, all of them or none; durable when it returns.
+
+        Each event is validated, redacted, and size-guarded before anything is written.
+
+        events:          one or several; a ``Draft`` carries its own ts, meta and so on.
+        request_id:      for traces; many appends may share one.
+        idempotency_key: makes a retry safe: the same key with the same content returns
+                         the first receipt again and writes nothing.
+        ts:              when it happened, with a time zone; None is the clock's time.
+        expected_seq:    the seq that the writer last saw; 0 is a new session, None is
+                         any seq.
+        unscanned:       for a text that takes more work to redact than the policy
+                         allows: ``refuse`` refuses the append; ``stub`` stores
+                         ``[REDACTED:UNSCANNED n bytes]`` in its place.
+
+        Raises InvalidEvent, EventTooLarge, RedactionFailed, StaleSession,
+        IdempotencyConflict, SessionClosed, Erased, KeyUnavailable, StoreUnavailable.
+        """
+        fields = appends.draft_fields(ts, request_id, agent, meta)
+        order = appends.Order(
+            self.stream,
+            appends.drafts_of(events, fields),
+            idempotency_key,
+            expected_seq,
+            unscanned=unscanned,
+        )
+        receipt = self.writer.append(order)
+        if self.upkeep.is_on:
+            self.upkeep.after_append(order, self.writer, self.compact)
+        return receipt
+
+    async def append_async(
+        self,
+        events: appends.Appendable | Sequence[appends.Appendable],
+        *,
+        request_id: str | None = None,
+        idempotency_key: str | None = None,
+        agent: str | None = None,
+        ts: datetime | None = None,
+        meta: Meta | Mapping[str, object] | None = None,
+        expected_seq: int | None = None,
+        unscanned: appends.Unscanned = "refuse",
+    ) -> appends.Receipt:
+        """``append`` for asyncio: it does not block the loop."""
+        fields = appends.draft_fields(ts, request_id, agent, meta)
+        order = appends.Order(
+            self.stream,
+            appends.drafts_of(events, fields),
+            idempotency_key,
+            expected_seq,
+            unscanned=unscanned,
+        )
+        receipt = await self.writer.append_async(order)
+        if self.upkeep.waits:
+            await asyncio.to_thread(
+                self.upkeep.after_append, order, self.writer, self.compact
+            )
+        elif self.upkeep.is_on:
+            self.upkeep.after_append(order, self.writer, self.compact)
+        return receipt
+
+    @recorded("session_load", measure=head_seq)
+    def head(self) -> ports.Head:
+        """Return the session's head.  Raises SessionNotFound if it has not begun."""
+        head = self.writer.log.head(self.stream)
+        if head.seq == 0:
+            raise errors.SessionNotFound(self.user_id, self.session_id)
+        return head
+
+    @recorded("session_load")
+    def events(
+        self, after: int = 0, limit: int | None = None, *, types: Sequence[str] = ()
+    ) -> list[Envelope]:
+        """Return the events of the main stream with ``seq > after``.
+
+        limit: at most so many; None is all of them.
+        types: only events of these types.
+
+        Raises InvalidEvent for an unknown type.
+        """
+        self.writer.used(self.stream)
+        self.head()
+        types = check_types(types)
+        after = bounded("after", after)
+        limit = None if limit is None else bounded("limit", limit)
+        log = self.writer.log
+        return log.read(self.stream, after=after, limit=limit, types=types)
+
+    @recorded("compaction", only_failures=True)
+    def compact(
+        self,
+        strategy: str | Strategy | None = None,
+        *,
+        summarizer: Summarizer | None = None,
+    ) -> Envelope | None:
+        """Make one pending step of compaction; returns its summary, or None.
+
+        Folds of older summaries that follow from it are made in the same step.
+        """
+        return compactor_for(self, strategy, summarizer).step()
+
+
+# The reads of the methods and parts of a session; none counts as an access.
+
+
+def folded_state(session: SessionCore, at: int | None = None) -> JsonObject:
+    """Fold the ``state`` events up to ``at``; labels are part of the state."""
+    log = session.writer.log
+    at = None if at is None else bounded("at", at)
+    state: JsonObject = {}
+    for envelope in log.read(session.stream, upto=at, types=("state",)):
+        state = history.fold_state(state, history.with_blobs(log, envelope))
+    return state
+
+
+def recorded_labels(session: SessionCore) -> dict[str, str]:
+    """The labels in the log, sorted by name."""
+    return {
+        name.removeprefix(LABEL): str(value)
+        for name, value in sorted(folded_state(session).items())
+        if name.startswith(LABEL)
+    }
+
+
+def viewer_of(session: SessionCore) -> contexts.Viewer:
+    """The viewer of the session at its head.  Raises SessionNotFound."""
+    log = session.writer.log
+    return contexts.Viewer(log, History.of(log, session.head().state))
+
+
+def read_standing(
+    session: SessionCore, strategy: str | Strategy | None, *, prepares: bool = False
+) -> tuple[contexts.Viewer, Strategy, ports.Standing]:
+    """Read head, stored view, and new events of a strategy in one statement.
+
+    Without a strategy, the last recorded request is read first, for its strategy.
+
+    Raises SessionNotFound.
+    """
+    log = session.writer.log
+    viewer = viewer_of(session) if strategy is None else None
+    chosen = chosen_strategy(session, viewer, strategy, prepares=prepares)
+    standing = log.standing(session.stream, chosen.fingerprint, shown=True)
+    if standing.head.seq == 0:
+        raise errors.SessionNotFound(session.user_id, session.session_id)
+    viewer = contexts.Viewer(log, History.of(log, standing.head.state))
+    return viewer, chosen, standing
+
+
+def chosen_strategy(
+    session: SessionCore,
+    viewer: contexts.Viewer | None,
+    strategy: str | Strategy | None,
+    *,
+    at: int | None = None,
+    prepares: bool = False,
+) -> Strategy:
+    """The given strategy, else that of the last recorded request up to ``at``.
+
+    prepares: without a recorded request, the default of ``prepare`` applies.
+    """
+    if strategy is not None or viewer is None:
+        return session.settings.strategy(strategy)
+    newest = viewer.history.newest_request
+    upto = newest if at is None else min(at, newest)
+    sent = viewer.sent(upto=upto) if upto else None
+    last = sent[1] if sent else None
+    return session.settings.strategy(None, last, prepares=prepares)
+
+
+def check_seq(session: SessionCore, seq: int) -> None:
+    """Raise InvalidEvent if the session has no event with this seq."""
+    if not 1 <= seq <= session.head().seq:
+        why = f"seq {seq} is not in session {session.session_id!r}"
+        raise errors.InvalidEvent(why)
+
+
+def build_context(
+    session: SessionCore,
+    strategy: str | Strategy | None,
+    *,
+    at: int | None = None,
+    as_: contexts.As = "sent",
+    handed_in: HandedIn | None = None,
+) -> View:
+    """Do what ``Session.context`` documents, without revealing placeholders."""
+    session.writer.used(session.stream)
+    handed = contexts.take(session.writer, session.user_id, handed_in or {})
+    if at is None:
+        viewer, chosen, standing = read_standing(session, strategy)
+        return viewer.show(chosen, handed, standing=standing)
+    viewer = viewer_of(session)
+    check_seq(session, at)
+    chosen = chosen_strategy(session, viewer, strategy, at=at)
+    if not handed_in:
+        handed = viewer.handed_at(at)
+    return viewer.render(chosen, viewer.at(chosen, at, as_), handed)
+
+
+def compactor_for(
+    session: SessionCore,
+    strategy: str | Strategy | None,
+    summarizer: Summarizer | None,
+) -> Compactor:
+    """The compactor of the given strategy, else of the one that ``prepare`` uses."""
+    from refold.store.compactions import Compactor
+
+    viewer = viewer_of(session)
+    chosen = chosen_strategy(session, viewer, strategy, prepares=True)
+    writes = summarizer or session.upkeep.summarizer
+    return Compactor.of(session.writer, viewer, chosen, writes)

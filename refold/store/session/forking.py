@@ -1,0 +1,47 @@
+"""Begin a session that continues another one from a seq."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from refold.domain import errors, ports
+from refold.domain.envelope import Draft
+from refold.domain.events import Fork
+from refold.domain.ids import check_session_id
+from refold.domain.session import labelling
+from refold.store.appends import Order
+from refold.store.history import born
+from refold.store.session.core import SessionCore, recorded_labels
+from refold.store.vault import inherited
+
+S = TypeVar("S", bound=SessionCore)
+
+
+def fork(session: S, at: int, *, session_id: str) -> S:
+    """Begin ``session_id`` as a continuation of ``session`` from ``at``; no labels.
+
+    Raises what ``Session.fork`` raises.
+    """
+    check_session_id(session_id)
+    head = session.head()
+    if not 1 <= at <= head.seq:
+        why = f"cannot fork at seq {at}: it is not in the session"
+        raise errors.InvalidEvent(why)
+    stream = session.stream._replace(session_id=session_id)
+    child = replace(session, stream=stream)
+    event = Fork(session_id=session.session_id, at_seq=at)
+    order = Order(stream, (Draft(event),), expected_seq=0)
+    # A fork inherits numbered placeholders; it cannot reveal what they stand for.
+    numbers = inherited(head.state.numbers)
+    state = born(session.writer.log, stream, event)
+    session.writer.append(order, born=ports.Head(state._replace(numbers=numbers)))
+    return child
+
+
+def pass_labels(session: SessionCore, child: S) -> S:
+    """Give ``child``, which continues ``session``, the labels of ``session``."""
+    if labels := recorded_labels(session):
+        child.append(labelling(labels))
+        session.writer.log.label_like(child.stream, session.stream)
+    return child

@@ -1,0 +1,107 @@
+"""Prepare a model call: compact where needed, until the context fits the window."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING, Final
+
+from refold.domain import errors
+from refold.domain.tokens import estimate
+from refold.projections.context.abridged import Abridged
+from refold.projections.context.budget import HandedIn
+from refold.projections.context.outline import Outline
+from refold.projections.context.strategy import Strategy, summarizer_for
+from refold.projections.tokens import tokens_of
+from refold.store import contexts
+from refold.store.compactions import Compactor
+from refold.store.session.core import SessionCore, read_standing
+
+if TYPE_CHECKING:
+    from refold.projections.context.compaction import Summarizer
+    from refold.projections.context.view import View
+
+# An estimated token is at most so many real tokens, for any model's tokenizer: line
+# breaks cost the most.
+_MOST_PER_ESTIMATE: Final = 10
+
+
+def compactor_for(
+    session: SessionCore,
+    viewer: contexts.Viewer,
+    strategy: Strategy,
+    summarizer: Summarizer | None,
+) -> Compactor:
+    """The compactor of a session; without a summarizer it uses that of the store."""
+    chosen = summarizer or session.upkeep.summarizer or Abridged()
+    return Compactor(session.writer, viewer, strategy, summarizer_for(strategy, chosen))
+
+
+def prepare(
+    session: SessionCore,
+    strategy: str | Strategy | None,
+    handed_in: HandedIn,
+    *,
+    summarizer: Summarizer | None,
+    wait: bool,
+    model: str | None,
+) -> View:
+    """Do what ``Session.prepare`` documents, without revealing placeholders."""
+    handed = contexts.take(session.writer, session.user_id, handed_in)
+    viewer, chosen, standing = read_standing(session, strategy, prepares=True)
+    writes = summarizer or session.upkeep.summarizer
+    compactor = Compactor.of(session.writer, viewer, chosen, writes)
+    if not wait:
+        name = (session.stream, chosen.fingerprint)
+        session.upkeep.background.ask(name, compactor.step)
+    outline = viewer.current(chosen, standing)
+    if wait and compactor.is_due(outline):
+        outline = compactor.catch_up(outline)
+        view = viewer.show(chosen, handed, outline=outline)
+    else:
+        view = viewer.show(chosen, handed, standing=standing, outline=outline)
+    window = handed.extras.window_tokens
+    if chosen.manner.window:
+        window = min(window, chosen.manner.window)
+    pressed: Outline | None = None
+    # A view with ``api`` edits is shortened by the provider.
+    while (excess := _excess(view, window, model)) and not view.api:
+        pressed = compactor.press(excess, window, pressed) if wait else None
+        if pressed is not None:
+            view = viewer.show(chosen, handed)
+            if _excess(view, window, model) < excess:
+                continue
+        raise _too_large(excess, window, chosen, view, handed, wait=wait)
+    return view
+
+
+def _excess(view: View, window: int, model: str | None) -> int:
+    """By how many estimated tokens a view exceeds the window."""
+    if model is None or view.tokens * _MOST_PER_ESTIMATE < window:
+        return view.over_budget
+    real = tokens_of(view, model=model)
+    estimated = ceil((real - window) * view.tokens / max(real, 1))
+    return max(view.over_budget, estimated)
+
+
+def _too_large(
+    excess: int,
+    window: int,
+    strategy: Strategy,
+    view: View,
+    handed: contexts.Handed,
+    *,
+    wait: bool,
+) -> errors.ContextTooLarge:
+    """The error for a context that exceeds its window, with a remedy."""
+    if not strategy.compacts:
+        helps = f"{strategy.name} makes no summaries, turn_window does"
+    elif not wait:
+        helps = "a summary is written in the background: wait=True waits for it"
+    else:
+        prompt = estimate(view.system or "")
+        extras = estimate(handed.extras.dump())
+        helps = (
+            f"its system prompt has about {prompt:,}, what is handed in {extras:,}, "
+            "and of the rest nothing more may be summarised"
+        )
+    return errors.ContextTooLarge(window + excess, window, helps=helps)

@@ -1,0 +1,375 @@
+"""One session: append to it, read it, and build the context a model is sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, wraps
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    ParamSpec,
+    Self,
+    TypeVar,
+    Unpack,
+    cast,
+)
+
+from refold.domain.envelope import Envelope
+from refold.domain.events import JsonObject, SystemPrompt
+from refold.domain.session import LABEL, labelling
+from refold.projections.context.budget import HandedIn
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.view import View
+from refold.store import appends, contexts
+from refold.store.recorded import recorded, view_size
+from refold.store.session.core import (
+    SessionCore,
+    build_context,
+    check_seq,
+    folded_state,
+    recorded_labels,
+)
+from refold.store.session.former import FormerNames
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from refold.projections.context.compaction import Summarizer
+    from refold.store.proofs import explanations
+    from refold.store.proofs.verification import Verified
+    from refold.store.session.attempt import Attempt
+    from refold.store.session.delegation import Delegation
+    from refold.store.session.history import SessionHistory
+    from refold.store.session.memory import SessionMemory
+    from refold.store.session.native import NativeItems
+    from refold.store.session.proofs import SessionProofs
+    from refold.store.session.reviews import SessionReviews
+    from refold.store.session.strategies import SessionStrategies
+    from refold.store.session.vault import SessionVault
+
+S = TypeVar("S")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _awaitable(
+    method: Callable[Concatenate[S, P], T],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """The method for asyncio: it runs in a thread and does not block the loop."""
+    name = method.__name__
+
+    @wraps(method, updated=())  # a recorded method stays the one that is recorded
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        work = partial(getattr(self, name), *args, **kwargs)
+        return cast(T, await asyncio.to_thread(work))
+
+    call.__name__ = f"a{name}"
+    call.__qualname__ = f"Session.a{name}"
+    call.__doc__ = f"``{name}`` for asyncio: it runs in a thread."
+    return call
+
+
+@dataclass(frozen=True, slots=True)
+class Session(SessionCore, FormerNames):
+    """One session of one user.
+
+    The object holds no state of the session: any number of objects, threads, and
+    processes may use one session.  The parts (``native``, ``history``, ``strategies``,
+    ``proofs``, ``memory``, ``reviews``, ``vault``, ``delegation``) load on first use.
+    """
+
+    @property
+    def native(self) -> NativeItems:
+        """The items of a framework or provider, recorded as they came."""
+        from refold.store.session.native import NativeItems
+
+        return NativeItems(self)
+
+    @property
+    def history(self) -> SessionHistory:
+        """The events page by page, the derived streams, the blobs, new events."""
+        from refold.store.session.history import SessionHistory
+
+        return SessionHistory(self)
+
+    @property
+    def strategies(self) -> SessionStrategies:
+        """The strategies of the session: activate, retire."""
+        from refold.store.session.strategies import SessionStrategies
+
+        return SessionStrategies(self)
+
+    @property
+    def proofs(self) -> SessionProofs:
+        """Replay, rerun, and compare requests; verify the log."""
+        from refold.store.session.proofs import SessionProofs
+
+        return SessionProofs(self)
+
+    @property
+    def memory(self) -> SessionMemory:
+        """Advice from the user's memory for this session."""
+        from refold.store.session.memory import SessionMemory
+
+        return SessionMemory(self)
+
+    @property
+    def reviews(self) -> SessionReviews:
+        """Questions to a human, and the decisions on them."""
+        from refold.store.session.reviews import SessionReviews
+
+        return SessionReviews(self)
+
+    @property
+    def vault(self) -> SessionVault:
+        """The values that numbered placeholders stand for."""
+        from refold.store.session.vault import SessionVault
+
+        return SessionVault(self)
+
+    @property
+    def delegation(self) -> Delegation[Session]:
+        """Sessions of sub-agents."""
+        from refold.store.session.delegation import Delegation
+
+        return Delegation(self)
+
+    def attempt(
+        self,
+        what: str,
+        *,
+        request_id: str | None = None,
+        agent: str | None = None,
+        retryable: bool | None = None,
+    ) -> Attempt:
+        """Record the failure of a step: ``with session.attempt("parse the plan"):``.
+
+        An exception becomes an ``error`` event with its place in the code and in the
+        session, and is raised again.  Calls that the step left without a result are
+        closed with ``status="unknown"``.  ``async with`` works too.
+
+        retryable: whether another attempt may succeed; None is True for a timeout, and
+                   for a failed connection or database.
+        """
+        from refold.store.session.attempt import Attempt
+
+        return Attempt(self, what, request_id, agent, retryable)
+
+    def at(self, seq: int) -> SessionAt:
+        """Return the session as it was when ``seq`` was its newest event, to read.
+
+        Raises InvalidEvent if it has no such event.
+        """
+        check_seq(self, seq)
+        return SessionAt(self, seq)
+
+    @recorded("session_load", "keys")
+    def state(self, at: int | None = None) -> JsonObject:
+        """Return the working memory, folded from the ``state`` events up to ``at``."""
+        self.writer.used(self.stream)
+        self.head()
+        folded = folded_state(self, at)
+        return {
+            name: value for name, value in folded.items() if not name.startswith(LABEL)
+        }
+
+    def label(self, /, **labels: str | None) -> appends.Receipt:
+        """Give the session labels by which ``store.sessions`` finds it.
+
+        None removes a label.  Labels are recorded in the session, redacted; a keyed
+        hash of each value finds them.  The label ``project`` is the scope of memory
+        layers.
+
+        Raises InvalidEvent, and what an append raises.
+        """
+        receipt = self.append(labelling(labels))
+        self.writer.log.label(self.stream, labels)
+        return receipt
+
+    @recorded("session_load", "labels")
+    def labels(self) -> dict[str, str]:
+        """Return the session's labels, as they are recorded, by name."""
+        self.writer.used(self.stream)
+        self.head()
+        return recorded_labels(self)
+
+    @recorded("session_context", measure=view_size)
+    def context(
+        self,
+        strategy: str | Strategy | None = None,
+        *,
+        at: int | None = None,
+        as_: contexts.As = "sent",
+        reveal: bool = False,
+        **handed_in: Unpack[HandedIn],
+    ) -> View:
+        """Return the context of the next model call, or of the one at ``at``.
+
+        It never compacts.
+
+        strategy: None is the strategy of the last recorded request, else of the
+                  settings, else everything raw.
+        as_:      with ``at``: ``sent`` counts the summaries that existed then,
+                  ``rebuilt`` those decided up to there, even if they were made later.
+        reveal:   put the vault's values where numbered placeholders of this session
+                  stand; digest and tokens stay those of the redacted form.
+
+        ``HandedIn`` lists what may be handed in.  With ``at`` and nothing handed in, it
+        is what the last request then had.
+
+        Raises SessionNotFound, UnknownStrategy, RedactionFailed, InvalidEvent for an
+        ``at`` outside the session and for extras that cannot be handed in.
+        """
+        view = build_context(self, strategy, at=at, as_=as_, handed_in=handed_in)
+        return self.vault.reveal_view(view) if reveal else view
+
+    acontext = _awaitable(context)
+
+    @recorded("session_context", measure=view_size)
+    def prepare(
+        self,
+        strategy: str | Strategy | None = None,
+        *,
+        summarizer: Summarizer | None = None,
+        wait: bool = True,
+        model: str | None = None,
+        reveal: bool = False,
+        **handed_in: Unpack[HandedIn],
+    ) -> View:
+        """Compact if a step is pending, then return the context; for agent loops.
+
+        The context fits the window: if the pending steps are not enough, the oldest
+        events are summarised until it does.
+
+        wait:   False compacts in a thread of the store, and returns the context as it
+                is now.
+        model:  the model to ask; its tokenizer decides whether the context fits.  None
+                uses the stored estimates.
+        reveal: as in ``context``.
+
+        Raises ContextTooLarge if no compaction makes it fit, or with ``wait=False``.
+        """
+        from refold.store.session.preparation import prepare
+
+        self.writer.used(self.stream)
+        view = prepare(
+            self, strategy, handed_in, summarizer=summarizer, wait=wait, model=model
+        )
+        return self.vault.reveal_view(view) if reveal else view
+
+    aprepare = _awaitable(prepare)
+
+    def record_request(
+        self,
+        view: View,
+        *,
+        model: str | None = None,
+        matches: bool | None = None,
+        request_id: str | None = None,
+    ) -> appends.Receipt:
+        """Record that ``view`` was sent to a model, so that it can be shown again.
+
+        matches: whether the bytes that were sent are those of the view.
+        """
+        request = view.request(model=model, matches=matches)
+        return self.append(request, request_id=request_id)
+
+    def why(
+        self,
+        strategy: str | Strategy | None = None,
+        *,
+        at: int | None = None,
+        message: int | None = None,
+        chains: bool = True,
+    ) -> explanations.Explanation:
+        """Explain and prove the context at ``at``; raises what ``context`` raises.
+
+        chains: also prove the hash chains, which reads the whole log.
+        """
+        return self.proofs.why(strategy, at=at, message=message, chains=chains)
+
+    def verify(self, *, chain_only: bool = False) -> Verified:
+        """Prove chains, heads, calls and results, and everything derived.
+
+        chain_only: prove only that the chains link up and end at the heads; nothing is
+                    decrypted.
+        """
+        return self.proofs.verify(chain_only=chain_only)
+
+    def fork(self, at: int, *, session_id: str) -> Session:
+        """Begin another session that continues this one from ``at``, with its labels.
+
+        Nothing is copied: the fork's context reads this session's events first.  Calls
+        that were open at ``at`` can be answered in both.
+
+        Raises SessionNotFound, InvalidEvent if ``at`` is not a seq of this session,
+        StaleSession if the new session exists already.
+        """
+        from refold.store.session.forking import fork, pass_labels
+
+        return pass_labels(self, fork(self, at, session_id=session_id))
+
+    def end(self) -> appends.Receipt:
+        """End the session for good; only summaries can be appended afterwards.
+
+        The vault forgets the session's values.
+        """
+        receipt = self.append(SystemPrompt(closed=True))
+        self.writer.vault.forget(self.user_id, self.session_id)
+        return receipt
+
+    @recorded("erasure", named=False)
+    def delete(self, reason: str = "deleted", *, operator: str = "") -> None:
+        """Erase the session: unreadable when this returns, its rows deleted soon after.
+
+        The rows are deleted in the background; if that is interrupted, ``refold erase
+        --due`` completes it.  ``store.named`` gives the name to a new session.
+
+        Raises OnHold under a legal hold, SessionNotFound.
+        """
+        from refold.store.erasure import Ask, Eraser, Erasure, whose_of
+
+        eraser = Eraser(self.writer)
+        whose = whose_of(self.user_id, self.session_id)
+        job = eraser.begun(Ask(whose, reason, operator))
+        if not isinstance(job, Erasure):
+            job = eraser.shredded(job)
+            name = ("delete", self.stream)
+            self.upkeep.background.ask(name, partial(eraser.run, job))
+
+    def close(self) -> None:
+        """Release this object; the session continues, and other objects may use it.
+
+        A second call does nothing; ``with`` calls it.  To end the session, use ``end``.
+        """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAt:
+    """A session as it was when ``seq`` was its newest event."""
+
+    session: Session
+    seq: int
+
+    def events(self) -> list[Envelope]:
+        """Return the events up to ``seq``."""
+        return list(self.session.history.pages(upto=self.seq))
+
+    def state(self) -> JsonObject:
+        """Return the working memory as it was."""
+        return self.session.state(at=self.seq)
+
+    def context(
+        self, strategy: str | Strategy | None = None, *, as_: contexts.As = "sent"
+    ) -> View:
+        """Return the context that a model was sent then."""
+        return self.session.context(strategy, at=self.seq, as_=as_)

@@ -1,0 +1,50 @@
+"""The values that numbered placeholders of a session stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from refold.domain.events import JsonObject
+from refold.projections.context.view import View
+from refold.store import vault
+from refold.store.recorded import recorded, view_size
+from refold.store.session.part import SessionPart
+
+
+@dataclass(frozen=True, slots=True)
+class SessionVault(SessionPart):
+    """Put values where numbered placeholders of this session stand."""
+
+    @recorded("session_context", measure=view_size)
+    def reveal_view(self, view: View) -> View:
+        """Return the view of this session with values in place of its placeholders.
+
+        A placeholder stays if the vault has no value for it, if it was handed in, or if
+        a fork inherited it.
+        """
+        reveal = self._revealing()
+        messages, types = vault.in_own_blocks(view, reveal)
+        if not types:
+            return view
+        key = self.writer.log.session_proof_key(self.stream)
+        mac = vault.mac_of(key, [self.session_id, view.system, messages])
+        return replace(view, messages=messages, revealed=types, revealed_mac=mac)
+
+    @recorded("session_load", "arguments")
+    def reveal(self, arguments: JsonObject, *, tool: str) -> JsonObject:
+        """Return the arguments of a call with values in place of placeholders.
+
+        Only values of the types that the store's vault allows for this tool are put in.
+        """
+        types = self.writer.vault.allowed(tool)
+        revealed: JsonObject = self._revealing()(arguments, types=types).value
+        return revealed
+
+    def _revealing(self) -> Callable[..., vault.Revealed]:
+        """The function that puts in values, of the vault or kept with the session."""
+        state = self.session.head().state
+        now = self.writer.time.now()
+        kept = vault.unexpired(state.kept, self.writer.redactor.plan, now)
+        return partial(self.writer.vault.reveal, self.stream, state.numbers, kept=kept)

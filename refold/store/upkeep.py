@@ -1,0 +1,86 @@
+"""The work that an append starts: a compaction, and the user's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from refold.domain.errors import InvalidConfiguration
+from refold.domain.events import AgentResponse, Final as FinalEvent
+from refold.store.work.background import Background, attempt
+
+if TYPE_CHECKING:
+    from refold.projections.context.compaction import Summarizer
+    from refold.store.appends import Order, Writer
+
+Automatic: TypeAlias = Literal["off", "background", "wait"]
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """Which work an append starts, and how it runs.
+
+    automatic:  compaction after an event that may end a turn.  ``off``: none;
+                ``background``: in a thread; ``wait``: before the append returns.
+    remember:   the same choice for the user's memory, after an event that may change
+                it.
+    summarizer: writes the summaries of calls that name no other; None is
+                ``abridged``.
+
+    Raises InvalidConfiguration for any other choice.
+    """
+
+    automatic: Automatic = "off"
+    remember: Automatic = "off"
+    summarizer: Summarizer | None = None
+    background: Background = field(default_factory=Background)
+    # Whether an append starts any work.
+    is_on: bool = field(init=False, default=False)
+    # Whether an append waits for the work.
+    waits: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        choices = get_args(Automatic)
+        for name, choice in (("compact", self.automatic), ("remember", self.remember)):
+            if choice not in choices:
+                allowed = ", ".join(choices)
+                raise InvalidConfiguration(
+                    f"{name} takes one of {allowed}, not {choice!r}"
+                )
+        chosen = {self.automatic, self.remember}
+        object.__setattr__(self, "is_on", chosen != {"off"})
+        object.__setattr__(self, "waits", "wait" in chosen)
+
+    def after_append(
+        self, order: Order, writer: Writer, compact: Callable[[], object]
+    ) -> None:
+        """Start the work that this append calls for; never raises.
+
+        compact: makes one pending step of compaction of the session.
+        """
+        # A turn ends after the agent has answered.
+        ends_turn = isinstance(order.drafts[-1].event, AgentResponse | FinalEvent)
+        if self.automatic != "off" and ends_turn:
+            self._run(self.automatic, order.stream, compact)
+        if self.remember != "off":
+            self._remember(order, writer)
+
+    def _remember(self, order: Order, writer: Writer) -> None:
+        from refold.projections.memory.sessions import may_trigger
+        from refold.store.memory import Adviser
+
+        if not any(may_trigger(draft.event, draft.meta) for draft in order.drafts):
+            return
+        scenarios = {draft.meta.scenario for draft in order.drafts}
+        user_id = order.stream.user_id
+        adviser = Adviser(writer, user_id)
+        learn = partial(adviser.learn, *(name for name in scenarios if name))
+        self._run(self.remember, ("memory", user_id), learn)
+
+    def _run(self, how: Automatic, name: Hashable, work: Callable[[], Any]) -> None:
+        if how == "wait":
+            attempt(work)
+        else:
+            self.background.ask(name, work)
