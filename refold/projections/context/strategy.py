@@ -149,6 +149,7 @@ class Layers(BaseModel):
                 if envelope.meta.status != ACTIVATED:
                     state = state._replace(shown_at=through)
             case events.AgentResponse() | events.ToolCall() if not was_shown:
+                # An imported session has no requests, but an answer implies one.
                 state = state._replace(shown_at=seq - 1)
             case StateUpdate() if self.user:
                 names = user_names(envelope)
@@ -163,16 +164,16 @@ class Layers(BaseModel):
                 state = state._replace(notes=(*state.notes, note))
         return state
 
-    def due(self, outline: Outline, now: datetime) -> Compaction | None:
+    def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """Return the next compaction of a layer, or None.
 
         Failures of layers delay only layers, not the compactions of the session.
         """
         if compaction.held_back(outline.layers, now):
             return None
-        return self._notes_due(outline) or self._scope_due(outline)
+        return self._decide_on_notes(outline) or self._decide_on_scope(outline)
 
-    def behind(self, outline: Outline) -> bool:
+    def wrote_newest_summary(self, outline: Outline) -> bool:
         """Whether the newest summary is a layer's.
 
         A compaction of the session may then still be pending.
@@ -180,7 +181,7 @@ class Layers(BaseModel):
         newest = max((summary.seq for summary in outline.summaries), default=0)
         return outline.layers.newest > newest
 
-    def _scope_due(self, outline: Outline) -> Compaction | None:
+    def _decide_on_scope(self, outline: Outline) -> Compaction | None:
         """The next digest of the scope: of the last digest and the turns after it."""
         if not self.scope:
             return None
@@ -205,7 +206,7 @@ class Layers(BaseModel):
             kind="scope",
         )
 
-    def _notes_due(self, outline: Outline) -> Compaction | None:
+    def _decide_on_notes(self, outline: Outline) -> Compaction | None:
         """The next rewriting of older notes, if there are too many lines."""
         rules = self.notes
         if rules is None or rules.compression_prompt is None:

@@ -104,7 +104,7 @@ class HistorySummary(Pinning):
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """Compact notes that are too many, or the head if the history is too long."""
-        notes = self._layers.due(outline, now)
+        notes = self._layers.decide(outline, now)
         if notes or compaction.held_back(outline, now):
             return notes
         reason = self._reason(outline, now)
@@ -119,7 +119,7 @@ class HistorySummary(Pinning):
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """Compact the rest of a head that was too long for one summary."""
-        if self._layers.behind(outline):
+        if self._layers.wrote_newest_summary(outline):
             return self.decide(outline, now)
         is_same_check = outline.decided_at == outline.through_seq
         if not is_same_check or compaction.held_back(outline, now):

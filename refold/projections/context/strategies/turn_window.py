@@ -54,7 +54,7 @@ class TurnWindow(Pinning):
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """Compact a memory layer, or a batch of turns, or fold summaries."""
-        layer = self.layers.due(outline, now)
+        layer = self.layers.decide(outline, now)
         if layer or compaction.held_back(outline, now):
             return layer
         return self._batch(outline) or self._fold(outline)
@@ -77,7 +77,7 @@ class TurnWindow(Pinning):
 
         After a compaction of a layer, everything that waited for it is checked.
         """
-        if self.layers.behind(outline):
+        if self.layers.wrote_newest_summary(outline):
             return self.decide(outline, now)
         if compaction.held_back(outline, now):
             return None
