@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -98,25 +98,25 @@ def import_(
         if wanted or not work.failed:
             work.write(call.store(new=True), wanted, call.executor(jobs))
     except KeyboardInterrupt as error:
-        work.took(*error.args)
+        work.count(*error.args)
         output.complain(work.reason("interrupted"))
         raise
-    told = {
+    value = {
         "sessions": work.names,
         "events": work.events,
         "duplicates": work.duplicates,
         "redactions": dict(sorted(work.redactions.items())),
         "skipped": [{"where": item.where, "why": item.why} for item in work.skipped],
         "damaged": [{"where": item.where, "why": item.why} for item in work.damaged],
-        "failed": [{"where": one.where, "why": one.why} for one in work.failed],
+        "failed": [{"where": error.where, "why": error.why} for error in work.failed],
     }
-    incomplete = bool(work.failed or work.damaged)
-    return output.Result(told, partial(_show, done=work), int(incomplete))
+    code = 1 if work.failed or work.damaged else 0
+    return output.Result(value, partial(_show, done=work), code)
 
 
 @dataclass(slots=True)
 class _Import:
-    """How an import is done, and what came of it so far."""
+    """The options of an import, and its results so far."""
 
     user: str
     form: options.Transcripts
@@ -144,31 +144,35 @@ class _Import:
 
     @property
     def redactions(self) -> Counter[str]:
-        return sum((result.redactions for _, result in self.sessions), Counter())
+        counts: Counter[str] = Counter()
+        for _, result in self.sessions:
+            counts.update(result.redactions)
+        return counts
 
     def read(self, paths: Sequence[Path], session: str | None) -> list[Outline]:
-        """The sessions there will be, without their events.
+        """Read all files; returns the sessions to write, without their events.
 
-        Those are read again when they are written: all at once, they may be more than
-        memory holds.
+        Events are read again when they are written, since memory may not hold those of
+        all files at once.
         """
-        different = with_sub_agents(paths)
-        found: list[Outline] = []
-        with output.Progress(len(different), of="files", shows=self.shows) as progress:
-            for path in different:
+        files = with_sub_agents(paths)
+        sessions: list[Outline] = []
+        with output.Progress(len(files), of="files", shows=self.shows) as progress:
+            for path in files:
                 try:
                     transcripts = read(path, format=self.form, strict=self.strict)
                 except ImportFailed as error:
-                    self._fail(error, others=len(different) > 1)
+                    self._fail(error, others=len(files) > 1)
                     transcripts = []
-                found += outlines(path, transcripts)
-                for one in transcripts:
-                    self._report(one.skipped)
+                sessions += outlines(path, transcripts)
+                for transcript in transcripts:
+                    self._report(transcript.skipped)
                 progress.advance("read", 1)
-        return [one for one in named(found, session, self._fail) if one.events]
+        with_names = named(sessions, session, self._fail)
+        return [outline for outline in with_names if outline.events]
 
     def _report(self, skipped: Sequence[Skipped]) -> None:
-        """Keep what was left out for the end; print at once where a file is damaged."""
+        """Keep skipped entries for the end; print damaged places at once."""
         for item in skipped:
             if item.damaged:
                 self.damaged.append(item)
@@ -177,7 +181,7 @@ class _Import:
                 self.skipped.append(item)
 
     def _fail(self, error: ImportFailed, *, others: bool = True) -> None:
-        """Say that a file is not imported; raises it, unless the others go on."""
+        """Print that a file is not imported; without --keep-going, raise instead."""
         if self.keep_going:
             self.failed.append(error)
             output.complain(str(error))
@@ -188,33 +192,39 @@ class _Import:
     def write(
         self, store: SessionStore, wanted: Sequence[Outline], executor: Executor | None
     ) -> None:
-        """Write them, a file at a time."""
-        total = sum(item.events for item in wanted)
-        files = [tuple(some) for _, some in groupby(wanted, key=lambda one: one.path)]
+        """Write the sessions, a file at a time."""
+        total = sum(outline.events for outline in wanted)
+        by_file = groupby(wanted, key=lambda outline: outline.path)
+        files = [tuple(outlines) for _, outlines in by_file]
+        write_file = partial(_write_file, self.user, self.form, self.strict)
         with output.Progress(total, of="events", shows=self.shows) as progress:
-            take = partial(_taken, self.user, self.form, self.strict)
-            told = lambda f, done: progress.reach(f, f[0].session, done)  # noqa: E731  # short
-            done = spread(store, take, files, executor, told)
-            for where, whole, error, written in done:
-                self.took(whole, written)
-                # What is wrong with the store or the user is wrong for every file.
-                if isinstance(error, (errors.StoreUnavailable, errors.Frozen)):
-                    raise ImportFailed(where, self.reason(str(error))) from error
-                if error is not None:
-                    why = str(error).removeprefix(f"{where}: ")
-                    self._fail(ImportFailed(where, why), others=len(wanted) > 1)
 
-    def took(
-        self, done: Sequence[tuple[Outline, Extended]] = (), written: int = 0
+            def show_progress(file: Sequence[Outline], events: int) -> None:
+                progress.reach(file, file[0].session, events)
+
+            for written in spread(store, write_file, files, executor, show_progress):
+                self.count(written.sessions, written.cut_off)
+                error = written.error
+                # A failure of the store or of the user concerns every file.
+                if isinstance(error, (errors.StoreUnavailable, errors.Frozen)):
+                    why = self.reason(str(error))
+                    raise ImportFailed(written.where, why) from error
+                if error is not None:
+                    why = str(error).removeprefix(f"{written.where}: ")
+                    failure = ImportFailed(written.where, why)
+                    self._fail(failure, others=len(wanted) > 1)
+
+    def count(
+        self, sessions: Sequence[tuple[Outline, Extended]] = (), cut_off: int = 0
     ) -> None:
-        """Count sessions that are whole, and events of one that is not."""
-        self.sessions += done
-        for _, one in done:
-            self._report(one.skipped)
-        self.cut_off += written
+        """Count complete sessions, and the events of an incomplete one."""
+        self.sessions += sessions
+        for _, result in sessions:
+            self._report(result.skipped)
+        self.cut_off += cut_off
 
     def reason(self, why: str, then: str = "") -> str:
-        """``why`` an import ended, what was written until then, and what to do."""
+        """Why an import ended, what was written until then, and what to do."""
         written = "" if "nothing was written" in why else "; nothing was written"
         if self.events:
             whole = counted(len(self.names), "session")
@@ -223,43 +233,74 @@ class _Import:
         return why + written + (f": {then}" if then else "")
 
 
-def _taken(
+class _Written(NamedTuple):
+    """What was written of a file.
+
+    sessions: those that are complete.
+    error:    why the rest was not written.
+    cut_off:  events that were written of an incomplete session.
+    """
+
+    where: str
+    sessions: list[tuple[Outline, Extended]]
+    error: RefoldError | None = None
+    cut_off: int = 0
+
+
+def _write_file(
     user: str,
     form: str,
     strict: bool,
     store: SessionStore,
     file: Sequence[Outline],
-    told: Any,
-) -> tuple[str, list[tuple[Outline, Extended]], RefoldError | None, int]:
-    """Write the sessions of a file; those, what ended it, and the events of another."""
-    done: list[tuple[Outline, Extended]] = []
-    names = dict[str, str]()
-    where, session, before, walked = str(file[0].path), None, 0, 0
+    show_progress: Callable[[int], object],
+) -> _Written:
+    """Write the sessions of a file.
+
+    Raises KeyboardInterrupt with the arguments of ``_Import.count``.
+    """
+    where = str(file[0].path)
+    written: list[tuple[Outline, Extended]] = []
+    names: dict[str, str] = {}  # of sessions of the file, here
+    session = None
+    before = 0  # events that the session had
+    events = 0  # of the sessions that are written
     try:
         transcripts = read(file[0].path, format=form, strict=strict)
-        for item in file:
-            one = transcripts[item.place]
-            session = store.session(user_id=user, session_id=item.session)
-            how: Any = {"where": where, "names": names}
-            how["progress"] = lambda count, before=walked: told(before + count)
+        for outline in file:
+            transcript = transcripts[outline.place]
+            session = store.session(user_id=user, session_id=outline.session)
             before = _head(session)
-            done.append((item, take_in(session, one, **how)))
-            names[item.session_id] = item.session
-            walked += len(one.drafts)
-            told(walked)
+            result = take_in(
+                session,
+                transcript,
+                where=where,
+                names=names,
+                progress=partial(_add_progress, show_progress, events),
+            )
+            written.append((outline, result))
+            names[outline.session_id] = outline.session
+            events += len(transcript.drafts)
+            show_progress(events)
     except IndexError:
         why = "changed while it was imported: import it again"
-        return where, done, ImportFailed(where, why), 0
+        return _Written(where, written, ImportFailed(where, why))
     except (RefoldError, KeyboardInterrupt) as error:
-        written = _head(session) - before if session else 0
+        cut_off = _head(session) - before if session else 0
         if isinstance(error, KeyboardInterrupt):
-            raise KeyboardInterrupt(done, written) from None
-        return where, done, error, written
-    return where, done, None, 0
+            raise KeyboardInterrupt(written, cut_off) from None
+        return _Written(where, written, error, cut_off)
+    return _Written(where, written)
+
+
+def _add_progress(
+    show_progress: Callable[[int], object], before: int, events: int
+) -> object:
+    return show_progress(before + events)
 
 
 def _head(session: Session) -> int:
-    """How many events it has; one that is not there has none."""
+    """The number of its events; 0 for a session that does not exist."""
     with suppress(RefoldError):
         return session.head().seq
     return 0
