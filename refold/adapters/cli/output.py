@@ -112,7 +112,7 @@ _LINE_END: Final = re.compile("\r\n|[\n\r\u2028\u2029]")
 
 
 def shown_in_line(value: object) -> Shown:
-    """As ``shown``, where a line must stay one: its ends are shown as signs."""
+    """As ``shown``, in one line: ends of lines are shown as signs."""
     return shown(_LINE_END.sub("\u2424", str(value)))
 
 
@@ -120,8 +120,9 @@ def cut(text: str, width: int) -> Shown:
     """``text`` in at most ``width`` columns, an ellipsis at its end if it is cut."""
     from rich.cells import cell_len, set_cell_size
 
-    fits = cell_len(text) <= width
-    return Shown(text if fits else set_cell_size(text, max(width - 1, 0)) + "…")
+    if cell_len(text) <= width:
+        return Shown(text)
+    return Shown(set_cell_size(text, max(width - 1, 0)) + "…")
 
 
 class Array(NamedTuple):
@@ -130,15 +131,16 @@ class Array(NamedTuple):
     values: Iterable[Any]
 
     def print(self) -> None:
-        """Write it as one line."""
+        """Write it as one line; nothing, if the first value cannot be made."""
         import orjson
 
         sys.stdout.flush()
-        write, before = sys.stdout.buffer.write, b"["
+        is_empty = True
         for value in self.values:
-            write(before + orjson.dumps(value))
-            before = b","
-        write(b"]\n" if before == b"," else b"[]\n")
+            before = b"[" if is_empty else b","
+            sys.stdout.buffer.write(before + orjson.dumps(value))
+            is_empty = False
+        sys.stdout.buffer.write(b"[]\n" if is_empty else b"]\n")
 
 
 def write_line(line: bytes) -> None:
@@ -148,7 +150,7 @@ def write_line(line: bytes) -> None:
 
 
 def complain(sentence: str) -> None:
-    """Say on stderr what went wrong, in one sentence."""
+    """Print one sentence on stderr."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"refold: {one_line(sentence)}\n")
         sys.stderr.flush()
@@ -186,23 +188,24 @@ def hush() -> None:
 
 
 def whose(one: Any) -> dict[str, str]:
-    """The user and the session of what is some session's, by name."""
+    """The names of the user and session of ``one``, as JSON has them."""
     return {"user_id": one.user_id, "session_id": one.session_id}
 
 
 def mark(ok: bool | None) -> tuple[str, str]:
-    """The sign before a line: it is well, it is not, or (None) somebody should look."""
+    """The sign before a line: fine, broken or, for None, worth a look."""
     if ok is None:
         return "! ", "bold yellow"
     return ("✓ ", "bold green") if ok else ("✗ ", "bold red")
 
 
 def tree_head(head: TreeHead | None) -> str:
-    """What there is to say of it."""
+    """A tree head in one line: its leaves, its time and its root."""
     if head is None:
         return "nothing is sealed yet"
-    leaves, when = counted(head.size, "leaf", "leaves"), moment(head.sealed_at)
-    return f"{leaves}  sealed {when}  root {head.root.hex()[:16]}…"
+    leaves = counted(head.size, "leaf", "leaves")
+    sealed = moment(head.sealed_at)
+    return f"{leaves}  sealed {sealed}  root {head.root.hex()[:16]}…"
 
 
 _GAP: Final = 3  # columns between those of a table
@@ -255,9 +258,9 @@ def _plain(*parts: Part) -> str:
     return "".join(part if isinstance(part, str) else part[0] for part in parts)
 
 
-_NARROWEST: Final = 40
-_SHORTEST: Final = 20
-_READABLE: Final = 16  # a column of prose is not made narrower
+_NARROWEST: Final = 40  # columns of a terminal
+_SHORTEST: Final = 20  # columns of a text that is cut
+_READABLE: Final = 16  # columns of prose in a table
 _Span = tuple[int, int]
 
 
@@ -268,7 +271,7 @@ class Terminal(Screen):
         from rich.console import Console
 
         class Writer(Console):
-            """Its reader may go: that ends the command, not the process."""
+            """A console that raises if its reader has gone, instead of exiting."""
 
             def on_broken_pipe(self) -> None:
                 raise BrokenPipeError
@@ -280,46 +283,55 @@ class Terminal(Screen):
         if not end and not cut:
             self._console.print(styled(*parts), soft_wrap=True)
             return
-        text, last, more = styled(*parts), styled(*end), styled(cut)
-        room = self.width - (last.cell_len + 2 if end else 0)
+        text = styled(*parts)
+        right = styled(*end)
+        room = self.width
+        if end:
+            room -= right.cell_len + 2
         if cut:
             left = room - text.cell_len
-            if left < _SHORTEST:  # the end has a line of its own
+            if left < _SHORTEST:  # the end gets a line of its own
                 left = max(self.width - text.cell_len, _SHORTEST)
-            more.truncate(left, overflow="ellipsis")
-            text.append_text(more)
-        *before, text = _wrapped(text, self.width)
-        if end and text.cell_len > room:
-            before, text = [*before, text], styled("")
-        text.append(" " * (max(0, room - text.cell_len + 2) if end else 0))
-        for piece in [*before, text.append_text(last)]:
-            self._console.print(piece, soft_wrap=True)
+            rest = styled(cut)
+            rest.truncate(left, overflow="ellipsis")
+            text.append_text(rest)
+        lines = _wrapped(text, self.width)
+        if end:
+            if lines[-1].cell_len > room:
+                lines.append(styled(""))
+            last = lines[-1]
+            last.append(" " * max(0, room - last.cell_len + 2))
+            last.append_text(right)
+        for line in lines:
+            self._console.print(line, soft_wrap=True)
 
     def body(
         self, body: str, *, indent: str | Sequence[Part] = "", tall: int | None = None
     ) -> None:
-        before = styled(*indent)
-        room = max(_NARROWEST // 2, self.width - len(before))
+        margin = styled(*indent)
+        room = max(_NARROWEST // 2, self.width - len(margin))
         lines = body.rstrip("\n").split("\n") if body else []
-        drawn = 0
+        printed = 0
         for index, line in enumerate(lines):
             pieces = list(styled(shown(line)).wrap(self._console, room))
             for at, piece in enumerate(pieces or [styled("")]):
-                if drawn == tall:
-                    rest = [part.plain for part in pieces[at:]] + lines[index + 1 :]
-                    left = sum(len(part) for part in rest) + len(lines) - index - 1
-                    piece = styled((f"… {counted(left, 'more character')}", "dim"))
-                piece.rstrip()
-                self._console.print(before + piece, soft_wrap=True)
-                if drawn == tall:
+                if printed == tall:
+                    rest = [piece.plain for piece in pieces[at:]]
+                    rest += lines[index + 1 :]
+                    line_ends = len(lines) - index - 1
+                    left = sum(map(len, rest)) + line_ends
+                    note = styled((f"… {counted(left, 'more character')}", "dim"))
+                    self._console.print(margin + note, soft_wrap=True)
                     return
-                drawn += 1
+                piece.rstrip()
+                self._console.print(margin + piece, soft_wrap=True)
+                printed += 1
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Part]]) -> None:
-        """Print a table whose words and numbers stay whole, however narrow it gets.
+        """Print a table that never breaks a word or a number.
 
-        Texts are wrapped between words.  Where that is not enough, a table of figures
-        goes on below, with its first column again; any other becomes a list.
+        Texts are wrapped between words.  If that is not enough, a table of figures is
+        continued below, with its first column repeated; other tables become a list.
         """
         cells = [list(map(styled, row)) for row in rows]
         spans = [_span(name, cells, at) for at, name in enumerate(columns)]
@@ -337,23 +349,28 @@ class Terminal(Screen):
             )
 
     def _tables(self, spans: Sequence[_Span], figures: bool) -> list[list[int]]:
-        """The columns that stand beside each other; none if some fit nowhere."""
-        every = list(range(len(spans)))
+        """The indexes of the columns of each table; no table if a column is too wide.
+
+        figures: whether all columns but the first hold numbers.
+        """
+        columns = list(range(len(spans)))
         if self._fitted(spans):
-            return [every]
+            return [columns]
         tables: list[list[int]] = []
-        for at in every[1:] if figures else ():
-            last = [*tables[-1], at] if tables else []
-            if last and self._fitted([spans[one] for one in last]):
-                tables[-1] = last
-            elif self._fitted([spans[0], spans[at]]):
-                tables.append([0, at])
+        if not figures:
+            return tables
+        for column in columns[1:]:
+            longer = [*tables[-1], column] if tables else []
+            if longer and self._fitted([spans[index] for index in longer]):
+                tables[-1] = longer
+            elif self._fitted([spans[0], spans[column]]):
+                tables.append([0, column])
             else:
                 return []
         return tables
 
     def _fitted(self, spans: Sequence[_Span]) -> list[int]:
-        """How wide each column becomes; nothing if they do not fit."""
+        """The width of each column; nothing if they do not fit."""
         room = self.width - _GAP * (len(spans) - 1)
         widths = [max(least, min(most, room)) for least, most in spans]
         while sum(widths) > room:
@@ -402,33 +419,38 @@ _WORD: Final = re.compile(r"[^\s\u2e80-\uffff]+|[\u2e80-\uffff]")
 
 
 def _wrapped(text: Text, width: int) -> list[Text]:
-    """Its lines; a word that is longer than one is left to the terminal."""
+    """The lines of a text; a word that is longer than a line is not broken."""
     from rich.cells import cell_len
 
     wrapped: list[Text] = []
     for line in text.split("\n", allow_blank=True):
-        begun, ends = 0, list[int]()
+        start = 0
+        breaks: list[int] = []
         for word in _WORD.finditer(line.plain):
-            said = line.plain[begun : word.end()]
-            if begun < word.start() and cell_len(said) > width:
-                begun = word.start()
-                ends.append(begun)
-        wrapped += line.divide(ends)
+            text_so_far = line.plain[start : word.end()]
+            if start < word.start() and cell_len(text_so_far) > width:
+                start = word.start()
+                breaks.append(start)
+        wrapped += line.divide(breaks)
     for piece in wrapped[:-1]:
         piece.rstrip()
     return wrapped or [text]
 
 
 def _span(name: str, rows: Sequence[Sequence[Text]], at: int) -> _Span:
-    """How narrow and how wide a column can be."""
+    """How narrow and how wide the column at ``at`` can be."""
     from rich.cells import cell_len
 
-    texts = [name.lstrip("#"), *(row[at].plain for row in rows)]
-    most = max(cell_len(line) for text in texts for line in text.split("\n"))
+    widest = 0
+    longest_word = 1
+    for text in [name.lstrip("#"), *(row[at].plain for row in rows)]:
+        for line in text.split("\n"):
+            widest = max(widest, cell_len(line))
+        for word in _WORD.findall(text):
+            longest_word = max(longest_word, cell_len(word))
     if name.startswith("#"):
-        return most, most
-    words = (cell_len(word) for text in texts for word in _WORD.findall(text))
-    return max(*words, min(most, _READABLE), 1), most
+        return widest, widest
+    return max(longest_word, min(widest, _READABLE)), widest
 
 
 def styled(*parts: Part) -> Text:
@@ -439,34 +461,36 @@ def styled(*parts: Part) -> Text:
 
     whole = Text()
     for part in parts:
-        said, style = (part, "") if isinstance(part, str) else part
-        text = Text(visible(said), style)
-        if isinstance(said, Shown):
+        content, style = (part, "") if isinstance(part, str) else part
+        text = Text(visible(content), style)
+        if isinstance(content, Shown):
             text.highlight_regex(STANDS_FOR, "red")
             text.highlight_regex(STUB, "yellow")
         whole.append_text(text)
     return whole
 
 
-_LONG: Final = 500
-_EVERY_SEC: Final = 2.0
+_LONG: Final = 500  # less work shows no bar unasked
+_EVERY_SEC: Final = 2.0  # between two lines of progress
 
 
 class Progress:
     """Shows on stderr how much of ``total`` is done.
 
     of:    what is counted.
-    shows: whether to; where stderr is no terminal as lines.  None: only of long work,
-           and on a terminal.
+    shows: whether to show it; as lines if stderr is no terminal.  None shows only long
+           work, on a terminal.
     """
 
     def __init__(self, total: int, *, of: str, shows: bool | None = None) -> None:
-        self._total, self._of = total, of
+        self._total = total
+        self._of = of
         is_terminal = sys.stderr.isatty()
         has_bar = is_terminal and (total >= _LONG if shows is None else shows)
         self._bar = _bar(of, total) if has_bar else None
         self._has_lines = bool(shows) and not is_terminal and total > 0
-        self._done, self._next = 0, 0.0
+        self._done = 0
+        self._next = 0.0
         self._parts = Counter[Hashable]()
 
     def __enter__(self) -> Self:
@@ -479,7 +503,7 @@ class Progress:
             self._bar.stop()
 
     def advance(self, name: str, by: int) -> None:
-        """Say that ``by`` more are done, of what is called ``name``."""
+        """Count ``by`` more as done, in the part called ``name``."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], advance=by, description=name)
         self._done += by
@@ -490,7 +514,7 @@ class Progress:
             complain(f"{done}: {name}")
 
     def reach(self, part: Hashable, name: str, done: int) -> None:
-        """Say that so many of a part, which is called ``name``, are done by now."""
+        """Set how many of a part, which is called ``name``, are done by now."""
         self.advance(name, done - self._parts[part])
         self._parts[part] = done
 

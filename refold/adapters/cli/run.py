@@ -1,4 +1,4 @@
-"""Runs a command and turns whatever comes of it into an exit code and one sentence."""
+"""Runs a command, and turns its result or error into an exit code and a sentence."""
 
 from __future__ import annotations
 
@@ -132,9 +132,9 @@ def _typer(*, add_completion: bool = True) -> typer.Typer:
 
 
 def run(args: Sequence[str]) -> int:
-    """Run the command that ``args`` name; returns the exit code, never raises.
+    """Run the command line ``args``; returns the exit code and raises nothing.
 
-    With ``REFOLD_DEBUG=1`` what was not expected is raised as it is.
+    With ``REFOLD_DEBUG=1``, unexpected errors are raised.
     """
     output.show_warnings()
     output.speak_plainly()
@@ -152,9 +152,9 @@ def run(args: Sequence[str]) -> int:
 
 
 def mend_streams() -> None:
-    """Give a closed stream an end, and an unbuffered stdout a buffer.
+    """Connect closed streams to the null device, and give stdout a buffer.
 
-    Unbuffered (PYTHONUNBUFFERED), a write that the disk takes half of is no error.
+    Without a buffer (PYTHONUNBUFFERED), a write that is cut short raises no error.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -182,7 +182,7 @@ def _invoke(args: list[str]) -> int:
             program.invoke(context)
     except typer.Exit as done:
         return done.exit_code
-    except SystemExit as done:  # of what typer does about completion
+    except SystemExit as done:  # completion exits by itself
         return int(done.code or DONE)
     return DONE
 
@@ -212,33 +212,44 @@ def _refuse_empty(args: Sequence[str]) -> None:
             before = arg
 
 
-# What may be repeated of what was typed: words, files, ids and names in small letters.
+# Arguments that an error may repeat: words, files, ids and names in small letters.
 _HARMLESS: Final = (
     r"[a-z]+(?:[-_.:/][a-z0-9]+)*|[0-9.,:+-]{1,20}|-{1,2}[A-Za-z-]{1,40}|\S*[/\\]\S*|\S+\.[a-z]{2,6}"
     r"|(?i:[0-9a-f]{8}-[0-9a-f-]{27})"
 )
 
 
-def _unsaid(message: str, args: Sequence[str]) -> str:
-    """``message`` without what was typed: in a wrong place, it may be a secret."""
+def _without_arguments(message: str, args: Sequence[str]) -> str:
+    """``message`` without arguments that may be secrets, given in a wrong place."""
     from refold.redaction.checks.secrets import odd
 
     for arg in sorted(args, key=len, reverse=True):
-        name, sign, value = arg.partition("=") if arg.startswith("-") else ("", "", arg)
-        for typed in (value, name if sign else "", arg[2:] if arg[:1] == "-" else ""):
-            if len(typed) > 2 and (odd(typed) or not re.fullmatch(_HARMLESS, typed)):
-                message = message.replace(typed, "…")
+        for text in _texts_of(arg):
+            if len(text) <= 2:
+                continue
+            if odd(text) or not re.fullmatch(_HARMLESS, text):
+                message = message.replace(text, "…")
     return message
+
+
+def _texts_of(arg: str) -> list[str]:
+    """The texts in an argument: the value, and what may be a value by mistake."""
+    if not arg.startswith("-"):
+        return [arg]
+    name, sign, value = arg.partition("=")
+    if sign:
+        return [value, name, arg[2:]]
+    return [arg[2:]]
 
 
 def _failed(error: Exception, args: Sequence[str]) -> int:
     if hasattr(error, "format_message"):  # of typer: a wrong option or argument
-        message = _plain(_unsaid(error.format_message(), args))
+        message = _plain(_without_arguments(error.format_message(), args))
         message = output.one_line(message).rstrip(".")
         output.complain(f"{message}: see `{_path(error, args)} --help`")
         return WRONG
     if isinstance(error, errors.RefoldError):
-        output.complain(_unsaid(str(error), args))
+        output.complain(_without_arguments(str(error), args))
         return WRONG if isinstance(error, _WRONG) else FAILED
     if isinstance(error, typer.Abort):
         output.complain("nothing was done: the answer was no")
@@ -285,7 +296,7 @@ def _path(error: Exception, args: Sequence[str]) -> str:
 
 
 def _unexpected(error: Exception) -> str:
-    """Name the place, not the message: it may hold text that is not redacted."""
+    """Name the place without the message, which may hold text that is not redacted."""
     import traceback
 
     *_, frame = traceback.extract_tb(error.__traceback__)
