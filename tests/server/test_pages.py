@@ -469,6 +469,19 @@ def test_erasing_shows_first_what_it_would_be_and_needs_the_name(
     page(ada, "/run/run", 410)
 
 
+def test_the_page_of_an_erasure_names_exports_with_copies(
+    ada: TestClient, store: SessionStore, tmp_path: Path
+) -> None:
+    spoken(store)
+    store.export_user("ada", tmp_path / "ada-export")
+
+    plan = page(ada, "/erase?dry=1")
+    done = ada.post("/erase", data={"reason": "asked", "confirm": "ada"}).text
+
+    for text in (plan, done):
+        assert f"(folder) at {tmp_path / 'ada-export'}: Refold cannot." in text
+
+
 def test_a_held_user_is_not_offered_to_be_erased(
     ada: TestClient, store: SessionStore
 ) -> None:
