@@ -36,7 +36,7 @@ _PRIVATE = {
 
 
 def check(root: Path) -> Iterator[str]:
-    """Yield the problems of all Markdown files under ``root``, hidden ones left out."""
+    """Yield the problems of all Markdown files under ``root`` that are not hidden."""
     for page in pages(root):
         text = page.read_text(encoding="utf-8")
         for line, problem in (
@@ -53,7 +53,7 @@ def pages(root: Path) -> list[Path]:
 
 
 def broken_links(page: Path, text: str, root: Path) -> Iterator[tuple[int, str]]:
-    """Yield the line and the problem of each link that leads nowhere in ``root``."""
+    """Yield the line and the problem of each link without a target in ``root``."""
     prose = _CODE.sub(_blank, _FENCE.sub(_blank, text))
     for match in _LINK.finditer(prose):
         target = match["inline"] or match["reference"] or ""
@@ -76,7 +76,7 @@ def _problem(page: Path, target: str, root: Path) -> str | None:
 
 
 def anchors(text: str) -> set[str]:
-    """Return what may stand after ``#``, as GitHub derives it from the headings."""
+    """Return the anchors that GitHub derives from the headings of a page."""
     prose = _FENCE.sub(_blank, text)
     found = set(_ANCHOR.findall(prose))
     for heading in _HEADING.findall(prose):
@@ -90,14 +90,14 @@ def anchors(text: str) -> set[str]:
 
 
 def missing_files(text: str, root: Path) -> Iterator[tuple[int, str]]:
-    """Yield where a text names a file or folder of ours, in code, that is not there."""
+    """Yield where code in a text names a file or folder that does not exist."""
     for match in _FILE.finditer(text):
         if not any(root.glob(match["path"].rstrip("/"))):
             yield _line(text, match.start()), f"no such file: {match['path']}"
 
 
 def named(text: str) -> Iterator[tuple[int, str]]:
-    """Yield where a text names what only one machine or one network knows."""
+    """Yield where a text names something that only one machine or network has."""
     for what, pattern in _PRIVATE.items():
         for match in pattern.finditer(text):
             yield _line(text, match.start()), f"names {what}: {match[0]}"

@@ -35,33 +35,30 @@ class Module:
 
 @dataclass(frozen=True)
 class House:
-    """The package under ``root``, and the pages that tell of it."""
+    """The package under ``root``, and the pages that describe it."""
 
     root: Path
 
     @cached_property
     def modules(self) -> Mapping[str, Module]:
         """Every module by its dotted name."""
-        found = {}
+        modules = {}
         for path in sorted(self.root.glob("refold/**/*.py")):
             place = path.relative_to(self.root)
             name = ".".join(place.with_suffix("").parts).removesuffix(".__init__")
-            found[name] = Module(place, name, path.read_text(encoding="utf-8"))
-        return found
+            modules[name] = Module(place, name, path.read_text(encoding="utf-8"))
+        return modules
 
     @cached_property
     def entries(self) -> Mapping[Path, set[Path]]:
-        """What each folder holds, caches and folders without a file left out.
-
-        A stub is the other half of its module.
-        """
-        held: dict[Path, set[Path]] = {}
+        """The entries of each folder, without caches, stubs and empty folders."""
+        entries: dict[Path, set[Path]] = {}
         for path in self.root.glob("refold/**/*"):
             place = path.relative_to(self.root)
             if path.is_file() and not _cached(place) and place.suffix != ".pyi":
                 for entry in [place, *place.parents][:-2]:
-                    held.setdefault(entry.parent, set()).add(entry)
-        return held
+                    entries.setdefault(entry.parent, set()).add(entry)
+        return entries
 
     @cached_property
     def imports(self) -> Mapping[str, set[str]]:
@@ -76,12 +73,12 @@ class House:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
             for name in names:
-                found = name if name in self.modules else name.rpartition(".")[0]
-                if found in self.modules and found != module.name:
-                    yield found
+                imported = name if name in self.modules else name.rpartition(".")[0]
+                if imported in self.modules and imported != module.name:
+                    yield imported
 
     def page(self, name: str) -> str:
-        """The text of a page, none where there is no such page."""
+        """The text of a page; empty if there is no such page."""
         path = self.root / name
         return path.read_text(encoding="utf-8") if path.exists() else ""
 
@@ -101,8 +98,8 @@ def unlike_layout(house: House) -> Iterator[str]:
         for row in _ROW.finditer(page)
         for place in _PLACE.findall(row["places"])
     )
-    there = {str(f) for f in house.entries if len(f.parts) in (2, 3)}
-    for place in sorted(there - set(named)):
+    folders = {str(f) for f in house.entries if len(f.parts) in (2, 3)}
+    for place in sorted(folders - set(named)):
         yield f"CONTRIBUTING.md: the layout does not name {place}/"
     for place, times in sorted(named.items()):
         if not (house.root / place).exists():
@@ -123,13 +120,13 @@ def circles(house: House) -> Iterator[str]:
 
 
 def _reachable(start: str, edges: Mapping[str, set[str]]) -> set[str]:
-    found: set[str] = set()
+    reached: set[str] = set()
     waiting = [start]
     while waiting:
-        for other in edges[waiting.pop()] - found:
-            found.add(other)
+        for other in edges[waiting.pop()] - reached:
+            reached.add(other)
             waiting.append(other)
-    return found
+    return reached
 
 
 def undocumented(house: House) -> Iterator[str]:
@@ -176,7 +173,7 @@ def _definitions(body: Iterable[ast.stmt]) -> Iterator[Definition]:
 
 
 def _name(expression: ast.expr) -> str:
-    """The last name of what a base or a decorator is called, without its arguments."""
+    """The last part of the name of a base or a decorator, without its arguments."""
     if isinstance(expression, ast.Subscript):
         expression = expression.value
     return ast.unparse(expression).rpartition(".")[2]

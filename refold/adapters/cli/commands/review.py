@@ -228,7 +228,7 @@ def _scan(
             continue
         if info.is_internal:
             continue
-        one = store.session(**whose(info))
+        one = store.session(user_id=info.user_id, session_id=info.session_id)
         try:
             reviewed = one.reviews.ask(chosen)
         except RefoldError as error:

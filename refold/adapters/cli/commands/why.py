@@ -1,4 +1,4 @@
-"""``refold why``: what a context is made of, what is not in it, and the proof."""
+"""``refold why``: the parts of a context, what it omits, and the proof."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def why(
 
 
 def _broken(explained: Explanation) -> bool:
-    """Whether something is not what was written; what was superseded is."""
+    """Whether a proof fails; events that were redacted again do not count."""
     sent = explained.sent
     return (
         any(chain.problems for chain in explained.chains)
@@ -102,7 +102,7 @@ _PROOFS: Final = {
 
 
 def show(screen: Screen, explained: Explanation, told: Any = lambda _: None) -> None:
-    """Print it all; ``told`` is given each part, to print below its head."""
+    """Print an explanation; ``told`` is called with each part, below its head."""
     _figures(screen, explained)
     records = {record.node.seq: record for record in explained.records}
     because = ""
@@ -148,7 +148,8 @@ def _show_opened(
 
 
 def _figures(screen: Screen, explained: Explanation) -> None:
-    view, ref = explained.view, explained.strategy.ref
+    view = explained.view
+    ref = explained.strategy.ref
     over = f"  {view.over_budget:,} over its window" if view.over_budget else ""
     screen.line(
         (f"{ref.name} {ref.version}", "bold"),
@@ -226,8 +227,9 @@ def _whole_reason(explained: Explanation, part: Part) -> str:
 
 
 def _record(screen: Screen, record: Record, indent: str, hint: str = "") -> None:
-    """Who decided, by which rule, who wrote it, and whether all of it follows."""
-    node, summary = record.node, record.node.summary
+    """Print who decided a summary, by which rule, who wrote it, and the proofs."""
+    node = record.node
+    summary = node.summary
     on = f" ({record.decided_on.ts:{_MOMENT}})" if record.decided_on else ""
     screen.line(
         indent,
