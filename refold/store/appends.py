@@ -1,4 +1,4 @@
-"""The append path: decide, redact, guard, write; and again if the head moved."""
+"""The append path: decide, redact, guard, write; again if the head has moved."""
 
 from __future__ import annotations
 
@@ -57,27 +57,32 @@ from refold.redaction.redactor import RedactionError, Redactor
 from refold.redaction.types import UNSCANNED
 from refold.store.vault import Numbering, Vault, kept_values, unnumbered
 
+# Attempts that decide on a head read before; then attempts that lock the stream.
 _OPTIMISTIC: Final = 4
 _EXCLUSIVE: Final = 16
+# The most streams whose heads a process remembers.
 _CACHED: Final = 10_000
-_FEW: Final = 8  # drafts that are decided before it is asked whether they are known
+# With this many drafts or fewer, the first attempt does not look their keys up.
+_FEW: Final = 8
 
-# The redacted events of an order, with what was redacted: each is redacted once.
-_Made: TypeAlias = dict[int, tuple[Event, RedactedEvent]]
+# By index in an order: the event that was decided on, and its redacted form.  An event
+# that is decided on again is not redacted again.
+_Redacted: TypeAlias = dict[int, tuple[Event, RedactedEvent]]
 Appendable: TypeAlias = Event | Draft
-# A text over the budget of work refuses the append, or a stub is stored for it.
+# A text over the policy's budget of work refuses the append, or leaves a stub.
 Unscanned: TypeAlias = Literal["refuse", "stub"]
 DraftFields: TypeAlias = tuple[datetime | None, str | None, str | None, Meta]
-# So many characters are redacted and sealed in the loop; it takes well under 1 ms.
+# The most characters that are redacted and encrypted on an event loop; this takes well
+# under 1 ms.
 _LIGHT: Final = 16_384
 _Locks = WeakValueDictionary[tuple[int, StreamId], asyncio.Lock]
 _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, _Locks] = WeakKeyDictionary()
 
 
 class Receipt(NamedTuple):
-    """Where an append's events are: first and last seq, and the last one's hash.
+    """The first and last seq of the events of an append, and the hash of the last one.
 
-    ``duplicate``: they were written by an earlier use of the same idempotency key.
+    duplicate: an earlier append with the same key wrote these events.
     """
 
     first_seq: int
@@ -87,12 +92,12 @@ class Receipt(NamedTuple):
 
 
 class Order(NamedTuple):
-    """What a caller wants appended, as they said it.
+    """The events that a caller wants to append to a stream.
 
-    ``prepared``: the drafts redacted already, if they were, one for one.
-    ``unscanned``: what is done with a text over the policy's budget of work.
-    ``numbers``: the table of numbered placeholders that what is prepared ends with.
-    ``plain``: each draft is of one event, and has no key.
+    prepared:  the redacted events of the first drafts, if they are redacted already.
+    unscanned: what happens to a text that exceeds the policy's budget of work.
+    numbers:   the table of numbered placeholders after the prepared events.
+    plain:     every draft is of one event and has no key.
     """
 
     stream: StreamId
@@ -106,21 +111,21 @@ class Order(NamedTuple):
 
 
 def uncounted(stream: StreamId) -> None:
-    """Reads are not counted."""
+    """Ignore that a stream was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
     """Appends to any stream of a log.
 
-    Everything goes through ``append``: it alone redacts, and the log takes nothing
-    that was not redacted.
+    Every event goes through ``append``.  Only ``append`` redacts, and the log accepts
+    redacted events only.
 
-    clock: the wall clock of this machine, which says when events happened.
-    time:  the time of the store, by which what is kept ages.
-    audit: is told of each use of what has this writer.
-    used:  is told of each session that is read by its name.
-    vault: keeps in memory what numbered placeholders stand for.
+    clock: the wall clock of this machine, for the times of events.
+    time:  the time of the store, by which stored values age.
+    audit: the access log; None records nothing.
+    used:  called with each session that is read by its name.
+    vault: keeps the values of numbered placeholders in memory.
     """
 
     log: ports.EventLog
@@ -143,21 +148,29 @@ class Writer:
         unscanned: Unscanned = "refuse",
         tag: Tagger | None = None,
     ) -> RedactedEvent:
-        """``draft`` as it may be written to a stream of the user's.
+        """Redact ``draft`` for a stream of this user.
 
-        ``tag`` is what ``numbering`` gives for the stream, if it is to have numbers.
+        now:    microseconds since 1970.
+        limits: None is the writer's own.
+        tag:    what ``numbering`` returns, if values in the stream get numbers; None
+                is the user's ``tagger``.
 
         Raises InvalidEvent, RedactionFailed, EventTooLarge, KeyUnavailable.
         """
-        stubs, limits = unscanned == "stub", limits or self.limits
-        redactor = self.redactor.stubbing if stubs else self.redactor
-        tag = tag or self.tagger(user_id, now=now)
+        redactor = self.redactor.stubbing if unscanned == "stub" else self.redactor
         return chokepoint.redact(
-            draft, now=now, redactor=redactor, limits=limits, tag=tag
+            draft,
+            now=now,
+            redactor=redactor,
+            limits=limits or self.limits,
+            tag=tag or self.tagger(user_id, now=now),
         )
 
     def tagger(self, user_id: str, *, now: int | None = None) -> Tagger:
-        """What makes pseudonyms and names for ids; the user's key is got if needed."""
+        """Return the function that computes pseudonyms and recorded ids of a user.
+
+        Under a policy without pseudonyms, the user's key is read on first use.
+        """
         now = self.clock() if now is None else now
         key = partial(self.log.pseudonym_key, user_id, now=now)
         return tagger(key()) if self.redactor.plan.pseudonyms else partial(late, key)
@@ -170,7 +183,12 @@ class Writer:
         now: int | None = None,
         kind: type[Numbering] = Numbering,
     ) -> Tagger:
-        """What names values in this stream: where the policy says so, by numbers."""
+        """Return the tagger of a stream, which numbers values if the policy says so.
+
+        Only main streams of sessions with an ordinary name get numbers.
+
+        known: the stream's table of numbers so far.
+        """
         kinds = self.redactor.plan.numbered_kinds
         if not kinds or stream.stream != MAIN or stream.session_id in RESERVED:
             return self.tagger(stream.user_id, now=now)
@@ -179,7 +197,12 @@ class Writer:
         return kind(key, stream.session_id, known, kinds)
 
     def recorded_id(self, user_id: str, given: str) -> str:
-        """An id that a caller chose, as it is recorded of this user."""
+        """The id under which the log records an id that a caller chose.
+
+        It differs from the given one if redaction finds something in that.
+
+        Raises RedactionFailed.
+        """
         try:
             return chokepoint.recorded_id(self.redactor, given, self.tagger(user_id))
         except RedactionError as error:
@@ -188,21 +211,23 @@ class Writer:
     def decided(
         self, state: SessionState, events: Sequence[Event], *, user_id: str
     ) -> tuple[list[Event], SessionState]:
-        """What ``decide`` gives and raises, with calls under the ids that are recorded.
+        """Return what ``decide`` returns, with calls under the ids that are recorded.
 
-        Those are names of ids in which something is redacted, and ids of their own for
-        calls that a provider gave one id.
+        A call is recorded under another id if redaction finds something in its own, and
+        if an earlier call has the same id.
+
+        Raises what ``decide`` raises.
         """
         if not repeats_id(state):
             try:
                 return decide(state, events)
             except InvalidEvent:
-                pass  # the ids that are recorded of them may be other ones
-        named = [self._named(event, user_id) for event in events]
+                pass  # under their recorded ids, the same events may be valid
+        named = [self._with_recorded_id(event, user_id) for event in events]
         return decide_with_own_ids(state, named)
 
-    def _named(self, event: Event, user_id: str) -> Event:
-        """A call or a result under the id that is recorded of its own id."""
+    def _with_recorded_id(self, event: Event, user_id: str) -> Event:
+        """The event; a call or a result under the id that is recorded for its own."""
         if not isinstance(event, ToolCall | ToolResult):
             return event
         name = self.recorded_id(user_id, event.call_id)
@@ -211,36 +236,38 @@ class Writer:
         return event.model_copy(update={"call_id": name})
 
     def append(self, order: Order, *, born: ports.Head | None = None) -> Receipt:
-        """Append all of the order or nothing; durable when it returns.
+        """Append all events of the order or none; durable when it returns.
 
-        ``born`` is what a new stream starts from instead of nothing (a fork).
+        born: the head that a new stream starts from, for a fork; None is an empty one.
 
-        Raises what is named in refold.domain.errors for an append.
+        Raises the errors that ``Session.append`` documents.
         """
         order = _checked(order)
         try:
             return self._append(order, born)
         except _AllKnown as known:
-            first, last = known.args[0]
+            last = known.last_seq
             (envelope,) = self.log.read(order.stream, after=last - 1, upto=last)
-            return Receipt(first, last, envelope.hash, duplicate=True)
+            return Receipt(known.first_seq, last, envelope.hash, duplicate=True)
         except (InvalidEvent, SessionClosed, StaleSession):
-            key = order.idempotency_key
-            found = None if key is None else self.log.receipt(order.stream, key)
-            if found is None:
+            # A retry of an append that took effect is not valid on the head after it.
+            if order.idempotency_key is None:
                 raise
-            return self._confirm(order, {}, found)
+            duplicate = self.log.receipt(order.stream, order.idempotency_key)
+            if duplicate is None:
+                raise
+            return self._confirm(order, {}, duplicate)
 
     async def append_async(self, order: Order) -> Receipt:
-        """``append`` without blocking the loop; it raises the same.
+        """``append`` without blocking the event loop; it raises the same errors.
 
-        The appends of one loop to one stream take turns, for each builds on the one
-        before.  Where an append cannot be prepared from what this process knows, or is
-        large, all of it is done in a thread.
+        The appends of one loop to one stream take turns, since each builds on the one
+        before.  A large append, and one that needs more than this process remembers,
+        runs in a thread.
         """
         locks = _locks.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
         async with locks.setdefault((id(self.heads), order.stream), asyncio.Lock()):
-            request = self._at_hand(order)
+            request = self._light_request(order)
             if request is not None:
                 outcome = await _written(self.log, request)
                 if isinstance(outcome, ports.Appended):
@@ -248,157 +275,184 @@ class Writer:
             return await asyncio.to_thread(self.append, order)
 
     def request(self, head: ports.Head, order: Order) -> ports.Append:
-        """The order as the log takes it, on this head; raises as ``append`` does."""
+        """Decide and redact the order on this head; raises as ``append`` does."""
         return self._decided(head, _checked(order), {})
 
     def acknowledged(self, request: ports.Append, outcome: ports.Appended) -> Receipt:
-        """The receipt of an append that took effect."""
+        """Remember the new head; return the receipt of an append that took effect."""
         head = outcome.head
         self.heads.put(head)
         first = request.base.state.head_seq + 1
         return Receipt(first, head.state.head_seq, head.hash.hex())
 
-    def _at_hand(self, order: Order) -> ports.Append | None:
-        """The append on the head that was seen last; None where a thread is needed."""
+    def _light_request(self, order: Order) -> ports.Append | None:
+        """Decide a small order on the remembered head; None if a thread is needed."""
         order = _checked(order)
         head = self.heads.get(order.stream)
-        plain = order.plain and self.redactor.recognizer is None
-        drafts = order.drafts
-        parts = [(one.event, one.meta, one.meta.__pydantic_extra__) for one in drafts]
-        if head is None or not plain or _characters(parts, _LIGHT) >= _LIGHT:
+        if head is None or not order.plain or self.redactor.recognizer is not None:
+            return None
+        contents = [
+            (draft.event, draft.meta, draft.meta.__pydantic_extra__)
+            for draft in order.drafts
+        ]
+        if _characters(contents, _LIGHT) >= _LIGHT:
             return None
         try:
             return self._decided(head, order, {})
         except (InvalidEvent, SessionClosed, StaleSession):
-            return None  # it may be allowed on the head that is stored
+            return None  # it may be valid on the stored head
 
     def _append(self, order: Order, born: ports.Head | None) -> Receipt:
-        made: _Made = {}
-        for draft, done in zip(order.drafts, order.prepared, strict=False):
-            made[len(made)] = (draft.event, done)
-        asked = order
+        cache: _Redacted = {}
+        prepared = zip(order.drafts, order.prepared, strict=False)
+        for index, (draft, redacted) in enumerate(prepared):
+            cache[index] = (draft.event, redacted)
         for attempt in range(_OPTIMISTIC):
-            order, request = self._request(asked, made, born, soon=not attempt)
+            new, request = self._request(order, cache, born, first=attempt == 0)
             outcome = self.log.append(request)
             if isinstance(outcome, ports.Appended):
                 return self.acknowledged(request, outcome)
             if isinstance(outcome, ports.Duplicate):
-                return self._confirm(order, made, outcome)
-            head = request.base
-            self.heads.correct(outcome.head)
-            moved = (outcome.head.seq, outcome.head.hash) != (head.seq, head.hash)
+                return self._confirm(new, cache, outcome)
+            base = request.base
+            stored = outcome.head
+            self.heads.correct(stored)
+            moved = (stored.seq, stored.hash) != (base.seq, base.hash)
             if moved and (order.expected_seq is not None or born is not None):
-                raise _stale(order, head.seq, outcome.head.seq)
-        return self._append_exclusive(asked, made, born)
+                raise _stale(order, base.seq, stored.seq)
+        return self._append_exclusive(order, cache, born)
 
-    def _unknown(self, order: Order, *, few: int = 0) -> Order:
-        """The order without what its keys say was appended; raises _AllKnown.
+    def _without_known(self, order: Order, *, few: int = 0) -> Order:
+        """The order without the drafts whose keys the stream has already.
 
-        A head to decide on is read before: what others append after that moves it.
-        If its drafts are ``few``, it is not asked.
+        The head to decide on must be read before: then an append by another process
+        after this moves the head, and is noticed.
+
+        few: the keys of at most this many drafts are not looked up.
+
+        Raises _AllKnown if no draft is left.
         """
         if order.plain:
             return order
-        keys = [draft.key for draft in order.drafts if draft.key]
-        asked = len(order.drafts) > few
-        known = self.log.known(order.stream, keys) if asked else {}
-        left, seen = list[Draft](), {*known}
+        known: Mapping[str, tuple[int, int]] = {}
+        if len(order.drafts) > few:
+            keys = [draft.key for draft in order.drafts if draft.key]
+            known = self.log.known(order.stream, keys)
+        seen = set(known)
+        new: list[Draft] = []
         for draft in order.drafts:
-            if draft.key is None or draft.key not in seen:
-                left.append(draft)
-            seen.add(draft.key or "")
-        if not left:
-            firsts, lasts = zip(*known.values(), strict=True)
-            raise _AllKnown((min(firsts), max(lasts)))
-        return order._replace(drafts=tuple(left))
+            if draft.key:
+                if draft.key in seen:
+                    continue
+                seen.add(draft.key)
+            new.append(draft)
+        if not new:
+            first_seq = min(first for first, _ in known.values())
+            last_seq = max(last for _, last in known.values())
+            raise _AllKnown(first_seq, last_seq)
+        return order._replace(drafts=tuple(new))
 
     def _append_exclusive(
-        self, order: Order, made: _Made, born: ports.Head | None
+        self, order: Order, cache: _Redacted, born: ports.Head | None
     ) -> Receipt:
-        built: list[ports.Append] = []
+        """Append with the stream locked between reading its head and writing."""
+        requests: list[ports.Append] = []
 
         def build(head: ports.Head) -> ports.Append:
             base = born if born is not None and head.seq == 0 else head
-            built.append(self._decided(base, self._unknown(order), made))
-            return built[-1]
+            request = self._decided(base, self._without_known(order), cache)
+            requests.append(request)
+            return request
 
         for _ in range(_EXCLUSIVE):
             outcome = self.log.append_exclusive(order.stream, build)
             if isinstance(outcome, ports.Appended):
-                return self.acknowledged(built[-1], outcome)
+                return self.acknowledged(requests[-1], outcome)
             if isinstance(outcome, ports.Duplicate):
-                return self._confirm(order, made, outcome)
-        raise _stale(order, built[-1].base.seq, self.log.head(order.stream).seq)
+                return self._confirm(order, cache, outcome)
+        raise _stale(order, requests[-1].base.seq, self.log.head(order.stream).seq)
 
     def _request(
-        self, asked: Order, made: _Made, born: ports.Head | None, *, soon: bool
+        self, order: Order, cache: _Redacted, born: ports.Head | None, *, first: bool
     ) -> tuple[Order, ports.Append]:
-        """Decide on the head at hand; if that says no, on the one that is stored."""
-        head = self.heads.get(asked.stream)
+        """Decide on the remembered head; if that refuses, on the stored one.
+
+        Returns the order without known drafts, and the request for its events.
+
+        first: this is the first attempt.
+        """
+        head = self.heads.get(order.stream)
         if head is not None:
             try:
-                # The log refuses drafts that it knows, and is asked which then.
-                order = self._unknown(asked, few=_FEW if soon else 0)
-                return order, self._decided(head, order, made)
+                # On the first attempt, few keys are not looked up: the log refuses
+                # known ones, and the second attempt looks them up.
+                new = self._without_known(order, few=_FEW if first else 0)
+                return new, self._decided(head, new, cache)
             except (InvalidEvent, SessionClosed, StaleSession):
-                pass  # it may be allowed on the head that is stored
-        head = self.log.head(asked.stream)
+                pass  # it may be valid on the stored head
+        head = self.log.head(order.stream)
         self.heads.correct(head)
         if born is not None and head.seq == 0:
             head = born
-        order = self._unknown(asked)
-        return order, self._decided(head, order, made)
+        new = self._without_known(order)
+        return new, self._decided(head, new, cache)
 
-    def _decided(self, head: ports.Head, order: Order, made: _Made) -> ports.Append:
-        state, now = head.state, self.clock()
-        if order.expected_seq not in (None, state.head_seq):
-            raise _stale(order, order.expected_seq or 0, state.head_seq)
+    def _decided(
+        self, head: ports.Head, order: Order, cache: _Redacted
+    ) -> ports.Append:
+        """Decide the order on this head and redact its events."""
+        state = head.state
+        now = self.clock()
+        if order.expected_seq is not None and order.expected_seq != state.head_seq:
+            raise _stale(order, order.expected_seq, state.head_seq)
         tag = None
         if self.redactor.numbered:
             if not order.prepared:
-                made.clear()  # on another head the numbers may be others
+                cache.clear()  # on another head, values may get other numbers
             tag = self.numbering(order.stream, order.numbers or state.numbers, now=now)
         keys: Sequence[ports.Keyed] = ()
         items: Mapping[int, JsonObject] = {}
         if not order.plain:
             if any(draft.native is not None for draft in order.drafts):
-                made.clear()  # as another state is, so are the events of an item
-            order, keys, items = self._seen(state, order, tag)
-        given = [draft.event for draft in order.drafts]
-        events, after = self.decided(state, given, user_id=order.stream.user_id)
-        redacted = self._redacted(order, made, events, now, tag)
+                cache.clear()  # on another state, an item may give other events
+            order, keys, items = self._with_events_of_items(state, order, tag)
+        incoming = [draft.event for draft in order.drafts]
+        events, after = self.decided(state, incoming, user_id=order.stream.user_id)
+        redacted = self._redacted(order, cache, events, now, tag)
         if items:
-            self._agree(order, items, events, redacted, tag)
-        for one, event in zip(redacted, events, strict=True):
-            if one.event is not event:
+            self._redact_items_again(order, items, events, redacted, tag)
+        for clean, event in zip(redacted, events, strict=True):
+            if clean.event is not event:
                 after = _evolved(state, redacted)
                 break
-        if tag is not None and isinstance(tag, Numbering):
+        if isinstance(tag, Numbering):
             self.vault.put(order.stream, tag.values)
             after = after._replace(numbers=tag.known)
             plan = self.redactor.plan
             if (plan.kept or after.kept) and not after.closed:
                 kept = kept_values(after.kept, tag.values, plan, self.time.now())
                 after = after._replace(kept=kept)
-        if keys:
-            keys = [one for one in keys if one.key]
         return ports.Append(
             base=head,
             state=after,
             events=redacted,
             now=self.time.stamp(now),
             idempotency_key=order.idempotency_key,
-            keys=keys,
+            keys=[keyed for keyed in keys if keyed.key],
         )
 
     def item(
         self, native: Native, tag: Tagger, unscanned: Unscanned = "refuse"
     ) -> tuple[JudgedItem, tuple[Blob, ...]]:
-        """An item to write, and its bytes; raises InvalidEvent, RedactionFailed."""
+        """Redact an item; return it with the bytes that were in it.
+
+        Raises InvalidEvent, RedactionFailed.
+        """
         redactor = self.redactor.stubbing if unscanned == "stub" else self.redactor
         if native.judged is not None and not redactor.numbered:
-            known, opaque = native.judged
-            if again := known.under(redactor, native):
+            judged, opaque = native.judged
+            again = judged.under(redactor, native)
+            if again is not None:
                 return again, opaque
         held: list[bytes] = []
         try:
@@ -419,7 +473,10 @@ class Writer:
     def judged(
         self, stream: StreamId, natives: Iterable[Native]
     ) -> Iterator[tuple[Native, Any]]:
-        """Each as it would be redacted and read; a stub for what is too much work."""
+        """Yield each item with its redacted form, and its value as a reader gets it.
+
+        A text over the policy's budget of work becomes a stub.
+        """
         tag = self.tagger(stream.user_id)
         if self.redactor.numbered:
             tag = self.numbering(stream, self.log.head(stream).state.numbers)
@@ -431,30 +488,35 @@ class Writer:
             held = {blob.sha256: blob.data for blob in opaque}
             yield replace(native, judged=(item, opaque)), whole(clean, (), held.get)
 
-    def _seen(
+    def _with_events_of_items(
         self, state: SessionState, order: Order, tag: Tagger | None
     ) -> tuple[Order, list[ports.Keyed], dict[int, JsonObject]]:
-        """The order with its items' events, whose they are, and the redacted items."""
+        """Replace each draft of an item by the drafts of its events.
+
+        Returns the order with these drafts; for each draft before, its key and the
+        place of its events; and the redacted items by the index of their first event.
+        """
         tag = tag or self.tagger(order.stream.user_id)
-        drafts, places = list[Draft](), list[ports.Keyed]()
+        drafts: list[Draft] = []
+        keys: list[ports.Keyed] = []
         items: dict[int, JsonObject] = {}
         for draft in order.drafts:
             new: Sequence[Draft] = [draft]
             if draft.native is not None:
                 item, opaque = self.item(draft.native, tag, order.unscanned)
                 items[len(drafts)] = item.record
-                first, *more = _typed(state, draft, item, self.limits)
-                payloads = [one.event.payload() for one in (first, *more)]
+                first, *more = _drafts_of_item(state, draft, item, self.limits)
+                payloads = [seen.event.payload() for seen in (first, *more)]
                 meta = first.meta.warned(REPAIRED) if item.repaired else first.meta
-                meta = _beside(meta, item.record, payloads, self.limits)
+                meta = _with_rest_of_item(meta, item.record, payloads, self.limits)
                 new = [replace(first, meta=meta, opaque=opaque), *more]
-            places.append(ports.Keyed(draft.key or "", len(drafts), len(new)))
-            for one in new:
-                state = evolve(state, one.event)
+            keys.append(ports.Keyed(draft.key or "", len(drafts), len(new)))
+            for added in new:
+                state = evolve(state, added.event)
             drafts += new
-        return order._replace(drafts=tuple(drafts)), places, items
+        return order._replace(drafts=tuple(drafts)), keys, items
 
-    def _agree(
+    def _redact_items_again(
         self,
         order: Order,
         items: Mapping[int, JsonObject],
@@ -462,114 +524,145 @@ class Writer:
         redacted: list[RedactedEvent],
         tag: Tagger | None,
     ) -> None:
-        """Have an item say what its events say, where more was found in these."""
-        user_id, unscanned = order.stream.user_id, order.unscanned
+        """Redact in the items what redaction found only in their events.
+
+        Changes ``redacted``: the first event of such an item holds the item anew.
+        """
         for index, clean in items.items():
             draft = order.drafts[index]
             native: Any = draft.meta.native
             places = range(index, index + native["n"])
-            if all(redacted[at].event is events[at] for at in places):
+            if all(redacted[place].event is events[place] for place in places):
                 continue
-            payloads, said = list[JsonObject](), dict[str, str]()
-            for at in places:
-                before = order.drafts[at].event.payload()
-                blobs = {blob.sha256: blob.data for blob in redacted[at].blobs}
-                after = restored(redacted[at].event.payload(), blobs.get)
-                pairs = [*changed_texts(before, after)] if after != before else []
-                new = {b: a for b, a in pairs if unnumbered(b) != unnumbered(a)}
-                payloads.append(after if new else before)
-                said |= new
-            if said:
-                again = {**clean, "value": replaced(clean["value"], said)}
-                meta = _beside(draft.meta, again, payloads, self.limits)
-                draft, now = replace(draft, meta=meta), self.clock()
-                redacted[index] = self.redacted(
-                    draft, user_id=user_id, now=now, unscanned=unscanned, tag=tag
-                )
+            payloads: list[JsonObject] = []
+            replacements: dict[str, str] = {}
+            for place in places:
+                before = order.drafts[place].event.payload()
+                blobs = {blob.sha256: blob.data for blob in redacted[place].blobs}
+                after = restored(redacted[place].event.payload(), blobs.get)
+                pairs = changed_texts(before, after) if after != before else ()
+                # A text that only got a number is the same in the item.
+                changes = {
+                    old: new for old, new in pairs if unnumbered(old) != unnumbered(new)
+                }
+                payloads.append(after if changes else before)
+                replacements |= changes
+            if not replacements:
+                continue
+            again = {**clean, "value": replaced(clean["value"], replacements)}
+            meta = _with_rest_of_item(draft.meta, again, payloads, self.limits)
+            redacted[index] = self.redacted(
+                replace(draft, meta=meta),
+                user_id=order.stream.user_id,
+                now=self.clock(),
+                unscanned=order.unscanned,
+                tag=tag,
+            )
 
     def _redacted(
         self,
         order: Order,
-        made: _Made,
+        cache: _Redacted,
         events: Sequence[Event],
         now: int,
         tag: Tagger | None = None,
     ) -> list[RedactedEvent]:
-        found, user_id, unscanned = [], order.stream.user_id, order.unscanned
+        """Redact the events, except those that ``cache`` has; add them to ``cache``.
+
+        events: those of the order's drafts, as they were decided on.
+        """
+        results: list[RedactedEvent] = []
+        user_id = order.stream.user_id
         for index, event in enumerate(events):
-            known = made.get(index)
-            if known is None or known[0] is not event:
+            cached = cache.get(index)
+            if cached is None or cached[0] is not event:
                 draft = order.drafts[index]
                 if draft.event is not event:
-                    draft = self._renamed(draft, event, user_id)
-                one = self.redacted(
-                    draft, user_id=user_id, now=now, unscanned=unscanned, tag=tag
+                    draft = self._with_event(draft, event, user_id)
+                redacted = self.redacted(
+                    draft, user_id=user_id, now=now, unscanned=order.unscanned, tag=tag
                 )
-                made[index] = known = (event, one)
-            found.append(known[1])
-        return found
+                cached = (event, redacted)
+                cache[index] = cached
+            results.append(cached[1])
+        return results
 
-    def _renamed(self, draft: Draft, event: Event, user_id: str) -> Draft:
-        """The draft of an event that was decided on under another id, or tool."""
-        given = draft.event
+    def _with_event(self, draft: Draft, event: Event, user_id: str) -> Draft:
+        """The draft with its event as decided, which may have another id or tool."""
+        incoming = draft.event
         ids = (ToolCall, ToolResult)
-        if isinstance(given, ids) and isinstance(event, ids):
-            name = given.call_id
+        if isinstance(incoming, ids) and isinstance(event, ids):
+            name = incoming.call_id
             if event.call_id != name:
                 name = self.recorded_id(user_id, name)
-            named = given.model_copy(update={"call_id": name})
+            named = incoming.model_copy(update={"call_id": name})
             draft = with_id(replace(draft, event=named), event)
         return replace(draft, event=event)
 
-    def _confirm(self, order: Order, made: _Made, found: ports.Duplicate) -> Receipt:
-        """The receipt of the first use of a key, if the content is the same."""
-        first, last = found
+    def _confirm(
+        self, order: Order, cache: _Redacted, duplicate: ports.Duplicate
+    ) -> Receipt:
+        """Return the receipt of the key's first use.
+
+        Raises IdempotencyConflict if that use had other content.
+        """
+        first, last = duplicate
         stored = self.log.read(order.stream, after=first - 1, upto=last)
         events = [draft.event for draft in order.drafts]
         tag = None
         if self.redactor.numbered:
-            known = self.log.head(order.stream).state.numbers
-            tag, made = self.numbering(order.stream, known), {}
-        redacted = self._redacted(order, made, events, self.clock(), tag)
-        if len(stored) != len(redacted) or not all(
-            superseded(envelope, one.event) or same_event(given(envelope), one.event)
-            for envelope, one in zip(stored, redacted, strict=True)
-        ):
+            numbers = self.log.head(order.stream).state.numbers
+            tag = self.numbering(order.stream, numbers)
+            cache = {}
+        redacted = self._redacted(order, cache, events, self.clock(), tag)
+        same = len(stored) == len(redacted) and all(
+            superseded(envelope, clean.event)
+            or same_event(given(envelope), clean.event)
+            for envelope, clean in zip(stored, redacted, strict=True)
+        )
+        if not same:
             session_id = order.stream.session_id
             raise errors.IdempotencyConflict(session_id, first_seq=first, last_seq=last)
         return Receipt(first, last, stored[-1].hash, duplicate=True)
 
 
-# What of an event may be one text instead of many pieces.
+# The field of an event that holds many small pieces, and may hold one text instead.
 _PARTED: Final = {ToolResult: "content", ToolCall: "arguments", Item: "value"}
-_OFTEN: Final = 8  # times a view says the same: no event of so small an item is large
+# The most times that a format's view repeats an item: the events of an item that is
+# this many times smaller than the limit are not measured.
+_OFTEN: Final = 8
 
 
-def _typed(
+def _drafts_of_item(
     state: SessionState, draft: Draft, item: JudgedItem, limits: Limits
 ) -> list[Seen]:
-    """The events that its format sees in an item; one of its own if there is none."""
+    """The drafts of the events that an item's format makes of it.
+
+    If the format makes none, or the session does not accept them, the item becomes one
+    ``item`` event.
+    """
     native: Any = draft.native
-    kind, value = native.kind, item.record["value"]
-    found: list[Seen] = []
+    kind = native.kind
+    value = item.record["value"]
     begun = state.head_seq
+    drafts: list[Seen] = []
     try:
-        for one in native.format.view(kind, value, state.open_calls):
-            told = one if isinstance(one, Draft) else Draft(one)
-            told = _with_own_id(state, begun, told, item)
-            event = accepted_next(state, _within(told.event, limits, item))
-            match told.event, event:
+        for viewed in native.format.view(kind, value, state.open_calls):
+            view = viewed if isinstance(viewed, Draft) else Draft(viewed)
+            view = _with_own_id(state, begun, view, item)
+            event = accepted_next(state, _within(view.event, limits, item))
+            match view.event, event:
                 case ToolResult(tool_name=None), ToolResult(tool_name=str(name)):
-                    item.hears(name)  # as its call has it, which is in the log
+                    item.hears(name)  # the name is that of the recorded call
             state = evolve(state, event)
-            found.append(_one_of(draft, told, event, item))
+            drafts.append(_draft_of_view(draft, view, event, item))
     except (InvalidEvent, ValueError, TypeError, LookupError, AttributeError):
-        found = []
-    if found:
-        return found
+        drafts = []
+    if drafts:
+        return drafts
     event = Item(format=native.format.name, kind=kind, value=value)
     event = _within(event, limits, item)
-    return [_one_of(draft, draft, event, item)]
+    return [_draft_of_view(draft, draft, event, item)]
 
 
 def _with_own_id(
@@ -580,33 +673,33 @@ def _with_own_id(
     begun: the seq before the item.
     """
     event = draft.event
-    apart = event
+    renamed = event
     if isinstance(event, ToolCall):
         open_call = state.open_calls.get(event.call_id)
         if open_call is not None and open_call.seq > begun:
-            apart = with_own_id(state, event)
+            renamed = with_own_id(state, event)
     elif isinstance(event, ToolResult) and repeats_id(state):
-        apart = with_recorded_id(state, event)
-    if apart is event or not isinstance(apart, ToolCall | ToolResult):
+        renamed = with_recorded_id(state, event)
+    if renamed is event or not isinstance(renamed, ToolCall | ToolResult):
         return draft
-    item.hears(apart.call_id)
-    return with_id(draft, apart)
+    item.hears(renamed.call_id)
+    return with_id(draft, renamed)
 
 
-def _one_of(draft: Draft, told: Draft, event: Event, item: JudgedItem) -> Seen:
-    """The draft of an item's event; what it does not say is said of the item."""
+def _draft_of_view(draft: Draft, view: Draft, event: Event, item: JudgedItem) -> Seen:
+    """The draft of one event of an item; fields that the view lacks are the item's."""
     return Seen(
         event,
-        told.ts or draft.ts,
-        told.request_id or draft.request_id,
-        told.agent or draft.agent,
-        draft.meta if told.meta is NO_META else told.meta,
+        view.ts or draft.ts,
+        view.request_id or draft.request_id,
+        view.agent or draft.agent,
+        draft.meta if view.meta is NO_META else view.meta,
         item=item,
     )
 
 
 def _within(event: Event, limits: Limits, item: JudgedItem) -> Event:
-    """The event; as one text what would be too large in many small pieces."""
+    """The event; if it is too large in many small pieces, with these as one text."""
     if item.size * _OFTEN < limits.event_bytes:
         return event
     payload = event.payload()
@@ -620,34 +713,41 @@ def _within(event: Event, limits: Limits, item: JudgedItem) -> Event:
 
 
 def as_text(event: Event) -> Event | None:
-    """The event with what it holds in one text, which a blob can take; None if none."""
+    """The event with its many pieces as one text, which a blob can hold, else None."""
     for kind, name in _PARTED.items():
-        held = getattr(event, name, None) if isinstance(event, kind) else None
-        if isinstance(held, list | dict):
-            return event.model_copy(update={name: canonical(held).decode()})
+        if not isinstance(event, kind):
+            continue
+        pieces = getattr(event, name)
+        if isinstance(pieces, list | dict):
+            return event.model_copy(update={name: canonical(pieces).decode()})
     return None
 
 
-def _beside(
+def _with_rest_of_item(
     meta: Meta, clean: JsonObject, payloads: Sequence[JsonObject], limits: Limits
 ) -> Meta:
-    """``meta`` with what is left of the item beside its events."""
-    left = skeleton(clean["value"], payloads, most=limits.event_bytes // 2)
-    native = {**clean, "value": left, "n": len(payloads)}
+    """``meta`` with the parts of the item that the payloads of its events lack."""
+    rest = skeleton(clean["value"], payloads, most=limits.event_bytes // 2)
+    native = {**clean, "value": rest, "n": len(payloads)}
     return meta.model_copy(update={"native": native})
 
 
 def _evolved(state: SessionState, redacted: Sequence[RedactedEvent]) -> SessionState:
-    for one in redacted:
-        if isinstance(one.event, ToolCall):
-            # Its id may be another than the one it was judged by.
-            accepted_next(state, one.event)
-        state = evolve(state, one.event)
+    for clean in redacted:
+        if isinstance(clean.event, ToolCall):
+            # Redaction may have changed its id: check that the new one is valid.
+            accepted_next(state, clean.event)
+        state = evolve(state, clean.event)
     return state
 
 
 class _AllKnown(Exception):
-    """Each draft was appended before, under its key: at these seqs."""
+    """Earlier appends wrote every draft of an order, under the same keys."""
+
+    def __init__(self, first_seq: int, last_seq: int) -> None:
+        super().__init__(first_seq, last_seq)
+        self.first_seq = first_seq
+        self.last_seq = last_seq
 
 
 def _stale(order: Order, expected: int, actual: int) -> StaleSession:
@@ -655,6 +755,7 @@ def _stale(order: Order, expected: int, actual: int) -> StaleSession:
 
 
 def _checked(order: Order) -> Order:
+    """The order with ``plain`` as its drafts are; raises InvalidEvent."""
     if not order.drafts:
         raise InvalidEvent("no events were given to append")
     for draft in order.drafts:
@@ -663,10 +764,11 @@ def _checked(order: Order) -> Order:
         if draft.native or draft.key or draft.event is LATER:
             order = order._replace(plain=False)
             if order.idempotency_key is not None:
-                why = "give drafts keys, or all of the append one: not both"
-                raise InvalidEvent(why)
+                raise InvalidEvent(
+                    "give keys to the drafts or one to the append, not both"
+                )
             if draft.event is LATER and draft.native is None:
-                raise InvalidEvent("a draft is of an event, or of a native item")
+                raise InvalidEvent("a draft needs an event or a native item")
             if draft.key is not None and not encodable(draft.key):
                 raise InvalidEvent("a key must be text without half of a pair")
     if order.idempotency_key is not None and not encodable(order.idempotency_key):
@@ -675,7 +777,7 @@ def _checked(order: Order) -> Order:
 
 
 def same_event(stored: Event, other: Event) -> bool:
-    """Whether these are one event; a result may not name the tool its call names."""
+    """Whether these are one event; a result may leave out the name of its tool."""
     if isinstance(stored, ToolResult) and isinstance(other, ToolResult):
         name = stored.tool_name if other.tool_name is None else other.tool_name
         other = other.model_copy(update={"tool_name": name})
@@ -685,68 +787,78 @@ def same_event(stored: Event, other: Event) -> bool:
 
 
 def given(stored: Envelope) -> Event:
-    """The event as it was given: a call under the id that its provider used."""
-    event, call_id = stored.payload, stored.meta.call_id
+    """The event as a caller gave it: a call has the id that its provider chose."""
+    event = stored.payload
+    call_id = stored.meta.call_id
     if call_id is None or not isinstance(event, ToolCall | ToolResult):
         return event
     return event.model_copy(update={"call_id": call_id})
 
 
 def superseded(stored: Envelope, other: Event) -> bool:
-    """Whether the event was redacted again, so that its content proves nothing more.
+    """Whether the stored event has the other's type and was redacted again.
 
-    Its idempotency key, or its place in a transcript, is all that is left to tell.
+    Then their contents cannot be compared: only the idempotency key, or the place in a
+    transcript, shows that they are one event.
     """
     return stored.type == other.type and "before" in stored.redaction
 
 
 class Heads:
-    """The heads this process saw last; the log's compare-and-set keeps them honest."""
+    """The head of each stream as this process saw it last.
+
+    A head may be old: the log compares it when it writes, and refuses an old one.
+    """
 
     def __init__(self) -> None:
         self._heads: OrderedDict[StreamId, ports.Head] = OrderedDict()
         self._lock = forkable_lock()
-        self._waiting: dict[StreamId, list[Callable[[], object]]] = {}
+        self._listeners: dict[StreamId, list[Callable[[], object]]] = {}
 
     @contextmanager
-    def heard(self, stream: StreamId, tell: Callable[[], object]) -> Iterator[None]:
-        """Have ``tell`` called, in any thread, when a head of the stream comes in."""
+    def listening(
+        self, stream: StreamId, notify: Callable[[], object]
+    ) -> Iterator[None]:
+        """Call ``notify``, in any thread, for each head of the stream that arrives."""
         with self._lock:
-            self._waiting.setdefault(stream, []).append(tell)
+            self._listeners.setdefault(stream, []).append(notify)
         try:
             yield
         finally:
             with self._lock:
-                self._waiting[stream].remove(tell)
-                if not self._waiting[stream]:
-                    del self._waiting[stream]
+                self._listeners[stream].remove(notify)
+                if not self._listeners[stream]:
+                    del self._listeners[stream]
 
     def get(self, stream: StreamId) -> ports.Head | None:
-        """The head that was seen last, if it was an existing stream's."""
-        head = self._heads.get(stream)  # one step, which nothing can come between
+        """The head that was seen last; None for a stream that had no events."""
+        head = self._heads.get(stream)  # one step, which no thread can interrupt
         return head if head is not None and head.state.head_seq else None
 
     def correct(self, head: ports.Head) -> None:
-        """Remember ``head``, which was just read: whatever was known is wrong."""
+        """Remember a head that was just read, in place of the one that was wrong."""
         with self._lock:
             self._heads.pop(head.state.stream, None)
         self.put(head)
 
     def put(self, head: ports.Head) -> None:
-        """Remember ``head``, unless a newer one is known."""
+        """Remember ``head``, unless a newer one is remembered already."""
         stream = head.state.stream
+        listeners: Sequence[Callable[[], object]] = ()
         with self._lock:
-            known = self._heads.get(stream)
-            if known is None or known.state.head_seq <= head.state.head_seq:
+            newest = self._heads.get(stream)
+            if newest is None or newest.state.head_seq <= head.state.head_seq:
                 self._heads[stream] = head
             self._heads.move_to_end(stream)
             if len(self._heads) > _CACHED:
                 self._heads.popitem(last=False)
-            told = [*self._waiting.get(stream, ())] if self._waiting else ()
-        for tell in told:
-            tell()
+            if self._listeners:
+                listeners = tuple(self._listeners.get(stream, ()))
+        for notify in listeners:
+            notify()
 
 
+# Types of one value to append, although some of them are iterable.
 _ONE: Final = (Event, Draft, str, bytes, Mapping)
 
 
@@ -772,25 +884,25 @@ def drafts_of(
     return tuple([_draft(event, fields) for event in events])
 
 
-def _draft(given: object, fields: DraftFields) -> Draft:
-    if isinstance(given, Event):
-        draft = Draft(given, *fields)
-    elif isinstance(given, Draft) and isinstance(given.event, Event):
-        draft = replace(given, meta=Meta.of(given.meta))
+def _draft(value: object, fields: DraftFields) -> Draft:
+    if isinstance(value, Event):
+        draft = Draft(value, *fields)
+    elif isinstance(value, Draft) and isinstance(value.event, Event):
+        draft = replace(value, meta=Meta.of(value.meta))
     else:
-        kind = type(given).__name__
+        kind = type(value).__name__
         raise InvalidEvent(f"append takes events, not {kind}: refold.UserInput(text=…)")
-    ts, request_id, agent = draft.ts, draft.request_id, draft.agent
+    ts = draft.ts
     if ts is not None and not (isinstance(ts, datetime) and ts.tzinfo):
         raise InvalidEvent("ts needs a time zone: datetime.now(UTC)")
-    for name, text in (("request_id", request_id), ("agent", agent)):
+    for name, text in (("request_id", draft.request_id), ("agent", draft.agent)):
         if text is not None and not isinstance(text, str):
             raise InvalidEvent(f"{name} must be a text")
     return draft
 
 
 async def _written(log: ports.EventLog, request: ports.Append) -> ports.Outcome | None:
-    """What became of it; None if it is not written in another thread."""
+    """Have another thread write the request; None if the log has no such thread."""
     loop = asyncio.get_running_loop()
     written: asyncio.Future[ports.Outcome] = loop.create_future()
 
@@ -803,19 +915,25 @@ async def _written(log: ports.EventLog, request: ports.Append) -> ports.Outcome 
             written.set_result(outcome)
 
     def done(outcome: ports.Outcome | Exception) -> None:
-        with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, outcome)
 
     return await written if log.append_soon(request, done) else None
 
 
 def _characters(value: Any, most: int) -> int:
-    """About how many there are in ``value``, counted no further than ``most``."""
+    """About how many characters ``value`` holds; counting stops above ``most``."""
     if isinstance(value, str):
         return len(value)
-    parts = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+    parts: Iterable[Any]
+    if isinstance(value, list | tuple):
+        parts = value
+    elif isinstance(value, dict):
+        parts = value.values()
+    else:
+        parts = getattr(value, "__dict__", {}).values()
     total = 1
-    for part in value if isinstance(value, list | tuple) else parts.values():
+    for part in parts:
         if total > most:
             break
         total += _characters(part, most - total)

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import refold
 from refold.domain.canonical import repaired
+from refold.domain.envelope import Draft
 from refold.domain.events import Event
 from refold.domain.ports import Conflict
 from refold.store import Session, SessionStore
@@ -249,6 +250,15 @@ def test_a_key_used_for_other_content_is_a_conflict(session: Session) -> None:
     with pytest.raises(refold.IdempotencyConflict):
         session.append([refold.UserInput(text="a")] * 2, idempotency_key="k")
     assert (caught.value.first_seq, caught.value.last_seq) == (1, 1)
+
+
+def test_an_empty_key_of_a_draft_is_no_key(session: Session) -> None:
+    texts = [("a", None), ("b", ""), ("c", ""), ("d", "k")]
+    drafts = [Draft(refold.UserInput(text=text), key=key) for text, key in texts]
+
+    receipt = session.append(drafts)
+
+    assert (receipt.first_seq, receipt.last_seq) == (1, 4)
 
 
 def test_closing_a_session_in_a_finally_does_not_end_it(session: Session) -> None:

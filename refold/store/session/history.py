@@ -123,7 +123,7 @@ class SessionHistory(SessionPart):
         """
         self.session.head()
         changed = threading.Event()
-        with self.writer.heads.heard(self.stream, changed.set):
+        with self.writer.heads.listening(self.stream, changed.set):
             while True:
                 changed.clear()
                 closed = self._is_closed()
@@ -150,7 +150,7 @@ class SessionHistory(SessionPart):
             closed = self._is_closed()
             return [*islice(self.pages(place), ports.PAGE)], closed
 
-        with self.writer.heads.heard(self.stream, wake):
+        with self.writer.heads.listening(self.stream, wake):
             while True:
                 changed.clear()
                 page, closed = await asyncio.to_thread(read, after)
