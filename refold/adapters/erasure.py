@@ -21,6 +21,7 @@ from refold.adapters.inventory import forget_files
 from refold.adapters.keys import rotation
 from refold.adapters.keys.master import SIZE
 from refold.adapters.keys.ring import KeyRing, UserKey, seal, unseal, user_context
+from refold.adapters.keys.store import UserEntry
 from refold.adapters.rows import FROZEN, THAWED, HeadRow
 from refold.adapters.sql.access_log import AccessTable, to_forget
 from refold.adapters.sql.database import NOBODY
@@ -37,6 +38,8 @@ from refold.domain.erasure import (
     Accesses,
     Job,
     LegalHold,
+    NewCertificate,
+    Readmission,
     Signed,
     StoredExport,
     Stranded,
@@ -443,40 +446,81 @@ class StoredErasures:
 
     def certify(
         self,
-        job: Job | None,
-        user_id: str,
+        job: Job,
         statement: JsonObject,
         *,
         now: int,
         said: JsonObject | None = None,
     ) -> Signed | None:
-        erased = job is not None and job.past("shredded")
-        if job is not None and erased:
+        subjects: list[Subject] = []
+        if job.past("shredded"):
             # Others may have recorded accesses since ``delete``.
             for place in inventory.places("table", "take names out"):
                 self._take_names_out()[place.name](job)
+            subjects = self.subjects(job, "erased")
+        user_id = job.whose.user_id
+        certificate = self.sign(user_id, statement, now=now, said=said)
+        end = partial(self._end, job=job, subjects=subjects)
+        if not self.change_certified(NOBODY, end, certificate):
+            return None
+        return certificate.signed
+
+    def sign(
+        self,
+        user_id: str,
+        statement: JsonObject,
+        *,
+        now: int,
+        said: JsonObject | None = None,
+        readmission: Readmission | None = None,
+    ) -> NewCertificate:
+        user_ref = self._keys.user_ref(user_id)
         if said is not None:
-            # To be read as long as the user has a key.
-            key = user_key(self._recorder, self._keys, user_id, now=now)
+            if readmission is None:
+                key = user_key(self._recorder, self._keys, user_id, now=now)
+            else:
+                entry = UserEntry(readmission.epoch, readmission.wrapped)
+                key = self._keys.unwrapped(user_ref, entry)
+            # Readable as long as the user has this key.
             words = seal(key.cipher, canonical(said), _SAID)
             statement = {**statement, "sealed": b64encode(words).decode()}
         signer = self._keys.signer()
         signature = signer.sign(erasure.message(statement))
-        signed = Signed(dict(statement), signer.key_id, signer.public_key, signature)
-        row: dict[str, Any] = {
-            "certificate_id": str(statement["certificate_id"]),
-            "user_ref": self._keys.user_ref(user_id),
-            "created_at": now,
-            "body": canonical(signed.to_json()).decode(),
+        signed = Signed(
+            dict(statement), signer.key_id, signer.public_key, signature, said
+        )
+        return NewCertificate(signed, user_ref, now)
+
+    def change_certified(
+        self,
+        user_id: str,
+        act: Callable[[sa.Connection], bool],
+        certificate: NewCertificate,
+    ) -> bool:
+        """Do ``act`` and store its certificate, both in one transaction.
+
+        Returns False, and stores nothing, if ``act`` does.
+        """
+        # The words are stored only as the statement has them: encrypted.
+        stored = certificate.signed._replace(said=None)
+        row = {
+            "certificate_id": certificate.certificate_id,
+            "user_ref": certificate.user_ref,
+            "created_at": certificate.created_at,
+            "body": canonical(stored.to_json()).decode(),
         }
-        subjects = self.subjects(job, "erased") if job and erased else []
-        end = partial(self._end, job=job, subjects=subjects, row=row)
-        ended = self._database.change(NOBODY, end)
+
+        def attempt(connection: sa.Connection) -> bool:
+            if not act(connection):
+                return False
+            connection.execute(sa.insert(self._t.certificates).values(row))
+            return True
+
+        acted = self._database.change(user_id, attempt)
         self._recorder.flush()
-        if not ended:
-            return None
-        self._remember_certificate(row["certificate_id"], row["user_ref"])
-        return signed._replace(said=said)
+        if acted:
+            self._remember_certificate(certificate.certificate_id, certificate.user_ref)
+        return acted
 
     def said(self, row: Any) -> JsonObject:
         """The words of a certificate; none of them if they cannot be read any more."""
@@ -497,18 +541,13 @@ class StoredErasures:
         return signed._replace(said=orjson.loads(said))
 
     def _end(
-        self,
-        connection: sa.Connection,
-        job: Job | None,
-        subjects: list[Subject],
-        row: dict[str, Any],
+        self, connection: sa.Connection, job: Job, subjects: list[Subject]
     ) -> bool:
-        """Keep the certificate, set the subjects, drop the job; False if it is gone."""
+        """Set the subjects and drop the job; False if the job is gone."""
         table = self._t.erasures
-        if job is not None:
-            gone = sa.delete(table).where(table.c.job_id == job.job_id)
-            if not connection.execute(gone).rowcount:
-                return False
+        gone = sa.delete(table).where(table.c.job_id == job.job_id)
+        if not connection.execute(gone).rowcount:
+            return False
         for subject in subjects:
             self._subjects.put(connection, subject)
             # A user who is erased as a whole is named by no other job either, and by no
@@ -517,7 +556,6 @@ class StoredErasures:
                 others = self._table(place)
                 of_subject = others.c.user_ref == subject.ref
                 connection.execute(sa.delete(others).where(of_subject))
-        connection.execute(sa.insert(self._t.certificates).values(row))
         return True
 
     def certificates(self, user_id: str | None = None) -> list[Signed]:
@@ -537,24 +575,37 @@ class StoredErasures:
             query = query.where(table.c.user_ref == ref)
         return self._database.read(ref, query)
 
-    def readmit(self, user_id: str, *, now: int) -> int:
+    def prepare_readmission(self, user_id: str) -> Readmission:
         ref = self._keys.user_ref(user_id)
-        entry, known = self._keys.store.get_user(ref), self._subjects.of(ref)
+        entry, subject = self._keys.store.get_user(ref), self._subjects.of(ref)
         if entry is None or self.jobs(user_id):
             raise NotErased("that user has no completed erasure")
-        epoch = entry.epoch
         if entry.wrapped is None:
-            epoch += 1
+            epoch = entry.epoch + 1
             context = user_context(ref, epoch)
             wrapped = self._keys.master.wrap(os.urandom(SIZE), context)
-            self._keys.store.readmit(ref, wrapped, now, epoch=epoch)
-        elif known is None or (
-            known.epoch == epoch and known.status in ("live", "frozen")
-        ):
+            return Readmission(ref, epoch, wrapped, added=False)
+        if _is_readmitted(subject, entry.epoch):
             raise NotErased("that user was not erased")
+        return Readmission(ref, entry.epoch, entry.wrapped, added=True)
+
+    def readmit(
+        self, user_id: str, readmission: Readmission, certificate: NewCertificate
+    ) -> None:
+        ref, epoch, wrapped, added = readmission
+        now = certificate.created_at
+        if not added and not self._keys.store.readmit(ref, wrapped, now, epoch=epoch):
+            raise NotErased("that user was readmitted by another process")
         self._seen(user_id)
-        self._subjects.set(Subject(ref, ref, "live", epoch))
-        return epoch
+
+        def attempt(connection: sa.Connection) -> bool:
+            if _is_readmitted(self._subjects.locked(connection, ref), epoch):
+                return False
+            self._subjects.put(connection, Subject(ref, ref, "live", epoch))
+            return True
+
+        if not self.change_certified(NOBODY, attempt, certificate):
+            raise NotErased("that user was readmitted by another process")
 
     def refuse_erased(self, user_id: str) -> None:
         """Raises Erased if the user was erased, or is being erased."""
@@ -584,7 +635,7 @@ class StoredErasures:
         query = sa.select(table.c.name, table.c.reason, table.c.created_at)
         return query.where(table.c.user_ref == user_ref).order_by(table.c.name)
 
-    def hold(self, user_id: str, hold: LegalHold) -> bool:
+    def hold(self, user_id: str, hold: LegalHold, certificate: NewCertificate) -> bool:
         ref = self._keys.user_ref(user_id)
 
         def attempt(connection: sa.Connection) -> bool:
@@ -596,13 +647,17 @@ class StoredErasures:
             connection.execute(sa.insert(self._t.holds).values(row))
             return True
 
-        return self._database.change(NOBODY, attempt)
+        return self.change_certified(NOBODY, attempt, certificate)
 
-    def release(self, user_id: str, name: str) -> bool:
+    def release(self, user_id: str, name: str, certificate: NewCertificate) -> bool:
         """End a legal hold."""
         table, ref = self._t.holds, self._keys.user_ref(user_id)
         gone = sa.delete(table).where(table.c.user_ref == ref, table.c.name == name)
-        return bool(self._database.run(NOBODY, gone))
+
+        def attempt(connection: sa.Connection) -> bool:
+            return bool(connection.execute(gone).rowcount)
+
+        return self.change_certified(NOBODY, attempt, certificate)
 
     def record_export(self, user_id: str, export: StoredExport) -> None:
         key = self._keys.user(user_id, now=None)
@@ -723,6 +778,13 @@ class StoredErasures:
 
     def key_status(self) -> dict[str, Any]:
         return rotation.status(self._keys)
+
+
+def _is_readmitted(subject: Subject | None, epoch: int) -> bool:
+    """Whether the database accepts data of the user under the key of this epoch."""
+    if subject is None:
+        return False
+    return subject.epoch == epoch and subject.status in ("live", "frozen")
 
 
 def _export_context(export_id: str) -> bytes:
@@ -870,19 +932,25 @@ class StoredRetention:
         self._recorder, self._keys, self._erasures = recorder, keys, erasures
         self._subjects = Subjects(recorder.database)
 
-    def freeze(self, user_id: str, freeze: LegalHold) -> bool:
+    def freeze(
+        self, user_id: str, freeze: LegalHold, certificate: NewCertificate
+    ) -> bool:
         row = {"user_ref": self._keys.user_ref(user_id), **freeze._asdict()}
-        kept = sa.insert(self._t.holds).values(row)
-        done = self._change(user_id, "frozen", kept)
-        self._recorder.flush()
-        return done
+        insert = sa.insert(self._t.holds).values(row)
+        return self._change(user_id, "frozen", insert, certificate)
 
-    def unfreeze(self, user_id: str) -> bool:
+    def unfreeze(self, user_id: str, certificate: NewCertificate) -> bool:
         holds, ref = self._t.holds, self._keys.user_ref(user_id)
         gone = sa.delete(holds).where(holds.c.user_ref == ref, holds.c.name == FREEZE)
-        return self._change(user_id, "live", gone)
+        return self._change(user_id, "live", gone, certificate)
 
-    def _change(self, user_id: str, status: SubjectStatus, hold: Any) -> bool:
+    def _change(
+        self,
+        user_id: str,
+        status: SubjectStatus,
+        hold: Any,
+        certificate: NewCertificate,
+    ) -> bool:
         """Give the user, and all heads, the other status; False if they have it.
 
         Heads that are marked as erased too: by what they were before.
@@ -907,7 +975,7 @@ class StoredRetention:
             _turn(connection, heads, mine, turned)
             return True
 
-        return self._database.change(user_id, attempt)
+        return self._erasures.change_certified(user_id, attempt, certificate)
 
     def add_accesses(self, user_id: str, accesses: Sequence[Accesses]) -> None:
         tables = {

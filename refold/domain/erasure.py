@@ -76,6 +76,41 @@ class Signed(NamedTuple):
         return cls(statement, certificate["key_id"], public, signature)
 
 
+class NewCertificate(NamedTuple):
+    """A signed certificate that the store does not have yet.
+
+    It is stored in the transaction of the act that it states, so that neither is there
+    without the other.
+
+    user_ref:   the keyed hash of the user.
+    created_at: in microseconds since 1970.
+    """
+
+    signed: Signed
+    user_ref: str
+    created_at: int
+
+    @property
+    def certificate_id(self) -> str:
+        """Return the id that the statement contains."""
+        return str(self.signed.statement["certificate_id"])
+
+
+class Readmission(NamedTuple):
+    """The key under which an erased user is about to come back.
+
+    user_ref: the keyed hash of the user.
+    epoch:    the number of the user's key.
+    wrapped:  the key, encrypted with the master key.
+    added:    whether the key store has it; an interrupted readmission added it.
+    """
+
+    user_ref: str
+    epoch: int
+    wrapped: bytes
+    added: bool
+
+
 def message(statement: JsonObject) -> bytes:
     """Return the signed bytes of a statement."""
     return _DOMAIN + canonical(statement)
@@ -307,8 +342,7 @@ class ErasureSteps(Protocol):
 
     def certify(
         self,
-        job: Job | None,
-        user_id: str,
+        job: Job,
         statement: JsonObject,
         *,
         now: int,
@@ -325,13 +359,42 @@ class ErasureSteps(Protocol):
         Returns None if another process completed the job.
         """
 
+    def sign(
+        self,
+        user_id: str,
+        statement: JsonObject,
+        *,
+        now: int,
+        said: JsonObject | None = None,
+        readmission: Readmission | None = None,
+    ) -> NewCertificate:
+        """Sign a statement about an act that follows; stores only a new user's key.
+
+        said:        words that the statement contains encrypted with the user's key, so
+                     that they disappear with the key.
+        readmission: has the key to encrypt them with.
+
+        Raises Erased, KeyUnavailable.
+        """
+
     def restore(self, job: Job) -> None:
         """Restore keys and heads during the grace period; the job's record stays."""
 
-    def readmit(self, user_id: str, *, now: int) -> int:
-        """Give an erased user a new key; returns its epoch.
+    def prepare_readmission(self, user_id: str) -> Readmission:
+        """Return a new key for an erased user, which is not stored yet.
 
         Raises NotErased if the user was not erased.
+        """
+
+    def readmit(
+        self, user_id: str, readmission: Readmission, certificate: NewCertificate
+    ) -> None:
+        """Store the key, then let the user return and store the certificate.
+
+        A call that is interrupted between the two has no effect, except that the next
+        readmission uses the stored key.
+
+        Raises NotErased if another process readmitted the user.
         """
 
     def left(self, whose: Whose) -> dict[str, int]:
@@ -380,11 +443,14 @@ class ErasureSteps(Protocol):
     def holds(self, user_id: str) -> list[LegalHold]:
         """Return the legal holds and the freeze of a user."""
 
-    def hold(self, user_id: str, hold: LegalHold) -> bool:
-        """Add a legal hold; False if there is one of that name."""
+    def hold(self, user_id: str, hold: LegalHold, certificate: NewCertificate) -> bool:
+        """Add a legal hold and its certificate; False if there is one of that name."""
 
-    def release(self, user_id: str, name: str) -> bool:
-        """Remove a legal hold; False if there is none of that name."""
+    def release(self, user_id: str, name: str, certificate: NewCertificate) -> bool:
+        """Remove a legal hold and store the certificate of that.
+
+        Returns False, and stores nothing, if there is no hold of that name.
+        """
 
     def refuse_erased(self, user_id: str) -> None:
         """Raise Erased if the user was erased according to the key store."""
@@ -450,16 +516,23 @@ class OldBlobs(NamedTuple):
 class Retention(Protocol):
     """Freezes, and the use of sessions."""
 
-    def freeze(self, user_id: str, freeze: LegalHold) -> bool:
-        """Refuse all events of the user from now on; False if the user is frozen.
+    def freeze(
+        self, user_id: str, freeze: LegalHold, certificate: NewCertificate
+    ) -> bool:
+        """Refuse all events of the user from now on, and store the certificate of that.
 
         When it returns, no write that had begun before can take effect.
+
+        Returns False, and stores nothing, if the user is frozen already.
 
         Raises Erased if the user was erased or an erasure is in progress.
         """
 
-    def unfreeze(self, user_id: str) -> bool:
-        """Accept events again; False if the user is not frozen."""
+    def unfreeze(self, user_id: str, certificate: NewCertificate) -> bool:
+        """Accept events again, and store the certificate of that.
+
+        Returns False, and stores nothing, if the user is not frozen.
+        """
 
     def add_accesses(self, user_id: str, accesses: Sequence[Accesses]) -> None:
         """Add reads of sessions; sessions that do not exist are ignored."""

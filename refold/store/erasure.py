@@ -19,7 +19,17 @@ from refold.domain import erasure, errors, ids, inventory
 from refold.domain.canonical import repaired
 from refold.domain.clocks import TOLERANCE
 from refold.domain.envelope import Draft, Envelope, Recordable, microseconds
-from refold.domain.erasure import FREEZE, SALT, Job, LegalHold, Signed, Whose, timestamp
+from refold.domain.erasure import (
+    FREEZE,
+    SALT,
+    Job,
+    LegalHold,
+    NewCertificate,
+    Readmission,
+    Signed,
+    Whose,
+    timestamp,
+)
 from refold.domain.events import JsonObject, RedactionApplied
 from refold.domain.inventory import Place
 from refold.domain.model import quiet
@@ -291,8 +301,12 @@ class Erasures:
         Earlier data does not come back.  Raises NotErased.
         """
         ids.check_id("user_id", user_id)
-        epoch = self.writer.log.erasures.readmit(user_id, now=self.writer.clock())
-        return self._said("readmitted", user_id, reason, operator, epoch=epoch)
+        readmission = self.writer.log.erasures.prepare_readmission(user_id)
+        certificate = self._signed(
+            "readmitted", user_id, reason, operator, readmission=readmission
+        )
+        self.writer.log.erasures.readmit(user_id, readmission, certificate)
+        return certificate.signed
 
     @recorded("hold", named=False)
     def hold(
@@ -305,9 +319,12 @@ class Erasures:
         ids.check_id("user_id", user_id)
         self.writer.log.erasures.refuse_erased(user_id)
         hold = self._hold(user_id, self._name(user_id, name), reason)
-        if not self.writer.log.erasures.hold(user_id, hold):
+        certificate = self._signed(
+            "legal hold", user_id, reason, operator, hold=hold.name
+        )
+        if not self.writer.log.erasures.hold(user_id, hold, certificate):
             return None
-        return self._said("legal hold", user_id, reason, operator, hold=hold.name)
+        return certificate.signed
 
     @recorded("hold_release", named=False)
     def release(
@@ -315,9 +332,16 @@ class Erasures:
     ) -> Signed:
         """End a legal hold.  Raises NotErased if there is none of that name."""
         name = self._name(ids.check_id("user_id", user_id), name)
-        if not self.writer.log.erasures.release(user_id, name):
-            raise errors.NotErased(f"there is no legal hold {name!r} on that user")
-        return self._said("legal hold released", user_id, reason, operator, hold=name)
+        absent = errors.NotErased(f"there is no legal hold {name!r} on that user")
+        # Without a hold nothing is signed, which would make a key for a new user.
+        if not self._has_hold(user_id, name):
+            raise absent
+        certificate = self._signed(
+            "legal hold released", user_id, reason, operator, hold=name
+        )
+        if not self.writer.log.erasures.release(user_id, name, certificate):
+            raise absent
+        return certificate.signed
 
     @recorded("hold_list", "holds", named=False)
     def holds(self, user_id: str) -> list[LegalHold]:
@@ -344,9 +368,10 @@ class Erasures:
         Raises Erased.
         """
         freeze = self._hold(ids.check_id("user_id", user_id), FREEZE, reason)
-        if not self.writer.log.retention.freeze(user_id, freeze):
+        certificate = self._signed("frozen", user_id, reason, operator)
+        if not self.writer.log.retention.freeze(user_id, freeze, certificate):
             return None
-        return self._said("frozen", user_id, reason, operator)
+        return certificate.signed
 
     @recorded("unfreeze", named=False)
     def unfreeze(
@@ -354,9 +379,13 @@ class Erasures:
     ) -> Signed | None:
         """Let a user go on; returns a certificate, None if they were not frozen."""
         ids.check_id("user_id", user_id)
-        if not self.writer.log.retention.unfreeze(user_id):
+        # Without a freeze nothing is signed, which would make a key for a new user.
+        if not self._has_hold(user_id, FREEZE):
             return None
-        return self._said("unfrozen", user_id, reason, operator)
+        certificate = self._signed("unfrozen", user_id, reason, operator)
+        if not self.writer.log.retention.unfreeze(user_id, certificate):
+            return None
+        return certificate.signed
 
     @recorded("hold_list", named=False)
     def is_frozen(self, user_id: str) -> bool:
@@ -406,7 +435,11 @@ class Erasures:
         said = Eraser(self.writer).redacted(reason, Whose(user_id))
         return LegalHold(name, said, self.writer.clock())
 
-    def _said(
+    def _has_hold(self, user_id: str, name: str) -> bool:
+        holds = self.writer.log.erasures.holds(user_id)
+        return any(hold.name == name for hold in holds)
+
+    def _signed(
         self,
         act: str,
         user_id: str,
@@ -414,16 +447,20 @@ class Erasures:
         operator: str,
         *,
         hold: str | None = None,
-        **facts: Any,
-    ) -> Signed:
-        """Sign and keep that something was done; why and by whom goes with the user."""
+        readmission: Readmission | None = None,
+    ) -> NewCertificate:
+        """Sign an act before it is done; reason and operator go with the user's key."""
         eraser, whose = Eraser(self.writer), whose_of(user_id, None)
         said = eraser.said(whose, reason, operator)
         if hold is not None:
             said["hold"] = hold
-        signed = eraser.certify(act, whose, os.urandom(SALT), said=said, **facts)
-        assert signed is not None  # noqa: S101  # there is no job that others could end
-        return signed
+        now = self.writer.clock()
+        statement = eraser.statement(act, whose, os.urandom(SALT), now)
+        if readmission is not None:
+            statement["epoch"] = readmission.epoch
+        return self.writer.log.erasures.sign(
+            user_id, statement, now=now, said=said, readmission=readmission
+        )
 
 
 def whose_of(user_id: str, session_id: str | None) -> Whose:
@@ -760,7 +797,7 @@ class Eraser:
         else:
             facts["copies"] = [erasure.certified_copy(copy, salt) for copy in copies]
         facts["outside"] = [place.name for place in inventory.outside()]
-        signed = self.certify("erased", job.whose, salt, job, **facts)
+        signed = self.certify("erased", salt, job, **facts)
         if signed is None:
             return Erasure(already=True, removed=removed, copies=copies)
         return Erasure(signed, salt.hex(), removed=removed, copies=copies)
@@ -768,28 +805,34 @@ class Eraser:
     def certify(
         self,
         act: str,
-        whose: Whose,
         salt: bytes,
-        job: Job | None = None,
+        job: Job,
         *,
         said: dict[str, Any] | None = None,
         **facts: Any,
     ) -> Signed | None:
-        """Sign and keep what was done, ``said`` encrypted; None if others ended it."""
-        user_id, sessions = whose
+        """Sign the end of a job, ``said`` encrypted; None if others ended it."""
         now = self.writer.clock()
-        statement = {
+        statement = self.statement(act, job.whose, salt, now)
+        statement["certificate_id"] = job.job_id
+        statement |= facts
+        return self.erasures.certify(job, statement, now=now, said=said)
+
+    def statement(
+        self, act: str, whose: Whose, salt: bytes, now: int
+    ) -> dict[str, Any]:
+        """What every certificate states of an act."""
+        user_id, sessions = whose
+        return {
             "format": erasure.FORMAT,
-            "certificate_id": job.job_id if job else str(uuid4()),
+            "certificate_id": str(uuid4()),
             "act": act,
             "scope": "user" if sessions is None else "session",
             "subject": erasure.subject(salt, user_id, sessions),
             "store": self.erasures.facts(),
             "refold": import_module("refold").__version__,
             "completed_at": timestamp(now),
-            **facts,
         }
-        return self.erasures.certify(job, user_id, statement, now=now, said=said)
 
     def _searched(
         self, whose: Whose, done: Erasure, names: list[str], vacuum: bool
@@ -828,7 +871,7 @@ class Eraser:
         told = {"reason": "restored_for", "operator": "restored_by"}
         said = {name: kept.facts.get(place, "") for name, place in told.items()}
         asked, salt = {"requested_at": kept.facts["requested_at"]}, os.urandom(SALT)
-        return self.certify("restored", kept.whose, salt, kept, said=said, **asked)
+        return self.certify("restored", salt, kept, said=said, **asked)
 
 
 def _lost_record(restorable: bool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -39,7 +40,26 @@ def end(log: EventLog, job: erasure.Job, act: str = "erased") -> Any:
     """The certificate of an erasure; it ends with it."""
     format_ = "refold-certificate/1"
     statement: Any = {"format": format_, "act": act, "certificate_id": "c-1"}
-    return log.erasures.certify(job, job.whose.user_id, statement, now=NOW)
+    return log.erasures.certify(job, statement, now=NOW)
+
+
+def certificate(
+    log: EventLog, act: str, user_id: str = "ada"
+) -> erasure.NewCertificate:
+    """A certificate that is not stored yet."""
+    statement: Any = {
+        "format": erasure.FORMAT,
+        "act": act,
+        "certificate_id": str(uuid4()),
+    }
+    return log.erasures.sign(user_id, statement, now=NOW)
+
+
+def readmit(log: EventLog) -> int:
+    """Let ada come back; the epoch of her key."""
+    readmission = log.erasures.prepare_readmission("ada")
+    log.erasures.readmit("ada", readmission, certificate(log, "readmitted"))
+    return readmission.epoch
 
 
 def fill(log: EventLog) -> None:
@@ -187,22 +207,22 @@ class ErasuresContract:
     def test_only_who_was_erased_is_readmitted(self, log: EventLog) -> None:
         fill(log)
         with pytest.raises(errors.NotErased):
-            log.erasures.readmit("ada", now=NOW)
+            readmit(log)
         job = shred(log)
         list(log.erasures.delete(job))
         with pytest.raises(errors.NotErased):
-            log.erasures.readmit("ada", now=NOW)
+            readmit(log)
         end(log, job)
 
-        assert log.erasures.readmit("ada", now=NOW) == 2
+        assert readmit(log) == 2
 
         assert log.read(ADA) == []
         assert not refused(log, ADA)
 
     def test_a_hold_keeps_an_erasure_from_beginning(self, log: EventLog) -> None:
         fill(log)
-        assert log.erasures.hold("ada", _CASE)
-        assert not log.erasures.hold("ada", _CASE)
+        assert log.erasures.hold("ada", _CASE, certificate(log, "legal hold"))
+        assert not log.erasures.hold("ada", _CASE, certificate(log, "legal hold"))
         assert log.erasures.holds("ada") == [_CASE]
 
         with pytest.raises(errors.OnHold):
@@ -212,8 +232,12 @@ class ErasuresContract:
 
         assert log.erasures.jobs() == []
         assert log.erasures.holds("bob") == []
-        assert log.erasures.release("ada", "case 7")
-        assert not log.erasures.release("ada", "case 7")
+        assert log.erasures.release(
+            "ada", "case 7", certificate(log, "legal hold released")
+        )
+        assert not log.erasures.release(
+            "ada", "case 7", certificate(log, "legal hold released")
+        )
         assert begin(log).stage == "begun"
 
     def test_an_export_is_remembered_until_its_user_is_erased(
@@ -267,8 +291,8 @@ class RetentionContract:
 
     def test_of_who_is_frozen_nothing_is_taken(self, log: EventLog) -> None:
         fill(log)
-        assert log.retention.freeze("ada", _FROZEN)
-        assert not log.retention.freeze("ada", _FROZEN)
+        assert log.retention.freeze("ada", _FROZEN, certificate(log, "frozen"))
+        assert not log.retention.freeze("ada", _FROZEN, certificate(log, "frozen"))
 
         for stream in (ADA, _TWO, ADA._replace(session_id="new")):
             with pytest.raises(errors.Frozen):
@@ -277,8 +301,8 @@ class RetentionContract:
         assert not refused(log, BOB)
         assert [hold.name for hold in log.erasures.holds("ada")] == [erasure.FREEZE]
 
-        assert log.retention.unfreeze("ada")
-        assert not log.retention.unfreeze("ada")
+        assert log.retention.unfreeze("ada", certificate(log, "unfrozen"))
+        assert not log.retention.unfreeze("ada", certificate(log, "unfrozen"))
         assert not refused(log, ADA)
 
     def test_who_is_erased_is_not_frozen(self, log: EventLog) -> None:
@@ -286,7 +310,7 @@ class RetentionContract:
         begin(log)
 
         with pytest.raises(errors.Erased):
-            log.retention.freeze("ada", _FROZEN)
+            log.retention.freeze("ada", _FROZEN, certificate(log, "frozen"))
 
     def test_accesses_add_up_where_the_session_is(self, log: EventLog) -> None:
         fill(log)
@@ -333,7 +357,7 @@ class RetentionContract:
 
     def test_of_who_is_held_or_frozen_nothing_is_begun(self, log: EventLog) -> None:
         fill(log)
-        log.erasures.hold("ada", _CASE)
+        log.erasures.hold("ada", _CASE, certificate(log, "legal hold"))
 
         with pytest.raises(errors.OnHold):
             self._unused(log)
@@ -356,7 +380,7 @@ class RetentionContract:
     def test_of_who_is_frozen_no_blob_expires(self, log: EventLog) -> None:
         digest = cut(log)
         (old,) = log.retention.old_blobs(NOW)
-        log.retention.freeze("ada", _FROZEN)
+        log.retention.freeze("ada", _FROZEN, certificate(log, "frozen"))
 
         assert log.retention.expire_blobs(old) == 0
         assert log.blob(ADA, digest)
@@ -391,7 +415,7 @@ class RepairsContract:
     def test_of_who_is_erased_or_frozen_no_head_is_put(self, log: EventLog) -> None:
         fill(log)
         head, other = log.head(ADA), log.head(BOB)
-        log.retention.freeze("bob", _FROZEN)
+        log.retention.freeze("bob", _FROZEN, certificate(log, "frozen", "bob"))
         assert not log.repairs.put_head(BOB, other)
         shred(log)
 

@@ -19,11 +19,12 @@ from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.schema import migrate
 from refold.adapters.sql.sqlite import SqliteInMemory
 from refold.domain.envelope import Draft, Envelope, from_microseconds
-from refold.domain.erasure import FREEZE, LegalHold
+from refold.domain.erasure import FORMAT, FREEZE, LegalHold
 from refold.domain.errors import LeaseLost
 from refold.domain.events import (
     CompactionNote,
     Event,
+    JsonObject,
     RedactionApplied,
     SystemPrompt,
     ToolCall,
@@ -756,7 +757,14 @@ class EventLogContract(RewritingContract, LeaseContract):
 
     def test_of_who_is_frozen_no_view_is_stored(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
-        assert log.retention.freeze("ada", LegalHold(FREEZE, "disputed", NOW))
+        statement: JsonObject = {
+            "format": FORMAT,
+            "act": "frozen",
+            "certificate_id": "c-1",
+        }
+        certificate = log.erasures.sign("ada", statement, now=NOW)
+        freeze = LegalHold(FREEZE, "disputed", NOW)
+        assert log.retention.freeze("ada", freeze, certificate)
 
         assert not log.save_view(ADA, "v", _VIEW, replaces=0)
         assert log.load_view(ADA, "v") is None

@@ -18,7 +18,7 @@ from refold.opener import reconcile_keys
 from refold.store import SessionStore
 from refold.testing.event_log import said
 from tests.support.engines import BOTH
-from tests.support.operations import WINDOW, log_of
+from tests.support.operations import WINDOW
 from tests.support.stores import open_at
 from tests.support.talking import talk
 
@@ -260,4 +260,4 @@ def test_a_frozen_user_survives_a_reconciled_key_store(
 
     with open_at(store_url, tmp_path) as store:
         assert store.session(user_id="ada", session_id="s").events()
-        assert log_of(store).retention.unfreeze("ada")
+        assert store.erasures.unfreeze("ada", "settled")

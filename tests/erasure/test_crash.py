@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,7 +15,17 @@ from refold.testing.event_log import said
 from tests.erasure.conftest import fill
 from tests.support import warm
 from tests.support.engines import BOTH
-from tests.support.eraser import ERASING, HOLDING, OF_A_USER, RESTORING, ROTATING
+from tests.support.eraser import (
+    ACTS,
+    AFTER_CERTIFICATE,
+    BEFORE_CERTIFICATE,
+    ERASING,
+    HOLDING,
+    NEW_KEY_STORED,
+    OF_A_USER,
+    RESTORING,
+    ROTATING,
+)
 from tests.support.stores import open_at, prepare
 
 
@@ -134,4 +145,69 @@ def test_a_rotation_of_a_users_key_that_was_killed_leaves_one_key(
         assert store.session(user_id="ada", session_id="one").events()
         assert store.keys.rotate_user("ada") == 2
         assert store.session(user_id="ada", session_id="one").events()
+        assert problems(store) == []
+
+
+# What must have happened before the act, and what the act leaves.
+BEFORE: dict[str, Callable[[SessionStore], object]] = {
+    "hold": lambda store: store.erasures.holds("ada"),
+    "release": ACTS["hold"],
+    "freeze": lambda store: store.erasures.holds("ada"),
+    "unfreeze": ACTS["freeze"],
+    "readmit": lambda store: store.erase("ada", "asked"),
+}
+
+
+def _acts(store: SessionStore) -> list[str]:
+    return [one.statement["act"] for one in store.erasures.certificates("ada")]
+
+
+def _state(store: SessionStore) -> tuple[list[str], str]:
+    """The holds on ada, and whether she can be written about."""
+    holds = [hold.name for hold in store.erasures.holds("ada")]
+    try:
+        store.session(user_id="ada", session_id="new").append(said("x"))
+    except refold.RefoldError as error:
+        return holds, type(error).__name__
+    return holds, "written"
+
+
+@BOTH
+@pytest.mark.parametrize("act", ACTS)
+def test_a_killed_process_leaves_an_act_with_its_certificate_or_neither(
+    filled_url: str, tmp_path: Path, act: str
+) -> None:
+    with open_at(filled_url, tmp_path) as store:
+        BEFORE[act](store)
+        acts, state = _acts(store), _state(store)
+
+    kill(filled_url, act, BEFORE_CERTIFICATE)
+
+    with open_at(filled_url, tmp_path) as store:
+        assert (_acts(store), _state(store)) == (acts, state)
+        assert problems(store) == []
+
+    kill(filled_url, act, AFTER_CERTIFICATE)
+
+    with open_at(filled_url, tmp_path) as store:
+        assert len(_acts(store)) == len(acts) + 1
+        assert _state(store) != state
+        assert problems(store) == []
+
+
+@BOTH
+def test_a_readmission_that_was_killed_between_the_stores_is_completed(
+    filled_url: str, tmp_path: Path
+) -> None:
+    with open_at(filled_url, tmp_path) as store:
+        store.erase("ada", "asked")
+    kill(filled_url, "readmit", NEW_KEY_STORED)
+
+    with open_at(filled_url, tmp_path) as store:
+        assert (_acts(store), _state(store)) == (["erased"], ([], "Erased"))
+        assert problems(store) == []
+        signed = store.erasures.readmit("ada", "asked")
+        assert signed.statement["epoch"] == 2
+        assert store.erasures.certificates("ada")[-1] == signed
+        assert _state(store) == ([], "written")
         assert problems(store) == []

@@ -10,7 +10,7 @@ import pytest
 
 import refold
 from refold.adapters.keys.signatures import signed_by
-from refold.domain.erasure import LegalHold, Signed, Whose, subject
+from refold.domain.erasure import FORMAT, LegalHold, Signed, Whose, subject
 from refold.store import SessionStore
 from refold.store.erasure import Ask, Eraser
 from refold.testing.event_log import said
@@ -437,8 +437,11 @@ def test_who_is_erased_cannot_be_held(filled: SessionStore) -> None:
 
 
 def test_a_hold_that_came_too_late_goes_with_the_user(filled: SessionStore) -> None:
+    erasures = log_of(filled).erasures
+    statement: Any = {"format": FORMAT, "act": "legal hold", "certificate_id": "c-1"}
+    certificate = erasures.sign("ada", statement, now=1)
     filled.erase("ada", "asked", grace=timedelta(days=1))
-    log_of(filled).erasures.hold("ada", LegalHold("case", "late order", 1))
+    erasures.hold("ada", LegalHold("case", "late order", 1), certificate)
 
     filled.erase("ada", "asked")
 

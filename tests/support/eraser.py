@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
+
+import sqlalchemy as sa
 
 import refold
 from refold.adapters.cli import main as command_line
@@ -47,6 +52,36 @@ OF_A_USER: Final[dict[str, Step]] = {
     "the new key is kept": (SqlKeyStore, "swap_user", True),
 }
 
+# The points of an act with a certificate: neither of the two is there, or both are.
+BEFORE_CERTIFICATE: Final = "the certificate is about to be inserted"
+AFTER_CERTIFICATE: Final = "both are committed"
+NEW_KEY_STORED: Final = "the new key is stored"
+REASON: Final = "asked"
+ACTS: Final[dict[str, Callable[[SessionStore], object]]] = {
+    "hold": lambda store: store.erasures.hold("ada", "case", REASON),
+    "release": lambda store: store.erasures.release("ada", "case", REASON),
+    "freeze": lambda store: store.erasures.freeze("ada", REASON),
+    "unfreeze": lambda store: store.erasures.unfreeze("ada", REASON),
+    "readmit": lambda store: store.erasures.readmit("ada", REASON),
+}
+
+
+def _die_at(point: str) -> None:
+    """Make the process kill itself at this point of an act."""
+    if point == AFTER_CERTIFICATE:
+        die(StoredErasures, "_remember_certificate", after=False)
+    elif point == NEW_KEY_STORED:
+        die(SqlKeyStore, "readmit", after=True)
+    else:
+        sa.event.listen(sa.Engine, "before_cursor_execute", _die_before_certificate)
+
+
+def _die_before_certificate(
+    _connection: object, _cursor: object, statement: str, *_: object
+) -> None:
+    if re.match(r"INSERT INTO \S*certificates\b", statement):
+        os.kill(os.getpid(), signal.SIGKILL)
+
 
 def _erase(store: SessionStore) -> None:
     store.erase("ada", "she asked")
@@ -78,6 +113,11 @@ def main(url: str, work: str, step: str) -> None:
         owner, name, after = ROTATING[step]
         die(owner, name, after=after)
         command_line(["--db", url, "keys", "rotate", "--master"])
+        return
+    if work in ACTS:
+        _die_at(step)
+        with refold.open(url) as store:
+            ACTS[work](store)
         return
     steps, do = WORK[work]
     owner, name, after = steps[step]

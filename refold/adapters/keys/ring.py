@@ -253,7 +253,7 @@ class KeyRing:
             if now is None:
                 raise _missing("the user's key")
             entry = self._add_user(ref, now)
-        return self._users.put(user_id, self._unwrapped(ref, entry))
+        return self._users.put(user_id, self.unwrapped(ref, entry))
 
     def refs(self, user: UserKey, stream: StreamId) -> Refs:
         """What a new session is known by that is sealed under this key."""
@@ -279,9 +279,13 @@ class KeyRing:
         entry = self.store.get_user(ref)
         if entry is None or entry.wrapped is None:
             return None
-        return self._unwrapped(ref, entry)
+        return self.unwrapped(ref, entry)
 
-    def _unwrapped(self, ref: str, entry: UserEntry) -> UserKey:
+    def unwrapped(self, ref: str, entry: UserEntry) -> UserKey:
+        """The user's key, opened with the master key.
+
+        Raises Erased, and KeyUnavailable if the master key does not open it.
+        """
         if entry.wrapped is None:
             raise Erased("the user")
         context = user_context(ref, entry.epoch)
@@ -319,7 +323,7 @@ class KeyRing:
         known = self._users.get(user_id)
         if known is None or known.wrapped != entry.wrapped:
             self._users.forget(user_id)
-            self._users.put(user_id, self._unwrapped(refs[0], entry))
+            self._users.put(user_id, self.unwrapped(refs[0], entry))
         if keys:
             return self._opened(user_id, refs[1], *min(keys.items()))
         if now is None:
