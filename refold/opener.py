@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from refold.projections.context.compaction import Summarizer
     from refold.projections.context.strategy import Strategy
     from refold.redaction.guard import Limits
-    from refold.redaction.plan import Recognizer
     from refold.redaction.policy import Policy
+    from refold.redaction.recognizers import Recognizer
     from refold.redaction.redactor import Redactor
     from refold.redaction.registered import Registered
     from refold.store import SessionStore
@@ -320,7 +320,7 @@ def make_redactor(
 
     Raises InvalidConfiguration if its engine is not installed.
     """
-    from refold.redaction.plan import Guard
+    from refold.redaction.recognizers import Guard
     from refold.redaction.redactor import Redactor
 
     if policy:

@@ -17,8 +17,9 @@ from .pieces import (
     StreamRedactor as StreamRedactor,
     redacted_lines as redacted_lines,
 )
-from .plan import Plan as Plan, Span as Span
+from .plan import Plan as Plan
 from .policy import Policy as Policy, PolicyError as PolicyError
+from .recognizers import Span as Span
 from .redactor import Redactor as Redactor
 from .registered import Registered as Registered
 from .rules import DEFAULT_RULES as DEFAULT_RULES

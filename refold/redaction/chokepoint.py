@@ -1,4 +1,4 @@
-"""The one way from a draft to something a log takes: redact, guard, estimate."""
+"""The only way from a draft to an event that a log accepts: redact, guard, estimate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,14 @@ from refold.domain.errors import (
 from refold.domain.events import EVENT_CLASSES, JsonObject, SessionEvent, event_of
 from refold.domain.tokens import estimate
 from refold.redaction.checks.names import LEXICON, patterns
-from refold.redaction.guard import FROM_BYTES, Limits, TooLarge, apart, filled, guard
+from refold.redaction.guard import (
+    FROM_BYTES,
+    Limits,
+    TooLarge,
+    filled,
+    guard,
+    moved_to_blobs,
+)
 from refold.redaction.plan import Numbers, Tagger
 from refold.redaction.redactor import RedactionError, Redactor
 from refold.redaction.values import (
@@ -44,55 +51,65 @@ from refold.redaction.values import (
     Tally,
 )
 
-_LIKE: Final = patterns("events")
+_PATTERNS: Final = patterns("events")
 
 
 def _is_opaque(text: str) -> bool:
-    """Whether it may be what a provider signed or encrypted: no text in base64."""
-    if not _LIKE.OPAQUE.fullmatch(text):
+    """Whether a text may be signed or encrypted: long base64 of something binary."""
+    if not _PATTERNS.OPAQUE.fullmatch(text):
         return False
     url_safe = "-" in text or "_" in text
-    return not b64decode(text[:64], b"-_" if url_safe else None).isascii()
+    start = b64decode(text[:64], b"-_" if url_safe else None)
+    return not start.isascii()
 
 
+# A claim says how the texts at some paths look.  Its shape checks one text.
 _Shape: TypeAlias = Callable[[str], object]
 _SHAPES: Final[Mapping[str, _Shape]] = {
     "digest": re.compile(r"[0-9a-f]{64}").fullmatch,
     "opaque": _is_opaque,
     "name": bool,
 }
-_CLAIMS: Final[Mapping[str, str]] = LEXICON["claims"]["events"]
-_ITEMS: Final[Mapping[str, str]] = LEXICON["claims"]["items"]
-# In these, what is found in the call's id is replaced by a name, always the same.
+_EVENT_CLAIMS: Final[Mapping[str, str]] = LEXICON["claims"]["events"]
+_ITEM_CLAIMS: Final[Mapping[str, str]] = LEXICON["claims"]["items"]
+# A call id with a finding is replaced by a name, the same in the call and its result.
 _CALLS: Final = frozenset({"tool_call", "tool_result"})
 _CALL_ID: Final[Skip] = frozenset({("call_id",)})
 _ID: Final = "ID"
-# Where the blocks of a type stand that may be signed.
+# By event type: the field with blocks that a provider may have signed.
 _BLOCKS: Final = {"agent_response": "thinking", "provider_edit": "blocks"}
-# A block with one of these is the provider's: it is sent back as it came, or not.
+# A block with one of these is sent back to the provider unchanged, or not at all.
 _SEALED: Final = ("signature", "data", "encrypted_content")
-# What of a type is kept apart from it, in blobs: many events hold the same.
-_APART: Final[Mapping[str, str]] = {"request": "handed"}
+# By event type: the field whose texts are blobs, because many events share them.
+_SHARED: Final[Mapping[str, str]] = {"request": "handed"}
 
 
 @dataclass(slots=True)
 class _Claims:
-    """What is said of the texts below a place: by the next step of their paths."""
+    """A tree of claims: the shape of the text at this place, and the steps below it."""
 
     shape: _Shape | None = None
     steps: dict[str, _Claims] = field(default_factory=dict)
 
 
+class _Claimed(NamedTuple):
+    """A text that has the shape which a claim says, and its path."""
+
+    path: Path
+    shape: _Shape
+    text: str
+
+
 @cache
-def _read(claims: str) -> _Claims:
-    """Those that are written as ``path:shape``, with ``*`` for any step."""
+def _parsed_claims(claims: str) -> _Claims:
+    """The tree of claims written as ``path:shape``; ``*`` stands for any step."""
     root = _Claims()
     for claim in claims.split():
         path, shape = claim.rsplit(":", 1)
-        at = root
+        node = root
         for step in path.split("/"):
-            at = at.steps.setdefault(step, _Claims())
-        at.shape = _SHAPES[shape]
+            node = node.steps.setdefault(step, _Claims())
+        node.shape = _SHAPES[shape]
     return root
 
 
@@ -100,81 +117,98 @@ def skipped(
     type: str,  # noqa: A002 - the event's own word for it
     payload: PayloadJsonObject,
 ) -> Skip:
-    """The paths in a payload that are left alone: what is there looks as it claims."""
-    if type not in _CLAIMS:
+    """The paths in a payload that redaction skips: their texts look as claimed."""
+    if type not in _EVENT_CLAIMS:
         return NO_SKIP
-    claims = _read(_CLAIMS[type])
-    for name in claims.steps:  # of most events none is there
+    claims = _parsed_claims(_EVENT_CLAIMS[type])
+    for name in claims.steps:  # most events have none of these fields
         if payload.get(name):
-            return frozenset(path for path, _, _ in _claimed(payload, claims))
+            return frozenset(claimed.path for claimed in _claimed(payload, claims))
     return NO_SKIP
 
 
-def _claimed(
-    value: JsonValue, claims: _Claims, at: Path = ()
-) -> Iterator[tuple[Path, _Shape, str]]:
-    """The places of texts that look as is claimed of them, and the texts."""
+def _claimed(value: JsonValue, claims: _Claims, path: Path = ()) -> Iterator[_Claimed]:
+    """The texts in ``value`` that have the shape which a claim says."""
     if isinstance(value, str):
         if claims.shape and claims.shape(value):
-            yield at, claims.shape, value
+            yield _Claimed(path, claims.shape, value)
     elif isinstance(value, dict | list) and value:
         for step, below in claims.steps.items():
-            for name, item in _items(value, step):
+            for name, item in _items_at(value, step):
                 if item and isinstance(item, str | dict | list):
-                    yield from _claimed(item, below, (*at, name))
+                    yield from _claimed(item, below, (*path, name))
 
 
-def _items(value: Any, step: str) -> Iterable[tuple[str, JsonValue]]:
-    """What a step of a path leads to."""
+def _items_at(value: Any, step: str) -> Iterable[tuple[str, JsonValue]]:
+    """The items of an object or array to which a step of a path leads."""
     if isinstance(value, list):
         value = {str(index): item for index, item in enumerate(value)}
     if step == "*":
         return cast("dict[str, JsonValue]", value).items()
-    return [(step, value[step])] if step in value else ()
+    if step in value:
+        return [(step, value[step])]
+    return ()
 
 
-def recorded_id(redactor: Redactor, given: str, tag: Tagger | None) -> str:
-    """An id that a caller chose, as it is recorded: itself, if nothing is found in it.
+def recorded_id(redactor: Redactor, original: str, tag: Tagger | None) -> str:
+    """The form in which an id that a caller chose is recorded.
 
-    Else it is a name that ``tag`` makes of it: the same for a call and its result.
+    An id without findings is recorded unchanged.  For any other, ``tag`` makes a name,
+    which is the same for a call and its result.
     """
-    given, _ = repaired(given)
-    clean, _ = redactor.text(given)
-    return clean if clean == given or tag is None else f"redacted_{tag(_ID, given)}"
+    original, _ = repaired(original)
+    clean, _ = redactor.text(original)
+    if clean == original or tag is None:
+        return clean
+    return f"redacted_{tag(_ID, original)}"
 
 
 def redact_native(
     redactor: Redactor, native: PayloadJsonObject, tag: Tagger | None
 ) -> tuple[PayloadJsonObject, Tally]:
-    """Redact an item of a framework as ``Meta.native`` holds it; ids stay or are named.
+    """Redact a framework's item in the form in which ``Meta.native`` holds it.
 
-    What a provider signed or encrypted goes if something is found beside it: of a block
-    that tells what a model thought, all of it.  Raises RedactionError.
+    An id stays, or gets a name if something is found in it.  A signature or encrypted
+    text is removed if something is found in the same object; a block of thinking is
+    then removed whole.
+
+    Raises RedactionError.
     """
-    found = [*_claimed(native, _item_claims(str(native.get("format"))))]
-    given = {
-        path: text
-        for path, shape, text in found
-        if shape is bool and not _LIKE.MADE.fullmatch(text)
+    claimed = list(_claimed(native, _claims_of_format(str(native.get("format")))))
+    # Ids that a framework did not generate are judged one by one.
+    chosen_ids = {
+        claim.path: claim.text
+        for claim in claimed
+        if claim.shape is bool and not _PATTERNS.MADE.fullmatch(claim.text)
     }
-    skip = frozenset([path for path, _, _ in found if path not in given])
-    # Judged together first: most are clean, and no number is used up.
-    clean, tally = redactor.value(native, skip=skip, tag=None if given else tag)
+    skip = frozenset(c.path for c in claimed if c.path not in chosen_ids)
+    # The ids are judged with the rest first: most items are clean, and then no number
+    # is used up.
+    clean, tally = redactor.value(native, skip=skip, tag=None if chosen_ids else tag)
     if clean is native:
         return clean, tally
-    if given:
-        clean, tally = redactor.value(native, skip=skip.union(given), tag=tag)
-    signed = [path for path, shape, _ in found if shape is _is_opaque]
-    broken = [p for p in signed if _part(clean, p[:-1]) is not _part(native, p[:-1])]
-    names = {path: recorded_id(redactor, one, tag) for path, one in given.items()}
-    named = {path: name for path, name in names.items() if name != given[path]}
-    if broken or named:
+    if chosen_ids:
+        clean, tally = redactor.value(native, skip=skip.union(chosen_ids), tag=tag)
+    signed = [claim.path for claim in claimed if claim.shape is _is_opaque]
+    broken = [
+        path
+        for path in signed
+        if _part(clean, path[:-1]) is not _part(native, path[:-1])
+    ]
+    names: dict[Path, str] = {}
+    for path, original in chosen_ids.items():
+        name = recorded_id(redactor, original, tag)
+        if name != original:
+            names[path] = name
+    if broken or names:
         clean = orjson.loads(orjson.dumps(clean))
-    for path, name in named.items():
+    for path, name in names.items():
         _part(clean, path[:-1])[path[-1]] = name
-        tally.update(redactor.text(given[path])[1])
+        _, findings = redactor.text(chosen_ids[path])
+        tally.update(findings)
     for path in sorted(broken, reverse=True):
-        block, around = _part(clean, path[:-1]), _part(clean, path[:-2])
+        block = _part(clean, path[:-1])
+        around = _part(clean, path[:-2])
         if isinstance(around, list) and "thinking" in str(block.get("type")):
             around.remove(block)
         else:
@@ -183,10 +217,12 @@ def redact_native(
 
 
 class JudgedItem:
-    """An item of a framework that passed redaction, and what was found in it.
+    """A framework's item that passed redaction, with the findings in it.
 
-    size:     the bytes of its JSON, before.
-    repaired: whether it held what JSON in UTF-8 cannot, which was replaced.
+    record:   the redacted item.
+    found:    the tally of its findings.
+    size:     the bytes of its JSON before redaction.
+    repaired: whether it had values that JSON in UTF-8 cannot hold, which were replaced.
     """
 
     __slots__ = ("_parts", "_texts", "found", "record", "redactor", "repaired", "size")
@@ -195,76 +231,98 @@ class JudgedItem:
         self, redactor: Redactor, native: dict[str, Any], tag: Tagger | None
     ) -> None:
         """Raises InvalidEvent for what is not JSON, RedactionFailed."""
-        (record, data), self.repaired = _mended("item", native, unchecked=True)
-        self.size, self.redactor = len(data), redactor
+        (record, data), self.repaired = _as_json("item", native, unchecked=True)
+        self.size = len(data)
+        self.redactor = redactor
         try:
             self.record, self.found = redact_native(redactor, record, tag)
         except RedactionError as error:
             raise RedactionFailed("item", reason=str(error)) from None
-        said = (str(self.record["format"]), str(self.record["kind"]))
-        self._texts, self._parts = set(said), list[Any]()
+        # The texts, objects and arrays in the value are collected on first use.
+        self._texts = {str(self.record["format"]), str(self.record["kind"])}
+        self._parts: list[Any] = []
 
     def under(self, redactor: Redactor, native: Native) -> JudgedItem | None:
-        """The same, of this kind and id; None if it is to be judged once more."""
-        kind, name = native.kind, native.id or ""
-        made = redactor is self.redactor and (not name or _LIKE.MADE.fullmatch(name))
-        if not made or (kind != self.record["kind"] and redactor.text(kind)[1]):
+        """This item with another kind and id; None if it must be judged again."""
+        kind = native.kind
+        name = native.id or ""
+        if redactor is not self.redactor:
             return None
-        again = copy(self)
-        again.record = {**self.record, "kind": kind, **({"id": name} if name else {})}
-        again._texts, again._parts = {*self._texts, kind}, [*self._parts]
-        return again
+        if name and not _PATTERNS.MADE.fullmatch(name):
+            return None
+        if kind != self.record["kind"] and redactor.text(kind)[1]:
+            return None
+        renamed = copy(self)
+        renamed.record = {**self.record, "kind": kind}
+        if name:
+            renamed.record["id"] = name
+        renamed._texts = {*self._texts, kind}
+        renamed._parts = [*self._parts]
+        return renamed
 
-    def hears(self, name: str) -> None:
-        """Take a name that is not its own, of what was judged before."""
-        self._texts.add(name)
+    def add_text(self, text: str) -> None:
+        """Count ``text``, which another item had judged, as a text of this item."""
+        self._texts.add(text)
 
-    def _take(self, value: Any) -> None:
+    def _collect(self, value: Any) -> None:
         if isinstance(value, str):
             self._texts.add(value)
         elif isinstance(value, dict | list):
             self._parts.append(value)
             for part in value.values() if isinstance(value, dict) else value:
-                self._take(part)
+                self._collect(part)
 
     def holds(self, type: str, payload: PayloadJsonObject) -> bool:  # noqa: A002
-        """Whether all in it stands in the item as it does here: it was judged there."""
-        words = _of_few_words(type)
-        others = (value for name, value in payload.items() if name not in words)
-        return not _said(payload) and all(map(self._holds, others))
+        """Whether the item has every value of ``payload``, so that all were judged."""
+        if _shared_context(payload):
+            return False
+        fixed = _fields_of_fixed_words(type)
+        others = (value for name, value in payload.items() if name not in fixed)
+        return all(map(self._holds, others))
 
     def _holds(self, value: Any) -> bool:
-        heard = isinstance(value, str) and value in self._texts
-        if heard or value == self.record["value"]:
+        if isinstance(value, str) and value in self._texts:
+            return True
+        if value == self.record["value"]:
             return True
         if not self._parts:
-            self._take(self.record["value"])
+            self._collect(self.record["value"])
         if isinstance(value, str):
-            if not value or value in self._texts:
-                return True
-            try:  # whether it is a part that is told as one text
-                return value[0] in "[{" and orjson.loads(value) in self._parts
-            except orjson.JSONDecodeError:
-                return False
+            return not value or value in self._texts or self._has_part_of_json(value)
         if isinstance(value, dict | list):
             return not value or value in self._parts
         return not isinstance(value, int) or abs(value) < _TELLING
 
+    def _has_part_of_json(self, text: str) -> bool:
+        """Whether ``text`` is the JSON of an object or array in the item."""
+        if text[0] not in "[{":
+            return False
+        try:
+            return orjson.loads(text) in self._parts
+        except orjson.JSONDecodeError:
+            return False
+
 
 @cache
-def _of_few_words(type: str) -> frozenset[str]:  # noqa: A002 - the event's own word
-    """The fields of an event that say one of a few words, like a status."""
+def _fields_of_fixed_words(type: str) -> frozenset[str]:  # noqa: A002 - the event's own word
+    """The fields of an event that hold one of a few fixed words, such as a status."""
     fields = EVENT_CLASSES[type].model_fields.items()
-    return frozenset(n for n, one in fields if get_origin(one.annotation) is Literal)
+    return frozenset(
+        name for name, info in fields if get_origin(info.annotation) is Literal
+    )
 
 
 @cache
-def _item_claims(name: str) -> _Claims:
-    said = [f"value/{claim}" for claim in _ITEMS.get(name, "").split()]
-    return _read(" ".join(["id:name", "bytes/*:digest", *said]))
+def _claims_of_format(name: str) -> _Claims:
+    """The claims about an item of the format with this name."""
+    claims = ["id:name", "bytes/*:digest"]
+    for claim in _ITEM_CLAIMS.get(name, "").split():
+        claims.append(f"value/{claim}")
+    return _parsed_claims(" ".join(claims))
 
 
 def _part(value: Any, path: Iterable[str]) -> Any:
+    """The part of ``value`` at ``path``."""
     for step in path:
         value = value[int(step)] if isinstance(value, list) else value[step]
     return value
@@ -278,21 +336,26 @@ def redact_beside(
     *,
     judged: bool = False,
 ) -> tuple[PayloadJsonObject, Tally]:
-    """Redact what stands beside a payload; the item in it too, if it was not yet."""
+    """Redact ``request_id``, ``agent`` and ``meta``, which a draft has with its event.
+
+    judged: the framework's item in ``meta`` was redacted before.
+    """
     meta: Any = beside.get("meta") or {}
     if "native" not in meta:
         return redactor.value(beside, tag=tag, data=data)
-    native, found = meta["native"], Tally()
+    native = meta["native"]
+    tally = Tally()
     if not judged:
-        native, found = redact_native(redactor, native, tag)
-    others = {name: value for name, value in meta.items() if name != "native"}
-    clean: Any = {**beside, "meta": others}, Tally()
-    if others or beside["request_id"] or beside["agent"]:
-        clean = redactor.value(clean[0], tag=tag)
-    if native is meta["native"] and not clean[1]:
-        return beside, found
-    found.update(clean[1])
-    return {**clean[0], "meta": {**clean[0]["meta"], "native": native}}, found
+        native, tally = redact_native(redactor, native, tag)
+    other_meta = {name: value for name, value in meta.items() if name != "native"}
+    others: Any = {**beside, "meta": other_meta}
+    others_tally = Tally()
+    if other_meta or beside["request_id"] or beside["agent"]:
+        others, others_tally = redactor.value(others, tag=tag)
+    if native is meta["native"] and not others_tally:
+        return beside, tally
+    tally.update(others_tally)
+    return {**others, "meta": {**others["meta"], "native": native}}, tally
 
 
 def redact_payload(
@@ -305,43 +368,54 @@ def redact_payload(
 ) -> tuple[PayloadJsonObject, Tally, list[str]]:
     """Redact the payload of an event of ``type``; a clean one is returned itself.
 
-    A provider refuses a signed block that was edited, so one in which something is
-    found is dropped whole.
+    A provider refuses a signed block that was edited, so a signed block with a finding
+    is dropped whole.
 
-    Returns the payload, what was found, and codes of warnings:
-    ``thinking_dropped``.  Raises RedactionError.
+    data: the payload's compact JSON, if the caller has it.
+
+    Returns the payload, the tally, and codes of warnings: ``thinking_dropped``.
+    Raises RedactionError.
     """
     skip = skipped(type, payload)
+    context = _shared_context(payload)
     clean, tally = redactor.value(
-        payload, skip=skip, tag=tag, data=data, said=_said(payload)
+        payload, skip=skip, tag=tag, data=data, context=context
     )
     if clean is payload:
         return clean, tally, []
     if type in _CALLS and clean.get("call_id") != payload.get("call_id"):
-        # The id is judged by itself, so that it comes out alike in both.
-        how: Any = {"skip": _CALL_ID, "tag": tag, "said": _said(payload)}
-        clean, tally = redactor.value(payload, **how)
-        given = str(payload["call_id"])
-        tally.update(redactor.text(given)[1])
-        return {**clean, "call_id": recorded_id(redactor, given, tag)}, tally, []
+        # The id is judged by itself, so that the call and its result get the same.
+        clean, tally = redactor.value(payload, skip=_CALL_ID, tag=tag, context=context)
+        original = str(payload["call_id"])
+        _, findings = redactor.text(original)
+        tally.update(findings)
+        call_id = recorded_id(redactor, original, tag)
+        return {**clean, "call_id": call_id}, tally, []
     if type not in _BLOCKS:
         return clean, tally, []
-    kept, dropped = _without_signed_findings(redactor, type, payload)
-    if kept is payload:
+    remaining, dropped = _without_signed_findings(redactor, type, payload)
+    if remaining is payload:
         return clean, tally, []
-    clean, tally = redactor.value(kept, skip=skipped(type, kept), tag=tag)
+    clean, tally = redactor.value(remaining, skip=skipped(type, remaining), tag=tag)
     tally.update(dropped)
     return clean, tally, ["thinking_dropped"]
 
 
-_TELLING: Final = 10**9  # a number from there on may be one of a person or a card
+# An integer of at least this size may be a phone or card number.
+_TELLING: Final = 10**9
 _OCR: Final = re.compile(r"(?i)(?<![a-z])ocr(?![a-z])")
 
 
-def _said(payload: PayloadJsonObject) -> str:
-    """What holds for all of it: others wrote it, or it was read from a picture."""
-    read = "tool_name" in payload and _OCR.search(str(payload["tool_name"]))
-    return "untrusted" if read or payload.get("untrusted") is True else ""
+def _shared_context(payload: PayloadJsonObject) -> str:
+    """Context for every text in the payload: ``untrusted``, or nothing.
+
+    Payloads that others wrote are untrusted, and so are texts read from pictures.
+    """
+    if payload.get("untrusted") is True:
+        return "untrusted"
+    if "tool_name" in payload and _OCR.search(str(payload["tool_name"])):
+        return "untrusted"
+    return ""
 
 
 def _without_signed_findings(
@@ -349,33 +423,40 @@ def _without_signed_findings(
     type: str,  # noqa: A002 - the event's own word for it
     payload: PayloadJsonObject,
 ) -> tuple[PayloadJsonObject, Tally]:
-    tally, name = Tally(), _BLOCKS[type]
+    """The payload without signed blocks that have findings, and these findings."""
+    name = _BLOCKS[type]
     blocks = payload.get(name)
+    dropped = Tally()
     if not isinstance(blocks, list):
-        return payload, tally
-    kept: list[JsonValue] = []
+        return payload, dropped
+    remaining: list[JsonValue] = []
     for block in blocks:
-        alone: PayloadJsonObject = {name: [block]}
-        sealed = isinstance(block, dict) and any(map(block.get, _SEALED))
-        if sealed and (found := redactor.value(alone, skip=skipped(type, alone))[1]):
-            tally.update(found)
+        findings = Tally()
+        if isinstance(block, dict) and any(map(block.get, _SEALED)):
+            alone: PayloadJsonObject = {name: [block]}
+            _, findings = redactor.value(alone, skip=skipped(type, alone))
+        if findings:
+            dropped.update(findings)
         else:
-            kept.append(block)
-    return ({**payload, name: kept} if len(kept) < len(blocks) else payload), tally
+            remaining.append(block)
+    if len(remaining) == len(blocks):
+        return payload, dropped
+    return {**payload, name: remaining}, dropped
 
 
 @dataclass(frozen=True, slots=True)
-class Seen(Draft):
-    """The draft of an item's event: the first one has the item beside it.
+class ItemDraft(Draft):
+    """The draft of an event of a framework's item.  The first one carries the item.
 
-    item:   the item as it was redacted; None if it was not.
-    opaque: the bytes in it.
+    item:   the redacted item; None if it was not redacted.
+    opaque: the bytes in it, as blobs.
     """
 
     item: JudgedItem | None = None
     opaque: tuple[Blob, ...] = ()
 
 
+# Only this module has it, so no other can build a RedactedEvent.
 _PASS: Final = object()
 
 
@@ -383,10 +464,12 @@ _PASS: Final = object()
 class RedactedEvent:
     """An event that passed redaction and the size guard.
 
-    Only ``redact`` makes one: a log takes these and nothing else, so there is no
-    way around redaction.  ``event`` is the event as it will read once recorded,
-    ``data`` the canonical JSON of what is recorded of it and beside it; ``found``
-    counts what was redacted, by type, as far as the policy lets it be told.
+    A log accepts nothing else, and only ``redact`` makes one, so no event bypasses
+    redaction.
+
+    event: the event as readers will get it.
+    data:  the canonical JSON that is recorded: payload, meta, receipt, blobs.
+    found: counts of redacted values by type, as far as the policy reveals them.
     """
 
     event: SessionEvent
@@ -413,7 +496,7 @@ class RedactedEvent:
 
     @property
     def content(self) -> JsonObject:
-        """What ``data`` holds."""
+        """``data``, parsed."""
         content: JsonObject = orjson.loads(self.data)
         return content
 
@@ -429,70 +512,77 @@ def redact(
     limits: Limits,
     tag: Tagger | None = None,
 ) -> RedactedEvent:
-    """Make of ``draft`` what may be written; ``now`` stands in for a missing ``ts``.
+    """Turn ``draft`` into an event that may be written.
 
-    Payload, request_id, agent and meta pass the redactor, each string and key of
-    them; leaves over the limit and long base64 go to blobs, redacted.  Redaction never
-    edits a signed block: it drops it, and ``meta.warnings`` says so.  ``tag`` makes
-    pseudonyms of the user's, if the redactor's plan wants any.
+    The redactor gets every string and key of payload, request_id, agent and meta.
+    Texts over the limit and long base64 move to blobs after redaction.  Redaction never
+    edits a signed block: it drops the block, and ``meta.warnings`` says so.
 
     Values that JSON in UTF-8 cannot hold are repaired (domain.canonical.repaired), and
     ``meta.warnings`` has ``repaired``.
 
+    now: the event's time in microseconds if the draft has no ``ts``.
+    tag: makes the user's pseudonyms, if the redactor's plan wants any.
+
     Raises InvalidEvent for what is no JSON, RedactionFailed, EventTooLarge.
     """
-    event, seen = draft.event, draft if isinstance(draft, Seen) else None
+    event = draft.event
+    of_item = draft if isinstance(draft, ItemDraft) else None
     kind = event.type
     if EVENT_CLASSES.get(kind) is not type(event):
         raise InvalidEvent("only the event classes of refold can be recorded")
     fields = event.fields()
-    given = event.payload() if fields is None else fields
-    payload, payload_repaired = _mended(kind, given)
+    original = event.payload() if fields is None else fields
+    payload, payload_repaired = _as_json(kind, original)
     beside, beside_repaired = _beside(draft)
     try:
         _check_size(kind, payload, limits)
-        item = seen.item if seen else None
+        item = of_item.item if of_item else None
         clean = _clean(kind, payload, beside, redactor, tag, item)
-        guarded, clean_beside, blobs, sent = _guarded(kind, clean, limits)
+        guarded = _guarded(kind, clean, limits)
     except RedactionError as error:
         raise RedactionFailed(kind, reason=str(error)) from None
     except TooLarge as error:
         raise EventTooLarge(kind, size=error.size, limit=error.limit) from None
     except (Erased, KeyUnavailable):
-        raise  # of the key that names ids
+        raise  # from the key that names ids
     except Exception as error:
         raise RedactionFailed(kind, reason=type(error).__name__) from None
-    if seen:
-        blobs = (*blobs, *seen.opaque)
+    blobs = guarded.blobs
+    if of_item:
+        blobs = (*blobs, *of_item.opaque)
         if item and draft.meta.native:
             clean.tally.update(item.found)
     if event.repaired or payload_repaired or beside_repaired:
         clean.warnings.append(REPAIRED)
-    # What was valid and did not change is not validated, nor encoded, once more.
-    same = guarded is payload[0] and not payload_repaired
+    # An unchanged payload is neither validated nor encoded a second time.
+    unchanged = guarded.payload is payload.value and not payload_repaired
     receipt: dict[str, Any] = redactor.receipt(clean.tally)
-    content: dict[str, Any] = {
-        **_told(clean_beside, clean.warnings),
-        "payload": orjson.Fragment(payload[1]) if same else guarded,
-        "redaction": receipt,
-    }
+    content = _recorded_beside(guarded.beside, clean.warnings)
+    if unchanged:
+        content["payload"] = orjson.Fragment(payload.data)
+    else:
+        content["payload"] = guarded.payload
+    content["redaction"] = receipt
     if blobs:
         content["blobs"] = [blob.sha256 for blob in blobs]
+    if not (unchanged and (fields or event.validated)):
+        event = event_of(kind, guarded.payload)
     return RedactedEvent(
-        event if same and (fields or event.validated) else event_of(kind, guarded),  # type: ignore[arg-type]  # of a known class
-        _microseconds(draft.ts) if draft.ts else now,
-        estimate(sent),
-        orjson.dumps(content, option=orjson.OPT_SORT_KEYS),
-        receipt.get("types", {}),
-        blobs,
-        _PASS,
+        event=event,  # type: ignore[arg-type]  # of a known class
+        ts=_microseconds(draft.ts) if draft.ts else now,
+        token_estimate=estimate(guarded.sent),
+        data=orjson.dumps(content, option=orjson.OPT_SORT_KEYS),
+        found=receipt.get("types", {}),
+        blobs=blobs,
+        passed=_PASS,
     )
 
 
 def answering(event: RedactedEvent, request: str) -> RedactedEvent:
-    """The same, saying in ``meta.source`` the digest of the request that it answers.
+    """The event with the digest of the request that it answers in ``meta.source``.
 
-    It is for imported events, which have a source; others are returned as they are.
+    Only imported events have a source; any other is returned unchanged.
     """
     content: Any = event.content
     source = content.get("meta", {}).get("source")
@@ -503,30 +593,38 @@ def answering(event: RedactedEvent, request: str) -> RedactedEvent:
 
 
 @cache
-def _whole(event_type: str) -> Skip:
-    """The paths in a payload at which nothing is cut."""
-    claims = _CLAIMS.get(event_type, "").split()
-    return frozenset(tuple(claim.rsplit(":")[0].split("/")) for claim in claims)
+def _uncut_paths(event_type: str) -> Skip:
+    """The paths in a payload whose texts the size guard leaves whole."""
+    claims = _EVENT_CLAIMS.get(event_type, "").split()
+    paths = (claim.rsplit(":")[0] for claim in claims)
+    return frozenset(tuple(path.split("/")) for path in paths)
 
 
 def _check_size(event_type: str, payload: _Json, limits: Limits) -> None:
-    """Refuse what would be too large for an event before it is redacted."""
-    value, data = payload
-    if len(data) > limits.event_bytes:
-        moved = apart(value, _APART.get(event_type, ""))
-        guard(moved.payload, limits, skip=_whole(event_type))
+    """Refuse a payload too large for an event before it is redacted."""
+    if len(payload.data) > limits.event_bytes:
+        shared = moved_to_blobs(payload.value, _SHARED.get(event_type, ""))
+        guard(shared.payload, limits, skip=_uncut_paths(event_type))
 
 
-# What these say comes from outside: there a numbered placeholder is none.
-_OTHERS: Final = frozenset(
+# Events with content from outside: a numbered placeholder in them is just text.
+_FROM_OUTSIDE: Final = frozenset(
     {"user_input", "tool_result", "hitl", "error", "system", "state"}
 )
-# A value, and the JSON it was read from.
-_Json: TypeAlias = tuple[JsonObject, bytes]
+
+
+class _Json(NamedTuple):
+    """A value that was read from JSON, and that JSON."""
+
+    value: JsonObject
+    data: bytes
 
 
 class _Clean(NamedTuple):
-    """What passed the redactor; ``size`` is its JSON's, None if it was changed."""
+    """A redacted payload, and the redacted values that go with it.
+
+    size: the bytes of their JSON; None if redaction changed something.
+    """
 
     payload: JsonObject
     beside: JsonObject
@@ -543,60 +641,76 @@ def _clean(
     tag: Tagger | None,
     item: JudgedItem | None,
 ) -> _Clean:
-    (value, data), (told, told_data) = payload, beside
-    kept, tally, warnings = value, Tally(), list[str]()
-    if item is None or not item.holds(event_type, value):
-        kept, tally, warnings = redact_payload(
-            redactor, event_type, value, tag=tag, data=data
+    clean = payload.value
+    tally = Tally()
+    warnings: list[str] = []
+    if item is None or not item.holds(event_type, clean):
+        clean, tally, warnings = redact_payload(
+            redactor, event_type, payload.value, tag=tag, data=payload.data
         )
-    kept_beside = told
+    clean_beside = beside.value
     if beside is not _NOTHING_BESIDE:
-        how = (redactor, told, tag, told_data)
-        kept_beside, more = redact_beside(*how, judged=item is not None)
-        tally.update(more)
+        clean_beside, beside_tally = redact_beside(
+            redactor, beside.value, tag, beside.data, judged=item is not None
+        )
+        tally.update(beside_tally)
     if redactor.numbered and hasattr(tag, "told"):
-        tag, ours = cast(Numbers, tag), event_type not in _OTHERS
-        call_id = kept.get("call_id")
-        kept = cast(JsonObject, tag.told(kept, ours=ours))
-        if event_type in _CALLS and kept["call_id"] != call_id:
-            kept = {**kept, "call_id": call_id}  # a call and its result have one
-        kept_beside = cast(JsonObject, tag.told(kept_beside, ours=False))
-    same = kept is value and kept_beside is told
-    size = len(data) + len(told_data) if same else None
-    return _Clean(kept, kept_beside, tally, warnings, size)
+        numbers = cast(Numbers, tag)
+        ours = event_type not in _FROM_OUTSIDE
+        call_id = clean.get("call_id")
+        clean = cast(JsonObject, numbers.told(clean, ours=ours))
+        if event_type in _CALLS and clean["call_id"] != call_id:
+            # A call and its result keep one id.
+            clean = {**clean, "call_id": call_id}
+        clean_beside = cast(JsonObject, numbers.told(clean_beside, ours=False))
+    size = None
+    if clean is payload.value and clean_beside is beside.value:
+        size = len(payload.data) + len(beside.data)
+    return _Clean(clean, clean_beside, tally, warnings, size)
 
 
-def _guarded(
-    event_type: str, clean: _Clean, limits: Limits
-) -> tuple[JsonObject, JsonObject, tuple[Blob, ...], JsonObject]:
-    """The payload and what stands beside it within the limits, and all their blobs.
+class _Guarded(NamedTuple):
+    """A payload and the values that go with it, within the limits, and their blobs.
 
-    Last comes the payload as a model will be sent it, with the base64 that blobs hold.
+    sent: the payload as a model gets it, with the base64 that blobs hold.
     """
-    size, whole = clean.size, _APART.get(event_type, "")
-    little = size is not None and size < FROM_BYTES and size < limits.leaf_bytes
-    if little and not whole:
-        # Nothing is cut from so little.
-        return clean.payload, clean.beside, (), clean.payload
-    moved = apart(clean.payload, whole)
-    guarded = guard(moved.payload, limits, skip=_whole(event_type))
-    guarded_beside = guard(clean.beside, limits)
-    blobs = (*moved.blobs, *guarded.blobs, *guarded_beside.blobs)
-    sent = guarded.payload
-    if guarded.blobs:
-        sent = filled(sent, {blob.sha256: blob.data for blob in guarded.blobs}.get)
-    return guarded.payload, guarded_beside.payload, blobs, sent
+
+    payload: JsonObject
+    beside: JsonObject
+    blobs: tuple[Blob, ...]
+    sent: JsonObject
 
 
-_NOTHING_BESIDE: Final[_Json] = ({"meta": {}}, b"{}")
+def _guarded(event_type: str, clean: _Clean, limits: Limits) -> _Guarded:
+    shared = _SHARED.get(event_type, "")
+    size = clean.size
+    uncut = size is not None and size < FROM_BYTES and size < limits.leaf_bytes
+    if uncut and not shared:
+        return _Guarded(clean.payload, clean.beside, (), clean.payload)
+    moved = moved_to_blobs(clean.payload, shared)
+    payload = guard(moved.payload, limits, skip=_uncut_paths(event_type))
+    beside = guard(clean.beside, limits)
+    sent = payload.payload
+    if payload.blobs:
+        data_by_digest = {blob.sha256: blob.data for blob in payload.blobs}
+        sent = filled(sent, data_by_digest.get)
+    blobs = (*moved.blobs, *payload.blobs, *beside.blobs)
+    return _Guarded(payload.payload, beside.payload, blobs, sent)
+
+
+_NOTHING_BESIDE: Final = _Json({"meta": {}}, b"{}")
 
 
 def _beside(draft: Draft) -> tuple[_Json, bool]:
-    """What the writer knows beside the event, and whether it was repaired."""
+    """The draft's values besides its event, and whether they were repaired."""
     if draft.meta is NO_META and draft.request_id is None and draft.agent is None:
         return _NOTHING_BESIDE, False
-    named = {"request_id": draft.request_id, "agent": draft.agent}
-    return _mended(draft.event.type, {**named, "meta": draft.meta.dump()})
+    values = {
+        "request_id": draft.request_id,
+        "agent": draft.agent,
+        "meta": draft.meta.dump(),
+    }
+    return _as_json(draft.event.type, values)
 
 
 def _microseconds(ts: datetime) -> int:
@@ -606,19 +720,19 @@ def _microseconds(ts: datetime) -> int:
         raise InvalidEvent("ts must be in the years 1 to 9999 in UTC") from None
 
 
-def _mended(
+def _as_json(
     event_type: str, value: dict[str, Any], *, unchecked: bool = False
 ) -> tuple[_Json, bool]:
-    """``value`` as JSON gives it back, and whether it had to be repaired for that.
+    """``value`` as JSON returns it, and whether it was repaired for that.
 
-    unchecked: it may hold NaN, which the encoder would write as null.
+    unchecked: the value may hold NaN, which the encoder would write as null.
 
     Raises InvalidEvent for what is no JSON.
     """
     encoded = _encoded(value)
     if encoded is not None:
-        lossless = not unchecked or b"null" not in encoded[1] or encoded[0] == value
-        if lossless:
+        may_have_nan = unchecked and b"null" in encoded.data
+        if not may_have_nan or encoded.value == value:
             return encoded, False
     try:
         clean, changes = repaired(value)
@@ -634,31 +748,34 @@ def _mended(
 
 
 def _encoded(value: dict[str, Any]) -> _Json | None:
-    """``value`` as JSON gives it back, and its JSON; None if it must be repaired."""
+    """``value`` as JSON returns it, and that JSON; None if it must be repaired."""
     try:
         data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
         if data.count(b"[") + data.count(b"{") > NESTED:
             orjson.dumps(_surrounded(value))
-        return orjson.loads(data), data
+        return _Json(orjson.loads(data), data)
     except (orjson.JSONEncodeError, orjson.JSONDecodeError):
         return None
 
 
 def _surrounded(value: Any) -> Any:
-    """``value`` in so many lists that the encoder takes it if redaction does."""
+    """``value`` in so many lists that the encoder accepts it only if redaction does."""
     for _ in range(MOST_LEVELS - NESTED):
         value = [value]
     return value
 
 
-def _told(beside: JsonObject, warnings: list[str]) -> dict[str, Any]:
-    """What there is beside an event, with these warnings."""
-    if not warnings and beside is _NOTHING_BESIDE[0]:
+def _recorded_beside(beside: JsonObject, warnings: list[str]) -> dict[str, Any]:
+    """The values that are recorded with a payload, with these warnings in their meta.
+
+    Empty ones are left out.
+    """
+    if not warnings and beside is _NOTHING_BESIDE.value:
         return {}
     meta: dict[str, Any] = beside["meta"]  # type: ignore[assignment]  # an object
     if warnings:
-        known = meta.get("warnings", [])
-        new = [{"code": code} for code in warnings if {"code": code} not in known]
-        meta = {**meta, "warnings": [*known, *new]}
-    told = {**beside, "meta": meta}
-    return {key: value for key, value in told.items() if value not in (None, {})}
+        present = meta.get("warnings", [])
+        new = [{"code": code} for code in warnings if {"code": code} not in present]
+        meta = {**meta, "warnings": [*present, *new]}
+    recorded = {**beside, "meta": meta}
+    return {key: value for key, value in recorded.items() if value not in (None, {})}

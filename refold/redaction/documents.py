@@ -41,8 +41,8 @@ class Around(NamedTuple):
     key: str = ""
     depth: int = 0
     nested: int = 0
-    # What holds for all of it, as a key would say it.
-    said: str = ""
+    # Context for everything in the value, such as ``untrusted``.
+    context: str = ""
 
 
 class Work(NamedTuple):
@@ -126,7 +126,7 @@ class _Walk:
         """What besides keys of its objects may say what a text is."""
         flat, around = self._flat, self._around
         named = flat.named or flat.pairs or flat.flags or flat.tables or flat.commands
-        return named or around.key or around.parent or around.said
+        return named or around.key or around.parent or around.context
 
     def _told(self, prepared: dict[int, Prepared]) -> Sequence[int]:
         """The texts in which something may be found, by what they or keys hold."""
@@ -273,9 +273,9 @@ class _Walk:
         if any(self._named.values()):
             loud.update(key for key in flat.keys if key.lower() in VALUES)
         first = flat.nodes[0]
-        if around.key or around.parent or around.said:
+        if around.key or around.parent or around.context:
             first.spoken = bool(
-                speaks(f"{around.parent} {around.key}", around.said).rules
+                speaks(f"{around.parent} {around.key}", around.context).rules
                 or speaks(around.key).rules
             )
         flags = {at for at, flag in flat.flags.items() if speaks(flag).rules}
@@ -340,7 +340,9 @@ class _Walk:
         """What is around what a text holds, ``nested`` levels of JSON further in."""
         parent, key = self._keys_of(node, name)
         nested += self._around.nested
-        return Around(NO_SKIP, parent, key, node.depth + 1, nested, self._around.said)
+        return Around(
+            NO_SKIP, parent, key, node.depth + 1, nested, self._around.context
+        )
 
     def _redacted_documents(self, text: str, node: Node, name: str | int) -> bool:
         """Redact ``text`` as one JSON document or one a line; False: it is neither."""
@@ -373,7 +375,7 @@ class _Walk:
     def _concern(self, node: Node, name: str | int) -> Concern:
         parent, key = self._keys_of(node, name)
         whole = f"{parent} {key}" if parent else key
-        return self._scanner.concern(whole, self._around.said)
+        return self._scanner.concern(whole, self._around.context)
 
     def _keys_of(self, node: Node, name: str | int) -> tuple[str, str]:
         """The key of an item's object, and its own; an array has those of itself."""

@@ -1,6 +1,6 @@
-"""The size guard: what is too large for an event is cut, its whole goes to a blob.
+"""The size guard: cuts texts that are too large for an event and keeps them as blobs.
 
-So does what is nothing but base64, from a smaller size on: nobody reads it in an event.
+Long base64 moves to a blob from a smaller size on, since nobody reads it in an event.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from refold.domain.envelope import STANDS_FOR, Blob
 from refold.redaction.types import LONGEST
 from refold.redaction.values import NO_SKIP, JsonObject, JsonValue, Skip, below
 
-# A stub and the row of a blob take some hundred bytes: below this little is won, and
-# keys, certificates and tokens, which people do read in a log, are smaller.
+# A stub and the row of a blob take some hundred bytes, so less than this is not worth
+# moving.  Keys, certificates and tokens, which people do read in a log, are smaller.
 FROM_BYTES: Final = 4096
 
 _URI: Final = re.compile(r"data:[\w!#$%&'*+./;=^`|~\"-]{0,200};base64,", re.A | re.I)
-# PEM breaks after 64 characters, mail after 76; lists of words after fewer.
+# PEM breaks lines after 64 characters, mail after 76; lists of words break earlier.
 _LEAST_WIDTH: Final = 60
 _CHARACTERS: Final = re.compile(r"[A-Za-z0-9+/_=\r\n-]+")
 _STANDARD: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _URL_SAFE: Final = re.compile(r"[A-Za-z0-9_-]+={0,2}")
-# Of each kind of character the least share.  In base64 of binaries and of text about
-# two fifths are capitals, two fifths small and a tenth digits; in words run together
-# one in six is a capital at most, and hex has one kind of letter.
+# The least share of each kind of character.  In base64 of binaries and of text about
+# two fifths are capitals, two fifths small letters and a tenth digits.  In words run
+# together at most one in six is a capital, and hex has one kind of letter.
 _ENCODED_LEAST: Final = (
     (ascii_uppercase.encode(), 0.2),
     (ascii_lowercase.encode(), 0.2),
@@ -41,10 +41,10 @@ _ENCODED_LEAST: Final = (
 
 
 def start_of_payload(text: str) -> int | None:
-    """Where the payload begins, if ``text`` is one from there on; None if it is not.
+    """Where the base64 payload that fills the rest of ``text`` begins; else None.
 
-    A payload is base64 that decodes, of at least ``FROM_BYTES`` with what is before
-    it: a ``data:`` URI's head, or nothing.  Bare, it must look encoded too, for
+    A payload decodes, and has at least ``FROM_BYTES`` together with the head of a
+    ``data:`` URI before it.  Without such a head it must also look encoded, because
     letters alone decode as well.
     """
     if len(text) < FROM_BYTES:
@@ -56,28 +56,36 @@ def start_of_payload(text: str) -> int | None:
     payload = _on_one_line(text[start:])
     if not _decodes(payload):
         return None
-    return start if uri or _mixed(payload.encode()) else None
+    if uri or _looks_encoded(payload.encode()):
+        return start
+    return None
 
 
 def _on_one_line(text: str) -> str:
-    """Without the breaks after each so many characters that mail and PEM put in."""
+    """The text without the regular line breaks of mail and PEM; empty if irregular."""
     lines = text.splitlines()
     if len(lines) == 1:
         return lines[0]
     width = len(lines[0]) if lines else 0
-    even = {len(line) for line in lines[:-1]} == {width} and len(lines[-1]) <= width
-    return "".join(lines) if even and width >= _LEAST_WIDTH else ""
+    if width < _LEAST_WIDTH:
+        return ""
+    widths = {len(line) for line in lines[:-1]}
+    if widths != {width} or len(lines[-1]) > width:
+        return ""
+    return "".join(lines)
 
 
-def _mixed(payload: bytes) -> bool:
-    return all(
-        len(payload.translate(None, kind)) <= len(payload) * (1 - least)
-        for kind, least in _ENCODED_LEAST
-    )
+def _looks_encoded(payload: bytes) -> bool:
+    """Whether the payload has enough capitals, small letters and digits for base64."""
+    for characters, least in _ENCODED_LEAST:
+        others = len(payload.translate(None, characters))
+        if others > len(payload) * (1 - least):
+            return False
+    return True
 
 
 def _decodes(payload: str) -> bool:
-    """Whether it is base64, padded, or of the URL-safe kind, padded or not."""
+    """Whether it is padded base64, or URL-safe base64 with or without padding."""
     if _STANDARD.fullmatch(payload) and len(payload) % 4 == 0:
         alphabet = None
     elif _URL_SAFE.fullmatch(payload):
@@ -93,41 +101,43 @@ def _decodes(payload: str) -> bool:
     return True
 
 
+# The smallest limit of a text.
 _LEAST = 1024
-# A text that is kept apart goes to a blob from this many bytes on.
-_APART_FROM = 1024
-# What to cut after, the best first: a line, a word, what is never inside a value.
-_ENDS = tuple(
-    map(
-        re.compile,
-        (r"\n", r"(?<![0-9+(). \-/])[ \t,;]", r"[^\s0-9A-Za-z._%+@/=:#()\\\-]"),
-    )
+# A shared text moves to a blob from this many bytes on.
+_SHARED_FROM = 1024
+# Where to cut, the best place first: after a line, a word, a character that is never
+# inside a value.
+_ENDS = (
+    re.compile(r"\n"),
+    re.compile(r"(?<![0-9+(). \-/])[ \t,;]"),
+    re.compile(r"[^\s0-9A-Za-z._%+@/=:#()\\\-]"),
 )
 
-# A placeholder, or a character as an escape of it.
-_WHOLE = re.compile(rf"{STANDS_FOR.pattern}|\\\\+(?:u[0-9a-fA-F]{{0,4}}|[^u\s])")
+# Uncut units: a placeholder, or an escaped character.
+_UNIT = re.compile(rf"{STANDS_FOR.pattern}|\\\\+(?:u[0-9a-fA-F]{{0,4}}|[^u\s])")
 _STUB_SIGN = "\n[refold: "
-# Also in JSON, where the line break is escaped.
+# The part of the sign that also stands in JSON, where the line break is escaped.
 STUB_MARK = _STUB_SIGN.strip()
 _STUB = re.compile(
     r"\n\[refold: [0-9]+ of [0-9]+ bytes left out here; "
     r'whole text: session\.blob\("(?P<sha256>[0-9a-f]{64})"\)\]\n'
 )
-# Gives the blob of a SHA-256 in hex, or None.
+# Returns the blob of a SHA-256 in hex, or None.
 Read: TypeAlias = Callable[[str], bytes | None]
 
 
 class TooLarge(Exception):
-    """A payload is over a limit that no cut can help with; both are in bytes."""
+    """A payload is over a limit even after cutting; both sizes are in bytes."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(f"{size} bytes are over the limit of {limit}")
-        self.size, self.limit = size, limit
+        self.size = size
+        self.limit = limit
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is kept: bytes in UTF-8 of one text, and of a payload's compact JSON."""
+    """The most bytes of one text in UTF-8, and of a payload's compact JSON."""
 
     leaf_bytes: int = 65_536
     event_bytes: int = 1_048_576
@@ -142,7 +152,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """A payload within the limits, and what was cut from it, whole."""
+    """A payload within the limits, and the whole texts that were cut, as blobs."""
 
     payload: JsonObject
     blobs: tuple[Blob, ...]
@@ -154,12 +164,14 @@ class Guarded:
 def guard(payload: JsonObject, limits: Limits, *, skip: Skip = NO_SKIP) -> Guarded:
     """Cut each text of the redacted ``payload`` that is over the limit.
 
-    It becomes its head, a line that says what is missing and how to read it, and its
-    tail: at most ``limits.leaf_bytes`` together.  No placeholder is cut in two, and
-    where there is a line or a word to cut at, none of those.  A text that is base64
-    or a ``data:`` URI, and long (``FROM_BYTES``), loses all of that, within
-    the limit too.  What a path in ``skip`` leads to is not cut.  A payload in which
-    nothing is cut is returned itself.
+    A text that is cut keeps its head and its tail.  Between them is a line that says
+    how much is missing and how to read it.  All three together take at most
+    ``limits.leaf_bytes``.  A cut never divides a placeholder; it is made after a line
+    or a word if there is one.
+
+    A text of at least ``FROM_BYTES`` that is base64 or a ``data:`` URI loses all of
+    its base64, even within the limit.  Texts at the paths in ``skip`` are not cut.  A
+    payload without cuts is returned itself.
 
     Raises TooLarge for a key over the limit, and for a payload that still is.
     """
@@ -171,8 +183,8 @@ def guard(payload: JsonObject, limits: Limits, *, skip: Skip = NO_SKIP) -> Guard
     return Guarded(guarded, tuple(blobs.values()))
 
 
-def apart(payload: JsonObject, name: str) -> Guarded:
-    """Move the long texts under ``name`` to blobs, whole: many events may share one."""
+def moved_to_blobs(payload: JsonObject, name: str) -> Guarded:
+    """Move the long texts under ``name`` to blobs, which many events can share."""
     texts = payload.get(name)
     if not isinstance(texts, dict):
         return Guarded(payload, ())
@@ -180,7 +192,7 @@ def apart(payload: JsonObject, name: str) -> Guarded:
     short: dict[str, JsonValue] = {}
     for key, text in texts.items():
         short[key] = text
-        if isinstance(text, str) and _bytes(text) >= _APART_FROM:
+        if isinstance(text, str) and _bytes(text) >= _SHARED_FROM:
             short[key], blob = _stub(text, "")
             blobs.append(blob)
     return Guarded({**payload, name: short}, tuple(blobs))
@@ -189,47 +201,53 @@ def apart(payload: JsonObject, name: str) -> Guarded:
 def _guarded(
     value: JsonValue, limit: int, skip: Skip, blobs: dict[str, Blob]
 ) -> JsonValue:
+    """``value`` with its texts cut; itself if there is nothing to cut."""
     if () in skip:
         return value
     if isinstance(value, str):
         return _fitted(value, limit, blobs)
     if isinstance(value, dict):
         for key in value:
-            if (size := _bytes(key)) > limit:
+            size = _bytes(key)
+            if size > limit:
                 raise TooLarge(size, limit)
-        pairs = {k: _guarded(v, limit, below(skip, k), blobs) for k, v in value.items()}
-        same = all(pairs[key] is item for key, item in value.items())
-        return value if same else pairs
+        pairs: dict[str, JsonValue] = {}
+        changed = False
+        for key, item in value.items():
+            pairs[key] = _guarded(item, limit, below(skip, key), blobs)
+            changed = changed or pairs[key] is not item
+        return pairs if changed else value
     if isinstance(value, list):
-        items = [
-            _guarded(item, limit, below(skip, str(index)), blobs)
-            for index, item in enumerate(value)
-        ]
-        same = all(new is old for new, old in zip(items, value, strict=True))
-        return value if same else items
+        items: list[JsonValue] = []
+        changed = False
+        for index, item in enumerate(value):
+            items.append(_guarded(item, limit, below(skip, str(index)), blobs))
+            changed = changed or items[index] is not item
+        return items if changed else value
     return value
 
 
 def restored(value: JsonObject, read: Read) -> JsonObject:
-    """``value`` with the whole texts in place of the cut ones, as far as ``read`` goes.
+    """``value`` with the whole texts in place of those that were cut.
 
-    ``read`` gives the blob of a SHA-256, or None.  A text that only looks as if it
-    was cut stays as it is.
+    A text stays cut if ``read`` returns None for it.  A text that only looks cut stays
+    as it is.
     """
-    return cast(JsonObject, _restored(value, read, _uncut))
+    return cast(JsonObject, _restored(value, read, _whole))
 
 
 def filled(value: JsonObject, read: Read) -> JsonObject:
-    """``value`` with the base64 in place that was within the limit, and nothing else.
+    """``value`` with only the base64 restored that was within the limit.
 
-    What a model is sent is that: a size that an event may have is one it may see.
+    A model is sent this form: a size that an event may have is one that it may see.
     """
-    return cast(JsonObject, _restored(value, read, _unmoved))
+    return cast(JsonObject, _restored(value, read, _whole_base64))
 
 
 def _restored(
     value: JsonValue, read: Read, whole: Callable[[str, Read], str]
 ) -> JsonValue:
+    """``value`` with ``whole`` applied to every text that may be cut."""
     if isinstance(value, str):
         return whole(value, read) if _STUB_SIGN in value else value
     if isinstance(value, dict):
@@ -239,33 +257,44 @@ def _restored(
     return value
 
 
-def _unmoved(text: str, read: Read) -> str:
-    # What was cut for its length shows a part of itself behind the stub.
+def _whole_base64(text: str, read: Read) -> str:
+    """The whole text, if only its base64 was moved to a blob; else ``text``."""
+    # A text that was cut for its length has its tail after the stub.
     if not text.endswith("]\n"):
         return text
-    whole = _uncut(text, read)
+    whole = _whole(text, read)
     start = start_of_payload(whole)
-    return text if start is None or _stub(whole, whole[:start])[0] != text else whole
+    if start is None:
+        return text
+    short, _ = _stub(whole, whole[:start])
+    return whole if short == text else text
 
 
-def _uncut(text: str, read: Read) -> str:
+def _whole(text: str, read: Read) -> str:
+    """The whole text for one that was cut; ``text`` if no blob belongs to it."""
     for stub in _STUB.finditer(text):
-        head, tail = text[: stub.start()], text[stub.end() :]
         data = read(stub["sha256"])
-        whole = data.decode("utf-8", "surrogatepass") if data is not None else ""
-        if data is not None and whole.startswith(head) and whole.endswith(tail):
+        if data is None:
+            continue
+        whole = data.decode("utf-8", "surrogatepass")
+        head = text[: stub.start()]
+        tail = text[stub.end() :]
+        if whole.startswith(head) and whole.endswith(tail):
             return whole
     return text
 
 
 def _fitted(text: str, limit: int, blobs: dict[str, Blob]) -> str:
+    """``text`` within the limit and without long base64; its blob goes to ``blobs``."""
     if len(text) * 4 > limit and _bytes(text) > limit:
-        kept = _ends_of(text, limit)
-    elif (start := start_of_payload(text)) is not None:
-        kept = text[:start], ""
+        head, tail = _ends_of(text, limit)
     else:
-        return text
-    short, blob = _stub(text, *kept)
+        start = start_of_payload(text)
+        if start is None:
+            return text
+        head = text[:start]
+        tail = ""
+    short, blob = _stub(text, head, tail)
     blobs[blob.sha256] = blob
     return short
 
@@ -279,7 +308,7 @@ def _ends_of(text: str, limit: int) -> tuple[str, str]:
 
 
 def _stub(text: str, head: str, tail: str = "") -> tuple[str, Blob]:
-    """What stands for ``text`` where only its ends are kept, and its whole."""
+    """The text that replaces ``text`` between its head and tail, and its blob."""
     data = text.encode("utf-8", "surrogatepass")
     blob = Blob(hashlib.sha256(data).hexdigest(), data)
     missing = len(data) - _bytes(head) - _bytes(tail)
@@ -298,24 +327,34 @@ def _characters(data: bytes, length: int) -> int:
 
 
 def _end_of_head(text: str, end: int) -> int:
-    """Where to cut: at the last good place in the second half of the head."""
-    found = ([*ends.finditer(text, end // 2, end)] for ends in _ENDS)
-    return _apart(text, next((each[-1].end() for each in found if each), end))[0]
+    """Where the head ends: at the last good place in the second half before ``end``."""
+    for ends in _ENDS:
+        matches = list(ends.finditer(text, end // 2, end))
+        if matches:
+            end = matches[-1].end()
+            break
+    before, _ = _around_unit(text, end)
+    return before
 
 
 def _start_of_tail(text: str, start: int) -> int:
-    """Where to cut: at the first good place in the first half of the tail."""
-    found = (ends.search(text, start, (start + len(text)) // 2) for ends in _ENDS)
-    return _apart(text, next((first.end() for first in found if first), start))[1]
+    """Where the tail starts: at the first good place in the half after ``start``."""
+    for ends in _ENDS:
+        match = ends.search(text, start, (start + len(text)) // 2)
+        if match:
+            start = match.end()
+            break
+    _, after = _around_unit(text, start)
+    return after
 
 
-def _apart(text: str, place: int) -> tuple[int, int]:
-    """The places before and after what must not be cut at ``place``, if it is there.
+def _around_unit(text: str, place: int) -> tuple[int, int]:
+    """The ends of the placeholder or escape around ``place``; ``place`` twice if none.
 
-    That is a placeholder, or an escape: without its backslash ``\\nada`` is a name.
+    An escape must stay whole because without its backslash ``\\nada`` is a name.
     """
     start = max(0, place - LONGEST)
-    for match in _WHOLE.finditer(text, start, place + LONGEST):
+    for match in _UNIT.finditer(text, start, place + LONGEST):
         if match.start() < place < match.end():
             return match.span()
     return place, place

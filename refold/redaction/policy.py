@@ -21,7 +21,8 @@ from refold.redaction.checks.names import LEXICON
 from refold.redaction.engines import EngineName
 from refold.redaction.engines.patterns import LONGEST_MATCH, Anchor, BadPattern, Pattern
 from refold.redaction.guard import Limits
-from refold.redaction.plan import WORK_PER_KB, Action, Guard, Plan, Recognizer
+from refold.redaction.plan import WORK_PER_KB, Action, Plan
+from refold.redaction.recognizers import Guard, Recognizer
 from refold.redaction.redactor import Redactor
 from refold.redaction.rules import DEFAULT_PACKS, PACKS
 from refold.redaction.rules.rule import Example, Rule

@@ -1,4 +1,4 @@
-"""The redactor: text or JSON in, the same without secrets and personal data out."""
+"""The redactor: takes a text or JSON, returns it without secrets and personal data."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ __all__ = ["NO_SKIP", "RedactionError", "Redactor", "Skip", "Tally"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-# Two that need the same rules at once wait for one to compile them.
+# Two threads that need the same rules at once wait for one to compile them.
 _COMPILING: Final = forkable_lock()
-# A quote in so many bytes of JSON are many leaves.
+# JSON with a quote in every so many bytes, or more, has many leaves.
 _DENSE: Final = 64
-# What JSON has no word for must not be let through as if it were scanned.
+# Objects that are no JSON must not pass as if they were scanned.
 _STRICT: Final = (
     orjson.OPT_PASSTHROUGH_DATACLASS
     | orjson.OPT_PASSTHROUGH_DATETIME
@@ -43,7 +43,7 @@ _STRICT: Final = (
 
 
 def _failing_closed(work: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Raise nothing but RedactionError, with no trace of the text that was at hand."""
+    """Raise nothing but RedactionError, without any trace of the text."""
 
     @wraps(work)
     def closed(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -59,11 +59,11 @@ def _failing_closed(work: Callable[_P, _R]) -> Callable[_P, _R]:
     return closed
 
 
-class _How(TypedDict, total=False):
+class _ValueOptions(TypedDict, total=False):
     skip: Skip
     tag: Tagger | None
     data: bytes | None
-    said: str
+    context: str
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -72,12 +72,12 @@ class Redactor:
 
     A second pass changes nothing: ``text(text(x)) == text(x)``, and so for ``value``.
 
-    plan:       rules, and what is done with what they find.
-    registered: exact values that are redacted wherever they are; they win over the
-                plan's allow-lists.
-    recognizer: a user's own model, asked about every text after the rules.
+    plan:       rules, and what is done with their findings.
+    registered: exact values that are redacted everywhere; they win over the plan's
+                allow-lists.
+    recognizer: a user's own model, called with every text after the rules.
 
-    Raises ModuleNotFoundError if the plan asks for an engine that is not installed.
+    Raises ModuleNotFoundError if the plan names an engine that is not installed.
     """
 
     plan: Plan
@@ -107,7 +107,7 @@ class Redactor:
 
     @computed_once
     def _settler(self) -> Settler:
-        """Rules and engine, compiled when they are first needed."""
+        """Rules and engine, compiled on first use."""
         plan = self.plan
         with _COMPILING:
             scanner = _compiled(
@@ -117,35 +117,37 @@ class Redactor:
 
     @computed_once
     def stubbing(self) -> Redactor:
-        """The same, but that a stub stands for a text over the budget of work."""
-        stubs = self.plan.over_budget == "stub"
-        return self if stubs else self._but(over_budget="stub")
+        """This redactor, with stubs for texts over the budget of work."""
+        if self.plan.over_budget == "stub":
+            return self
+        return self._with_plan(over_budget="stub")
 
     @computed_once
     def numbering(self) -> Redactor:
-        """The same with numbered placeholders, if the policy wants no others."""
+        """This redactor with numbered placeholders, unless its plan has other ones."""
         plan = self.plan
-        others = plan.numbered or plan.pseudonyms or plan.labels
-        return self if others else self._but(numbered=True)
+        if plan.numbered or plan.pseudonyms or plan.labels:
+            return self
+        return self._with_plan(numbered=True)
 
-    def _but(self, **changed: Any) -> Redactor:
-        return replace(self, plan=replace(self.plan, **changed))
+    def _with_plan(self, **changes: Any) -> Redactor:
+        return replace(self, plan=replace(self.plan, **changes))
 
     @property
     def scanner(self) -> Scanner:
-        """What its rules run in."""
+        """The scanner that runs its rules."""
         return self._settler.scanner
 
     @property
     def engine(self) -> str:
-        """What runs the rules, and its version."""
+        """The name and version of the engine that runs its rules."""
         return self.scanner.engine
 
     @_failing_closed
     def text(
         self, text: str, *, key: str | None = None, tag: Tagger | None = None
     ) -> tuple[str, Tally]:
-        """Redact ``text``, which stands under ``key``; tally what was found.
+        """Redact ``text``, which stands under ``key``; also return the tally.
 
         ``tag`` makes the pseudonyms, if the plan wants any.  Raises RedactionError.
         """
@@ -157,17 +159,17 @@ class Redactor:
             concern.rules or self._settler.finds_more_in((text,))
         ):
             return text, Tally()
-        given = Text(text, prepared, concern)
-        return self._settler.settle([given], self._tag(tag), self._until())[0]
+        job = Text(text, prepared, concern)
+        return self._settler.settle([job], self._tag(tag), self._until())[0]
 
     @overload
     def value(
-        self, value: JsonObject, **how: Unpack[_How]
+        self, value: JsonObject, **options: Unpack[_ValueOptions]
     ) -> tuple[JsonObject, Tally]: ...
 
     @overload
     def value(
-        self, value: JsonValue, **how: Unpack[_How]
+        self, value: JsonValue, **options: Unpack[_ValueOptions]
     ) -> tuple[JsonValue, Tally]: ...
 
     @_failing_closed
@@ -178,33 +180,36 @@ class Redactor:
         skip: Skip = NO_SKIP,
         tag: Tagger | None = None,
         data: bytes | None = None,
-        said: str = "",
+        context: str = "",
     ) -> tuple[JsonValue, Tally]:
         """Redact every string, key and telling number of ``value``.
 
-        It is copied where it changes; a clean value is returned itself.  A key, its
-        parent, or the name beside a ``value`` gives context to what stands under it.
-        Strings that hold JSON are redacted as JSON.  What a path in ``skip`` leads to
-        is left alone.  ``data`` is its compact JSON, if that is at hand.  What is
-        ``said`` of all of it, like ``untrusted``, is context everywhere in it.
+        Only changed parts are copied; a clean value is returned itself.  A key, its
+        parent, and the name in the same object as a ``value`` give context to the
+        texts under them.  Strings that hold JSON are redacted as JSON.
+
+        skip:    paths that are left alone.
+        tag:     makes the pseudonyms, if the plan wants any.
+        data:    the compact JSON of ``value``, if the caller has it.
+        context: a word, such as ``untrusted``, that is context everywhere in the value.
 
         Raises RedactionError, also for what is not JSON or nested too deep.
         """
-        # Beside what is left alone are other names, of which its bytes tell too much.
-        alone = bool(skip) and data is None
-        if not (said or alone) and self._proves_clean(value, data):
+        # The whole bytes also hold the skipped texts, which would be found in them.
+        skips_texts = bool(skip) and data is None
+        if not (context or skips_texts) and self._proves_clean(value, data):
             return value, Tally()
         plan = self.plan
         if plan.skip:
             skip |= plan.skip
-        # An append comes by here: what need not be called is not.
+        # Every append comes through here, so each call that is not needed is left out.
         tag = self._tag(tag) if plan.pseudonyms or plan.numbered else None
         until = self._until() if plan.budget_ms else 0.0
-        around = _around(skip, said=said)
+        around = _around(skip, context=context)
         return redacted(value, Work(self._settler, tag, until), around)
 
     def _proves_clean(self, value: JsonValue, data: bytes | None) -> bool:
-        """Whether its bytes, if it has many leaves, prove that ``value`` is clean."""
+        """Whether the bytes of a ``value`` with many leaves prove that it is clean."""
         if data is None:
             if not _is_nested(value):
                 return False
@@ -215,9 +220,11 @@ class Redactor:
                 return False
         if data.count(b'"') * _DENSE <= len(data):
             return False
-        settler, plan = self._settler, self.plan
+        settler = self._settler
+        plan = self.plan
         if plan.budget_ms or plan.on_error != "block":
-            return False  # an error of a rule is no reason to stop, or time may run out
+            # Time may run out, or an error of a rule may replace only one text.
+            return False
         return (
             settler.scanner.gates
             and not settler.finds_more
@@ -227,10 +234,10 @@ class Redactor:
         )
 
     def receipt(self, tally: Tally) -> JsonObject:
-        """What an event says of its redaction: never what or how long.
+        """What an event records about its redaction: never a value or its length.
 
-        Where is said, as JSON pointers, only if the plan's audit is ``paths``; if it is
-        ``silent``, not even how many.
+        The paths of findings, as JSON pointers, are recorded only if the plan's audit
+        is ``paths``.  If it is ``silent``, not even their number is.
         """
         engine = self._settler.scanner.engine
         receipt: JsonObject = {"rules": self.rule_set, "engine": engine}
@@ -245,17 +252,19 @@ class Redactor:
         return receipt
 
     def _tag(self, tag: Tagger | None) -> Tagger | None:
+        """The tagger, if the plan uses it."""
         plan = self.plan
         numbers = plan.numbered and hasattr(tag, "told")
         return tag if plan.pseudonyms or numbers else None
 
     def _until(self) -> float:
+        """The time at which the plan's budget ends; 0 without one."""
         budget = self.plan.budget_ms
         return perf_counter() + budget / 1000 if budget else 0.0
 
 
 _around = lru_cache(maxsize=64)(Around)
-# Rules compiled for an engine, once: it takes most of a second.
+# Compiling rules for an engine takes most of a second, so it is done once.
 _compiled = lru_cache(maxsize=8)(Scanner)
 
 

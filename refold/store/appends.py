@@ -50,7 +50,7 @@ from refold.projections.items import (
     without_bytes,
 )
 from refold.redaction import chokepoint
-from refold.redaction.chokepoint import JudgedItem, RedactedEvent, Seen
+from refold.redaction.chokepoint import ItemDraft, JudgedItem, RedactedEvent
 from refold.redaction.guard import Limits, TooLarge, guard, restored
 from refold.redaction.plan import Tagger, late, tagger
 from refold.redaction.redactor import RedactionError, Redactor
@@ -635,7 +635,7 @@ _OFTEN: Final = 8
 
 def _drafts_of_item(
     state: SessionState, draft: Draft, item: JudgedItem, limits: Limits
-) -> list[Seen]:
+) -> list[ItemDraft]:
     """The drafts of the events that an item's format makes of it.
 
     If the format makes none, or the session does not accept them, the item becomes one
@@ -645,7 +645,7 @@ def _drafts_of_item(
     kind = native.kind
     value = item.record["value"]
     begun = state.head_seq
-    drafts: list[Seen] = []
+    drafts: list[ItemDraft] = []
     try:
         for viewed in native.format.view(kind, value, state.open_calls):
             view = viewed if isinstance(viewed, Draft) else Draft(viewed)
@@ -653,7 +653,7 @@ def _drafts_of_item(
             event = accepted_next(state, _within(view.event, limits, item))
             match view.event, event:
                 case ToolResult(tool_name=None), ToolResult(tool_name=str(name)):
-                    item.hears(name)  # the name is that of the recorded call
+                    item.add_text(name)  # the name is that of the recorded call
             state = evolve(state, event)
             drafts.append(_draft_of_view(draft, view, event, item))
     except (InvalidEvent, ValueError, TypeError, LookupError, AttributeError):
@@ -682,13 +682,15 @@ def _with_own_id(
         renamed = with_recorded_id(state, event)
     if renamed is event or not isinstance(renamed, ToolCall | ToolResult):
         return draft
-    item.hears(renamed.call_id)
+    item.add_text(renamed.call_id)
     return with_id(draft, renamed)
 
 
-def _draft_of_view(draft: Draft, view: Draft, event: Event, item: JudgedItem) -> Seen:
+def _draft_of_view(
+    draft: Draft, view: Draft, event: Event, item: JudgedItem
+) -> ItemDraft:
     """The draft of one event of an item; fields that the view lacks are the item's."""
-    return Seen(
+    return ItemDraft(
         event,
         view.ts or draft.ts,
         view.request_id or draft.request_id,

@@ -9,8 +9,8 @@ import pytest
 import refold
 from refold.domain.errors import RedactionFailed, SessionNotFound
 from refold.domain.events import UserInput
-from refold.redaction.plan import Guard, Span
 from refold.redaction.policy import Policy
+from refold.redaction.recognizers import Guard, Span
 from refold.redaction.redactor import Redactor
 from refold.redaction.values import RedactionError
 

@@ -665,7 +665,7 @@ class Rechecker:
         held = [(one, self._writer.log.blob(self._stream, one)) for one in digests]
         opaque = tuple(Blob(one, data) for one, data in held if data is not None)
         event, told = events.event_of(envelope.type, payload), Meta.of(meta)
-        draft = chokepoint.Seen(
+        draft = chokepoint.ItemDraft(
             event, envelope.ts, request_id, agent, told, opaque=opaque
         )
         redacted = with_room(self._writer, draft, self._stream.user_id, self._tag)
