@@ -1,8 +1,8 @@
-"""One step of compaction: decide, summarise, record; start and failure are recorded.
+"""Compaction of a session: decide, summarise, and record the summary.
 
-What a model writes costs: it is asked for only under a lease, after the start is in
-the log.  Neither lock keeps two compactions from taking effect; the compare-and-set of
-the derived stream does.
+A model's summary costs money, so a model is called only under a lease, and after the
+log has an event about the start.  The lease prevents paying twice; the compare-and-set
+of the derived stream prevents that two compactions take effect.
 """
 
 from __future__ import annotations
@@ -43,23 +43,25 @@ from refold.store.contexts import Viewer, with_derived
 from refold.store.history import uncut
 
 LEASE_SEC: Final = 60.0
-# So many summaries at most are asked of a model before one request.
+# The most summaries that a model writes before one request.
 _MOST_CALLS: Final = 12
-_RENEWALS: Final = 3  # in the time of one lease, so that one may fail
+# Renewals in the time of one lease: one of them may fail.
+_RENEWALS: Final = 3
 
 log = logging.getLogger("refold")
+# A summary and the event that holds it.
 _Written: TypeAlias = tuple[Envelope, events.Summary]
-Automatic: TypeAlias = Literal["off", "background", "wait"]
 
 
 @dataclass
 class Hold:
     """A lease that is held from ``take`` to the end of the ``with`` block.
 
-    A thread renews it.  If the process dies, the lease ends by itself after the seconds
-    it was taken for.  Within the block, this thread's writes raise LeaseLost once
-    another owner took the lease.  ``asked`` is set at the end: whether others asked for
-    the lease and were refused.  ``keep`` leaves the mark that the work is done.
+    A thread renews it.  If the process dies, the lease expires after the seconds that
+    it was taken for.  In the block, this thread's writes raise LeaseLost if another
+    owner has taken the lease.
+
+    asked: after the block: whether others asked for the lease and were refused.
     """
 
     _leases: Leases
@@ -74,9 +76,9 @@ class Hold:
     def take(
         cls, leases: Leases, stream: StreamId, *, clock: Callable[[], int], sec: float
     ) -> Self | None:
-        """Take the lease of ``stream`` for ``sec`` seconds, or None: it is another's.
+        """Take the lease of ``stream`` for ``sec`` seconds; None if another has it.
 
-        It is not waited for: its holder learns that it was asked for.
+        Does not wait.  The holder learns that somebody asked.
         """
         owner = uuid4().hex
         period = int(sec * 1_000_000)
@@ -97,24 +99,25 @@ class Hold:
         self._done.set()
         self._renewing.join()
         self._fence.__exit__(None, None, None)
-        if self._pid != os.getpid():  # the lease is that of the parent of this process
+        if self._pid != os.getpid():  # after a fork, the parent has the lease
             return
         try:
             if self._done_for is not None:
                 period = int(self._done_for * 1_000_000)
-                place = self._stream, self._owner
-                self._leases.mark_done(*place, clock=self._clock, period=period)
+                self._leases.mark_done(
+                    self._stream, self._owner, clock=self._clock, period=period
+                )
                 return
             self.asked = self._leases.release_lease(self._stream, self._owner)
-        except RefoldError as lost:  # it ends by itself
-            log.warning("a lease could not be given back: %s", lost)
+        except RefoldError as error:  # the lease expires by itself
+            log.warning("a lease could not be given back: %s", error)
 
     def keep(self, sec: float) -> None:
-        """At the end, mark the work as done: it is due for nobody for ``sec``."""
+        """Mark the work as done for ``sec`` seconds when the block ends."""
         self._done_for = sec
 
     def renew(self) -> bool:
-        """Hold it for its whole period again; False if another holds it by now."""
+        """Extend the lease by its whole period; False if another has taken it."""
         period = int(self._sec * 1_000_000)
         return self._leases.renew_lease(
             self._stream, self._owner, clock=self._clock, period=period
@@ -136,9 +139,10 @@ class Hold:
 class Compactor:
     """Compacts one session under one strategy.
 
-    Two compactors that decide at once meet at the derived stream's compare-and-set:
-    one takes effect, the other finds nothing due.  ``lease_sec`` is how long others
-    keep away from a session whose compactor died.
+    If two compactors decide at the same time, the compare-and-set of the derived stream
+    lets one take effect; the other finds nothing to do.
+
+    lease_sec: the time for which others leave a session alone whose compactor died.
     """
 
     writer: Writer
@@ -155,216 +159,269 @@ class Compactor:
         strategy: Strategy,
         summarizer: compaction.Summarizer | None,
     ) -> Compactor:
-        """The compactor with this summarizer, else with ``abridged``."""
-        fits = summarizer_for(strategy, summarizer or Abridged())
-        return cls(writer, viewer, strategy, fits)
+        """Make a compactor with this summarizer, else with ``abridged``."""
+        suitable = summarizer_for(strategy, summarizer or Abridged())
+        return cls(writer, viewer, strategy, suitable)
 
     def step(self) -> Envelope | None:
-        """Do what is due in one check: a compaction, and the folds that follow it.
+        """Make one pending compaction, and the folds of older summaries that follow it.
 
-        If others asked while it was done, it is checked once more in their place.
+        If another compactor asked for the lease during this, the step is repeated: the
+        other one counts on it.
 
-        Returns the first summary; None if nothing was due, another compactor is at
-        it or was first, or the summarizer failed or was refused (which is recorded).
+        Returns the first summary.  None if nothing was pending, another compactor is at
+        work or was first, or the summarizer failed or was refused (which is recorded).
         """
         if not self._costs:
-            return self._check()
+            return self._compact_once()
         first: Envelope | None = None
         while self.is_due(self.viewer.current(self.strategy)):
             lease = self._lease()
             if lease is None:
                 break
             with lease:
-                done = self._check(lease)
-            first = first or done
+                summary = self._compact_once(lease)
+            first = first or summary
             if not lease.asked:
                 break
         return first
 
     def _lease(self) -> Hold | None:
-        leases, clock = self.writer.log.leases, self.writer.clock
-        return Hold.take(leases, self._derived, clock=clock, sec=self.lease_sec)
+        return Hold.take(
+            self.writer.log.leases,
+            self._derived,
+            clock=self.writer.clock,
+            sec=self.lease_sec,
+        )
 
     def catch_up(self, outline: Outline) -> Outline:
-        """Do all that is due, in one walk; the outline after it.
+        """Make all pending compactions in one walk; returns the outline after them.
 
-        What is there under other parameters of the strategy is adopted.  A model is
-        asked for no summary that a later one would absorb: of those, and of at most so
-        many in one call, it writes the ones that stay.
+        Summaries under other parameters of the strategy are adopted first.  A model
+        does not write a summary that a later one would absorb, and writes at most 12
+        summaries in one call.
         """
         if not self._costs:
             outline, _ = self._adopt(outline)
-            while (due := self.strategy.decide(outline, self._now())) is not None:
-                if self._carry_out(outline, due) is None:
+            decision = self.strategy.decide(outline, self._now())
+            while decision is not None:
+                if self._carry_out(outline, decision) is None:
                     break
-                outline = self._and_new(outline)
+                outline = self._with_new(outline)
+                decision = self.strategy.decide(outline, self._now())
             return outline
-        if (lease := self._lease()) is None:
+        lease = self._lease()
+        if lease is None:
             return outline
         with lease:
             outline, _ = self._adopt(self.viewer.current(self.strategy))
-            found, planned = self._planned(outline)
-            # Without what would be absorbed of it.
-            stay = [live.seq for live in planned.summaries if live.seq in found]
-            decisions = [compaction.merged(found, one) for one in stay][:_MOST_CALLS]
+            planned, after = self._planned(outline)
+            # Summaries that a later one absorbs are not in the outline at the end.
+            lasting = [live.seq for live in after.summaries if live.seq in planned]
+            decisions = [
+                compaction.merged(planned, seq) for seq in lasting[:_MOST_CALLS]
+            ]
             if len(decisions) > 1:
                 log.info("%d summaries are written to catch up", len(decisions))
             for decision in decisions:
                 if not lease.renew() or self._carry_out(outline, decision) is None:
                     break
-                outline = self._and_new(outline)
+                outline = self._with_new(outline)
         return outline
 
     def press(
         self, over: int, window: int, outline: Outline | None = None
     ) -> Outline | None:
-        """Summarise the oldest of what is ``over`` tokens too many, due or not.
+        """Summarise the oldest part of a context that is ``over`` tokens too long.
 
-        Where the summarizer fails, failed a short while ago, or is at it for another,
-        that is done without a model: what is too long would not be answered at all.
+        This does not wait until the strategy decides to compact.  It works without a
+        model if the summarizer fails, failed a short while ago, or works for another
+        process: a provider would refuse the long context.
 
-        outline: as the press before gave it.
+        window:  the window of the model, in tokens.
+        outline: the result of the last press.
 
-        Returns the outline after it, by exchanges; None if nothing is left to
-        summarise, or others were first.
+        Returns the outline after it, with exchanges; None if nothing is left to
+        summarise, or another process was first.
         """
         outline = self.viewer.by_unit(self.strategy, outline)
         decision = self.strategy.press(outline, over, window // 2)
         if decision is None:
             return None
-        asks = self._costs and not compaction.held_back(outline, self._now())
-        if asks and (lease := self._lease()) is not None:
+        lease = None
+        if self._costs and not compaction.held_back(outline, self._now()):
+            lease = self._lease()
+        if lease is not None:
             with lease:
                 if self._carry_out(outline, decision, short=True) is not None:
-                    return self._and_new(outline)
-            outline = self._and_new(outline)
-        alone = replace(self, summarizer=Abridged())
-        done = alone._carry_out(outline, decision, short=True)
-        return None if done is None else self._and_new(outline)
+                    return self._with_new(outline)
+            outline = self._with_new(outline)
+        without_model = replace(self, summarizer=Abridged())
+        summary = without_model._carry_out(outline, decision, short=True)
+        return None if summary is None else self._with_new(outline)
 
     def is_due(self, outline: Outline) -> bool:
-        """Whether a step has something to do, as the session stands."""
+        """Whether the strategy decides to compact now."""
         return self.strategy.decide(outline, self._now()) is not None
 
     def due_at(self) -> datetime | None:
-        """When there may be something to do; None if only new events can bring it.
+        """The earliest time of the next compaction; None if only new events cause one.
 
-        After a failure that is when the next attempt may be made.
+        After a failure, this is the time of the next attempt.
         """
-        outline, now = self.viewer.current(self.strategy), self._now()
+        outline = self.viewer.current(self.strategy)
+        now = self._now()
         if self.is_due(outline):
             return now
-        again = compaction.retry_at(outline), compaction.retry_at(outline.layers)
-        times = (self.strategy.due_at(outline, now), *again)
+        times = (
+            self.strategy.due_at(outline, now),
+            compaction.retry_at(outline),
+            compaction.retry_at(outline.layers),
+        )
         return min((time for time in times if time is not None), default=None)
 
     def waits_for(self) -> str:
-        """Why nothing is due, and when something may be, for people."""
-        outline, at = self.viewer.current(self.strategy), self.due_at()
+        """Explain to people why nothing is pending, and when something may be."""
+        outline = self.viewer.current(self.strategy)
+        at = self.due_at()
         when = f"{at:%Y-%m-%d %H:%M:%S} UTC" if at and at > self._now() else ""
         if compaction.held_back(outline, self._now()):
             return f"the last attempt failed; the next may be made at {when}"
-        waits = self.strategy.waits_for(outline)
-        return f"{waits}, or at {when}" if when else waits
+        reason = self.strategy.waits_for(outline)
+        return f"{reason}, or at {when}" if when else reason
 
     def _planned(
         self, outline: Outline
     ) -> tuple[dict[int, compaction.Compaction], Outline]:
-        """All that is due, by the seq that it would get, and the outline after it."""
-        found: dict[int, compaction.Compaction] = {}
-        now, seq = self._now(), outline.derived_seq
-        while (due := self.strategy.decide(outline, now)) and due.kind == "session":
-            seq += 1
-            found[seq] = due
-            outline = compaction.supposed(outline, seq, due)
-        return found, outline
+        """All pending compactions of the session, and the outline after them.
 
-    def _and_new(self, outline: Outline) -> Outline:
-        """The outline with what is new in the derived stream."""
+        Each has the seq as its key that its summary would get.
+        """
+        planned: dict[int, compaction.Compaction] = {}
+        now = self._now()
+        seq = outline.derived_seq
+        while True:
+            decision = self.strategy.decide(outline, now)
+            if decision is None or decision.kind != "session":
+                return planned, outline
+            seq += 1
+            planned[seq] = decision
+            outline = compaction.supposed(outline, seq, decision)
+
+    def _with_new(self, outline: Outline) -> Outline:
+        """The outline with the new events of the derived stream."""
         new = self.writer.log.read(self._derived, after=outline.derived_seq)
         if any(map(begins_anew, new)):
             return self.viewer.current(self.strategy)
         return with_derived(outline, new)
 
     def _adopt(self, outline: Outline) -> tuple[Outline, Envelope | None]:
-        """The outline after all that is due and there already, and the first of it."""
+        """Adopt every summary that was written already for a pending compaction.
+
+        Returns the outline after that, and the event of the first adopted summary.
+        """
         first = None
-        due = self.strategy.decide(outline, self._now())
-        there = self._there() if due is not None and due.kind == "session" else []
-        planned = self._planned(outline)[0].values() if there else ()
-        reach = max((one.last_seq for one in planned), default=0)
-        there = [(entry, one) for entry, one in there if one.last_seq <= reach]
-        while there and due is not None and due.kind == "session":
-            summary = self._fitting(outline, due, there)
-            seq = None if summary is None else self._append(outline, summary)
+        decision = self.strategy.decide(outline, self._now())
+        if decision is None or decision.kind != "session":
+            return outline, None
+        written = self._adoptable()
+        if not written:
+            return outline, None
+        planned, _ = self._planned(outline)
+        reach = max((pending.last_seq for pending in planned.values()), default=0)
+        written = [pair for pair in written if pair[1].last_seq <= reach]
+        while written and decision is not None and decision.kind == "session":
+            summary = self._fitting(outline, decision, written)
+            if summary is None:
+                break
+            seq = self._append(outline, summary)
             if seq is None:
                 break
             first = first or self._entry(seq)
-            outline = self._and_new(outline)
-            due = self.strategy.decide(outline, self._now())
+            outline = self._with_new(outline)
+            decision = self.strategy.decide(outline, self._now())
         return outline, first
 
     def _fitting(
-        self, outline: Outline, due: compaction.Compaction, there: Sequence[_Written]
+        self,
+        outline: Outline,
+        decision: compaction.Compaction,
+        written: Sequence[_Written],
     ) -> events.Summary | None:
-        """The summary that stands for most of what is due, as this strategy's own."""
+        """The first written summary that fits the decision, as this strategy's own."""
         judged = self.strategy.judged(outline)
-        for entry, summary in there:
-            fits = compaction.adoptable(judged, due, summary)
-            if fits is None or not self.viewer.source_matches(entry):
+        for entry, summary in written:
+            fitted = compaction.adoptable(judged, decision, summary)
+            if fitted is None or not self.viewer.source_matches(entry):
                 continue
             with suppress(RefoldError):
                 return uncut(self.writer.log, entry, events.Summary).model_copy(
                     update={
                         "strategy": self.strategy.ref,
-                        "decided_at_seq": fits.decided_at_seq,
+                        "decided_at_seq": fitted.decided_at_seq,
                         "appended_at_seq": self.writer.log.head(self.viewer.stream).seq,
-                        "absorbs": fits.absorbs,
-                        "tokens_before": fits.tokens_before,
-                        "usage": None,  # it was paid once
+                        "absorbs": fitted.absorbs,
+                        "tokens_before": fitted.tokens_before,
+                        "usage": None,  # the original summary records the cost
                         "duration_ms": None,
                         "adopted": events.Adopted(stream=entry.stream, seq=entry.seq),
                     }
                 )
         return None
 
-    def _there(self) -> list[_Written]:
-        """What may be adopted, the furthest first; none beside summaries of its own."""
-        stream, own = self.viewer.stream, (MAIN, self.strategy.fingerprint)
+    def _adoptable(self) -> list[_Written]:
+        """Summaries that may be adopted, those that reach furthest first.
+
+        None if the newest summary of this strategy is its own and not adopted.
+        """
+        stream = self.viewer.stream
+        own = (MAIN, self.strategy.fingerprint)
         names = self.writer.log.streams(stream.user_id, stream.session_id)
         others = [name for name in names if name not in own]
-        newest = self._newest(self._derived) if others else None
-        found: list[_Written] = []
-        for name in others if newest is None or newest.adopted else ():
+        if not others:
+            return []
+        newest = self._newest(self._derived)
+        if newest is not None and not newest.adopted:
+            return []
+        written: list[_Written] = []
+        for name in others:
             with suppress(RefoldError):
-                found += self._written(stream._replace(stream=name))
-        return sorted(found, key=lambda pair: pair[1].last_seq, reverse=True)
+                written += self._written(stream._replace(stream=name))
+        return sorted(written, key=lambda pair: pair[1].last_seq, reverse=True)
 
     def _written(self, stream: StreamId) -> list[_Written]:
-        """Of another stream, what this summarizer wrote as this strategy wants it."""
-        newest, mine = self._newest(stream), self.strategy
-        known = newest and spec.parse(newest.strategy.model_dump()).written_as
-        if known != mine.written_as:
+        """Summaries in another stream that this summarizer and strategy would write."""
+        newest = self._newest(stream)
+        written_as = None
+        if newest is not None:
+            written_as = spec.parse(newest.strategy.model_dump()).written_as
+        if written_as != self.strategy.written_as:
             return []
         entries = standing(self.writer.log.read(stream))
-        retired = getattr(entries[-1].payload, "phase", "") == "retired"
-        return [
-            (entry, one)
-            for entry in ([] if retired else entries)
-            if isinstance(one := entry.payload, events.Summary)
-            and (one.kind, one.adopted) == ("session", None)
-            and wrote(mine, self.summarizer, one.summarizer)
-        ]
+        if getattr(entries[-1].payload, "phase", "") == "retired":
+            return []
+        written: list[_Written] = []
+        for entry in entries:
+            summary = entry.payload
+            if (
+                isinstance(summary, events.Summary)
+                and summary.kind == "session"
+                and summary.adopted is None
+                and wrote(self.strategy, self.summarizer, summary.summarizer)
+            ):
+                written.append((entry, summary))
+        return written
 
     def _newest(self, stream: StreamId) -> events.Summary | None:
-        found = self.writer.log.read(stream, types=("summary",), limit=1, newest=True)
-        summary = found[0].payload if found else None
+        entries = self.writer.log.read(stream, types=("summary",), limit=1, newest=True)
+        summary = entries[0].payload if entries else None
         return summary if isinstance(summary, events.Summary) else None
 
     def _entry(self, seq: int) -> Envelope:
         return self.writer.log.read(self._derived, after=seq - 1, limit=1)[0]
 
-    def _check(self, lease: Hold | None = None) -> Envelope | None:
+    def _compact_once(self, lease: Hold | None = None) -> Envelope | None:
+        """Adopt or make one compaction and its folds; returns the first summary."""
         first: Envelope | None = None
         outline, adopted = self._adopt(self.viewer.current(self.strategy))
         if adopted is not None:
@@ -372,11 +429,11 @@ class Compactor:
         decision = self.strategy.decide(outline, self._now())
         while decision is not None:
             if lease is not None and not lease.renew():
-                return first  # another is at it by now: a call would be wasted
-            done = self._carry_out(outline, decision)
-            if done is None:
+                return first  # another holds the lease: a call would be paid twice
+            summary = self._carry_out(outline, decision)
+            if summary is None:
                 return first
-            first = first or done
+            first = first or summary
             outline, _ = self.viewer.caught_up(self.strategy)
             decision = self.strategy.follow_up(outline, self._now())
         return first
@@ -384,18 +441,26 @@ class Compactor:
     def _carry_out(
         self, outline: Outline, decision: compaction.Compaction, *, short: bool = False
     ) -> Envelope | None:
+        """Write and append the summary of a decision; None if that failed.
+
+        short: limit the summary to four characters a token of its target.
+        """
         source = self.viewer.source(self._derived, decision)
         started = self.writer.clock()
         if self._costs:
-            begun = self._append(outline, note_of("started", outline, decision))
-            if begun is None:
+            note_seq = self._append(outline, note_of("started", outline, decision))
+            if note_seq is None:
                 return None
-            outline = outline._replace(derived_seq=begun)
+            outline = outline._replace(derived_seq=note_seq)
         target = decision.target_tokens
         try:
-            made = self.strategy, self.summarizer, source
-            most = 4 * target if short else None
-            written = write_summary(*made, target_tokens=target, most_chars=most)
+            written = write_summary(
+                self.strategy,
+                self.summarizer,
+                source,
+                target_tokens=target,
+                most_chars=4 * target if short else None,
+            )
         except Exception as error:
             why = failure_reason(error)
             log.warning("a compaction failed, the context stays as it was: %s", why)
@@ -412,7 +477,10 @@ class Compactor:
         written: compaction.Written,
         started: int,
     ) -> events.Summary:
-        """The event of what was written; ``started`` is when the work began."""
+        """Make the event of a written summary.
+
+        started: when the work began, in microseconds since 1970.
+        """
         return compaction.summary_of(
             decision,
             source,
@@ -423,9 +491,10 @@ class Compactor:
         )
 
     def _append(self, outline: Outline, event: events.Event) -> int | None:
-        """Its seq in the derived stream; None if another compactor was first.
+        """Append to the derived stream; returns the seq, or None if another was first.
 
-        Then the stream has moved since ``outline``, or the lease was taken away.
+        Another compactor was first if the stream has moved since ``outline``, or if it
+        took the lease.
         """
         order = Order(self._derived, (Draft(event),), expected_seq=outline.derived_seq)
         try:
@@ -435,7 +504,7 @@ class Compactor:
 
     @property
     def _costs(self) -> bool:
-        """Whether the summarizer costs money or time: yes, if it does not say."""
+        """Whether the summarizer costs money or time; one that does not say does."""
         return getattr(self.summarizer, "costs", True)
 
     @property
@@ -452,9 +521,17 @@ def note_of(
     decision: compaction.Compaction,
     why: str = "",
 ) -> events.CompactionNote:
-    """The note that an attempt began, or how it failed; those since a success count."""
+    """The event that an attempt started, or that it failed and why.
+
+    It numbers the attempt, counted since the last success.
+    """
     before = outline if decision.kind == "session" else outline.layers
-    same = ("first_seq", "last_seq", "decided_at_seq", "kind")
-    told = {name: getattr(decision, name) for name in same}
-    attempt = before.failures + 1
-    return events.CompactionNote(phase=phase, why=why, attempt=attempt, **told)
+    return events.CompactionNote(
+        phase=phase,
+        why=why,
+        attempt=before.failures + 1,
+        first_seq=decision.first_seq,
+        last_seq=decision.last_seq,
+        decided_at_seq=decision.decided_at_seq,
+        kind=decision.kind,
+    )

@@ -1,4 +1,4 @@
-"""What a model is sent: the outline of a session, brought up to date and rendered."""
+"""The context that a model is sent: bring a session's outline up to date, render it."""
 
 from __future__ import annotations
 
@@ -37,15 +37,18 @@ from refold.store.appends import Writer
 from refold.store.history import History, handed_in, in_spans, with_blobs
 from refold.store.vault import foreign
 
+# New events after which reading a context also stores its outline.
 WORTH_STORING: Final = 64
-# What an agent loop is given if nobody names a strategy: docs/decisions/0034 says why.
+# The strategy of ``prepare`` if nobody names one: docs/decisions/0034 says why.
 PREPARED: Final[Strategy] = HistorySummary()
 _Stored: TypeAlias = ports.StoredView | None
+# ``sent``: with the summaries that counted when the last request was recorded;
+# ``rebuilt``: with those that a rebuild of the strategy left.
 As: TypeAlias = Literal["sent", "rebuilt"]
 
 
 class Handed(NamedTuple):
-    """What was handed in as it is recorded, and the tools as they are sent."""
+    """The redacted parts that a caller handed in, and the tools as they are sent."""
 
     extras: Extras = NO_EXTRAS
     tools: tuple[JsonObject, ...] = ()
@@ -56,31 +59,32 @@ NOTHING: Final = Handed()
 
 
 def take(writer: Writer, user_id: str, given: HandedIn) -> Handed:
-    """``given``, redacted as its request will be when it is recorded.
+    """Redact the parts that a caller hands in, as the recorded request will hold them.
 
-    So what a model is sent is what the log holds, and can be shown again.  Tools alone
-    are sent as they are: they are of the program, not of the user.
+    So the log holds exactly what a model is sent, and can show it again.  Only tools
+    are sent unredacted: they belong to the program, not to the user.
 
     Raises InvalidEvent, RedactionFailed.
     """
     if not given:
         return NOTHING
     extras = Extras.of(given)
-    # In the place and the form in which the event of the request holds it.
+    # Rules may depend on the path of a value: use that of the request event.
     sections: Any = {"handed": {**extras.dump()}}
     try:
         clean, _ = writer.redactor.value(sections, tag=writer.tagger(user_id))
     except RedactionError as error:
         raise errors.RedactionFailed("request", reason=str(error)) from None
-    texts = {name: str(text) for name, text in clean["handed"].items()}
-    # A number in what comes from elsewhere is of another session.
-    texts |= {name: foreign(text) for name, text in texts.items() if name != "state"}
+    texts: dict[str, str] = {}
+    for name, text in clean["handed"].items():
+        # Numbered placeholders belong to another session, except those of the state.
+        texts[name] = str(text) if name == "state" else foreign(str(text))
     try:
-        kept = Extras.load(texts, extras.window_tokens)
+        redacted = Extras.load(texts, extras.window_tokens)
     except ValueError:
-        reason = "what was handed in is no JSON any more"
+        reason = "the redacted parts that were handed in are not valid JSON"
         raise errors.RedactionFailed("request", reason=reason) from None
-    return Handed(kept, extras.tools, given.get("budgets") or {})
+    return Handed(redacted, extras.tools, given.get("budgets") or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +102,13 @@ class Viewer:
     def current(
         self, strategy: Strategy, standing: ports.Standing | None = None
     ) -> Outline:
-        """The outline at the head; ``standing`` is what was read for it already."""
+        """Return the outline at the head: the stored one, with all newer events.
+
+        standing: the stored view and the newer events, if they were read already.
+        """
         standing = standing or self.log.standing(self.stream, strategy.fingerprint)
-        outline, stored = strategy.begin(), standing.view
+        outline = strategy.begin()
+        stored = standing.view
         if stored is not None:
             with suppress(KeyError, ValueError):
                 outline = Outline.load(stored.body["outline"])  # type: ignore[arg-type]  # as written
@@ -108,24 +116,26 @@ class Viewer:
         derived = standing.derived
         if len(derived) >= ports.PAGE:
             derived = [*derived, *self._derived(strategy, after=derived[-1].seq)]
-        useless = not outline.events or any(map(begins_anew, derived))
-        if stored is not None and useless:  # all anew
-            outline, known = strategy.begin(), None
+        unusable = not outline.events or any(map(begins_anew, derived))
+        if stored is not None and unusable:
+            # Fold everything from the first event.
+            outline = strategy.begin()
+            known = None
             derived = self._derived(strategy)
         after = outline.through_seq if outline.events else None
         events = self.history.events(after=after, known=known)
         return with_derived(strategy.read(outline, events), derived)
 
     def by_unit(self, strategy: Strategy, outline: Outline | None = None) -> Outline:
-        """The outline at the head, which knows exchanges if the strategy counts any.
+        """Return the outline at the head with its exchanges, not only its turns.
 
-        outline: as it was given before: what is new is read into it.
+        outline: the result of an earlier call; only newer events are read.
         """
-        begun = strategy.begin()
-        if begun.detail != "turns":
+        empty = strategy.begin()
+        if empty.detail != "turns":
             return self.current(strategy)
         if outline is None or outline.detail != "both":
-            outline = begun._replace(detail="both")
+            outline = empty._replace(detail="both")
         after = outline.through_seq if outline.events else None
         outline = strategy.read(outline, self.history.events(after=after))
         return with_derived(outline, self._derived(strategy, outline.derived_seq))
@@ -138,46 +148,52 @@ class Viewer:
         standing: ports.Standing | None = None,
         outline: Outline | None = None,
     ) -> View:
-        """The view at the head; its outline is stored once enough is new in it.
+        """Return the view at the head; store its outline if enough events are new.
 
-        ``standing`` is what was read for it already, with what the stored view shows,
-        and ``outline`` what was folded of that.
+        standing: the stored view, the events that it shows, and the newer ones, if they
+                  were read already.
+        outline:  the outline of ``standing``, if it was folded already.
         """
         if standing is None:
             standing = self.log.standing(self.stream, strategy.fingerprint, shown=True)
-        outline, stored = outline or self.current(strategy, standing), standing.view
+        if outline is None:
+            outline = self.current(strategy, standing)
         handed = self._with_layers(strategy, handed, outline)
-        self._store(strategy, outline, stored, by=WORTH_STORING)
+        self._store(strategy, outline, standing.view, by=WORTH_STORING)
         return self.render(strategy, outline, handed, standing=standing)
 
     def _with_layers(
         self, strategy: Strategy, handed: Handed, outline: Outline
     ) -> Handed:
-        """With what the user's other sessions say in the strategy's memory layers.
+        """Add the strategy's memory layers from the user's other sessions.
 
-        As the last request had it until the session is compacted: a prompt stays.
+        Until the next compaction, they stay as the last request had them: so the
+        provider's cache of the prompt stays valid.
         """
         wanted = strategy.manner.layers
         if wanted is None or not (wanted.user or wanted.scope or wanted.notes):
             return handed
-        from refold.store.memory import elsewhere  # who has no layers need not wait
+        # Most strategies have no layers, and do not load this module.
+        from refold.store.memory import elsewhere
 
-        newest = max((one.seq for one in outline.summaries), default=0)
+        newest = max((summary.seq for summary in outline.summaries), default=0)
         sent = self.sent(fingerprint=strategy.fingerprint)
-        said = None if sent is None or newest > sent[1].derived_seq else sent[1]
-        found = elsewhere(self.log, self.stream, wanted, said)
-        return handed._replace(extras=replace(handed.extras, layers=found))
+        last: Request | None = None
+        if sent is not None and newest <= sent[1].derived_seq:
+            last = sent[1]
+        layers = elsewhere(self.log, self.stream, wanted, last)
+        return handed._replace(extras=replace(handed.extras, layers=layers))
 
     def caught_up(
         self, strategy: Strategy, standing: ports.Standing | None = None
     ) -> tuple[Outline, bool]:
-        """As ``current``, which is stored; and whether it moved by this."""
+        """Store ``current``; return it, and whether the stored outline changed."""
         standing = standing or self.log.standing(self.stream, strategy.fingerprint)
         outline = self.current(strategy, standing)
         return outline, self._store(strategy, outline, standing.view)
 
     def keep(self, strategy: Strategy, outline: Outline) -> bool:
-        """Store an outline that was folded elsewhere, unless a newer one is stored."""
+        """Store an outline, unless a newer one is stored; whether it was stored."""
         stored = self.log.load_view(self.stream, strategy.fingerprint)
         if stored is not None and stored.through_seq > outline.through_seq:
             return False
@@ -186,57 +202,78 @@ class Viewer:
     def _store(
         self, strategy: Strategy, outline: Outline, stored: _Stored, *, by: int = 0
     ) -> bool:
-        """Store it, with new summaries or ``by`` new events; whether it moved."""
-        known = (stored.through_seq, stored.derived_seq) if stored else (0, 0)
-        place = outline.through_seq, outline.derived_seq
-        more = place[0] - known[0] >= by or place[1] > known[1]
-        if known == place or not more:
+        """Store the outline if it has new summaries or at least ``by`` new events.
+
+        stored: the view that the outline replaces.
+
+        Returns whether it was stored.  A concurrent writer may store one first.
+        """
+        stored_through = stored.through_seq if stored else 0
+        stored_derived = stored.derived_seq if stored else 0
+        new_events = outline.through_seq - stored_through
+        new_derived = outline.derived_seq - stored_derived
+        if new_events == 0 and new_derived == 0:
+            return False
+        if new_events < by and new_derived <= 0:
             return False
         ref = strategy.ref.model_dump(mode="json")
-        body: JsonObject = {"outline": outline.dump(), "strategy": ref}
-        view = ports.StoredView(*place, body, *named_in(strategy, outline))
+        shows, shows_derived = named_in(strategy, outline)
+        view = ports.StoredView(
+            outline.through_seq,
+            outline.derived_seq,
+            {"outline": outline.dump(), "strategy": ref},
+            shows,
+            shows_derived,
+        )
         name = strategy.fingerprint
-        return self.log.save_view(self.stream, name, view, replaces=known[0])
+        return self.log.save_view(self.stream, name, view, replaces=stored_through)
 
     def at(self, strategy: Strategy, seq: int, as_: As) -> Outline:
-        """The outline as it was at ``seq``, with the summaries that counted then."""
-        named = strategy.fingerprint
-        sent = self.sent(upto=seq, fingerprint=named) if as_ == "sent" else None
+        """Return the outline as it was at ``seq``, with the summaries of that time."""
+        sent = None
+        if as_ == "sent":
+            sent = self.sent(upto=seq, fingerprint=strategy.fingerprint)
 
         def counts(entry: Envelope) -> bool:
-            made = entry.payload
+            event = entry.payload
             if sent is not None:
                 return entry.seq <= sent[1].derived_seq
-            if as_ == "sent" and isinstance(made, Summary):
-                return made.appended_at_seq <= seq
-            return (getattr(made, "decided_at_seq", None) or 0) <= seq
+            if as_ == "sent" and isinstance(event, Summary):
+                return event.appended_at_seq <= seq
+            return (getattr(event, "decided_at_seq", None) or 0) <= seq
 
-        derived = self._derived(strategy)
-        counting = [
+        derived: Iterable[Envelope] = self._derived(strategy)
+        if as_ == "rebuilt":
+            derived = standing_of(derived)
+        counted = [
             entry
-            for entry in (standing_of(derived) if as_ == "rebuilt" else derived)
-            if isinstance(entry.payload, Summary) or begins_anew(entry)
-            if counts(entry)
+            for entry in derived
+            if (isinstance(entry.payload, Summary) or begins_anew(entry))
+            and counts(entry)
         ]
         outline = strategy.read(strategy.begin(), self.history.events(upto=seq))
-        return with_derived(outline, counting)
+        return with_derived(outline, counted)
 
     def sent(
         self, *, upto: int | None = None, fingerprint: str | None = None
     ) -> tuple[Envelope, Request] | None:
-        """The newest recorded request, of this strategy if one is named."""
-        while found := self.log.read(
-            self.stream, upto=upto, types=("request",), limit=1, newest=True
-        ):
-            (envelope,) = found
-            match envelope.payload:
-                case Request(strategy=ref) as request if fingerprint in (
-                    None,
-                    ref.fingerprint,
-                ):
-                    return envelope, request
+        """The newest recorded request and its event, of this strategy if one is named.
+
+        upto: the last seq that is searched; None is the head.
+        """
+        while True:
+            newest = self.log.read(
+                self.stream, upto=upto, types=("request",), limit=1, newest=True
+            )
+            if not newest:
+                return None
+            envelope = newest[0]
+            request = envelope.payload
+            if isinstance(request, Request) and (
+                fingerprint is None or request.strategy.fingerprint == fingerprint
+            ):
+                return envelope, request
             upto = envelope.seq - 1
-        return None
 
     def render(
         self,
@@ -246,32 +283,44 @@ class Viewer:
         *,
         standing: ports.Standing | None = None,
     ) -> View:
-        """The view of an outline: the events and summaries it names, and no others."""
+        """Render an outline: read only the events and summaries that it names.
+
+        standing: holds some of them, which are not read again.
+        """
         outline = strategy.judged(outline)
-        known = () if standing is None else (*standing.shown, *standing.new)
-        made = () if standing is None else (*standing.summaries, *standing.derived)
+        known: Sequence[Envelope] = ()
+        known_derived: Sequence[Envelope] = ()
+        if standing is not None:
+            known = (*standing.shown, *standing.new)
+            known_derived = (*standing.summaries, *standing.derived)
         events = self.history.spans(outline.reads(strategy.show(outline).raw), known)
-        stream, spans = self._stream(strategy), spans_of(outline.shown_summaries)
+        summaries = in_spans(
+            self.log,
+            self._stream(strategy),
+            spans_of(outline.shown_summaries),
+            known_derived,
+        )
         view = render(
             strategy,
             outline,
             (with_blobs(self.log, envelope) for envelope in events),
-            summaries=in_spans(self.log, stream, spans, made),
+            summaries=summaries,
             extras=handed.extras,
             budgets=handed.budgets,
         )
         return replace(view, tools=handed.tools)
 
     def handed_at(self, seq: int) -> Handed:
-        """What was handed in with the newest request at or before ``seq``.
+        """The parts that were handed in with the newest request at or before ``seq``.
 
-        Behind it, evidence and state are not: they were that request's alone.
+        Evidence and state belong to that request alone: at a later seq they are empty.
         """
         sent = self.sent(upto=seq)
         if sent is None:
             return NOTHING
-        extras = handed_in(self.log, self.stream, sent[1])
-        if sent[0].seq < seq:
+        envelope, request = sent
+        extras = handed_in(self.log, self.stream, request)
+        if envelope.seq < seq:
             extras = replace(extras, evidence=(), state=None)
         return Handed(extras, extras.tools)
 
@@ -282,34 +331,48 @@ class Viewer:
         return self.log.read(self._stream(strategy), after=after)
 
     def source_matches(self, envelope: Envelope) -> bool:
-        """Whether a summary's source digest follows from what it was made of."""
+        """Whether the events that a summary covers have its source digest.
+
+        For an adopted summary: whether the summary that it stands for has the same
+        facts, and a source that matches.  True for any other event.
+        """
         summary = envelope.payload
         if not isinstance(summary, Summary):
             return True
-        if place := summary.adopted:
-            stream = self.stream._replace(stream=place.stream)
-            return any(
-                isinstance(one.payload, Summary)
-                and one.payload.adopted is None
-                and _SAME(one.payload) == _SAME(summary)
-                and self.source_matches(one)
-                for one in self.log.read(stream, spans=[(place.seq, place.seq)])
-            )
+        adopted = summary.adopted
+        if adopted is not None:
+            stream = self.stream._replace(stream=adopted.stream)
+            for entry in self.log.read(stream, spans=[(adopted.seq, adopted.seq)]):
+                original = entry.payload
+                if (
+                    isinstance(original, Summary)
+                    and original.adopted is None
+                    and _SAME(original) == _SAME(summary)
+                    and self.source_matches(entry)
+                ):
+                    return True
+            return False
         reader = composite.reader_of(summary.strategy)
         compaction = Compaction.of(summary, reader=reader)
         stream = self.stream._replace(stream=envelope.stream)
-        with suppress(ValueError):
+        try:
             return self.source(stream, compaction).digest == summary.source_digest
-        return False
+        except ValueError:
+            return False
 
     def source(self, derived: StreamId, compaction: Compaction) -> Source:
-        """What a compaction summarises; ValueError if a summary in it is missing."""
+        """Read the events and summaries that a compaction summarises.
+
+        derived: the stream of the summaries that it absorbs.
+
+        Raises ValueError if a summary is missing.
+        """
         absorbed = in_spans(self.log, derived, spans_of(compaction.absorbs))
         events = self.history.spans(new_in(compaction, absorbed))
         return source_of(compaction, events=events, summaries=absorbed)
 
 
-# What an adopted summary has in common with the one that was written.
+# The fields that an adopted summary shares with the one that was written.
 _SAME: Final = attrgetter(
     "strategy.name",
     "strategy.version",
@@ -327,16 +390,19 @@ _SAME: Final = attrgetter(
 def named_in(
     strategy: Strategy, outline: Outline
 ) -> tuple[tuple[Span, ...], tuple[Span, ...]]:
-    """The events that a view of this outline shows: of the main and derived stream."""
+    """The spans that a view of this outline shows, of the main and derived stream.
+
+    Events of a session's parents are left out.
+    """
     reads = outline.reads(strategy.show(outline).raw)
-    main = tuple((max(first, 1), last) for first, last in reads if last >= 1)
-    return main, spans_of(outline.shown_summaries)
+    own = tuple((max(first, 1), last) for first, last in reads if last >= 1)
+    return own, spans_of(outline.shown_summaries)
 
 
 def with_derived(outline: Outline, derived: Iterable[Envelope]) -> Outline:
-    """The outline after these events of the strategy's derived stream.
+    """Fold these events of the strategy's derived stream into the outline.
 
-    Where one of them begins anew, it must be one of which nothing is folded yet.
+    If one of them starts the stream again, the outline must have no derived event yet.
     """
     for envelope in standing_of(derived):
         outline = fold_derived(outline, envelope)
@@ -344,14 +410,17 @@ def with_derived(outline: Outline, derived: Iterable[Envelope]) -> Outline:
 
 
 class RequestedViews:
-    """Derives views of one session; requests are best asked for in their order."""
+    """Derives the views of a session's requests; fastest in the order of the requests.
+
+    Each strategy's last outline is kept, and folded on for a later request.
+    """
 
     def __init__(self, viewer: Viewer) -> None:
         self._viewer = viewer
         self._outlines: dict[str, Outline] = {}
 
     def view(self, request: Request) -> View:
-        """The view that a recorded request was made of.
+        """Return the view that a recorded request was made of.
 
         Raises UnknownStrategy, CorruptEvent, KeyUnavailable.
         """
@@ -361,15 +430,17 @@ class RequestedViews:
         return self._viewer.render(strategy, self.outline(strategy, request), handed)
 
     def outline(self, strategy: Strategy, request: Request) -> Outline:
-        """The outline that it was made of."""
-        viewer, through, upto = self._viewer, request.through_seq, request.derived_seq
+        """Return the outline of which a recorded request was made."""
+        viewer = self._viewer
+        through = request.through_seq
+        upto = request.derived_seq
         derived = viewer.stream._replace(stream=strategy.fingerprint)
         outline = self._outlines.get(strategy.fingerprint, strategy.begin())
         if outline.through_seq > through or outline.derived_seq > upto:
             outline = strategy.begin()
-        known = outline.derived_seq
-        new = upto > known
-        entries = viewer.log.read(derived, after=known, upto=upto) if new else []
+        entries: list[Envelope] = []
+        if upto > outline.derived_seq:
+            entries = viewer.log.read(derived, after=outline.derived_seq, upto=upto)
         if outline.derived_seq and any(map(begins_anew, entries)):
             outline = strategy.begin()
         after = outline.through_seq if outline.events else None
@@ -385,11 +456,11 @@ def _no_file(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is configured for contexts, as it was when the store was opened.
+    """The settings of contexts at the time when the store was opened.
 
     context:   the table ``[context]`` of the settings file.
     environ:   the environment.
-    read_toml: reads a file that a strategy is named by, as ``@file.toml``.
+    read_toml: reads the file of a strategy that is given as ``@file.toml``.
     """
 
     context: Mapping[str, Any] = field(default_factory=dict)
@@ -403,11 +474,12 @@ class Settings:
         *,
         prepares: bool = False,
     ) -> Strategy:
-        """The strategy that ``given`` names.
+        """Return the strategy that ``given`` names; ``@file.toml`` is read from a file.
 
-        None is that of the last recorded request, else the settings', else everything
-        raw, or, for who ``prepares`` a context, ``PREPARED``.  ``@file.toml``, or
-        ``@file.json``, names a file.
+        None is the strategy of ``last``, else that of the settings, else the default:
+        ``PREPARED`` for a caller that prepares a context, and everything raw otherwise.
+
+        last: the last recorded request.
 
         Raises UnknownStrategy, InvalidConfiguration.
         """
@@ -429,7 +501,7 @@ class Settings:
         *,
         prepares: bool = False,
     ) -> Strategy:
-        """``strategy``, else the settings', as one of several agents is shown it."""
+        """Return the strategy, else the settings', for one of several agents."""
         return composite.for_one(agent, self.strategy(strategy, prepares=prepares))
 
     def _configured(self, given: str) -> Strategy:
@@ -437,16 +509,17 @@ class Settings:
             table = self.read_toml(Path(given[1:]))
             if "history_summary_params" not in table:
                 return spec.parse(table)
-            if (made := from_params(table)) is None:
+            summary = from_params(table)
+            if summary is None:
                 raise errors.UnknownStrategy("its file switches history_summary off")
-            return made
+            return summary
         steps = spec.split(given)
         if len(steps) > 1:
             return composite.of_steps([self._configured(step) for step in steps])
         name, params = spec.read(given)
         if name == composite.ForAgent.name:
-            agent, inner = params.pop("agent", ""), params.pop("strategy", None)
-            return self.for_agent(agent, inner)
+            agent = params.pop("agent", "")
+            return self.for_agent(agent, params.pop("strategy", None))
         table = self.context.get(name, {})
         if not isinstance(table, dict):
             raise errors.InvalidConfiguration(f"[context] {name} must be a table")
@@ -458,7 +531,7 @@ class Settings:
 def lagging(
     log: ports.EventLog, scope: ports.Scope, *, by: int = 1
 ) -> Iterator[ports.Lagging]:
-    """The views that are behind by so many events or more, read in pages."""
+    """Yield the stored views that lack at least ``by`` events, read in pages."""
     page = log.lagging(scope, by=by, limit=ports.PAGE)
     yield from page
     while len(page) == ports.PAGE:
@@ -467,14 +540,20 @@ def lagging(
 
 
 def bring_all_up(log: ports.EventLog, scope: ports.Scope) -> int:
-    """Store the views that are behind as of now; how many moved."""
-    return sum(bring_up(log, view.place) for view in lagging(log, scope))
+    """Bring every stored view in the scope up to date; returns how many changed."""
+    changed = 0
+    for view in lagging(log, scope):
+        if bring_up(log, view.place):
+            changed += 1
+    return changed
 
 
 def bring_up(log: ports.EventLog, place: ports.Place) -> bool:
-    """Store the view as of now; False if another was first, or it cannot be read.
+    """Bring one stored view up to date; returns whether this call changed it.
 
-    Raises what reading the session raises, unless it was erased meanwhile.
+    False also for a view that cannot be read, and for a session that is erased.
+
+    Raises the other errors of reading the session.
     """
     try:
         standing = log.standing(StreamId(place.user_id, place.session_id), place.name)
