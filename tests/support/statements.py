@@ -11,7 +11,7 @@ import socket
 import sqlite3
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Thread
 from typing import Any, Final
@@ -125,6 +125,8 @@ def _pump(
     except OSError:
         pass
     for one in (source, sink):
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)  # also wakes who still reads from it
         one.close()
 
 

@@ -115,12 +115,22 @@ class Database(ABC):
 
         return self.attempt(work)
 
-    def change(self, user_id: str | None, change: Callable[[Connection], T]) -> T:
-        """Do ``change`` in a transaction that can write, of that user."""
+    def change(
+        self,
+        user_id: str | None,
+        change: Callable[[Connection], T],
+        *,
+        fenced: bool = True,
+    ) -> T:
+        """Do ``change`` in a transaction that can write, of that user.
+
+        fenced: whether it needs the leases that this thread's writes depend on.
+        """
 
         def work() -> T:
             with self.writing(user_id) as connection:
-                self.check_fences(connection.exec_driver_sql)
+                if fenced:
+                    self.check_fences(connection.exec_driver_sql)
                 return change(connection)
 
         return self.attempt(work)

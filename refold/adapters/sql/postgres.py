@@ -148,6 +148,63 @@ class PostgresDatabase(Database):
                 self._bind(driver, whose)
             yield connection
 
+    def change(
+        self,
+        user_id: str | None,
+        change: Callable[[Connection], T],
+        *,
+        fenced: bool = True,
+    ) -> T:
+        """Do ``change`` in a transaction that takes effect once.
+
+        If the answer to its COMMIT is lost, the server says whether it took effect.
+        """
+
+        def work() -> T:
+            transaction = Transaction()
+            try:
+                with self.writing(user_id) as connection:
+                    driver = connection.connection.driver_connection
+                    transaction.begin(cast("Driver", driver))
+                    if fenced:
+                        self.check_fences(connection.exec_driver_sql)
+                    result = change(connection)
+                    transaction.is_complete = True
+            except DBAPIError as error:
+                if not self._took_effect(transaction, error):
+                    raise
+            return result
+
+        return self.attempt(work)
+
+    def _took_effect(self, transaction: Transaction, error: Exception) -> bool:
+        """Whether a transaction that ended with this error took effect all the same.
+
+        Raises StoreUnavailable if the server cannot say that.
+        """
+        if not transaction.is_complete or not broken(error):
+            return False
+        for tries in range(_RETRIES):
+            try:
+                status = self.retrying(partial(self._status, transaction.number))
+            except (psycopg.Error, DBAPIError):
+                break
+            if status == "committed":
+                return True
+            if status == "aborted":
+                return False
+            if status != "in progress":
+                break  # so old that the server has forgotten it
+            time.sleep(_FIRST_PAUSE * 2**tries)
+        raise outcome_unknown(self.what) from None
+
+    def _status(self, transaction: str) -> str | None:
+        """How a transaction ended, as the server reports it."""
+        query = _SQL["transaction_status"]
+        with self._at_once() as connection:
+            status = connection.exec_driver_sql(query, (transaction,)).scalar()
+        return None if status is None else str(status)
+
     def _whose(self, user_id: str | None) -> str | None:
         """The user to name first; None where all are seen."""
         if self._sight != "one":
@@ -383,17 +440,24 @@ class PostgresDatabase(Database):
         """Lock the session's heads while ``build`` decides."""
 
         def attempt() -> bool:
-            with self._connected() as driver, driver.transaction():
-                if self._sight == "one":
-                    self._bind(driver, stream.user_id)
-                self.check_fences(driver.execute)
-                what = build(heads(driver, stream))
-                if what is None:
-                    return False
-                _replace(driver, what)
-                run = partial(run_once, driver)
-                insert(what.batch, lambda batch: self._write(driver, batch, run))
-                return True
+            transaction = Transaction()
+            try:
+                with self._connected() as driver, driver.transaction():
+                    transaction.begin(driver)
+                    if self._sight == "one":
+                        self._bind(driver, stream.user_id)
+                    self.check_fences(driver.execute)
+                    what = build(heads(driver, stream))
+                    if what is None:
+                        return False
+                    _replace(driver, what)
+                    run = partial(run_once, driver)
+                    insert(what.batch, lambda batch: self._write(driver, batch, run))
+                    transaction.is_complete = True
+            except psycopg.Error as error:
+                if not self._took_effect(transaction, error):
+                    raise
+            return True
 
         return self.retrying(attempt)
 
@@ -523,6 +587,24 @@ class PostgresDatabase(Database):
         forks.notice()  # in a forked child, nothing may be said to the server
         self._writer.close()
         super().close()
+
+
+class Transaction:
+    """A transaction whose outcome can be asked for, should the answer be lost.
+
+    number:      by which the server knows it.
+    is_complete: whether nothing but its COMMIT was left to do.
+    """
+
+    def __init__(self) -> None:
+        self.number = ""
+        self.is_complete = False
+
+    def begin(self, driver: Driver) -> None:
+        """Ask for the number, together with the driver's BEGIN in one round trip."""
+        with driver.pipeline():
+            cursor = driver.execute(_SQL["transaction"])
+        ((self.number,),) = cursor.fetchall()
 
 
 def _numbers(found: PGresult) -> set[int]:

@@ -536,7 +536,7 @@ class Recorder(ApplicationRecorder):
             holder = connection.execute(taking, values | times).scalar_one()
             return bool(holder == owner)
 
-        return self._change_lease(stream, taken)
+        return self.database.change(stream.user_id, taken, fenced=False)
 
     def renew_lease(
         self, stream: StreamId, owner: str, *, clock: ports.Clock, period: int
@@ -566,18 +566,7 @@ class Recorder(ApplicationRecorder):
             times = {"now": self.database.moment(connection, clock), "period": period}
             return bool(connection.execute(renewing, values | times).rowcount)
 
-        return self._change_lease(stream, extended)
-
-    def _change_lease(
-        self, stream: StreamId, change: Callable[[Connection], bool]
-    ) -> bool:
-        """Do ``change`` to a lease, whether or not this thread's leases are held."""
-
-        def work() -> bool:
-            with self.database.writing(stream.user_id) as connection:
-                return change(connection)
-
-        return self.database.attempt(work)
+        return self.database.change(stream.user_id, extended, fenced=False)
 
     def holding(self, stream: StreamId, *, clock: ports.Clock) -> ports.Holding:
         """How long the lease or the mark stands."""

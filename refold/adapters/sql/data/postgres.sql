@@ -261,3 +261,11 @@ CROSS JOIN LATERAL (SELECT {part}, {event_row},
     CASE WHEN e.seq=(s.value->>0)::int8 THEN {before} END FROM refold.events e
   WHERE user_id=? AND session_id=? AND stream=?
     AND e.seq BETWEEN (s.value->>0)::int8 AND (s.value->>1)::int8 ORDER BY e.seq) r
+
+-- The number of the transaction that is open.
+-- name: transaction
+SELECT pg_current_xact_id()::text
+
+-- Whether a transaction was committed, aborted, or is in progress; NULL if it is too old.
+-- name: transaction_status
+SELECT pg_xact_status(%s::text::xid8)
