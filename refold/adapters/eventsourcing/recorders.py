@@ -20,7 +20,7 @@ from refold.adapters.eventsourcing.engines import Before, EventsDatabase, Row
 from refold.adapters.keys.ring import seal, unseal
 from refold.adapters.rows import pack, unpack
 from refold.adapters.sql.recorder import Following
-from refold.adapters.sql.tables import described, statements
+from refold.adapters.sql.tables import statements
 from refold.domain.errors import KeyUnavailable
 from refold.domain.locks import computed_once
 from refold.opener import master_key
@@ -186,26 +186,46 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
     def define_tables(self) -> None:
         """Events or snapshots, and the keys and counts of all applications."""
         super().define_tables()
-        name, columns = self.table_name(self.purpose), "topic state:bytes"
-        self._positions: sa.Table | None = None
-        if self.purpose == "events":
-            columns = f"notification_id:big {columns}"
-            # A row is written at every insert: room in its page keeps the table small.
-            self._positions = described(
-                self.metadata,
-                "es_positions",
-                "name",
-                "last_id:big",
-                postgresql_with={"fillfactor": 10},
-            )
-        key = f"originator_id:{self.originators} originator_version:big"
-        self.events: sa.Table = described(self.metadata, name, key, columns)
-        if self._positions is not None:
-            in_order = sa.UniqueConstraint(self.events.c.notification_id)
-            self.events.append_constraint(in_order)
+        self._positions = self._positions_table() if self.purpose == "events" else None
+        self.events = self._events_table()
+        keys = sa.Table(
+            "es_keys",
+            self.metadata,
+            sa.Column("name", sa.Text, primary_key=True),
+            sa.Column("wrapped", sa.LargeBinary, nullable=False),
+        )
         application = application_key(self.application)
-        rows = described(self.metadata, "es_keys", "name", "wrapped:bytes")
-        self._vault = Vault(self.database, rows, application, self.purpose)
+        self._vault = Vault(self.database, keys, application, self.purpose)
+
+    def _positions_table(self) -> sa.Table:
+        """The last notification id of each table of events."""
+        return sa.Table(
+            "es_positions",
+            self.metadata,
+            sa.Column("name", sa.Text, primary_key=True),
+            sa.Column("last_id", sa.BigInteger, nullable=False),
+            # Every insert updates a row: free room in its page keeps the table small.
+            postgresql_with={"fillfactor": 10},
+        )
+
+    def _events_table(self) -> sa.Table:
+        """The rows of events, which have a notification id, or of snapshots."""
+        originator_id = sa.Uuid if self.originators == "uuid" else sa.Text
+        table = sa.Table(
+            self.table_name(self.purpose),
+            self.metadata,
+            sa.Column("originator_id", originator_id, primary_key=True),
+            sa.Column("originator_version", sa.BigInteger, primary_key=True),
+        )
+        if self.purpose == "events":
+            notification_id = sa.Column(
+                "notification_id", sa.BigInteger, nullable=False
+            )
+            table.append_column(notification_id)
+            table.append_constraint(sa.UniqueConstraint(notification_id))
+        table.append_column(sa.Column("topic", sa.Text, nullable=False))
+        table.append_column(sa.Column("state", sa.LargeBinary, nullable=False))
+        return table
 
     def create_table(self) -> None:
         """Make the tables that are missing; safe while other processes do the same.
@@ -397,9 +417,11 @@ class SqlTrackingRecorder(SqlRecorder, persistence.TrackingRecorder):
     def define_tables(self) -> None:
         """The table of progress."""
         super().define_tables()
-        name, columns = self.table_name("tracking"), "notification_id:big"
-        self.tracking: sa.Table = described(
-            self.metadata, name, "application_name", columns
+        self.tracking = sa.Table(
+            self.table_name("tracking"),
+            self.metadata,
+            sa.Column("application_name", sa.Text, primary_key=True),
+            sa.Column("notification_id", sa.BigInteger, nullable=False),
         )
 
     @contextmanager

@@ -36,9 +36,9 @@ _SQL: Final = tables.statements("citus")
 _ROWS: Final = 500  # of one statement
 # What is made on all machines is made on one after the other.
 ONE_BY_ONE: Final = "citus.multi_shard_modify_mode = sequential"
-_BEGIN: Final = (Statement.of("BEGIN", ""), ())
-_COMMIT: Final = (Statement.of("COMMIT", ""), ())
-_ROLLBACK: Final = (Statement.of("ROLLBACK", ""), ())
+_BEGIN: Final = (Statement.of("BEGIN"), ())
+_COMMIT: Final = (Statement.of("COMMIT"), ())
+_ROLLBACK: Final = (Statement.of("ROLLBACK"), ())
 
 
 def postgresql_at(url: URL) -> postgres.PostgresDatabase:

@@ -18,7 +18,7 @@ from refold.adapters.keys.master import create_private, remark_on_mode
 from refold.adapters.keys.store import KeyPlace, UserEntry
 from refold.adapters.sql import files, forks, memory
 from refold.adapters.sql.forks import FileId
-from refold.adapters.sql.tables import described, refusals, statements
+from refold.adapters.sql.tables import refusals, statements
 from refold.domain.errors import (
     Erased,
     InvalidConfiguration,
@@ -35,41 +35,81 @@ _OF_USER, _ERASED = -1, 0  # where a session's key has its version
 _SQL: Final = statements("keystore")
 
 
-_SESSION: Final = "user_ref session_ref"
-_KEY: Final = "wrapped:bytes created_at:big"
-_TABLES: Final = {
-    "settings": ("name", "value:bytes"),
-    "user_keys": ("user_ref", "epoch:int wrapped:bytes? created_at:big"),
-    "session_keys": (_SESSION, _KEY),
-    "rotated_session_keys": (f"{_SESSION} version:int", _KEY),
-    "held_keys": (f"{_SESSION} version:int", _KEY),
-    "erased_sessions": (_SESSION, "erased_at:big"),
-}
-
-
 class KeyTables:
     """The tables, in a schema of their own where the engine has schemas.
 
-    An erased user's row keeps its hash and epoch, and nothing else.  What replaces a
-    session's first key is in ``rotated``; ``held`` are keys put aside, those of users
-    with the session ``""`` and version 0.
+    users:    the row of an erased user keeps the keyed hash and the epoch alone.
+    sessions: the first key of each session.
+    rotated:  the later keys of a session, by version.
+    held:     keys that an erasure has set aside.  A user's has the session ``""`` and
+              the version 0.
+    erased:   sessions that were erased.
     """
 
     def __init__(self, *, schema: bool) -> None:
         self.metadata = sa.MetaData(schema=SCHEMA if schema else None)
-        (
-            self.settings,
-            self.users,
-            self.sessions,
-            self.rotated,
-            self.held,
-            self.erased,
-        ) = (described(self.metadata, name, *of) for name, of in _TABLES.items())
-        self._names = {one.name: str(one) for one in self.metadata.tables.values()}
+        self.settings = self._settings()
+        self.users = self._users()
+        self.sessions = self._sessions()
+        self.rotated = self._with_version("rotated_session_keys")
+        self.held = self._with_version("held_keys")
+        self.erased = self._erased()
+        self._names = {
+            table.name: str(table) for table in self.metadata.tables.values()
+        }
         # Keep what was read as it is; SQLite has one writer anyway.
         self._names["shared"] = "FOR SHARE" if schema else ""
         self._names["locked"] = "FOR UPDATE" if schema else ""
         self.said = cache(self._said)
+
+    def _settings(self) -> sa.Table:
+        return sa.Table(
+            "settings",
+            self.metadata,
+            sa.Column("name", sa.Text, primary_key=True),
+            sa.Column("value", sa.LargeBinary, nullable=False),
+        )
+
+    def _users(self) -> sa.Table:
+        return sa.Table(
+            "user_keys",
+            self.metadata,
+            sa.Column("user_ref", sa.Text, primary_key=True),
+            sa.Column("epoch", sa.Integer, nullable=False),
+            sa.Column("wrapped", sa.LargeBinary),
+            sa.Column("created_at", sa.BigInteger, nullable=False),
+        )
+
+    def _sessions(self) -> sa.Table:
+        return sa.Table(
+            "session_keys",
+            self.metadata,
+            sa.Column("user_ref", sa.Text, primary_key=True),
+            sa.Column("session_ref", sa.Text, primary_key=True),
+            sa.Column("wrapped", sa.LargeBinary, nullable=False),
+            sa.Column("created_at", sa.BigInteger, nullable=False),
+        )
+
+    def _with_version(self, name: str) -> sa.Table:
+        """A table of session keys, with several versions of a key."""
+        return sa.Table(
+            name,
+            self.metadata,
+            sa.Column("user_ref", sa.Text, primary_key=True),
+            sa.Column("session_ref", sa.Text, primary_key=True),
+            sa.Column("version", sa.Integer, primary_key=True),
+            sa.Column("wrapped", sa.LargeBinary, nullable=False),
+            sa.Column("created_at", sa.BigInteger, nullable=False),
+        )
+
+    def _erased(self) -> sa.Table:
+        return sa.Table(
+            "erased_sessions",
+            self.metadata,
+            sa.Column("user_ref", sa.Text, primary_key=True),
+            sa.Column("session_ref", sa.Text, primary_key=True),
+            sa.Column("erased_at", sa.BigInteger, nullable=False),
+        )
 
     def _said(self, name: str, of: str = "") -> sa.TextClause:
         """The statement of that name."""

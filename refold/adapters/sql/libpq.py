@@ -77,15 +77,29 @@ class Statement(NamedTuple):
     formats: list[int]
 
     @classmethod
-    def of(cls, query: str, places: str) -> Statement:
-        """Of a query in which ``:name`` stands for the value of that ``name:kind``."""
-        pairs = [place.split(":") for place in places.split()]
-        numbers = {name: f"${number}" for number, (name, _) in enumerate(pairs, 1)}
-        text = _PLACE.sub(lambda found: numbers[found[1]], query).encode()
-        types = tuple(_KINDS[kind][0] for _, kind in pairs)
-        packs = tuple(_KINDS[kind][1] for _, kind in pairs)
-        digest = sha256(text + repr(types).encode()).hexdigest()[:24]
-        return cls(f"refold_{digest}".encode(), text, types, packs, [1] * len(pairs))
+    def of(cls, query: str, values: Sequence[str] = ()) -> Statement:
+        """The statement of a query with ``:name`` in the place of each value.
+
+        ``values``: the values in order, each as ``name:kind`` of its type.
+        """
+        numbers: dict[str, str] = {}
+        types: list[int] = []
+        packs: list[Callable[[Any], bytes] | None] = []
+        for number, value in enumerate(values, 1):
+            name, kind = value.split(":")
+            oid, pack_value = _KINDS[kind]
+            numbers[name] = f"${number}"
+            types.append(oid)
+            packs.append(pack_value)
+        text = _PLACE.sub(lambda place: numbers[place[1]], query).encode()
+        digest = sha256(text + repr(tuple(types)).encode()).hexdigest()[:24]
+        return cls(
+            name=f"refold_{digest}".encode(),
+            query=text,
+            types=tuple(types),
+            packs=tuple(packs),
+            formats=[1] * len(values),
+        )
 
     @classmethod
     def like(cls, query: str, values: Sequence[Any]) -> Statement:
@@ -102,7 +116,7 @@ class Statement(NamedTuple):
 def _like(query: str, types: tuple[type, ...]) -> Statement:
     numbers = count(1)
     numbered = re.sub(r"\?", lambda _: f"${next(numbers)}", query)
-    return Statement.of(numbered, " ".join(f"value:{_KIND_OF[kind]}" for kind in types))
+    return Statement.of(numbered, [f"value:{_KIND_OF[kind]}" for kind in types])
 
 
 Command: TypeAlias = tuple[Statement, Sequence[Any]]

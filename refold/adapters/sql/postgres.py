@@ -46,7 +46,6 @@ from refold.adapters.sql.database import (
 from refold.adapters.sql.libpq import Command, Driver, Line, Statement, run_once
 from refold.adapters.sql.tables import SCHEMA
 from refold.domain import errors
-from refold.domain.canonical import shipped
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.locks import computed_once
 from refold.domain.ports import Duplicate
@@ -702,8 +701,74 @@ class Writer:
         return line
 
 
-# The values of each statement in order, with the kinds of their types.
-_PLACES: Final = shipped("refold.adapters.sql", "data", "places.toml")
+# The values of a statement in order, each as ``name:kind`` of its type.
+_HEAD_VALUES: Final = (
+    "seq:big",
+    "hash:bytes",
+    "status:text",
+    "state:bytes",
+    "key_check:bytes",
+    "tokens:big",
+    "created_at:big",
+    "updated_at:big",
+    "user:text",
+    "session:text",
+    "stream:text",
+    "expected:big",
+    "expected_hash:bytes",
+    "base:big",
+)
+_EVENT_VALUES: Final = (
+    "type:text",
+    "ts:big",
+    "event_id:bytes",
+    "estimate:int",
+    "version:small",
+    "body:bytes",
+)
+_EVENTS_VALUES: Final = (
+    "seqs:big[]",
+    "types:text[]",
+    "times:big[]",
+    "ids:bytes[]",
+    "estimates:int[]",
+    "versions:small[]",
+    "hashes:bytes[]",
+    "bodies:bytes[]",
+)
+_NEW_VALUES: Final = (
+    "user_ref:text",
+    "session_ref:text",
+    "epoch:int",
+    "origin:text",
+)
+_BLOBS_VALUES: Final = (
+    "addresses:bytes[]",
+    "blobs:bytes[]",
+    "sizes:big[]",
+)
+_RECEIPTS_VALUES: Final = (
+    "receipts:bytes[]",
+    "firsts:big[]",
+    "lasts:big[]",
+)
+# Of the statement that moves many heads.
+_MANY_HEADS_VALUES: Final = (
+    "seqs_after:big[]",
+    "head_hashes:bytes[]",
+    "statuses:text[]",
+    "states:bytes[]",
+    "checks:bytes[]",
+    "token_sums:big[]",
+    "begins:big[]",
+    "ends:big[]",
+    "users:text[]",
+    "sessions:text[]",
+    "streams:text[]",
+    "expecteds:big[]",
+    "expected_hashes:bytes[]",
+    "batch_of:big[]",
+)
 Run: TypeAlias = "Callable[[Statement, Sequence[Any]], PGresult]"
 
 
@@ -760,22 +825,32 @@ class _Shape(NamedTuple):
 
 @cache
 def _statement(shape: _Shape) -> Statement:
-    head, parts = _SQL["move_head"], []
-    places = [_PLACES["head"], _PLACES["row" if shape.one else "rows"]]
-    if shape.new:
-        live = _SQL["where_live"].format(origin=_SQL["origin"] if shape.fork else "")
-        head = _SQL["new_head"].format(where=live if shape.main else _SQL["where_main"])
-        parts += [_SQL["subject"]] if shape.main else []
-        places.append(_PLACES["new"])
+    """The statement that writes a batch of this shape."""
+    parts: list[str] = []
+    values: list[str] = [*_HEAD_VALUES]
+    if shape.one:
+        values += _EVENT_VALUES
+    else:
+        values += _EVENTS_VALUES
+    if not shape.new:
+        head = _SQL["move_head"]
+    elif shape.main:
+        origin = _SQL["origin"] if shape.fork else ""
+        head = _SQL["new_head"].format(where=_SQL["where_live"].format(origin=origin))
+        parts.append(_SQL["subject"])
+        values += _NEW_VALUES
+    else:
+        head = _SQL["new_head"].format(where=_SQL["where_main"])
+        values += _NEW_VALUES
     parts.append(f"head AS ({head})")
     if shape.blobs:
         parts.append(_SQL["blobs"])
-        places.append(_PLACES["blobs"])
+        values += _BLOBS_VALUES
     if shape.uses:
         parts.append(_SQL["receipt"])
-        places.append(_PLACES["receipts"])
-    query = f"WITH {', '.join(parts)} {_SQL['event' if shape.one else 'events']}"
-    return Statement.of(query, " ".join(places))
+        values += _RECEIPTS_VALUES
+    insert = _SQL["event"] if shape.one else _SQL["events"]
+    return Statement.of(f"WITH {', '.join(parts)} {insert}", values)
 
 
 def _values(batch: Batch, base: int = 0) -> list[Any]:
@@ -798,12 +873,14 @@ def _values(batch: Batch, base: int = 0) -> list[Any]:
 
 @cache
 def _many(*, receipts: bool) -> Statement:
-    places = f"{_PLACES['many']} {_PLACES['rows']}"
-    if receipts:
-        places += f" receipt_of:big[] {_PLACES['receipts']}"
-    names = ["held", "many_receipts", "many"] if receipts else ["held", "many"]
-    query = "WITH " + " ".join(_SQL[name] for name in names)
-    return Statement.of(query, places)
+    """The statement that writes batches of several streams."""
+    values: list[str] = [*_MANY_HEADS_VALUES, *_EVENTS_VALUES]
+    if not receipts:
+        return Statement.of(f"WITH {_SQL['held']} {_SQL['many']}", values)
+    values.append("receipt_of:big[]")
+    values += _RECEIPTS_VALUES
+    query = f"WITH {_SQL['held']} {_SQL['many_receipts']} {_SQL['many']}"
+    return Statement.of(query, values)
 
 
 def _many_values(batches: Sequence[Batch]) -> list[Any]:

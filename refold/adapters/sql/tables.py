@@ -1,59 +1,62 @@
-"""The schema, once for all engines: every key of user data starts with ``user_id``."""
+"""The tables of a store, the same for all engines.
+
+Every key of user data starts with ``user_id``.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.types import TypeEngine
 
 from refold.domain.canonical import shipped
 from refold.domain.ports import Scope
 
-SCHEMA: Final = "refold"  # where the tables are on PostgreSQL
-# What is left in ``settings``; ``rewriting`` is there within a transaction alone.
-FLOOR: Final = "floor"  # of SQLite: the highest position of a deleted row
-CLOCK: Final = "clock"  # of SQLite: the time as it was known at one tick
+SCHEMA: Final = "refold"  # the schema of the tables on PostgreSQL
+# Names in ``settings`` that stay there.  A transaction that rewrites sets
+# ``rewriting`` and removes it before it commits.
+FLOOR: Final = "floor"  # on SQLite: the highest position of a deleted row
+CLOCK: Final = "clock"  # on SQLite: the store's time at one tick
 SETTINGS: Final = frozenset(
     {"schema_version", "store_id", "key_generation", FLOOR, CLOCK}
 )
-FIRST: Final = ("", "", "")  # comes before all streams, and all stored views
-LAST: Final = 2**63 - 1  # no seq or number of a leaf is higher
+FIRST: Final = ("", "", "")  # sorts before all streams, and before all stored views
+LAST: Final = 2**63 - 1  # no seq and no number of a leaf is higher
 _HOLE: Final = re.compile(r"\{(\w+)\}")
 
 
 @cache
 def statements(file: str) -> dict[str, str]:
-    """The statements of ``file.sql``, by what ``-- name:`` calls each.
+    """The statements of ``file.sql``, by the name in the ``-- name:`` line of each.
 
-    ``{name}`` in one is another before it, else a hole that is filled where it is used.
+    ``{name}`` is replaced by an earlier statement of that name.  Where there is none,
+    it is a hole for the caller to fill.
     """
-    text = (
-        files("refold.adapters.sql").joinpath("data", f"{file}.sql").read_text("utf-8")
-    )
-    found: dict[str, str] = {}
-    for part in text.split("-- name: ")[1:]:
-        name, _, body = part.partition("\n")
+    path = files("refold.adapters.sql").joinpath("data", f"{file}.sql")
+    queries: dict[str, str] = {}
+    for section in path.read_text("utf-8").split("-- name: ")[1:]:
+        name, _, body = section.partition("\n")
         lines = [line for line in body.splitlines() if not line.startswith("--")]
-        whole = "\n".join(lines).strip()
-        found[name] = filled(whole, **found)
-    return found
+        query = "\n".join(lines).strip()
+        queries[name] = filled(query, **queries)
+    return queries
 
 
 def filled(query: str, **holes: str) -> str:
-    """The query with what is given in its holes; others stay."""
+    """The query with these holes filled; other holes stay."""
     return _HOLE.sub(lambda hole: holes.get(hole[1], hole[0]), query)
 
 
 def guards(file: str) -> tuple[str, ...]:
-    """The statements of ``file.sql`` that keep events as they are, in order."""
-    found = statements(file).items()
-    return tuple(said for name, said in found if name.startswith("guard_"))
+    """The statements of ``file.sql`` that make events immutable, in order."""
+    return tuple(
+        query for name, query in statements(file).items() if name.startswith("guard_")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,100 +84,340 @@ class Tables:
     labels: sa.Table
 
 
-_STREAM: Final = "user_id session_id stream"
-_EVENTS: Final = (
-    "seq:big type:text ts:big event_id:bytes token_estimate:int schema_version:small "
-    "hash:bytes body:bytes first_digest:bytes?"
-)
-_TYPES: Final[dict[str, type[TypeEngine[Any]]]] = {
-    "": sa.Text,
-    "text": sa.Text,
-    "int": sa.Integer,
-    "small": sa.SmallInteger,
-    "big": sa.BigInteger,
-    "bytes": sa.LargeBinary,
-    "uuid": sa.Uuid,
-}
-
-
 @cache
 def build(schema: str | None, *, rowid: bool) -> Tables:
-    """The tables in ``schema``; ``rowid``: ``position`` is SQLite's row number.
+    """Describe the tables in ``schema``.
 
-    Made once, for describing them takes longer than opening a file.
+    ``rowid``: ``position`` of an event is SQLite's row number.
+
+    The result is cached: describing the tables takes longer than opening a file.
     """
     metadata = sa.MetaData(schema=schema)
-    made = {
-        name: described(metadata, name, of["key"], of["rest"])
-        for name, of in shipped("refold.adapters.sql", "data", "tables.toml").items()
-    }
-    sa.Index("leaves_erasure", made["leaves"].c.erasure)
-    sa.Index("labels_address", made["labels"].c.user_id, made["labels"].c.address)
-    sa.Index("audit_user", made["audit"].c.user_hash, made["audit"].c.record_id)
-    return Tables(metadata, events=_events(metadata, rowid=rowid), **made)
+    return Tables(
+        metadata=metadata,
+        settings=_settings(metadata),
+        heads=_heads(metadata),
+        blobs=_blobs(metadata),
+        receipts=_receipts(metadata),
+        views=_views(metadata),
+        leases=_leases(metadata),
+        subjects=_subjects(metadata),
+        erasures=_erasures(metadata),
+        certificates=_certificates(metadata),
+        holds=_holds(metadata),
+        leaves=_leaves(metadata),
+        seals=_seals(metadata),
+        tree_heads=_tree_heads(metadata),
+        audit=_audit(metadata),
+        accesses=_accesses(metadata),
+        exports=_exports(metadata),
+        labels=_labels(metadata),
+        # Last: a move locks the tables in this order.
+        events=_events(metadata, rowid=rowid),
+    )
+
+
+def _settings(metadata: sa.MetaData) -> sa.Table:
+    """Facts about the store itself, such as its id and its schema version."""
+    return sa.Table(
+        "settings",
+        metadata,
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("value", sa.Text, nullable=False),
+    )
+
+
+def _heads(metadata: sa.MetaData) -> sa.Table:
+    """The last event, the status and the folded state of each stream."""
+    return sa.Table(
+        "heads",
+        metadata,
+        sa.Column("user_id", sa.Text, primary_key=True),
+        sa.Column("session_id", sa.Text, primary_key=True),
+        sa.Column("stream", sa.Text, primary_key=True),
+        sa.Column("seq", sa.BigInteger, nullable=False),
+        sa.Column("hash", sa.LargeBinary, nullable=False),
+        sa.Column("status", sa.Text, nullable=False),
+        sa.Column("state", sa.LargeBinary, nullable=False),
+        sa.Column("key_check", sa.LargeBinary, nullable=False),
+        sa.Column("tokens", sa.BigInteger, nullable=False),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+        sa.Column("updated_at", sa.BigInteger, nullable=False),
+        sa.Column("before", sa.Text),
+    )
+
+
+def _events(metadata: sa.MetaData, *, rowid: bool) -> sa.Table:
+    """All events, in the order of their ``position`` in the whole log."""
+    columns: list[sa.Column[Any]] = [
+        sa.Column("user_id", sa.Text, nullable=False),
+        sa.Column("session_id", sa.Text, nullable=False),
+        sa.Column("stream", sa.Text, nullable=False),
+        sa.Column("seq", sa.BigInteger, nullable=False),
+        sa.Column("type", sa.Text, nullable=False),
+        sa.Column("ts", sa.BigInteger, nullable=False),
+        sa.Column("event_id", sa.LargeBinary, nullable=False),
+        sa.Column("token_estimate", sa.Integer, nullable=False),
+        sa.Column("schema_version", sa.SmallInteger, nullable=False),
+        sa.Column("hash", sa.LargeBinary, nullable=False),
+        sa.Column("body", sa.LargeBinary, nullable=False),
+        sa.Column("first_digest", sa.LargeBinary),
+    ]
+    if rowid:
+        return sa.Table(
+            "events",
+            metadata,
+            sa.Column("position", sa.Integer, primary_key=True),
+            *columns,
+            sa.UniqueConstraint("user_id", "session_id", "stream", "seq"),
+        )
+    return sa.Table(
+        "events",
+        metadata,
+        sa.Column("position", sa.BigInteger, nullable=False),
+        *columns,
+        sa.PrimaryKeyConstraint("user_id", "session_id", "stream", "seq"),
+        sa.Index("events_position", "position"),
+    )
+
+
+def _blobs(metadata: sa.MetaData) -> sa.Table:
+    """Texts that are too long for their event, encrypted."""
+    return sa.Table(
+        "blobs",
+        metadata,
+        sa.Column("user_id", sa.Text, primary_key=True),
+        sa.Column("address", sa.LargeBinary, primary_key=True),
+        sa.Column("size", sa.BigInteger, nullable=False),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+        sa.Column("body", sa.LargeBinary, nullable=False),
+        sa.Column("session_id", sa.Text),
+    )
+
+
+def _receipts(metadata: sa.MetaData) -> sa.Table:
+    """Idempotency keys of appends: a repeated append writes nothing."""
+    return sa.Table(
+        "receipts",
+        metadata,
+        sa.Column("user_id", sa.Text, primary_key=True),
+        sa.Column("session_id", sa.Text, primary_key=True),
+        sa.Column("stream", sa.Text, primary_key=True),
+        sa.Column("address", sa.LargeBinary, primary_key=True),
+        sa.Column("first_seq", sa.BigInteger, nullable=False),
+        sa.Column("last_seq", sa.BigInteger, nullable=False),
+    )
+
+
+def _views(metadata: sa.MetaData) -> sa.Table:
+    """States of projections, which can be folded again at any time."""
+    return sa.Table(
+        "views",
+        metadata,
+        sa.Column("user_id", sa.Text, primary_key=True),
+        sa.Column("session_id", sa.Text, primary_key=True),
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("through_seq", sa.BigInteger, nullable=False),
+        sa.Column("derived_seq", sa.BigInteger, nullable=False),
+        sa.Column("body", sa.LargeBinary, nullable=False),
+        sa.Column("main_spans", sa.Text, nullable=False, server_default="[]"),
+        sa.Column("derived_spans", sa.Text, nullable=False, server_default="[]"),
+    )
+
+
+def _leases(metadata: sa.MetaData) -> sa.Table:
+    """Who does a piece of work now, or did it last.
+
+    Leases that were taken before the column ``period`` existed have 0: they are free.
+    """
+    return sa.Table(
+        "leases",
+        metadata,
+        sa.Column("user_id", sa.Text, primary_key=True),
+        sa.Column("session_id", sa.Text, primary_key=True),
+        sa.Column("stream", sa.Text, primary_key=True),
+        sa.Column("owner", sa.Text, nullable=False),
+        sa.Column("expires_at", sa.BigInteger, nullable=False),
+        sa.Column("pending", sa.SmallInteger, nullable=False),
+        sa.Column("period", sa.BigInteger, nullable=False, server_default="0"),
+    )
+
+
+def _subjects(metadata: sa.MetaData) -> sa.Table:
+    """Users, and erased sessions, by keyed hashes that outlive the names."""
+    return sa.Table(
+        "subjects",
+        metadata,
+        sa.Column("ref", sa.Text, primary_key=True),
+        sa.Column("user_ref", sa.Text, nullable=False),
+        sa.Column("status", sa.Text, nullable=False),
+        sa.Column("epoch", sa.Integer, nullable=False),
+    )
+
+
+def _erasures(metadata: sa.MetaData) -> sa.Table:
+    """Erasures in progress: the only place besides a user's rows with the user's id."""
+    return sa.Table(
+        "erasures",
+        metadata,
+        sa.Column("job_id", sa.Text, primary_key=True),
+        sa.Column("user_ref", sa.Text, nullable=False),
+        sa.Column("stage", sa.Text, nullable=False),
+        sa.Column("due_at", sa.BigInteger),
+        sa.Column("body", sa.Text, nullable=False),
+    )
+
+
+def _certificates(metadata: sa.MetaData) -> sa.Table:
+    """The certificate of each finished erasure."""
+    return sa.Table(
+        "certificates",
+        metadata,
+        sa.Column("certificate_id", sa.Text, primary_key=True),
+        sa.Column("user_ref", sa.Text, nullable=False),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+        sa.Column("body", sa.Text, nullable=False),
+    )
+
+
+def _holds(metadata: sa.MetaData) -> sa.Table:
+    """Legal holds: reasons that forbid the erasure of a user."""
+    return sa.Table(
+        "holds",
+        metadata,
+        sa.Column("user_ref", sa.Text, primary_key=True),
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("reason", sa.Text, nullable=False),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+    )
+
+
+def _leaves(metadata: sa.MetaData) -> sa.Table:
+    """The leaves of the hash tree.  They hold no name and outlive their streams."""
+    return sa.Table(
+        "leaves",
+        metadata,
+        sa.Column("leaf", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("hash", sa.LargeBinary, nullable=False),
+        sa.Column("erasure", sa.Text),
+        sa.Index("leaves_erasure", "erasure"),
+    )
+
+
+def _seals(metadata: sa.MetaData) -> sa.Table:
+    """The stream and the seq that a leaf seals, while the stream exists."""
+    return sa.Table(
+        "seals",
+        metadata,
+        sa.Column("user_id", sa.Text, primary_key=True),
+        sa.Column("session_id", sa.Text, primary_key=True),
+        sa.Column("stream", sa.Text, primary_key=True),
+        sa.Column("seq", sa.BigInteger, primary_key=True),
+        sa.Column("leaf", sa.BigInteger, nullable=False),
+        sa.Column("positions", sa.LargeBinary, nullable=False),
+        sa.Column("receipts", sa.LargeBinary, nullable=False),
+    )
+
+
+def _tree_heads(metadata: sa.MetaData) -> sa.Table:
+    """Signed heads of the hash tree."""
+    return sa.Table(
+        "tree_heads",
+        metadata,
+        sa.Column("size", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("root", sa.LargeBinary, nullable=False),
+        sa.Column("sealed_at", sa.BigInteger, nullable=False),
+        sa.Column("key_id", sa.Text, nullable=False),
+        sa.Column("signature", sa.LargeBinary, nullable=False),
+        sa.Column("peaks", sa.LargeBinary, nullable=False),
+        sa.Column("position", sa.BigInteger, nullable=False),
+    )
+
+
+def _audit(metadata: sa.MetaData) -> sa.Table:
+    """Uses of the store, if the access log is a table."""
+    return sa.Table(
+        "audit",
+        metadata,
+        sa.Column("record_id", sa.LargeBinary, primary_key=True),
+        sa.Column("ts", sa.BigInteger, nullable=False),
+        sa.Column("event", sa.Text, nullable=False),
+        sa.Column("user_hash", sa.Text),
+        sa.Column("session_hash", sa.Text),
+        sa.Column("request_hash", sa.Text),
+        sa.Column("state_version", sa.BigInteger),
+        sa.Column("event_type", sa.Text),
+        sa.Column("duration_us", sa.BigInteger, nullable=False),
+        sa.Column("status", sa.Text, nullable=False),
+        sa.Column("error_code", sa.Text),
+        sa.Column("meta", sa.Text, nullable=False),
+        sa.Index("audit_user", "user_hash", "record_id"),
+    )
+
+
+def _accesses(metadata: sa.MetaData) -> sa.Table:
+    """How often each session was read, and when last."""
+    return sa.Table(
+        "accesses",
+        metadata,
+        sa.Column("user_id", sa.Text, primary_key=True),
+        sa.Column("session_id", sa.Text, primary_key=True),
+        sa.Column("reads", sa.BigInteger, nullable=False),
+        sa.Column("last_at", sa.BigInteger, nullable=False),
+    )
+
+
+def _exports(metadata: sa.MetaData) -> sa.Table:
+    """Exports that contain a copy of a user's data."""
+    return sa.Table(
+        "exports",
+        metadata,
+        sa.Column("user_id", sa.Text, primary_key=True),
+        sa.Column("export_id", sa.Text, primary_key=True),
+        sa.Column("created_at", sa.BigInteger, nullable=False),
+        sa.Column("body", sa.LargeBinary, nullable=False),
+    )
+
+
+def _labels(metadata: sa.MetaData) -> sa.Table:
+    """Which sessions have a label, by keyed hashes of its name and value."""
+    return sa.Table(
+        "labels",
+        metadata,
+        sa.Column("user_id", sa.Text, primary_key=True),
+        sa.Column("session_id", sa.Text, primary_key=True),
+        sa.Column("name", sa.LargeBinary, primary_key=True),
+        sa.Column("address", sa.LargeBinary, nullable=False),
+        sa.Index("labels_address", "user_id", "address"),
+    )
 
 
 def stream_of(table: Any) -> tuple[Any, ...]:
     """The columns that name the stream of a row."""
-    return tuple(table.c[name] for name in _STREAM.split())
+    return (table.c.user_id, table.c.session_id, table.c.stream)
 
 
 def of_stream(table: Any, stream: Iterable[Any]) -> Any:
-    """The condition: the row is of this stream, or of that in another's columns."""
+    """The condition that a row belongs to ``stream``.
+
+    ``stream``: the three names, or the columns of another table that hold them.
+    """
     pairs = zip(stream_of(table), stream, strict=True)
     return sa.and_(*(column == name for column, name in pairs))
 
 
 def within(table: Any, scope: Scope) -> list[Any]:
-    """The conditions that keep a query to the scope."""
-    named = scope._asdict().items()
-    return [table.c[name] == value for name, value in named if value is not None]
-
-
-def described(
-    metadata: sa.MetaData, name: str, key: str, rest: str, **options: Any
-) -> sa.Table:
-    """The table of these columns, described as those above."""
-    ids = sa.PrimaryKeyConstraint(*(one.partition(":")[0] for one in key.split()))
-    columns = (*_columns(key), *_columns(rest))
-    return sa.Table(name, metadata, *columns, ids, **options)
-
-
-def _columns(said: str) -> Iterator[sa.Column[Any]]:
-    for one in said.split():
-        column, _, default = one.partition("=")
-        name, _, kind = column.partition(":")
-        yield sa.Column(
-            name,
-            _TYPES[kind.rstrip("?")],
-            nullable=kind.endswith("?"),
-            autoincrement=False,
-            server_default=default or None,
-        )
-
-
-def _events(metadata: sa.MetaData, *, rowid: bool) -> sa.Table:
-    place: sa.Column[int] = (
-        sa.Column("position", sa.Integer, primary_key=True)
-        if rowid
-        else sa.Column("position", sa.BigInteger, nullable=False)
-    )
-    keys = (*_STREAM.split(), "seq")
-    table = sa.Table(
-        "events",
-        metadata,
-        place,
-        *_columns(f"{_STREAM} {_EVENTS}"),
-        sa.UniqueConstraint(*keys) if rowid else sa.PrimaryKeyConstraint(*keys),
-    )
-    if not rowid:
-        sa.Index("events_position", table.c.position)
-    return table
+    """The conditions that restrict a query to the scope."""
+    conditions: list[Any] = []
+    for name, value in scope._asdict().items():
+        if value is not None:
+            conditions.append(table.c[name] == value)
+    return conditions
 
 
 @cache
 def refusals(engine: str) -> dict[str, tuple[str, str]]:
-    """The reason and the remedy for each refusal of an engine, by its sign."""
+    """The reason and the remedy for each error of an engine, by its code or text."""
     reasons: dict[str, tuple[str, str]]
     reasons = shipped("refold.adapters.sql", "data", "refusals.toml")[engine]
     return reasons
