@@ -9,9 +9,6 @@ from refold.projections.memory.items import (
 )
 from refold.projections.memory.labels import Taxonomy as Taxonomy
 from refold.projections.memory.profile import Profile as Profile
-from refold.store.memory import (
-    ConsentStatus as ConsentStatus,
-    Memories as Memories,
-    Memory as Memory,
-    User as User,
-)
+from refold.store.memory.consent import ConsentStatus as ConsentStatus, User as User
+from refold.store.memory.memories import Memories as Memories
+from refold.store.memory.procedural import Memory as Memory

@@ -174,7 +174,7 @@ class Viewer:
         if wanted is None or not (wanted.user or wanted.scope or wanted.notes):
             return handed
         # Most strategies have no layers, and do not load this module.
-        from refold.store.memory import elsewhere
+        from refold.store.memory.layers import elsewhere
 
         newest = max((summary.seq for summary in outline.summaries), default=0)
         sent = self.sent(fingerprint=strategy.fingerprint)

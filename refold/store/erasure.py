@@ -37,7 +37,11 @@ from refold.domain.ports import Problem, Rewritten, SessionInfo, listed, scope
 from refold.domain.session import SessionState
 from refold.store.appends import Writer
 from refold.store.exports import datasets
-from refold.store.memory import expired_extracts, extract_names, keep_extracts
+from refold.store.memory.extracts import (
+    expired_extracts,
+    extract_names,
+    keep_extracts,
+)
 from refold.store.proofs.access_log import AccessLog
 from refold.store.proofs.verification import Verified, with_forks, with_room
 from refold.store.recorded import recorded

@@ -29,7 +29,7 @@ from refold.domain.ports import EventLog, Scope, SessionInfo
 from refold.redaction.guard import restored
 from refold.store.appends import Order, Writer
 from refold.store.history import read_on
-from refold.store.memory import User
+from refold.store.memory.consent import User
 from refold.store.work.jobs import spread
 
 FORMAT: Final = "refold-export/1"

@@ -24,7 +24,7 @@ from refold.projections.search import (
     words,
 )
 from refold.store.history import read_on
-from refold.store.memory import keep
+from refold.store.memory.views import keep_view
 
 MOST: Final = 50  # words that are searched for at once
 _VERSION: Final = 1
@@ -105,5 +105,5 @@ class _Session:
         if new * _SHARE >= through - first + 1 or new >= _BEHIND:
             view = ports.StoredView(index.through, 0, body)
             replaces = stored.through_seq if stored else 0
-            keep(self._log, self._stream, name, view, replaces=replaces)
+            keep_view(self._log, self._stream, name, view, replaces=replaces)
         return StoredIndex(self._key, first, body)

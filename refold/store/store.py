@@ -35,7 +35,8 @@ from refold.store.contexts import Settings, bring_all_up
 from refold.store.erasure import Erasure, Erasures, Keys
 from refold.store.exports import Exported, export_user
 from refold.store.history import read_on
-from refold.store.memory import Memories, User
+from refold.store.memory.consent import User
+from refold.store.memory.memories import Memories
 from refold.store.proofs import verification
 from refold.store.proofs.access_log import AccessLog, Reads, RecordedWriter
 from refold.store.proofs.verification import Rechecked, Verified, Verifier

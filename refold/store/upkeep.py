@@ -69,7 +69,7 @@ class Upkeep:
 
     def _remember(self, order: Order, writer: Writer) -> None:
         from refold.projections.memory.sessions import may_trigger
-        from refold.store.memory import Adviser
+        from refold.store.memory.advice import Adviser
 
         if not any(may_trigger(draft.event, draft.meta) for draft in order.drafts):
             return

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import refold as package
-from refold.store.memory import ADVICE
+from refold.store.memory.views import ADVICE
 from tests.cli.conftest import Refold
 
 

@@ -7,7 +7,7 @@ import pytest
 import refold
 from refold.domain.errors import InvalidEvent
 from refold.store import SessionStore
-from refold.store.memory import DECLARATIVE_MEMORY
+from refold.store.memory.consent import DECLARATIVE_MEMORY
 from tests.support.talking import talk
 
 

@@ -17,7 +17,7 @@ from refold.domain.envelope import Format
 from refold.domain.errors import RefoldError
 from refold.store import Session, SessionStore
 from refold.store.erasure import Erasures, Keys
-from refold.store.memory import Memories
+from refold.store.memory.memories import Memories
 from refold.store.proofs.access_log import AccessLog
 from refold.store.reviews import Reviews
 from tests.fuzz.targets import SECRET, Fault

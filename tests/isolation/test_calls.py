@@ -23,7 +23,7 @@ import refold
 from refold.events import Format
 from refold.store import Session, SessionStore
 from refold.store.erasure import Erasures, Keys
-from refold.store.memory import Memories
+from refold.store.memory.memories import Memories
 from refold.store.proofs.access_log import AccessLog
 from refold.store.reviews import Reviews
 from refold.store.session.delegation import Delegation

@@ -35,7 +35,7 @@ from refold.projections.memory.sessions import (
     steps,
     watch,
 )
-from refold.store.memory import means_of
+from refold.store.memory.procedural import means_of
 from tests.projections.logs import Log
 
 ITEM = "m0123456789abcde"

@@ -13,7 +13,7 @@ import pytest
 import refold
 from refold.domain.events import Verdict
 from refold.store import SessionStore
-from refold.store.memory import ADVICE
+from refold.store.memory.views import ADVICE
 from tests.support.stores import open_at, prepare
 
 AT_ONCE = timedelta(0)

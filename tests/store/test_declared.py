@@ -13,7 +13,8 @@ from refold.domain.canonical import canonical
 from refold.projections.memory.labels import Taxonomy
 from refold.projections.memory.profile import Profile
 from refold.store import SessionStore
-from refold.store.memory import DECLARED_NAME, profile_of
+from refold.store.memory.profile import profile_of
+from refold.store.memory.sessions import DECLARED_NAME
 from tests.projections.declared import RIGHT, WRONG, verdicts
 from tests.support.stores import open_at
 

@@ -11,7 +11,7 @@ import pytest
 import refold
 from refold.projections.memory.sessions import by_words
 from refold.store import SessionStore
-from refold.store.memory import NAME
+from refold.store.memory.sessions import NAME
 from tests.support.stores import open_at
 
 

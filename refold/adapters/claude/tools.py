@@ -16,7 +16,7 @@ from refold.projections.context.text import Block, result_block
 from refold.projections.memory import tool
 from refold.projections.memory.advice import ChoiceArgs, choice_from
 from refold.store.history import with_blobs
-from refold.store.memory import retrieve
+from refold.store.memory.advice import retrieve
 from refold.store.session.session import Session
 
 _PAGE: Final = 200

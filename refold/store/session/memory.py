@@ -8,7 +8,7 @@ from typing import Unpack
 from refold.projections.context.budget import Advice
 from refold.projections.context.strategy import Strategy
 from refold.projections.memory.advice import ChoiceArgs, choice_from
-from refold.store.memory import Adviser
+from refold.store.memory.advice import Adviser
 from refold.store.recorded import recorded
 from refold.store.session.core import chosen_strategy, viewer_of
 from refold.store.session.part import SessionPart

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from refold.projections.memory.items import Item, Lift
     from refold.projections.memory.profile import Profile
     from refold.store import SessionStore
-    from refold.store.memory import Memory
+    from refold.store.memory.procedural import Memory
 
 _TOKENS: Final = 600
 _WRONG: Final = {

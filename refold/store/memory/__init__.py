@@ -1,0 +1,1 @@
+"""Memory of users: their consent, what their sessions show, and advice from it."""

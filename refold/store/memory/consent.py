@@ -1,0 +1,184 @@
+"""The consent and preferences of a user, as events of a session of their own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from refold.domain import errors, events
+from refold.domain.envelope import Draft, Envelope
+from refold.domain.erasure import timestamp
+from refold.domain.ids import MAIN, MEMORY_ID, USER_SESSION, StreamId
+from refold.domain.model import quiet
+from refold.domain.ports import EventLog
+from refold.domain.preferences import Preference, stating, unstating
+from refold.store.appends import Order, Receipt, Writer
+from refold.store.history import read_on
+from refold.store.recorded import recorded
+
+DECLARATIVE_MEMORY: Final = "declarative_memory"
+MEMORY_OPT_OUT: Final = "memory_opt_out"
+# Scopes are looked up by name, so redaction must not change a name.
+_SCOPE: Final = re.compile(r"[a-z][a-z_]{0,63}(\.[a-z][a-z_]{0,63}){0,3}")
+
+
+class Decision(NamedTuple):
+    """A user's last decision on one scope, and when it was recorded."""
+
+    granted: bool
+    at: str
+
+
+class ConsentStatus(NamedTuple):
+    """The consent of a user now.  Nothing is allowed without a decision.
+
+    scopes: the last decision on each scope that has one.
+    """
+
+    scopes: dict[str, Decision]
+
+    @property
+    def memory_opt_out(self) -> bool:
+        """Whether the user's data must stay out of memory; sessions still work."""
+        return self.allows(MEMORY_OPT_OUT)
+
+    @property
+    def declarative_memory(self) -> bool:
+        """Whether memory may hold facts about the user: granted, and not opted out."""
+        return self.allows(DECLARATIVE_MEMORY) and not self.memory_opt_out
+
+    def allows(self, scope: str) -> bool:
+        """Whether the last decision on the scope granted it."""
+        return scope in self.scopes and self.scopes[scope].granted
+
+    def to_json(self) -> events.JsonObject:
+        decisions: events.JsonObject = {}
+        for scope, decision in sorted(self.scopes.items()):
+            decisions[scope] = {"granted": decision.granted, "at": decision.at}
+        return {
+            MEMORY_OPT_OUT: self.memory_opt_out,
+            DECLARATIVE_MEMORY: self.declarative_memory,
+            "consent": decisions,
+        }
+
+
+@quiet
+@dataclass(frozen=True, slots=True)
+class User:
+    """The decisions of a user that hold for all their sessions."""
+
+    writer: Writer
+    user_id: str
+
+    def _append(self, event: events.Event) -> Receipt:
+        return self.writer.append(Order(session_of_user(self.user_id), (Draft(event),)))
+
+    def consent(self, scope: str, *, granted: bool = True, reason: str = "") -> Receipt:
+        """Record whether the user allows something from now on.
+
+        scope: what the decision is about: ``declarative_memory``, or a name of your own
+               of lower-case letters, ``_`` and up to three dots.
+
+        Raises InvalidEvent for another scope, and the errors of an append.
+        """
+        if not _SCOPE.fullmatch(scope):
+            raise errors.InvalidEvent(
+                "a consent's scope is a name of lower-case letters, _ and dots"
+            )
+        return self._append(events.Consent(scope=scope, granted=granted, reason=reason))
+
+    def withdraw(self, scope: str, *, reason: str = "") -> Receipt:
+        """Record that the user does not allow something any longer."""
+        return self.consent(scope, granted=False, reason=reason)
+
+    def opt_out(self, *, reason: str = "") -> Receipt:
+        """Record that the user's data must stay out of memory from now on."""
+        return self.consent(MEMORY_OPT_OUT, reason=reason)
+
+    def opt_in(self, *, reason: str = "") -> Receipt:
+        """Revoke an opt-out.  Scopes that need consent still need it."""
+        return self.withdraw(MEMORY_OPT_OUT, reason=reason)
+
+    def forget(self, memory_id: str, *, reason: str = "") -> Receipt:
+        """Record that memory must not contain this item any longer.
+
+        The item stays away, whatever sessions show, also when memory is built again.
+
+        Raises InvalidEvent for a text that cannot be the id of an item.
+        """
+        if not MEMORY_ID.fullmatch(memory_id):
+            raise errors.InvalidEvent(
+                "an item of memory is named by m and 15 hex digits"
+            )
+        return self._append(events.Forget(item_id=memory_id, reason=reason))
+
+    def prefer(self, key: str, value: Preference) -> Receipt:
+        """Record a preference that the user stated or confirmed.
+
+        key:   a name of up to 64 lower-case letters, digits and ``_``.
+        value: true, false, a number, or a token of up to 64 letters, digits and
+               ``_ . : + / -`` and at most six words: no sentence.
+
+        Raises InvalidEvent for any other key or value, for one that redaction would
+        change, and if the user does not allow ``declarative_memory``.
+        """
+        event = stating(key, value)
+        if not self.status().declarative_memory:
+            raise errors.InvalidEvent(
+                "preferences need the user's consent: record that first, with "
+                f"user.consent({DECLARATIVE_MEMORY!r})"
+            )
+        now = self.writer.clock()
+        clean = self.writer.redacted(Draft(event), user_id=self.user_id, now=now)
+        if clean.event != event:
+            raise errors.InvalidEvent(
+                "redaction would change this preference: give another"
+            )
+        return self._append(event)
+
+    def unprefer(self, key: str) -> Receipt:
+        """Record that the user does not have this preference any longer.
+
+        Raises InvalidEvent for a text that cannot be the name of a preference.
+        """
+        return self._append(unstating(key))
+
+    @recorded("memory_load", "scopes")
+    def status(self) -> ConsentStatus:
+        """The user's consent now.  Raises Erased, KeyUnavailable, CorruptEvent."""
+        return wishes(self.writer.log, self.user_id).consent
+
+
+class Wishes(NamedTuple):
+    """A user's consent, and the ids of the items of memory that they removed."""
+
+    consent: ConsentStatus
+    forgotten: frozenset[str] = frozenset()
+
+    def after(self, envelopes: Iterable[Envelope]) -> Wishes:
+        """The wishes after these events, which are in order."""
+        scopes = dict(self.consent.scopes)
+        forgotten = set(self.forgotten)
+        for envelope in envelopes:
+            match envelope.payload:
+                case events.Consent(scope=scope, granted=granted):
+                    scopes[scope] = Decision(granted, timestamp(envelope.at))
+                case events.Forget(item_id=item_id):
+                    forgotten.add(item_id)
+        return Wishes(ConsentStatus(scopes), frozenset(forgotten))
+
+
+def wishes(log: EventLog, user_id: str) -> Wishes:
+    """Read the wishes of a user.  Raises Erased, KeyUnavailable, CorruptEvent."""
+    stream = session_of_user(user_id)
+    no_wishes = Wishes(ConsentStatus({}))
+    if log.head(stream).seq == 0:
+        return no_wishes
+    return no_wishes.after(read_on(log, stream, types=("consent", "forget")))
+
+
+def session_of_user(user_id: str) -> StreamId:
+    """The session ``_user``, which holds a user's decisions on all their sessions."""
+    return StreamId(user_id, USER_SESSION, MAIN)
