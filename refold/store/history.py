@@ -1,8 +1,7 @@
-"""A session's events with those it was forked from before them, in one numbering.
+"""The history of a session: its own events, after those that it was forked from.
 
-A session's own events keep their seq.  Those of the session it was forked from come
-before: the last one it shares is 0, the one before -1, and so on, through any number
-of forks.
+A session's own events keep their seq.  The last event that it shares with its parent
+has seq 0, the one before it -1, and so on, through any number of forks.
 """
 
 from __future__ import annotations
@@ -31,33 +30,38 @@ from refold.projections.context.units import spans_of
 from refold.redaction.guard import STUB_MARK, filled, restored
 from refold.store.vault import foreign
 
-# As many events as stay in a processor's cache while they are opened and folded: with
-# pages of a thousand that takes half as long again.
+# The size of a page that is folded.  These events stay in a processor's cache while
+# they are decrypted and folded; pages of a thousand take half as long again.
 _AT_ONCE: Final = 100
 _Kind = TypeVar("_Kind", bound=events.Event)
 
 
 def inherited(envelope: Envelope, *, at_seq: int) -> Envelope:
-    """The parent's event with its seq, and the seqs it names, counted from the fork.
+    """Return a parent's event as its fork numbers it, with the seqs that it names.
 
-    ``at_seq``, where the session was forked, becomes 0; the child's own begin at 1.
+    at_seq: the seq at which the session was forked, which becomes 0.
     """
-    payload, named = envelope.payload, dict[str, Any]()
+    payload = envelope.payload
+    renumbered: dict[str, Any] = {}
     match payload:
         case events.Pin(seqs=seqs):
-            named["seqs"] = tuple(seq - at_seq for seq in seqs)
+            renumbered["seqs"] = tuple(seq - at_seq for seq in seqs)
         case events.Request(through_seq=through):
-            named["through_seq"] = through - at_seq
+            renumbered["through_seq"] = through - at_seq
         case events.HumanReview(refers_to=int(seq)):
-            named["refers_to"] = seq - at_seq
-    payload = payload.model_copy(update=named) if named else payload
+            renumbered["refers_to"] = seq - at_seq
+    if renumbered:
+        payload = payload.model_copy(update=renumbered)
     update = {"seq": envelope.seq - at_seq, "payload": payload}
     return envelope.model_copy(update=update)
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a session builds on, and where it left it (``at``, in the parent's seqs)."""
+    """The events of a session and of its parents.
+
+    at: the last seq of the parent that the session shares.
+    """
 
     log: EventLog
     stream: StreamId
@@ -67,12 +71,21 @@ class History:
 
     @classmethod
     def of(cls, log: EventLog, state: SessionState) -> History:
-        """The history of the session that is in this state."""
+        """Return the history of a session; reads the head of each of its parents.
+
+        state: the state of the session at its head.
+        """
         if state.forked_from is None:
             return cls(log, state.stream, newest_request=state.last_request)
         session_id, at = state.forked_from
         parent = log.head(state.stream._replace(session_id=session_id)).state
-        return cls(log, state.stream, cls.of(log, parent), at, state.last_request)
+        return cls(
+            log,
+            state.stream,
+            parent=cls.of(log, parent),
+            at=at,
+            newest_request=state.last_request,
+        )
 
     def events(
         self,
@@ -81,41 +94,46 @@ class History:
         upto: int | None = None,
         known: Sequence[Envelope] | None = None,
     ) -> Iterator[Envelope]:
-        """The events with ``after < seq <= upto``, oldest first, read in pages.
+        """Yield the events with ``after < seq <= upto``, oldest first, read in pages.
 
-        ``known`` is the first page of the session's own, if that was read already.
+        known: the first page of the session's own events, if it was read already.
         """
         if self.parent is not None and (after is None or after < 0):
             last = self.at if upto is None else min(self.at, upto + self.at)
-            first = None if after is None else after + self.at
-            for envelope in self.parent.events(after=first, upto=last):
+            parent_after = None if after is None else after + self.at
+            for envelope in self.parent.events(after=parent_after, upto=last):
                 yield inherited(envelope, at_seq=self.at)
-        place = max(after or 0, 0)
-        while upto is None or upto > place:
-            page, full = known, PAGE
-            if page is None:
-                full = _AT_ONCE
-                page = self.log.read(self.stream, after=place, upto=upto, limit=full)
+        position = max(after or 0, 0)
+        while upto is None or upto > position:
+            if known is not None:
+                page = known
+                limit = PAGE
+                known = None
+            else:
+                limit = _AT_ONCE
+                page = self.log.read(
+                    self.stream, after=position, upto=upto, limit=limit
+                )
             yield from page
-            if len(page) < full:
+            if len(page) < limit:
                 return
-            place, known = page[-1].seq, None
+            position = page[-1].seq
 
     def spans(
         self, spans: Sequence[Span], known: Iterable[Envelope] = ()
     ) -> list[Envelope]:
-        """The events of ``spans``, which are in order and do not overlap.
+        """Read the events of ``spans``, which are in order and do not overlap.
 
-        ``known`` are those of the session's own that were read already.
+        known: events of the session itself that were read already.
         """
-        found = [
-            envelope
-            for first, last in spans
-            if first < 1
-            for envelope in self.events(after=first - 1, upto=min(last, 0))
-        ]
-        own = [(max(first, 1), last) for first, last in spans if last >= 1]
-        return found + in_spans(self.log, self.stream, own, known)
+        envelopes: list[Envelope] = []
+        own: list[Span] = []
+        for first, last in spans:
+            if first < 1:
+                envelopes += self.events(after=first - 1, upto=min(last, 0))
+            if last >= 1:
+                own.append((max(first, 1), last))
+        return envelopes + in_spans(self.log, self.stream, own, known)
 
 
 def in_spans(
@@ -124,18 +142,28 @@ def in_spans(
     spans: Sequence[Span],
     known: Iterable[Envelope] = (),
 ) -> list[Envelope]:
-    """The events of ``spans``, which are in order; ``known`` ones are not read."""
-    at_hand = {envelope.seq: envelope for envelope in known}
-    wanted = [range(first, last + 1) for first, last in spans]
-    missing = [(s[0], s[-1]) for s in wanted if not all(seq in at_hand for seq in s)]
+    """Read the events of ``spans``, which are in order.
+
+    known: events of the stream that were read already; a span of these is not read.
+    """
+    by_seq = {envelope.seq: envelope for envelope in known}
+    missing: list[Span] = []
+    for first, last in spans:
+        if not all(seq in by_seq for seq in range(first, last + 1)):
+            missing.append((first, last))
     if missing:
-        read = log.read(stream, spans=missing)
-        at_hand |= {envelope.seq: envelope for envelope in read}
-    return [at_hand[seq] for seqs in wanted for seq in seqs if seq in at_hand]
+        for envelope in log.read(stream, spans=missing):
+            by_seq[envelope.seq] = envelope
+    envelopes: list[Envelope] = []
+    for first, last in spans:
+        for seq in range(first, last + 1):
+            if seq in by_seq:
+                envelopes.append(by_seq[seq])
+    return envelopes
 
 
 def folded(log: EventLog, stream: StreamId, upto: int | None = None) -> SessionState:
-    """What a stream accepts next, folded from its events alone."""
+    """Fold the state of a stream from its events, without its stored head."""
     state = SessionState(stream)
     for envelope in History(log, stream).events(upto=upto):
         if isinstance(envelope.payload, events.Fork) and envelope.seq == 1:
@@ -145,7 +173,7 @@ def folded(log: EventLog, stream: StreamId, upto: int | None = None) -> SessionS
 
 
 def born(log: EventLog, stream: StreamId, fork: events.Fork) -> SessionState:
-    """What a fork starts from: the calls that were open where it was made."""
+    """The state that a fork starts from: the calls that were open at its seq."""
     parent = stream._replace(session_id=fork.session_id)
     calls = folded(log, parent, upto=fork.at_seq).open_calls
     origin = (fork.session_id, fork.at_seq)
@@ -160,38 +188,38 @@ def read_on(
     upto: int | None = None,
     types: Sequence[str] = (),
 ) -> Iterator[Envelope]:
-    """The events with ``after < seq <= upto``, in order; ``types`` keeps only those.
+    """Yield the events with ``after < seq <= upto`` in order, read in pages.
 
-    A page that is not full is the last: nothing is asked for behind it.
+    types: only events of these types; empty is all.
     """
-    full = True
-    while full:
+    while True:
         page = log.read(stream, after=after, upto=upto, limit=PAGE, types=types)
         yield from page
-        full, after = len(page) == PAGE, page[-1].seq if page else after
+        if len(page) < PAGE:
+            return
+        after = page[-1].seq
 
 
 def with_blobs(log: EventLog, envelope: Envelope) -> Envelope:
-    """The event as it was before its base64 was moved; as it is if it has none.
+    """Return the event with the base64 texts that the size guard moved to blobs.
 
-    The blob is read from the session that the event is of, which for a fork may be a
-    parent.  Texts that were cut because they were too long stay cut, and so does what
-    has expired.
+    A blob is read from the session of the event, which may be a parent of a fork.
+    Texts that were cut for their length, and blobs that have expired, stay stubs.
 
-    Raises CorruptEvent where a blob is not what was written.
+    Raises CorruptEvent if a blob is damaged.
     """
     # A request is no message, and all of it is in blobs.
     if isinstance(envelope.payload, events.Request) or not _has_stub(envelope.payload):
         return envelope
 
-    def left(sha256: str) -> bytes | None:
+    def read(sha256: str) -> bytes | None:
         try:
             return log.blob(envelope.stream_id.main, sha256)
         except Expired:
             return None
 
     payload = envelope.payload.payload()
-    whole = filled(payload, left)
+    whole = filled(payload, read)
     if whole == payload:
         return envelope
     event = events.event_of(envelope.type, whole)
@@ -199,9 +227,12 @@ def with_blobs(log: EventLog, envelope: Envelope) -> Envelope:
 
 
 def _has_stub(payload: BaseModel) -> bool:
-    """Whether a stub may be in it: most events have none, and a context reads many."""
+    """Whether a text in the event looks like a stub.
+
+    Most events have none, and a context reads many events, so this must be quick.
+    """
     parts: list[object] = [*payload.__dict__.values()]
-    for part in parts:  # which grows meanwhile
+    for part in parts:  # the loop adds the parts of each part to the end
         if type(part) is str:
             if STUB_MARK in part:
                 return True
@@ -218,62 +249,69 @@ def _has_stub(payload: BaseModel) -> bool:
 
 
 def handed_in(log: EventLog, stream: StreamId, request: events.Request) -> Extras:
-    """What was handed in with a recorded request; CorruptEvent if a blob is wrong."""
+    """Read the parts that were handed in with a recorded request.
+
+    Raises CorruptEvent if they are damaged, Expired if a memory layer is gone.
+    """
     whole = restored({**request.handed}, partial(log.blob, stream.main))
     texts = {name: str(text) for name, text in whole.items()}
     try:
         extras = Extras.load(texts, request.window_tokens)
         if extras.layers is not None:
             refs = extras.layers.refs
-            told = layer_texts(log, stream.user_id, refs)
-            extras = replace(extras, layers=Elsewhere(refs, told))
+            layers = Elsewhere(refs, layer_texts(log, stream.user_id, refs))
+            extras = replace(extras, layers=layers)
     except (ValueError, TypeError, KeyError):
-        reason = "what was handed in is not there whole"
+        reason = "the parts that were handed in are incomplete"
         raise CorruptEvent("a request", seq=0, reason=reason) from None
     return extras
 
 
-_ANSWER: Final = 1_000  # characters of an answer that stands for a session
+# The most characters of an answer that stands for a session.
+_ANSWER: Final = 1_000
 
 
 def layer_texts(
     log: EventLog, user_id: str, refs: events.JsonObject
 ) -> tuple[tuple[str, str], ...]:
-    """What ``refs`` name in other sessions of the user, as layers tell it.
+    """Read the texts of memory layers from the user's other sessions: (layer, text).
 
     refs: ``about``: lines of the profile, which are ``items`` of sessions ``cited``;
           ``user`` and ``notes``: session and seqs of events; ``scope``: session, stream
-          and seq of a summary, or of an answer.
+          and seq of a summary or an answer.
 
-    Raises Expired if one of them is gone, as its session is when that was erased.
+    Raises Expired if one of the events, or its session, is erased.
     """
-    given: Any = refs
+    places: Any = refs
 
     def read(session_id: str, seqs: Sequence[int], name: str = MAIN) -> list[Envelope]:
         try:
             stream = StreamId(user_id, session_id, name)
-            found = log.read(stream, spans=spans_of(seqs))
+            envelopes = log.read(stream, spans=spans_of(seqs))
         except Erased:
-            found = []
-        if len(found) < len(seqs):
+            envelopes = []
+        if len(envelopes) < len(seqs):
             raise Expired("of another session, which a memory layer showed,")
-        return found
+        return envelopes
 
-    facts = [one for place in given["user"] for one in read(*place)]
-    notes = [one for place in given["notes"] for one in read(*place)]
-    user = "\n".join(filter(None, (*given["about"], user_text(facts))))
-    lines = [line for one in notes for line in note_lines(one)]
-    digests = [
-        ("scope", digest_of(one))
-        for name, stream, seq in given["scope"]
-        for one in read(name, [seq], stream)
-    ]
-    told = [("user", user), *digests, ("notes", "\n".join(lines))]
-    return tuple((layer, foreign(text)) for layer, text in told if text)
+    facts: list[Envelope] = []
+    for session_id, seqs in places["user"]:
+        facts += read(session_id, seqs)
+    lines: list[str] = []
+    for session_id, seqs in places["notes"]:
+        for envelope in read(session_id, seqs):
+            lines += note_lines(envelope)
+    about = [text for text in (*places["about"], user_text(facts)) if text]
+    texts = [("user", "\n".join(about))]
+    for session_id, name, seq in places["scope"]:
+        for envelope in read(session_id, [seq], name):
+            texts.append(("scope", digest_of(envelope)))
+    texts.append(("notes", "\n".join(lines)))
+    return tuple((layer, foreign(text)) for layer, text in texts if text)
 
 
 def digest_of(envelope: Envelope) -> str:
-    """What a summary says, or the beginning and the end of an answer."""
+    """The text of a summary, or the beginning and the end of an answer."""
     event = envelope.payload
     if isinstance(event, events.Summary):
         return summary_text(event)
@@ -281,7 +319,7 @@ def digest_of(envelope: Envelope) -> str:
 
 
 def uncut(log: EventLog, envelope: Envelope, kind: type[_Kind]) -> _Kind:
-    """An event of this kind with its texts whole, whatever was cut to be stored."""
+    """Return an event with every text whole that the size guard moved to a blob."""
     read = partial(log.blob, envelope.stream_id.main)
     return kind.model_validate(restored(envelope.payload.payload(), read))
 
@@ -289,9 +327,9 @@ def uncut(log: EventLog, envelope: Envelope, kind: type[_Kind]) -> _Kind:
 def merged(
     main: Iterable[Envelope], derived: Iterable[Envelope], after: int
 ) -> Iterator[Envelope]:
-    """Both in one order: a derived entry comes behind its ``decided_at_seq``.
+    """Yield both in one order: a derived entry follows its ``decided_at_seq``.
 
-    Those that were decided at ``after`` or before are left out.
+    Entries that were decided at ``after`` or before are left out.
     """
     waiting = [entry for entry in derived if _decided_at(entry) > after]
     waiting.sort(key=lambda entry: (_decided_at(entry), entry.stream, entry.seq))
@@ -309,7 +347,10 @@ def _decided_at(entry: Envelope) -> float:
 
 
 def fold_state(state: events.JsonObject, envelope: Envelope) -> events.JsonObject:
-    """The working memory after this event; what one event unsets and sets is set."""
+    """Return the working memory after this event.
+
+    A key that one event both unsets and sets is set.
+    """
     update = envelope.payload
     if not isinstance(update, events.StateUpdate):
         return state
