@@ -8,6 +8,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 from urllib.parse import parse_qs, urlsplit
@@ -17,8 +18,11 @@ import pytest
 
 import refold
 from refold.adapters.log import EncryptedLog
+from refold.adapters.sql.keystore import SqlKeyStore
+from refold.adapters.sql.libpq import Driver
 from refold.adapters.sql.postgres import PostgresDatabase
-from refold.domain.errors import StoreUnavailable
+from refold.domain.errors import InvalidConfiguration, StoreUnavailable
+from refold.store import SessionStore
 from tests.support.stores import open_at
 
 _CONFIGURATION = """\
@@ -29,7 +33,7 @@ listen_addr = 127.0.0.1
 listen_port = {listen}
 unix_socket_dir =
 auth_type = any
-pool_mode = transaction
+pool_mode = {mode}
 default_pool_size = 2
 ignore_startup_parameters = extra_float_digits
 """
@@ -37,7 +41,14 @@ ignore_startup_parameters = extra_float_digits
 
 @pytest.fixture
 def pooled_url(postgres_url: str, tmp_path: Path) -> Iterator[str]:
-    """The database behind a real PgBouncer with two connections to the server."""
+    """The database behind a real PgBouncer in transaction mode."""
+    with pooler(postgres_url, tmp_path, mode="transaction") as url:
+        yield url
+
+
+@contextmanager
+def pooler(postgres_url: str, folder: Path, *, mode: str) -> Iterator[str]:
+    """Start a real PgBouncer with two connections to the server; yields its URL."""
     program = shutil.which("pgbouncer", path=f"{os.defpath}:/usr/sbin")
     if program is None:
         pytest.fail("PgBouncer is missing: sudo apt-get install pgbouncer")
@@ -46,7 +57,7 @@ def pooled_url(postgres_url: str, tmp_path: Path) -> Iterator[str]:
     host = parse_qs(parts.query).get("host", [parts.hostname or ""])[0]
     with socket.create_server(("127.0.0.1", 0)) as free:
         listen = free.getsockname()[1]
-    file = tmp_path / "pgbouncer.ini"
+    file = folder / "pgbouncer.ini"
     port = parts.port or 5432
     file.write_text(
         _CONFIGURATION.format(
@@ -55,13 +66,14 @@ def pooled_url(postgres_url: str, tmp_path: Path) -> Iterator[str]:
             listen=listen,
             user=name,
             password=parts.password or "none",
+            mode=mode,
         )
     )
     command = [program, "-q"]
     if os.getuid() == 0:  # PgBouncer refuses to run as root
         command += ["-u", "nobody"]
-        for folder in (file, tmp_path, *tmp_path.parents[:2]):
-            folder.chmod(0o755)
+        for place in (file, folder, *folder.parents[:2]):
+            place.chmod(0o755)
     process = subprocess.Popen(
         [*command, file], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     )
@@ -89,10 +101,80 @@ def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
 def test_clients_of_a_pooler_read_their_own_rows(
     pooled_url: str, tmp_path: Path
 ) -> None:
-    names = [f"user-{number}" for number in range(4)]
+    open_at(pooled_url, tmp_path).close()
+
+    assert _wrong_reads(pooled_url) == []
+
+
+def test_clients_of_a_pooler_that_cannot_be_detected_name_it_in_the_url(
+    pooled_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a pooler passes on the id of the server's process."""
+    monkeypatch.setattr(PostgresDatabase, "_named_process", _servers_process)
+    url = f"{pooled_url}?pooler=transaction"
+    with open_at(pooled_url, tmp_path) as store:
+        assert not _is_pooled(store)
+    with open_at(url, tmp_path) as store:
+        assert _is_pooled(store)
+
+    assert _wrong_reads(url) == []
+
+
+def _servers_process(_database: PostgresDatabase, driver: Driver) -> int:
+    row = driver.execute("SELECT pg_backend_pid()").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _is_pooled(store: SessionStore) -> bool:
+    """Whether the store prepares nothing, on the connection that it reads with."""
+    database = cast("EncryptedLog", store.log).recorder.database
+    assert isinstance(database, PostgresDatabase)
+    with database._connected() as driver:
+        return driver.prepare_threshold is None
+
+
+def test_a_pooler_in_session_mode_is_like_a_direct_connection(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    with pooler(postgres_url, tmp_path, mode="session") as pooled:
+        url = f"{pooled}?pooler=session"
+        with open_at(url, tmp_path) as store:
+            assert not _is_pooled(store)
+            session = store.session(user_id="ada", session_id="s")
+            session.append(refold.UserInput(text="a"))
+            database = cast("EncryptedLog", store.log).recorder.database
+            assert isinstance(database, PostgresDatabase)
+            with database._connected() as driver:
+                row = driver.execute("SHOW transaction_isolation").fetchone()
+            assert row == ("read committed",)
+            with database.filling():  # as ``refold move`` does
+                pass
+            assert len(session.events()) == 1
+
+
+@pytest.mark.parametrize("value", ["statement", "transaction&pooler=session"])
+def test_another_mode_of_a_pooler_is_refused(value: str, tmp_path: Path) -> None:
+    url = f"postgresql://ada@127.0.0.1:1/agents?pooler={value}"
+
+    with pytest.raises(InvalidConfiguration, match="is transaction or session"):
+        open_at(url, tmp_path)
+
+
+def test_a_key_store_is_not_reached_through_a_pooler(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"{postgres_url}&pooler=transaction"
+
+    with pytest.raises(InvalidConfiguration, match="connect it to its server directly"):
+        SqlKeyStore(url)
+
+
+def _wrong_reads(url: str) -> list[str]:
+    """What four clients of a pooler, each with a user, read that is not their own."""
 
     def work(name: str) -> list[str]:
-        with refold.open(pooled_url) as store:
+        with refold.open(url) as store:
             session = store.session(user_id=name, session_id="s")
             for number in range(5):
                 session.append(refold.UserInput(text=f"{name} {number}"))
@@ -105,14 +187,13 @@ def test_clients_of_a_pooler_read_their_own_rows(
                     wrong.append(f"{name} read {texts}")
                 if [info.user_id for info in store.sessions(name)] != [name]:
                     wrong.append(f"{name} read sessions of others")
-                wrong += [str(one) for one in session.verify().problems]
+                wrong += [str(problem) for problem in session.verify().problems]
             return wrong
 
-    open_at(pooled_url, tmp_path).close()
+    names = [f"user-{number}" for number in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        wrong = [one for found in pool.map(work, names) for one in found]
-
-    assert wrong == []
+        results = list(pool.map(work, names))
+    return [read for wrong in results for read in wrong]
 
 
 def test_a_store_is_not_moved_through_a_pooler(pooled_url: str, tmp_path: Path) -> None:

@@ -790,6 +790,10 @@ def _place_of(url: str) -> _Place:
             raise InvalidConfiguration("a SQLite key store is sqlite:///FILE")
         return _InFile(Path(parsed.database).absolute())
     if parsed.get_backend_name() in ("postgresql", "postgres"):
+        if "pooler" in parsed.query:
+            raise InvalidConfiguration(
+                "a key store takes no ?pooler: connect it to its server directly"
+            )
         return _OnServer(parsed)
     raise InvalidConfiguration("a key store is SQLite or PostgreSQL")
 

@@ -64,6 +64,24 @@ _FIRST_PAUSE: Final = 0.1
 _NOT_CONNECTED: Final = ("failed to resolve", "connection failed", "connection timeout")
 
 
+POOLER: Final = "pooler"  # the parameter of a URL
+
+
+def pooler_of(url: URL) -> str | None:
+    """How a pooler gives out connections to the server, if the URL says that.
+
+    Raises InvalidConfiguration for another value than ``transaction`` or ``session``.
+    """
+    value = url.query.get(POOLER)
+    if value is None:
+        return None
+    if value not in ("transaction", "session"):
+        raise errors.InvalidConfiguration(
+            f"?{POOLER} of a PostgreSQL URL is transaction or session"
+        )
+    return str(value)
+
+
 class PostgresDatabase(Database):
     """A PostgreSQL database; everything of ours is in the schema ``refold``."""
 
@@ -72,7 +90,9 @@ class PostgresDatabase(Database):
     each_span = _SQL["each_span"]
 
     def __init__(self, url: URL) -> None:
-        self._url = url.set(drivername="postgresql+psycopg")
+        self._pooler = pooler_of(url)
+        own = url.difference_update_query([POOLER])
+        self._url = own.set(drivername="postgresql+psycopg")
         shown = url.set(password=None, query={})
         what = shown.render_as_string(hide_password=True)
         super().__init__(what, tables.build(SCHEMA, rowid=False))
@@ -109,18 +129,30 @@ class PostgresDatabase(Database):
             connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
 
     def _behind_pooler(self, driver: Driver) -> bool:
-        """Whether a pooler is between this connection and the server.
+        """Whether a pooler may give each transaction another connection to the server.
 
-        A pooler names a process of its own making, which is not the server's.
+        The URL says so.  Otherwise it is detected: a pooler names a process of its own
+        making, which is not the server's.
         """
         driver.autocommit = True
-        named = driver.info.backend_pid
-        row = driver.execute(_SQL["connected"], (named,)).fetchone()
+        process: int | None
+        if self._pooler == "transaction":
+            process = None
+        elif self._pooler == "session":
+            row = driver.execute("SELECT pg_backend_pid()").fetchone()
+            process = row[0] if row else None
+        else:
+            process = self._named_process(driver)
+        row = driver.execute(_SQL["connected"], (process,)).fetchone()
         driver.autocommit = False
         if row is None:
             return True
         self._time.heard(row[2])
-        return bool(row[0] != named)
+        return bool(row[0] != process)
+
+    def _named_process(self, driver: Driver) -> int:
+        """The process that was named when the connection began."""
+        return driver.info.backend_pid
 
     def reading(self, user_id: str | None = None) -> AbstractContextManager[Connection]:
         """A connection without transactions: psycopg forgets what it has prepared at a

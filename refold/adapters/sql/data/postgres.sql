@@ -247,10 +247,10 @@ WHERE relkind = 'r' AND relnamespace = to_regnamespace('refold')
 -- name: settled
 position < (pg_snapshot_xmin(pg_current_snapshot())::text::bigint << 20)
 
--- Answered over a pooler, the process is another one than the pooler named: then nothing
--- is set, since it would be set for other clients.
+-- Answered over a pooler, the process is another one than the pooler named, or none is
+-- named: then nothing is set, since it would be set for other clients.
 -- name: connected
-SELECT pg_backend_pid(), CASE WHEN pg_backend_pid() = %s THEN
+SELECT pg_backend_pid(), CASE WHEN pg_backend_pid() = %s::int THEN
   set_config('default_transaction_isolation', 'read committed', false) END, ({moment})
 
 -- The events of each span that a column of a view names: a subquery for each, ordered,
