@@ -1,4 +1,7 @@
-"""Stores of agents' frameworks: each puts its own items into sessions of Refold."""
+"""Stores for agent frameworks: each keeps a framework's own items in Refold sessions.
+
+This module has the helpers that these stores share.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,15 @@ from refold.store.session.session import Session
 T = TypeVar("T")
 
 
-def needed(module: str, extra: str) -> Any:
-    """The module, which the extra installs.  Raises InvalidConfiguration."""
+def import_extra(module: str, extra: str) -> Any:
+    """Import a module that the extra ``extra`` installs.
+
+    Raises InvalidConfiguration with the command that installs it.
+    """
     try:
         return import_module(module)
     except ImportError as error:
+        # The package is installed, but one of its own imports fails.
         if error.name and not module.startswith(error.name):
             raise
         raise InvalidConfiguration(
@@ -28,28 +35,38 @@ def needed(module: str, extra: str) -> Any:
         ) from None
 
 
-def erased(session: Session, by: str) -> None:
-    """Erase the session, if there is one; it may begin again.  Raises OnHold."""
+def erase_session(session: Session, by: str) -> None:
+    """Erase a session if it exists; its id can be used again.
+
+    by: the framework through which the user deletes it.
+
+    Raises OnHold under a legal hold.
+    """
     with suppress(SessionNotFound):
         session.delete(f"deleted through {by}")
 
 
-async def settled(work: Callable[[], T]) -> T:
-    """What ``work`` returns, done in a thread; who is cancelled waits for its end."""
-    doing = asyncio.ensure_future(asyncio.to_thread(work))
+async def in_thread(work: Callable[[], T]) -> T:
+    """Run ``work`` in a thread and return its result.
+
+    A caller that is cancelled waits until ``work`` ends.
+    """
+    task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
-        return await asyncio.shield(doing)
+        return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait({doing})
+        await asyncio.wait({task})
         raise
 
 
-def unstored(session: Session, format: Format, value: Any) -> Any:  # noqa: A002
-    """What is not kept as it is, such as a prompt, redacted: it is given no numbers.
+def redact_unstored(session: Session, format: Format, value: Any) -> Any:  # noqa: A002
+    """Redact a value that is never appended, such as a prompt.
 
-    Those that it were given would be another value's, once that is appended.
+    Its placeholders get no numbers: another value could get the same numbers when it
+    is appended.
     """
-    writer, native = session.writer, Native(format, value=value)
+    writer = session.writer
+    native = Native(format, value=value)
     item, _ = writer.item(native, writer.tagger(session.user_id), "stub")
     return item.record["value"]
 
@@ -59,17 +76,33 @@ def as_stored(
     format: Format,  # noqa: A002  # as ``would_store`` names it
     items: Sequence[Any],
     *,
-    known: Callable[[], Iterable[Any]] | None = None,
+    read_stored: Callable[[], Iterable[Any]] | None = None,
 ) -> list[Any]:
-    """The items as the log may keep them; those of ``known``, else
-    all that it has, are as it has them.
+    """Return the items in the form in which the log would store them.
 
-    Numbered placeholders in them are the session's own; in others somebody wrote them.
+    Items that are stored already are returned unchanged, because the numbered
+    placeholders in them are the session's own.  In other items, somebody wrote them.
+
+    read_stored: reads the stored items; without it, all items of the session are read.
     """
-    numbered = session.writer.redactor.numbered
-    items = [repaired(one)[0] for one in items]
-    known = known or (lambda: (one.value for one in session.native.read()))
-    there = {canonical(one) for one in known()} if numbered else set()
-    new = [one for one in items if not there or canonical(one) not in there]
-    told = iter(session.native.would_store(format, new))
-    return [one if there and canonical(one) in there else next(told) for one in items]
+    repaired_items = [repaired(item)[0] for item in items]
+    if not session.writer.redactor.numbered:
+        return session.native.would_store(format, repaired_items)
+
+    if read_stored is not None:
+        stored_values = read_stored()
+    else:
+        stored_values = (item.value for item in session.native.read())
+    stored = {canonical(value) for value in stored_values}
+    if not stored:
+        return session.native.would_store(format, repaired_items)
+
+    is_stored = [canonical(item) in stored for item in repaired_items]
+    new_items = [
+        item for item, known in zip(repaired_items, is_stored, strict=True) if not known
+    ]
+    redacted_items = iter(session.native.would_store(format, new_items))
+    result = []
+    for item, known in zip(repaired_items, is_stored, strict=True):
+        result.append(item if known else next(redacted_items))
+    return result

@@ -1,14 +1,14 @@
-"""A2A: tasks between agents of other stores and processes, each delivered once.
+"""A2A: tasks for agents of other stores and processes, each delivered once.
 
-A task is a session of the agent that is asked, and an open call of the one that asks.
-What is taken and given is A2A 1.0 as JSON, whoever carries it.  What becomes of a task
-is folded from its session's events.
+A task is a session of the agent that does it, and an open call of the agent that
+delegates it.  Requests and tasks are A2A 1.0 as JSON; any transport may carry them.
+The state of a task is folded from the events of its session.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Any, Final, TypeAlias
 
@@ -22,9 +22,18 @@ from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
 Json: TypeAlias = dict[str, Any]
-_ABOUT: Final = "a2a"
+_META: Final = "a2a"  # the key in an event's meta
 _STATE: Final = "TASK_STATE_"
-_ENDED: Final = {_STATE + x for x in ("COMPLETED", "FAILED", "CANCELED", "REJECTED")}
+_INPUT_REQUIRED: Final = "TASK_STATE_INPUT_REQUIRED"
+_COMPLETED: Final = "TASK_STATE_COMPLETED"
+_ENDED: Final = frozenset(
+    {
+        _COMPLETED,
+        "TASK_STATE_FAILED",
+        "TASK_STATE_CANCELED",
+        "TASK_STATE_REJECTED",
+    }
+)
 
 
 def receive(
@@ -34,72 +43,87 @@ def receive(
     user_id: str,
     agent: str | None = None,
 ) -> Json:
-    """Take a request of ``SendMessage``: begin a task, or go on with one; its ``Task``.
+    """Handle a ``SendMessage`` request: begin or continue a task, and return it.
 
-    The same message again changes nothing.  ``GetTask`` is ``task`` of the session of
-    the task's name.
+    The same message again changes nothing.  For ``GetTask``, call ``task`` with the
+    session that has the task's id.
 
-    Raises InvalidEvent for what is no message, or for a task that has ended,
-    SessionNotFound for one that is not there.
+    Raises InvalidEvent if the request has no valid message or its task has ended, and
+    SessionNotFound if its task does not exist.
     """
     message = base.mapping(request.get("message"))
-    message_id, known = (base.text(message.get(f"{x}Id")) for x in ("message", "task"))
+    message_id = base.text(message.get("messageId"))
+    task_id = base.text(message.get("taskId"))
     if message_id is None:
-        raise InvalidEvent("a message has a messageId, by which it is taken once")
-    name = known or f"task-{sha256(message_id.encode()).hexdigest()[:32]}"
-    session = store.session(user_id=user_id, session_id=name)
-    context = message.get("contextId") or name
-    if known:
-        there = task(session)
-        context = there["contextId"]
-        if message_id in {one["messageId"] for one in there["history"]}:
-            return there
-        if there["status"]["state"] in _ENDED:
-            raise InvalidEvent(f"the task {name!r} has ended: begin another")
+        raise InvalidEvent("a message needs a messageId, so that it is taken once")
+
+    session_id = task_id or f"task-{sha256(message_id.encode()).hexdigest()[:32]}"
+    session = store.session(user_id=user_id, session_id=session_id)
+    context_id = message.get("contextId") or session_id
+    if task_id:
+        current = task(session)
+        context_id = current["contextId"]
+        received = {earlier["messageId"] for earlier in current["history"]}
+        if message_id in received:
+            return current
+        if current["status"]["state"] in _ENDED:
+            raise InvalidEvent(f"the task {session_id!r} has ended: begin another")
     session.append(
-        kinds.UserInput(text="\n\n".join(map(_said, base.each(message, "parts")))),
+        kinds.UserInput(text=_joined(base.each(message, "parts"))),
         agent=agent,
-        meta={_ABOUT: {"messageId": message_id, "contextId": context}},
-        idempotency_key=f"{_ABOUT}:{message_id}",
+        meta={_META: {"messageId": message_id, "contextId": context_id}},
+        idempotency_key=f"{_META}:{message_id}",
     )
     return task(session)
 
 
 def task(session: Session) -> Json:
-    """What the session of a task is in A2A: its state, history and artifact.
+    """Return a task's session as an A2A ``Task``: its state, history and artifact.
 
-    It is done when it has a ``final``, and waits for an answer while a question to a
-    human is not decided.  Raises SessionNotFound for a session that is no task.
+    The task has ended when the session has a ``final``.  It requires input while a
+    question to a human is undecided.
+
+    Raises SessionNotFound for a session that is no task.
     """
     events = session.events()
-    about = _about(events[0])
-    if not about:
+    meta = _meta(events[0])
+    if not meta:
         raise SessionNotFound(session.user_id, session.session_id)
-    state, history, artifacts = "SUBMITTED", list[Json](), list[Json]()
-    for one in events:
-        match one.payload:
+    state = "SUBMITTED"
+    history: list[Json] = []
+    artifacts: list[Json] = []
+    for event in events:
+        event_id = str(event.event_id)
+        match event.payload:
             case kinds.UserInput(text=text):
-                state = "SUBMITTED" if one is events[0] else "WORKING"
-                name = _about(one).get("messageId", str(one.event_id))
-                history.append(_message(name, "USER", text))
+                state = "SUBMITTED" if event is events[0] else "WORKING"
+                message_id = _meta(event).get("messageId", event_id)
+                history.append(_message(message_id, "USER", text))
             case kinds.HumanReview(decision=None, question=question):
                 state = "INPUT_REQUIRED"
-                history.append(_message(str(one.event_id), "AGENT", question))
+                history.append(_message(event_id, "AGENT", question))
             case kinds.AgentResponse(text=text):
                 state = "WORKING"
-                history.append(_message(str(one.event_id), "AGENT", text))
+                history.append(_message(event_id, "AGENT", text))
             case kinds.Final(outcome=outcome, result=result):
                 state = "FAILED" if outcome == "failure" else "COMPLETED"
-                text = uncut(session.writer.log, one, kinds.Final).text
-                parts = [{"text": text}] + [{"data": result}] * (result is not None)
-                artifacts = [{"artifactId": str(one.event_id), "parts": parts}]
+                whole = uncut(session.writer.log, event, kinds.Final)
+                parts: list[Json] = [{"text": whole.text}]
+                if result is not None:
+                    parts.append({"data": result})
+                artifacts = [{"artifactId": event_id, "parts": parts}]
             case kinds.HumanReview() | kinds.ToolCall() | kinds.ToolResult():
                 state = "WORKING"
     status: Json = {"state": _STATE + state, "timestamp": events[-1].ts.isoformat()}
-    if state == "INPUT_REQUIRED":
+    if status["state"] == _INPUT_REQUIRED:
         status["message"] = history[-1]
-    made = {"id": session.session_id, "contextId": about["contextId"], "status": status}
-    return {**made, "history": history, "artifacts": artifacts}
+    return {
+        "id": session.session_id,
+        "contextId": meta["contextId"],
+        "status": status,
+        "history": history,
+        "artifacts": artifacts,
+    }
 
 
 def deliver(
@@ -109,89 +133,123 @@ def deliver(
     *,
     answer: str | None = None,
 ) -> Json:
-    """Have another agent do an open call; append its result once the task is done.
+    """Delegate an open call to another agent; append the result of the ended task.
 
-    Call it again, after a kill too, until the ``Task`` has ended: the other side takes
-    the message once, and the result is appended once.
+    Call it again, also after a crash, until the returned ``Task`` has ended.  The other
+    agent takes the message once, and the result is appended once.
 
-    send:   carries a request of ``SendMessage`` there, and gives the response, or Task.
-    answer: what the agent asked for, if the task's state is INPUT_REQUIRED.
+    send:   sends a ``SendMessage`` request, and returns the response or its Task.
+    answer: the reply for a task whose state is INPUT_REQUIRED.
 
-    Raises InvalidEvent without such a call, or for an answer that is no Task, and what
-    ``send`` raises.
+    Raises InvalidEvent if the session has no such call or the response has no Task.
+    Errors of ``send`` are passed on.
     """
-    log, name = session.writer.log, session.writer.recorded_id(session.user_id, call_id)
-    calls = log.read(session.stream, types=("tool_call",))
-    found = (one for one in calls if one.payload.payload()["call_id"] == name)
-    if (call := next(found, None)) is None:
-        raise InvalidEvent(f"session {session.session_id!r} has no call {call_id!r}")
-    whole, key = uncut(log, call, kinds.ToolCall), str(call.event_id)
-    arguments: Any = whole.arguments
-    if isinstance(arguments, dict):
-        arguments = session.vault.reveal(arguments, tool=whole.tool_name)
-    text = base.text(base.mapping(arguments).get("task"))
-    text = text or canonical(arguments).decode()
+    call = _recorded_call(session, call_id)
+    message_id = str(call.event_id)
     context = {"contextId": str(session.events(limit=1)[0].event_id)}
-    done = _sent(send, {**_message(key, "USER", text), **context})
-    if answer is not None and _state(done) == f"{_STATE}INPUT_REQUIRED":
-        asked = sha256(canonical([done["status"], answer])).hexdigest()[:32]
-        message = _message(f"{key}-{asked}", "USER", answer)
-        done = _sent(send, {**message, **context, "taskId": done["id"]})
-    if (state := _state(done)) in _ENDED:
-        artifacts = base.each(done, "artifacts")
-        parts = (part for one in artifacts for part in base.each(one, "parts"))
-        content = "\n\n".join(map(_said, parts)) or state.removeprefix(_STATE).lower()
+    request = {**_message(message_id, "USER", _instructions(session, call)), **context}
+    done = _send(send, request)
+
+    if answer is not None and _state(done) == _INPUT_REQUIRED:
+        question_and_answer = canonical([done["status"], answer])
+        digest = sha256(question_and_answer).hexdigest()[:32]
+        reply = _message(f"{message_id}-{digest}", "USER", answer)
+        done = _send(send, {**reply, **context, "taskId": done["id"]})
+
+    state = _state(done)
+    if state in _ENDED:
         session.append(
             kinds.ToolResult(
                 call_id=call_id,
-                content=content,
-                status="ok" if state == f"{_STATE}COMPLETED" else "error",
+                content=_result(done) or state.removeprefix(_STATE).lower(),
+                status="ok" if state == _COMPLETED else "error",
                 untrusted=True,
             ),
             agent=call.agent,
-            meta={_ABOUT: {"taskId": done["id"], **context}},
-            idempotency_key=f"{_ABOUT}:{key}",
+            meta={_META: {"taskId": done["id"], **context}},
+            idempotency_key=f"{_META}:{message_id}",
         )
     return done
 
 
 def tool_definition(card: Mapping[str, Any]) -> Json:
-    """An agent, as its card describes it, as a tool of the Messages API."""
-    skills = base.each(card, "skills")
-    told = [f"{one.get('name')}: {one.get('description', '')}" for one in skills]
-    about = "All that the agent must know: it sees nothing else."
-    task = {"type": "string", "description": about}
+    """Return the tool of the Messages API for an agent that an agent card describes."""
+    lines = [str(card.get("description") or "")]
+    for skill in base.each(card, "skills"):
+        lines.append(f"{skill.get('name')}: {skill.get('description', '')}")
+    task_description = "All that the agent must know: it sees nothing else."
     return {
         "name": re.sub("[^a-zA-Z0-9_-]+", "_", str(card.get("name")))[:64],
-        "description": "\n".join([str(card.get("description") or ""), *told]),
+        "description": "\n".join(lines),
         "input_schema": {
             "type": "object",
-            "properties": {"task": task},
+            "properties": {"task": {"type": "string", "description": task_description}},
             "required": ["task"],
         },
     }
 
 
-def _sent(send: Callable[[Json], Mapping[str, Any]], message: Json) -> Json:
-    told = base.mapping(send({"message": message}))
-    done = base.mapping(told.get("task")) or told
-    if base.text(done.get("id")) is None:
+def _recorded_call(session: Session, call_id: str) -> Envelope:
+    """The event of a call.  Raises InvalidEvent if there is none."""
+    recorded_id = session.writer.recorded_id(session.user_id, call_id)
+    for event in session.writer.log.read(session.stream, types=("tool_call",)):
+        if event.payload.payload()["call_id"] == recorded_id:
+            return event
+    raise InvalidEvent(f"session {session.session_id!r} has no call {call_id!r}")
+
+
+def _instructions(session: Session, call: Envelope) -> str:
+    """The text for the other agent: the argument ``task``, or all arguments as JSON.
+
+    Redacted values in them are revealed if the vault allows it for the tool.
+    """
+    whole = uncut(session.writer.log, call, kinds.ToolCall)
+    arguments: Any = whole.arguments
+    if isinstance(arguments, dict):
+        arguments = session.vault.reveal(arguments, tool=whole.tool_name)
+    text = base.text(base.mapping(arguments).get("task"))
+    return text or canonical(arguments).decode()
+
+
+def _send(send: Callable[[Json], Mapping[str, Any]], message: Json) -> Json:
+    """Send a message and return the Task in the response.
+
+    Raises InvalidEvent if it has none.
+    """
+    response = base.mapping(send({"message": message}))
+    received = base.mapping(response.get("task")) or response
+    if base.text(received.get("id")) is None:
         raise InvalidEvent("the other agent's answer is no Task")
-    return done
+    return received
 
 
-def _state(done: Json) -> str:
-    return str(base.mapping(done.get("status")).get("state"))
+def _result(ended: Json) -> str:
+    """The texts of all artifacts of a task."""
+    parts: list[Mapping[str, Any]] = []
+    for artifact in base.each(ended, "artifacts"):
+        parts += base.each(artifact, "parts")
+    return _joined(parts)
 
 
-def _about(one: Envelope) -> Json:
-    return base.mapping((one.meta.model_extra or {}).get(_ABOUT))
+def _joined(parts: Iterable[Mapping[str, Any]]) -> str:
+    return "\n\n".join(_text_of(part) for part in parts)
 
 
-def _message(name: str, role: str, text: str) -> Json:
-    return {"messageId": name, "role": f"ROLE_{role}", "parts": [{"text": text}]}
+def _text_of(part: Mapping[str, Any]) -> str:
+    """A part as a text; data and the address of a file are written as JSON."""
+    if "text" in part:
+        return str(part["text"])
+    return canonical(dict(part)).decode()
 
 
-def _said(part: Mapping[str, Any]) -> str:
-    """A part as a text: data, and files by their address, as JSON."""
-    return str(part["text"]) if "text" in part else canonical(dict(part)).decode()
+def _state(received: Json) -> str:
+    return str(base.mapping(received.get("status")).get("state"))
+
+
+def _meta(event: Envelope) -> Json:
+    """What an event's meta says about its task."""
+    return base.mapping((event.meta.model_extra or {}).get(_META))
+
+
+def _message(message_id: str, role: str, text: str) -> Json:
+    return {"messageId": message_id, "role": f"ROLE_{role}", "parts": [{"text": text}]}

@@ -1,4 +1,4 @@
-"""A history provider of Microsoft's Agent Framework."""
+"""A history provider for Microsoft's Agent Framework."""
 
 from __future__ import annotations
 
@@ -6,24 +6,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from refold.adapters.frameworks import as_stored, erased, needed, settled, unstored
+from refold.adapters.frameworks import (
+    as_stored,
+    erase_session,
+    import_extra,
+    in_thread,
+    redact_unstored,
+)
 from refold.adapters.importers import base, messages
 from refold.domain.envelope import Draft, Format
 from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
 if not TYPE_CHECKING:
-    needed("agent_framework", "agent-framework")
+    import_extra("agent_framework", "agent-framework")
 import agent_framework as af
 
-
-def _view(_: str, item: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
-    origin = base.Origin("", response_id=item.get("message_id"))
-    yield from base.typed(_found(item, calls), origin)
+_NAME = "agent-framework"
 
 
-def _found(item: dict[str, Any], calls: Mapping[str, Any]) -> Iterator[base.Found]:
-    parts, role = item.get("contents") or (), item.get("role")
+def _view(_: str, message: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
+    """The events of a message."""
+    origin = base.Origin("", response_id=message.get("message_id"))
+    yield from base.typed(_pieces(message, calls), origin)
+
+
+def _pieces(message: dict[str, Any], calls: Mapping[str, Any]) -> Iterator[base.Found]:
+    parts = message.get("contents") or ()
+    role = message.get("role")
     texts = [part["text"] for part in parts if part.get("type") == "text"]
     if role == "user" and texts:
         yield messages.said(texts)
@@ -31,6 +41,7 @@ def _found(item: dict[str, Any], calls: Mapping[str, Any]) -> Iterator[base.Foun
         yield messages.system("\n\n".join(texts))
     elif texts:
         yield from messages.answered(texts)
+
     for part in parts:
         call_id = part.get("call_id")
         if part.get("type") == "function_call":
@@ -41,14 +52,14 @@ def _found(item: dict[str, Any], calls: Mapping[str, Any]) -> Iterator[base.Foun
 
 
 FORMAT = Format(
-    "agent-framework", _view, lambda _: "message", lambda item: item.get("message_id")
+    _NAME, _view, lambda _: "message", lambda message: message.get("message_id")
 )
 
 
 class RefoldHistoryProvider(af.HistoryProvider):
-    """Keeps the conversations of one user: ``context_providers=[…]`` takes it.
+    """Stores the conversations of one user; pass it in ``context_providers=[…]``.
 
-    What an agent is given of them is what is stored: redacted.
+    The agent reads back what is stored: redacted messages.
     """
 
     def __init__(
@@ -57,10 +68,11 @@ class RefoldHistoryProvider(af.HistoryProvider):
         *,
         user_id: str,
         source_id: str = "refold",
-        **how: Any,
+        **options: Any,
     ) -> None:
-        super().__init__(source_id, **how)
-        self._store, self._user_id = store, user_id
+        super().__init__(source_id, **options)
+        self._store = store
+        self._user_id = user_id
 
     async def get_messages(
         self,
@@ -70,7 +82,7 @@ class RefoldHistoryProvider(af.HistoryProvider):
         **_: Any,
     ) -> list[Any]:
         """The messages of a conversation, as they are stored."""
-        items = await settled(lambda: [*self._session(session_id).native.read()])
+        items = await in_thread(lambda: [*self._session(session_id).native.read()])
         return [af.Message.from_dict(item.value) for item in items]
 
     async def save_messages(
@@ -81,49 +93,65 @@ class RefoldHistoryProvider(af.HistoryProvider):
         state: dict[str, Any] | None = None,  # noqa: ARG002  # of other providers
         **_: Any,
     ) -> None:
-        """Append what is new of these: one without an id is given one, for a retry."""
+        """Append the messages that are not stored yet.
+
+        A message without an id gets one, so that a retry does not repeat it.
+        """
         for message in messages:
             message.message_id = message.message_id or str(uuid4())
         items = [message.to_dict() for message in messages]
         if items:
-            await settled(
+            await in_thread(
                 lambda: self._session(session_id).native.append(
                     FORMAT, items, unscanned="stub"
                 )
             )
 
     async def delete(self, session_id: str | None) -> None:
-        """Erase a conversation; it may begin again.  Raises OnHold where it is held."""
-        await settled(lambda: erased(self._session(session_id), "the Agent Framework"))
+        """Erase a conversation; its id can be used again.
+
+        Raises OnHold under a legal hold.
+        """
+        await in_thread(
+            lambda: erase_session(self._session(session_id), "the Agent Framework")
+        )
 
     async def redacted(self, session_id: str | None, given: Sequence[Any]) -> list[Any]:
-        """These messages as the log may keep them: what a model is to be sent."""
+        """Return the messages as the log would store them, ready to send to a model."""
         items = [message.to_dict() for message in given]
-        for item in items:  # what the framework adds to those that it loads
+        for item in items:
+            # The framework adds this to messages that it loads.
             item.get("additional_properties", {}).pop("_attribution", None)
-        told = await settled(
+        stored_items = await in_thread(
             lambda: as_stored(self._session(session_id), FORMAT, items)
         )
-        return [af.Message.from_dict(one) for one in told]
+        return [af.Message.from_dict(item) for item in stored_items]
 
     @property
     def filter(self) -> Any:
-        """For ``middleware=[provider.filter]``: the model is sent what is stored."""
+        """A middleware that sends the model the redacted messages and instructions.
 
-        async def sent(context: Any, call_next: Any) -> None:
-            name = getattr(getattr(context, "session", None), "session_id", None)
+        Pass it in ``middleware=[provider.filter]``.
+        """
+
+        async def redact_request(context: Any, call_next: Any) -> None:
+            agent_session = getattr(context, "session", None)
+            session_id = getattr(agent_session, "session_id", None)
+            context.messages = await self.redacted(session_id, context.messages)
             options = dict(context.options or {})
-            context.messages = await self.redacted(name, context.messages)
-            if text := options.get("instructions"):
-                options["instructions"] = await settled(
-                    lambda: unstored(self._session(name), FORMAT, text)
+            instructions = options.get("instructions")
+            if instructions:
+                options["instructions"] = await in_thread(
+                    lambda: redact_unstored(
+                        self._session(session_id), FORMAT, instructions
+                    )
                 )
                 context.options = options
             await call_next()
 
-        return af.chat_middleware(sent)
+        return af.chat_middleware(redact_request)
 
     def _session(self, session_id: str | None) -> Session:
-        labels = {"framework": "agent-framework"}
-        name = f"agent-framework\0{session_id or ''}"
+        labels = {"framework": _NAME}
+        name = f"{_NAME}\0{session_id or ''}"
         return self._store.named(name, user_id=self._user_id, labels=labels)

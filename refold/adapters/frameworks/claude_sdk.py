@@ -20,7 +20,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from refold.adapters.frameworks import needed, settled, unstored
+from refold.adapters.frameworks import import_extra, in_thread, redact_unstored
 from refold.adapters.importers import claude_code
 from refold.adapters.importers.claude_code import FORMAT, FileMemory
 from refold.domain.envelope import Draft, Native
@@ -30,7 +30,7 @@ from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
 if not TYPE_CHECKING:
-    needed("claude_agent_sdk", "claude-sdk")
+    import_extra("claude_agent_sdk", "claude-sdk")
 from claude_agent_sdk import (
     HookMatcher,
     SessionStore as _Protocol,
@@ -136,7 +136,7 @@ class RefoldSessionStore(_Protocol):
     async def append(self, key: Key, entries: Sequence[Any]) -> None:
         """Append what is new of these entries."""
         if entries:
-            await settled(lambda: self._append(key, entries))
+            await in_thread(lambda: self._append(key, entries))
 
     def _append(self, key: Key, entries: Sequence[Any]) -> None:
         session = self._session(key)
@@ -224,7 +224,7 @@ class RefoldSessionStore(_Protocol):
         Its placeholders have no numbers: those are given when it is stored.
         """
         user = self._store.session(user_id=self._user_id, session_id="-")
-        return await asyncio.to_thread(unstored, user, FORMAT, given)
+        return await asyncio.to_thread(redact_unstored, user, FORMAT, given)
 
     @property
     def hooks(self) -> Any:

@@ -1,4 +1,4 @@
-"""The session service of Google's ADK: events as items, state folded of them."""
+"""A session service for Google's ADK: events are items, and states are folds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic_core import to_jsonable_python
 
-from refold.adapters.frameworks import as_stored, erased, needed, settled, unstored
+from refold.adapters.frameworks import (
+    as_stored,
+    erase_session,
+    import_extra,
+    in_thread,
+    redact_unstored,
+)
 from refold.adapters.importers import base, messages
 from refold.domain.envelope import Draft, Format, Native
 from refold.domain.errors import StaleSession
@@ -17,7 +23,7 @@ from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
 if not TYPE_CHECKING:
-    needed("google.adk.sessions.base_session_service", "adk")
+    import_extra("google.adk.sessions.base_session_service", "adk")
 import google.adk.sessions.base_session_service as adk
 from google.adk.errors import StaleSessionError
 from google.adk.errors.already_exists_error import AlreadyExistsError
@@ -27,102 +33,131 @@ from google.adk.platform.uuid import new_uuid
 from google.adk.sessions.session import Session as AdkSession
 
 _NAME: Final = "google-adk"
-_APP, _USER, _TEMP, _SECRET = "app:", "user:", "temp:", "secret:"
+_VERSION: Final = 2  # of the folded state
+# Prefixes of keys of a state, which say who shares a value.
+_APP: Final = "app:"
+_USER: Final = "user:"
+_TEMP: Final = "temp:"
+_SECRET: Final = "secret:"  # noqa: S105  # a prefix, no password
 
 
 class _Place(NamedTuple):
+    """What identifies a session of the ADK."""
+
     app: str
     user_id: str
     name: str
 
 
 def _view(kind: str, value: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
+    """The events of an ADK event; items of other kinds have none."""
     if kind != "event":
         return
+    author = value.get("author")
     origin = base.Origin(
         "",
         ts=datetime.fromtimestamp(value["timestamp"], UTC),
         request_id=value.get("invocation_id"),
-        agent=None if value.get("author") == "user" else value.get("author"),
+        agent=None if author == "user" else author,
         usage=value.get("usage_metadata"),
     )
+    yield from base.typed(_pieces(value, calls), origin)
+
+
+def _pieces(value: Mapping[str, Any], calls: Mapping[str, Any]) -> Iterator[base.Found]:
     parts = (value.get("content") or {}).get("parts") or []
-    yield from base.typed(_found(value, parts, calls), origin)
-
-
-def _found(
-    value: Mapping[str, Any], parts: list[Any], calls: Mapping[str, Any]
-) -> Iterator[base.Found]:
-    texts = [one["text"] for one in parts if one.get("text") and not one.get("thought")]
-    thoughts = [one["text"] for one in parts if one.get("text") and one.get("thought")]
-    thinking = [{"type": "thinking", "thinking": text} for text in thoughts]
+    texts = []
+    thinking = []
+    for part in parts:
+        text = part.get("text")
+        if text and part.get("thought"):
+            thinking.append({"type": "thinking", "thinking": text})
+        elif text:
+            texts.append(text)
     if value.get("author") != "user":
         yield from messages.answered(texts, thinking)
     elif texts:
         yield messages.said(texts)
+
     for part in parts:
-        if call := part.get("function_call"):
+        call = part.get("function_call")
+        if call:
             yield messages.called(call["id"], call["name"], call.get("args"))
-        back = part.get("function_response")
-        if back and back["id"] in calls:
-            yield messages.returned(back["id"], back.get("response"))
-    if code := value.get("error_code"):
-        said = value.get("error_message") or ""
-        yield base.Piece("error", {"code": code, "message": said})
+        result = part.get("function_response")
+        if result and result["id"] in calls:
+            yield messages.returned(result["id"], result.get("response"))
+
+    code = value.get("error_code")
+    if code:
+        error_message = value.get("error_message") or ""
+        yield base.Piece("error", {"code": code, "message": error_message})
 
 
 FORMAT = Format(_NAME, _view)
 
 
-def _step(known: Any, item: NativeItem) -> Any:
-    """What is known of a session, and of what sessions share, after an item.
+def _step(state: Any, item: NativeItem) -> Any:
+    """Fold an item into the state of a session, or into a state that sessions share.
 
-    ``to_share`` is what an item of a session said last of the latter.
+    ``at`` is the time of the last change.  ``times`` has the time at which each shared
+    key was last changed.  ``to_share`` is the newest item of a session that changed
+    shared keys: other sessions need to see it.
     """
-    value = item.value
     if item.format != _NAME:
-        return known
+        return state
     if item.kind == "event":
-        value = {"at": value["timestamp"], "state": _changed(value)}
-    new, at = value["state"], value["at"]
+        at = item.value["timestamp"]
+        changed = _state_delta(item.value)
+    else:
+        at = item.value["at"]
+        changed = item.value["state"]
+
+    folded = {**state, "at": at}
     if item.kind == "shared":
-        times, late = known["times"], value.get("late")
-        new = {key: new[key] for key in new if not late or times.get(key, at) <= at}
-        known = {**known, "times": times | dict.fromkeys(new, at)}
-    elif shared := _of(new, _APP, _USER):
-        new = _but(new, _APP, _USER)
-        known = {**known, "to_share": {"key": item.id, "at": at, "state": shared}}
-    return {**known, "at": at, "state": {**known["state"], **new}}
+        times = state["times"]
+        if item.value.get("late"):
+            # Another process may have changed the key since.
+            changed = {key: changed[key] for key in changed if times.get(key, at) <= at}
+        folded["times"] = times | dict.fromkeys(changed, at)
+    else:
+        shared = _with_prefix(changed, _APP, _USER)
+        if shared:
+            changed = _without_prefix(changed, _APP, _USER)
+            folded["to_share"] = {"key": item.id, "at": at, "state": shared}
+    folded["state"] = {**state["state"], **changed}
+    return folded
 
 
-def _changed(event: Mapping[str, Any]) -> dict[str, Any]:
+def _state_delta(event: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that an event changes, with their new values."""
     return (event.get("actions") or {}).get("state_delta") or {}
 
 
-def _of(state: Mapping[str, Any], *scopes: str) -> dict[str, Any]:
-    return {key: one for key, one in state.items() if key.startswith(scopes)}
+def _with_prefix(state: Mapping[str, Any], *prefixes: str) -> dict[str, Any]:
+    return {key: value for key, value in state.items() if key.startswith(prefixes)}
 
 
-def _but(state: Mapping[str, Any], *scopes: str) -> dict[str, Any]:
-    return {key: one for key, one in state.items() if not key.startswith(scopes)}
+def _without_prefix(state: Mapping[str, Any], *prefixes: str) -> dict[str, Any]:
+    return {key: value for key, value in state.items() if not key.startswith(prefixes)}
 
 
 def _folded(session: Session) -> Any:
     start = {"at": 0.0, "state": {}, "times": {}, "to_share": None}
-    return session.native.fold(_NAME, step=_step, start=start, version=2)
+    return session.native.fold(_NAME, step=_step, start=start, version=_VERSION)
 
 
 class RefoldSessionService(adk.BaseSessionService):
-    """Keeps the sessions of all apps and users: ``Runner(session_service=…)`` takes it.
+    """Stores the sessions of all apps and users.
 
-    What code reads back of a state is redacted too; what must come back as it was goes
-    under ``secret:``, which stays in this process.
+    Pass it to ``Runner(session_service=…)``.  Code reads back a redacted state.  A
+    value under ``secret:`` is returned unchanged, and never leaves this process.
     """
 
     def __init__(self, store: SessionStore) -> None:
         self._store = store
         self._secrets: dict[_Place, dict[str, Any]] = {}
-        self._did_share: dict[_Place, str | None] = {}  # the last of their items
+        # The newest item of each session whose shared state this process has shared.
+        self._last_shared: dict[_Place, str | None] = {}
 
     async def create_session(
         self,
@@ -134,67 +169,88 @@ class RefoldSessionService(adk.BaseSessionService):
     ) -> Any:
         """Begin a session.  Raises AlreadyExistsError."""
         name = (session_id or "").strip() or new_uuid()
-        place, given = _Place(app_name, user_id, name), state or {}
-        told = to_jsonable_python(_but(given, _TEMP, _SECRET), fallback=str)
+        place = _Place(app_name, user_id, name)
+        given_state = state or {}
+        stored_state = to_jsonable_python(
+            _without_prefix(given_state, _TEMP, _SECRET), fallback=str
+        )
 
         def create() -> Any:
-            made = {"at": self._store.clock() / 1e6, "state": told}
-            begun = [Native(FORMAT, "created", None, made)]
+            change = {"at": self._store.clock() / 1e6, "state": stored_state}
+            created = Native(FORMAT, "created", None, change)
             try:
                 self._session(place).native.append(
-                    FORMAT, begun, expected_seq=0, unscanned="stub"
+                    FORMAT, [created], expected_seq=0, unscanned="stub"
                 )
             except StaleSession:
                 raise AlreadyExistsError(f"Session {name} already exists.") from None
-            self._hide(place, given)
-            self._share(place, None, made)
+            self._keep_secrets(place, given_state)
+            self._share(place, None, change)
             return self._read(place)
 
-        return await settled(create)
+        return await in_thread(create)
 
     async def get_session(
         self, *, app_name: str, user_id: str, session_id: str, config: Any = None
     ) -> Any:
-        """The session with its events, or the last of them; None if there is none."""
+        """The session with all or the newest events; None if it does not exist."""
         place = _Place(app_name, user_id, session_id.strip())
-        return await settled(lambda: self._read(place, config))
+        return await in_thread(lambda: self._read(place, config))
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> Any:
-        """The sessions of a user, or of all, without events, the oldest first."""
+        """The sessions of a user, or of all users, without events, the oldest first."""
 
-        def listed() -> list[Any]:
-            users = {info.user_id for info in self._store.sessions(user_id)}
-            found = [one for user in users for one in self._listed(app_name, user)]
-            return sorted(found, key=lambda x: (x.last_update_time, x.user_id, x.id))
+        def read_all() -> list[Any]:
+            user_ids = {info.user_id for info in self._store.sessions(user_id)}
+            sessions: list[Any] = []
+            for each_user in user_ids:
+                sessions += self._listed(app_name, each_user)
+            sessions.sort(
+                key=lambda session: (
+                    session.last_update_time,
+                    session.user_id,
+                    session.id,
+                )
+            )
+            return sessions
 
-        return adk.ListSessionsResponse(sessions=await settled(listed))
+        return adk.ListSessionsResponse(sessions=await in_thread(read_all))
 
     async def delete_session(
         self, *, app_name: str, user_id: str, session_id: str
     ) -> None:
-        """Erase a session; it may begin again.  Raises OnHold under a legal hold."""
+        """Erase a session; its id can be used again.
+
+        Raises OnHold under a legal hold.
+        """
         place = _Place(app_name, user_id, session_id.strip())
         self._secrets.pop(place, None)
-        self._did_share.pop(place, None)
-        await settled(lambda: erased(self._session(place), "the ADK"))
+        self._last_shared.pop(place, None)
+        await in_thread(lambda: erase_session(self._session(place), "the ADK"))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
-        """What all sessions of a user share, without the prefix."""
-        told = await settled(lambda: _folded(self._shared(app_name, user_id)))
-        return {key.removeprefix(_USER): one for key, one in told["state"].items()}
+        """The state that all sessions of a user share; the keys have no prefix."""
+        shared = await in_thread(lambda: _folded(self._shared(app_name, user_id)))
+        return {
+            key.removeprefix(_USER): value for key, value in shared["state"].items()
+        }
 
     async def append_event(self, session: Any, event: Any) -> Any:
-        """Append an event, once.  Raises StaleSessionError, SessionNotFoundError."""
+        """Append an event, once.
+
+        Raises StaleSessionError if another writer was first since the session was
+        loaded, and SessionNotFoundError.
+        """
         if event.partial:
             return event
         event.id = event.id or Event.new_id()
         place = _Place(session.app_name, session.user_id, session.id)
-        changed = event.actions.state_delta
-        session.state |= _of(changed, _TEMP, _SECRET)
-        event.actions.state_delta = _but(changed, _TEMP, _SECRET)
-        await settled(lambda: self._append(place, session, event))
-        self._hide(place, changed)
-        if all(one.id != event.id for one in reversed(session.events)):
+        delta = event.actions.state_delta
+        session.state |= _with_prefix(delta, _TEMP, _SECRET)
+        event.actions.state_delta = _without_prefix(delta, _TEMP, _SECRET)
+        await in_thread(lambda: self._append(place, session, event))
+        self._keep_secrets(place, delta)
+        if all(earlier.id != event.id for earlier in reversed(session.events)):
             self._commit_event_to_session(session, event)
         session.last_update_time = event.timestamp
         return event
@@ -202,112 +258,141 @@ class RefoldSessionService(adk.BaseSessionService):
     async def before_model_callback(
         self, callback_context: Any, llm_request: Any
     ) -> None:
-        """For an agent: the model is sent what the log may keep."""
-        one = callback_context.session
-        session = self._session(_Place(one.app_name, one.user_id, one.id))
-        config, contents = llm_request.config, llm_request.contents
-        dumped = [one.model_dump(mode="json", exclude_none=True) for one in contents]
-        texts = [{"content": one} for one in dumped]
+        """A callback for an agent that redacts what the model is sent."""
+        adk_session = callback_context.session
+        session = self._session(
+            _Place(adk_session.app_name, adk_session.user_id, adk_session.id)
+        )
 
-        def known() -> Iterator[Any]:
-            events = session.native.read(kind="event")
-            return ({"content": one.value.get("content")} for one in events)
+        def read_stored() -> Iterator[Any]:
+            for item in session.native.read(kind="event"):
+                yield {"content": item.value.get("content")}
 
-        rest = await settled(lambda: as_stored(session, FORMAT, texts, known=known))
-        if isinstance(prompt := config.system_instruction, str):
-            config.system_instruction = await settled(
-                lambda: unstored(session, FORMAT, prompt)
+        contents = llm_request.contents
+        dumped = [
+            {"content": content.model_dump(mode="json", exclude_none=True)}
+            for content in contents
+        ]
+        redacted_contents = await in_thread(
+            lambda: as_stored(session, FORMAT, dumped, read_stored=read_stored)
+        )
+
+        config = llm_request.config
+        instruction = config.system_instruction
+        if isinstance(instruction, str):
+            config.system_instruction = await in_thread(
+                lambda: redact_unstored(session, FORMAT, instruction)
             )
         llm_request.contents = [
-            type(one).model_validate(new["content"])
-            for one, new in zip(contents, rest, strict=True)
+            type(content).model_validate(redacted["content"])
+            for content, redacted in zip(contents, redacted_contents, strict=True)
         ]
 
-    def _append(self, place: _Place, session: Any, event: Any) -> None:
-        kept, marker = self._session(place), session._storage_update_marker
-        head = self._store.log.head(kept.stream).seq
+    def _append(self, place: _Place, adk_session: Any, event: Any) -> None:
+        session = self._session(place)
+        head = self._store.log.head(session.stream).seq
         if not head:
             raise SessionNotFoundError(f"Session {place.name} not found.")
+        marker = adk_session._storage_update_marker
         if not marker:
-            self._share_late(place, _folded(kept))
+            self._share_unshared(place, _folded(session))
         value = event.model_dump(mode="json", exclude_none=True)
-        items, seq = [Native(FORMAT, "event", event.id, value)], int(marker or head)
         try:
-            receipt = kept.native.append(
-                FORMAT, items, expected_seq=seq, unscanned="stub"
+            receipt = session.native.append(
+                FORMAT,
+                [Native(FORMAT, "event", event.id, value)],
+                expected_seq=int(marker or head),
+                unscanned="stub",
             )
         except StaleSession:
             raise StaleSessionError(
                 f"Session {place.name} was modified in storage since it was loaded."
             ) from None
-        changed = {"at": event.timestamp, "state": _changed(value)}
-        self._share(place, event.id, changed)
-        session._storage_update_marker = str(receipt.last_seq)
+        change = {"at": event.timestamp, "state": _state_delta(value)}
+        self._share(place, event.id, change)
+        adk_session._storage_update_marker = str(receipt.last_seq)
 
-    def _share(self, place: _Place, key: str | None, made: Mapping[str, Any]) -> None:
-        """Keep what other sessions see of a state.
+    def _share(
+        self, place: _Place, item_id: str | None, change: Mapping[str, Any]
+    ) -> None:
+        """Append the shared keys of a change to the states that sessions share.
 
-        If this process dies before, who reads the session next does it.
+        If this process dies before, the next process that reads the session shares it.
+
+        item_id: the item that has the change; None for the creation of the session.
         """
-        name = key or self._session(place).session_id
-        for scope, user_id in ((_APP, None), (_USER, place.user_id)):
-            if state := _of(made["state"], scope):
-                native = Native(FORMAT, "shared", name, {**made, "state": state})
+        name = item_id or self._session(place).session_id
+        for prefix, user_id in ((_APP, None), (_USER, place.user_id)):
+            state = _with_prefix(change["state"], prefix)
+            if state:
+                native = Native(FORMAT, "shared", name, {**change, "state": state})
                 self._shared(place.app, user_id).native.append(
                     FORMAT, [native], unscanned="stub"
                 )
-        if _of(made["state"], _APP, _USER):
-            self._did_share[place] = key
+        if _with_prefix(change["state"], _APP, _USER):
+            self._last_shared[place] = item_id
 
-    def _share_late(self, place: _Place, known: Mapping[str, Any]) -> None:
-        last = known["to_share"]
-        if last and self._did_share.get(place, "") != last["key"]:
-            late = {"at": last["at"], "state": last["state"], "late": True}
-            self._share(place, last["key"], late)
+    def _share_unshared(self, place: _Place, folded: Mapping[str, Any]) -> None:
+        """Share the newest change that a process which died may not have shared."""
+        unshared = folded["to_share"]
+        if unshared and self._last_shared.get(place, "") != unshared["key"]:
+            change = {"at": unshared["at"], "state": unshared["state"], "late": True}
+            self._share(place, unshared["key"], change)
 
-    def _hide(self, place: _Place, state: Mapping[str, Any]) -> None:
-        """Keep secrets in this process."""
-        if secrets := _of(state, _SECRET):
+    def _keep_secrets(self, place: _Place, state: Mapping[str, Any]) -> None:
+        """Keep the secrets of a state in this process."""
+        secrets = _with_prefix(state, _SECRET)
+        if secrets:
             self._secrets.setdefault(place, {}).update(secrets)
 
     def _read(self, place: _Place, config: Any = None) -> Any:
+        """The session with its events; None if it does not exist."""
         session = self._session(place)
-        if (found := self._told(session, place, share=True)) is None:
+        adk_session = self._without_events(session, place, share=True)
+        if adk_session is None:
             return None
-        found.state |= self._secrets.get(place, {})
+        adk_session.state |= self._secrets.get(place, {})
         config = config or adk.GetSessionConfig()
-        newest, since = config.num_recent_events, config.after_timestamp or 0
-        items = session.native.read(kind="event", newest=newest)
-        events = [Event.model_validate(one.value) for one in items]
-        found.events = [one for one in events if one.timestamp >= since]
-        return found
+        since = config.after_timestamp or 0
+        events = []
+        for item in session.native.read(kind="event", newest=config.num_recent_events):
+            event = Event.model_validate(item.value)
+            if event.timestamp >= since:
+                events.append(event)
+        adk_session.events = events
+        return adk_session
 
-    def _told(self, session: Session, place: _Place, *, share: bool = False) -> Any:
-        """The session without its events."""
+    def _without_events(
+        self, session: Session, place: _Place, *, share: bool = False
+    ) -> Any:
+        """The session without its events; None if it does not exist.
+
+        share: first share what a process which died may not have shared.
+        """
         head = self._store.log.head(session.stream).seq
         if not head:
             return None
-        known = _folded(session)
+        own = _folded(session)
         if share:
-            self._share_late(place, known)
-        shared = _folded(self._shared(place.app, None))
+            self._share_unshared(place, own)
+        of_app = _folded(self._shared(place.app, None))
         of_user = _folded(self._shared(place.app, place.user_id))
-        made = AdkSession(
+        adk_session = AdkSession(
             app_name=place.app,
             user_id=place.user_id,
             id=place.name,
-            state={**known["state"], **shared["state"], **of_user["state"]},
-            last_update_time=known["at"],
+            state={**own["state"], **of_app["state"], **of_user["state"]},
+            last_update_time=own["at"],
         )
-        made._storage_update_marker = str(head)
-        return made
+        adk_session._storage_update_marker = str(head)
+        return adk_session
 
     def _listed(self, app: str, user_id: str) -> Iterator[Any]:
         label = {"framework": _NAME, "adk_app": app}
         for info in self._store.sessions(user_id, label=label):
             session = self._store.session(user_id=user_id, session_id=info.session_id)
             name = session.labels()["adk_session"]
-            yield self._told(session, _Place(app, user_id, name))
+            yield self._without_events(session, _Place(app, user_id, name))
 
     def _session(self, place: _Place) -> Session:
         labels = {"framework": _NAME, "adk_app": place.app, "adk_session": place.name}
@@ -315,7 +400,10 @@ class RefoldSessionService(adk.BaseSessionService):
         return self._store.named(name, user_id=place.user_id, labels=labels)
 
     def _shared(self, app: str, user_id: str | None) -> Session:
-        """What keeps the state of a user's sessions, or of all sessions of an app."""
+        """The session for the state that a user's sessions share.
+
+        Without a user, it is for the state that all sessions of the app share.
+        """
         owner = f"adk-app:{app}" if user_id is None else user_id
         labels = {"framework": f"{_NAME}-state", "adk_app": app}
         return self._store.named(f"{_NAME}-state\0{app}", user_id=owner, labels=labels)

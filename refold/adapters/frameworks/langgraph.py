@@ -22,7 +22,7 @@ from operator import eq
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
-from refold.adapters.frameworks import needed
+from refold.adapters.frameworks import import_extra
 from refold.domain import events as kinds
 from refold.domain.envelope import Format, Meta, Native
 from refold.domain.errors import Erased
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import langgraph.checkpoint.base as lg
     from langchain_core.runnables import RunnableConfig  # by it LangGraph hands it in
 else:
-    lg = needed("langgraph.checkpoint.base", "langgraph")
+    lg = import_extra("langgraph.checkpoint.base", "langgraph")
 import orjson
 import ormsgpack  # what the checkpointer's package brings
 

@@ -1,12 +1,18 @@
-"""Sessions of the OpenAI Agents SDK, compacted by a strategy if one is named."""
+"""Sessions for the OpenAI Agents SDK, compacted if a strategy is named."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from refold.adapters.frameworks import as_stored, erased, needed, settled, unstored
+from refold.adapters.frameworks import (
+    as_stored,
+    erase_session,
+    import_extra,
+    in_thread,
+    redact_unstored,
+)
 from refold.adapters.importers import base, openai
 from refold.domain.envelope import Draft, Format, Native
 from refold.domain.errors import StaleSession
@@ -16,42 +22,52 @@ from refold.projections.items import NativeItem
 from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
-_settings = needed("agents.memory.session_settings", "openai-agents")
-_NO_ID: Final = needed("agents.models.fake_id", "openai-agents").FAKE_RESPONSES_ID
+_settings = import_extra("agents.memory.session_settings", "openai-agents")
+_NO_ID: Final = import_extra("agents.models.fake_id", "openai-agents").FAKE_RESPONSES_ID
 _NAME: Final = "openai-agents"
-_Live = list[list[Any]]  # first and last seq, and id, of each item
+_StoredPlaces = list[list[Any]]  # first seq, last seq and id of each live item
 T = TypeVar("T")
 
 
+class _Place(NamedTuple):
+    """Where a live item is: an item that was neither popped nor cleared."""
+
+    first: int
+    last: int
+    item_id: str | None
+
+
 def _view(kind: str, item: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
-    waited = "output" not in item or item.get("call_id") in calls
-    if kind == "item" and waited:
+    """The events of an item; an output without a known call has none."""
+    is_unknown_output = "output" in item and item.get("call_id") not in calls
+    if kind == "item" and not is_unknown_output:
         yield from base.typed(openai.response_item(item), base.Origin(""))
 
 
-FORMAT = Format("openai-agents", _view, lambda _: "item")
+FORMAT = Format(_NAME, _view, lambda _: "item")
 
 
-def _step(live: _Live, item: NativeItem) -> _Live:
+def _step(places: _StoredPlaces, item: NativeItem) -> _StoredPlaces:
+    """Fold an item into the list of live items."""
     if item.format != _NAME:
-        return live
+        return places
     if item.kind == "drop":
-        return [one for one in live if one[0] < item.value["from"]]
-    return [*live, [item.seq, item.events[-1].seq, _id_of(item.value)]]
+        return [place for place in places if place[0] < item.value["from"]]
+    return [*places, [item.seq, item.events[-1].seq, _id_of(item.value)]]
 
 
 def _id_of(item: Any) -> str | None:
-    name = item.get("id") if isinstance(item, dict) else None
-    return None if name == _NO_ID else name
+    item_id = item.get("id") if isinstance(item, dict) else None
+    return None if item_id == _NO_ID else item_id
 
 
 class RefoldSession:
-    """One conversation of a user: ``Runner.run(…, session=…)`` takes it.
+    """One conversation of a user; pass it to ``Runner.run(…, session=…)``.
 
-    What is popped or cleared is not shown again, and stays in the log.
+    Items that were popped or cleared are not returned again, but stay in the log.
 
-    strategy:       compacts after a turn, where it is due; none: nothing is compacted.
-    erase_on_clear: ``clear_session`` erases for good.
+    strategy:       decides after each turn whether to compact; None never compacts.
+    erase_on_clear: ``clear_session`` erases the items from the log.
     """
 
     def __init__(
@@ -65,138 +81,191 @@ class RefoldSession:
         erase_on_clear: bool = False,
         session_settings: Any = None,
     ) -> None:
-        self.session_id, self._user_id = session_id, user_id
-        given = session_settings or _settings.SessionSettings()
-        self.session_settings = _settings.coerce_session_settings(given)
-        self._store, self._erase, self._closed = store, erase_on_clear, False
-        self._strategy, self._summarizer = strategy, summarizer
+        self.session_id = session_id
+        self.session_settings = _settings.coerce_session_settings(
+            session_settings or _settings.SessionSettings()
+        )
+        self._store = store
+        self._user_id = user_id
+        self._strategy = strategy
+        self._summarizer = summarizer
+        self._erase_on_clear = erase_on_clear
+        self._closed = False
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
-        """The items there are now, or the newest; summaries for what was compacted."""
+        """The live items, or the newest ``limit`` of them.
+
+        Summaries stand in place of items that were compacted.
+        """
         most = _settings.resolve_session_limit(limit, self.session_settings)
-        return await self._done(lambda session: self._items(session, most))
+        return await self._run(lambda session: self._items(session, most))
 
     async def add_items(self, items: Sequence[Any]) -> None:
-        """Append items; one with the id of an item that is there is not repeated."""
+        """Append items; an item that is stored under its id is not repeated."""
 
-        def made(session: Session, live: _Live) -> list[Any]:
-            new = _new(session, live, items)
-            return [Native(FORMAT, "item", None, one) for one in new]
+        def new_natives(session: Session, places: list[_Place]) -> list[Any]:
+            new_items = _new_items(session, places, items)
+            return [Native(FORMAT, "item", None, item) for item in new_items]
 
-        await self._done(lambda session: _written(session, made))
+        await self._run(lambda session: _append(session, new_natives))
 
     async def pop_item(self) -> Any | None:
-        """The newest item, which is taken back."""
+        """Take back the newest item and return it; None if there is none."""
 
-        def popped(session: Session) -> Any | None:
-            live = _written(session, lambda _, live: _drop(live[-1:]))
-            return _values(session, live[-1:])[0] if live else None
+        def pop(session: Session) -> Any | None:
+            places = _append(session, lambda _, places: _drop_from(places[-1:]))
+            if not places:
+                return None
+            return _values(session, places[-1:])[0]
 
-        return await self._done(popped)
+        return await self._run(pop)
 
     async def clear_session(self) -> None:
-        """Take all items back, or erase them."""
+        """Take back all items, or erase them."""
 
-        def cleared(session: Session) -> None:
-            if not self._erase:
-                _written(session, lambda _, live: _drop(live[:1]))
+        def clear(session: Session) -> None:
+            if self._erase_on_clear:
+                erase_session(session, "the OpenAI Agents SDK")
             else:
-                erased(session, "the OpenAI Agents SDK")
+                _append(session, lambda _, places: _drop_from(places))
 
-        await self._done(cleared)
+        await self._run(clear)
 
     async def run_compaction(self, args: Any = None) -> None:  # noqa: ARG002  # the SDK's
-        """Compact if the strategy says so: what the SDK asks for after a turn."""
+        """Compact if the strategy decides so; the SDK calls this after a turn."""
         if self._strategy is not None:
-            await self._done(
+            await self._run(
                 lambda session: session.compact(
                     self._strategy, summarizer=self._summarizer
                 )
             )
 
     async def call_model_input_filter(self, data: Any) -> Any:
-        """For ``RunConfig``: the model is sent what the log may keep."""
-        sent = data.model_data
+        """A filter for ``RunConfig`` that redacts what the model is sent."""
+        request = data.model_data
 
-        def told(session: Session) -> Any:
-            known = partial(self._items, session, None)
-            items = as_stored(session, FORMAT, sent.input, known=known)
-            said = unstored(session, FORMAT, sent.instructions)
-            return type(sent)(input=items, instructions=said)
+        def redact(session: Session) -> Any:
+            items = as_stored(
+                session,
+                FORMAT,
+                request.input,
+                read_stored=partial(self._items, session, None),
+            )
+            instructions = redact_unstored(session, FORMAT, request.instructions)
+            return type(request)(input=items, instructions=instructions)
 
-        return await self._done(told)
+        return await self._run(redact)
 
     def close(self) -> None:
-        """Take no more calls."""
+        """Refuse all later calls."""
         self._closed = True
 
-    async def _done(self, work: Callable[[Session], T]) -> T:
+    async def _run(self, work: Callable[[Session], T]) -> T:
+        """Run ``work`` on the Refold session, in a thread."""
         if self._closed:
             raise RuntimeError(f"session {self.session_id!r} is closed")
         name = f"{_NAME}\0{self.session_id}"
         labels = {"framework": _NAME, "openai_session": self.session_id}
 
-        def done() -> T:
-            named = self._store.named(name, user_id=self._user_id, labels=labels)
-            return work(named)
+        def run() -> T:
+            session = self._store.named(name, user_id=self._user_id, labels=labels)
+            return work(session)
 
-        return await settled(done)
+        return await in_thread(run)
 
     def _items(self, session: Session, most: int | None) -> list[Any]:
-        live: _Live = session.native.fold(_NAME, step=_step, start=[])
-        told = self._summaries(session)
-        said = [{"role": "user", "content": text} for text in told.values()]
-        live = [one for one in live if not any(a <= one[0] <= z for a, z in told)]
-        shown: list[Any] = [*said, *live]
+        live_places = _live_places(session)
+        summaries = self._summaries(session)
+        messages = [{"role": "user", "content": text} for text in summaries.values()]
+        places = []
+        for place in live_places:
+            is_compacted = any(
+                first <= place.first <= last for first, last in summaries
+            )
+            if not is_compacted:
+                places.append(place)
+
         if most is not None and most >= 0:
-            shown = shown[max(0, len(shown) - most) :]
-        said = [one for one in shown if isinstance(one, dict)]
-        return [*said, *_values(session, shown[len(said) :])]
+            left_out = max(0, len(messages) + len(places) - most)
+            places = places[max(0, left_out - len(messages)) :]
+            messages = messages[left_out:]
+        return [*messages, *_values(session, places)]
 
     def _summaries(self, session: Session) -> dict[tuple[int, int], str]:
-        """What stands for which seqs, as the strategy shows it now."""
+        """The summaries in the strategy's context, by the span they stand for."""
         if self._strategy is None or not self._store.log.head(session.stream).seq:
             return {}
-        view, told = session.context(self._strategy), dict[tuple[int, int], str]()
+        view = session.context(self._strategy)
+        summaries: dict[tuple[int, int], str] = {}
         for message, origins in zip(view.messages, view.origins, strict=True):
             for block, (span, _) in zip(message["content"], origins, strict=True):
                 if span and span.kind == "summary" and span.first and span.last:
-                    place, text = (span.first, span.last), block.get("text")
-                    text = block.get("content", "") if text is None else text
-                    told[place] = f"{told.get(place, '')}{text}"
-        return told
+                    text = block.get("text")
+                    if text is None:
+                        text = block.get("content", "")
+                    place = (span.first, span.last)
+                    summaries[place] = f"{summaries.get(place, '')}{text}"
+        return summaries
 
 
-def _values(session: Session, live: _Live) -> list[Any]:
-    spans = [(first, last) for first, last, _ in live]
-    return [one.value for one in session.native.read(spans=spans)] if spans else []
+def _live_places(session: Session) -> list[_Place]:
+    places: _StoredPlaces = session.native.fold(_NAME, step=_step, start=[])
+    return [_Place(first, last, item_id) for first, last, item_id in places]
 
 
-def _new(session: Session, live: _Live, items: Sequence[Any]) -> list[Any]:
-    """Those of the items that are not there as they would be stored."""
-    there = {name: [first, last, name] for first, last, name in live if name}
-    found = []
+def _values(session: Session, places: Sequence[_Place]) -> list[Any]:
+    """The items at these places."""
+    if not places:
+        return []
+    spans = [(place.first, place.last) for place in places]
+    return [item.value for item in session.native.read(spans=spans)]
+
+
+def _new_items(
+    session: Session, places: Sequence[_Place], items: Sequence[Any]
+) -> list[Any]:
+    """The items that are not stored in the form they would be stored in."""
+    places_by_id: dict[str | None, _Place] = {}
+    for place in places:
+        if place.item_id:
+            places_by_id[place.item_id] = place
+    new_items = []
     for item in items:
-        known = there.get(_id_of(item))
-        stored = _values(session, [known]) if known else []
-        if [item] != stored != session.native.would_store(FORMAT, [item]):
-            found.append(item)
-    return found
+        known_place = places_by_id.get(_id_of(item))
+        if known_place is None:
+            new_items.append(item)
+            continue
+        stored = _values(session, [known_place])
+        is_stored = stored == [item] or stored == session.native.would_store(
+            FORMAT, [item]
+        )
+        if not is_stored:
+            new_items.append(item)
+    return new_items
 
 
-def _drop(live: _Live) -> list[Native]:
-    """What takes these back, and all behind them."""
-    return [Native(FORMAT, "drop", None, {"from": one[0]}) for one in live[:1]]
+def _drop_from(places: Sequence[_Place]) -> list[Native]:
+    """The item that takes back the first of these places and everything after it."""
+    if not places:
+        return []
+    return [Native(FORMAT, "drop", None, {"from": places[0].first})]
 
 
-def _written(session: Session, made: Callable[[Session, _Live], list[Native]]) -> _Live:
-    """The items there were when what ``made`` gives of them was appended."""
+def _append(
+    session: Session, new_natives: Callable[[Session, list[_Place]], list[Native]]
+) -> list[_Place]:
+    """Append what ``new_natives`` makes of the live items; return those live before.
+
+    If another writer was first, it is called again with the items that are live then.
+    """
     while True:
         seq = session.writer.log.head(session.stream).seq
-        live: _Live = session.native.fold(_NAME, step=_step, start=[])
+        places = _live_places(session)
+        natives = new_natives(session, places)
+        if not natives:
+            return places
         try:
-            if new := made(session, live):
-                session.native.append(FORMAT, new, expected_seq=seq, unscanned="stub")
-            return live
+            session.native.append(FORMAT, natives, expected_seq=seq, unscanned="stub")
         except StaleSession:
-            continue  # another wrote: decide anew
+            continue
+        return places

@@ -1,4 +1,4 @@
-"""The conversation store of pydantic-ai: entries and records as items."""
+"""A conversation store for pydantic-ai: entries and records are items."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import TypeAdapter
 
-from refold.adapters.frameworks import as_stored, needed, settled, unstored
+from refold.adapters.frameworks import (
+    as_stored,
+    import_extra,
+    in_thread,
+    redact_unstored,
+)
 from refold.adapters.importers import base, messages, openai
 from refold.domain.envelope import Draft, Format, Native
 from refold.domain.errors import Erased, SessionNotFound, StaleSession
@@ -21,7 +26,7 @@ from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
 if not TYPE_CHECKING:
-    needed("pydantic_ai.conversation_store", "pydantic-ai")
+    import_extra("pydantic_ai.conversation_store", "pydantic-ai")
 import pydantic_ai.conversation_store as ai
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessagesTypeAdapter
@@ -32,69 +37,82 @@ _RECORD: Final = TypeAdapter(ai.ConversationRecord)
 
 
 def _view(kind: str, value: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
+    """The events of an entry; a record has none."""
     if kind != "entry":
         return
     message = value["message"]
-    moment = message.get("timestamp") or message["parts"][0].get("timestamp")
+    timestamp = message.get("timestamp") or message["parts"][0].get("timestamp")
     origin = base.Origin(
         "",
-        ts=datetime.fromisoformat(moment) if moment else None,
+        ts=datetime.fromisoformat(timestamp) if timestamp else None,
         request_id=message.get("run_id"),
         model=message.get("model_name"),
         response_id=message.get("provider_response_id"),
         usage=message.get("usage"),
     )
-    answer = message["kind"] == "response"
-    found = _response(message) if answer else _request(message, calls)
-    yield from base.typed(found, origin)
+    if message["kind"] == "response":
+        pieces = _response(message)
+    else:
+        pieces = _request(message, calls)
+    yield from base.typed(pieces, origin)
 
 
 def _response(message: Mapping[str, Any]) -> Iterator[base.Found]:
     parts = message["parts"]
-    texts = [one["content"] for one in parts if one["part_kind"] == "text"]
-    thinking = [
-        messages.thinking_of({**one, "type": "thinking", "thinking": one["content"]})
-        for one in parts
-        if one["part_kind"] == "thinking"
-    ]
+    texts = [part["content"] for part in parts if part["part_kind"] == "text"]
+    thinking = []
+    for part in parts:
+        if part["part_kind"] == "thinking":
+            block = {**part, "type": "thinking", "thinking": part["content"]}
+            thinking.append(messages.thinking_of(block))
     yield from messages.answered(texts, thinking)
-    for one in parts:
-        if one["part_kind"] == "tool-call":
-            made = {"name": one["tool_name"], "arguments": one["args"]}
-            yield from openai.call_of(one["tool_call_id"], made, "")
+    for part in parts:
+        if part["part_kind"] == "tool-call":
+            function = {"name": part["tool_name"], "arguments": part["args"]}
+            yield from openai.call_of(part["tool_call_id"], function, "")
 
 
 def _request(
     message: Mapping[str, Any], calls: Mapping[str, Any]
 ) -> Iterator[base.Found]:
-    for one in message["parts"]:
-        content, call = one.get("content"), one.get("tool_call_id")
-        match one["part_kind"]:
+    for part in message["parts"]:
+        content = part.get("content")
+        call_id = part.get("tool_call_id")
+        match part["part_kind"]:
             case "user-prompt":
-                parts = [content] if isinstance(content, str) else content
-                yield messages.said([part for part in parts if isinstance(part, str)])
+                contents = [content] if isinstance(content, str) else content
+                yield messages.said(
+                    [text for text in contents if isinstance(text, str)]
+                )
             case "system-prompt":
                 yield messages.system(content)
-            case "tool-return" | "retry-prompt" if call in calls:
-                good = one.get("outcome") == "success"
-                yield messages.returned(call, content, failed=not good)
+            case "tool-return" | "retry-prompt" if call_id in calls:
+                failed = part.get("outcome") != "success"
+                yield messages.returned(call_id, content, failed=failed)
 
 
 FORMAT = Format(_NAME, _view)
 
 
 def _step(state: Any, item: NativeItem) -> Any:
-    """Where the newest record is, and each entry with the one before it."""
+    """Fold in an item: the place of the newest record, or of an entry.
+
+    An entry's place ends with the id of the entry before it.
+    """
+    if item.format != _NAME:
+        return state
     span = [item.seq, item.events[-1].seq]
-    if item.format == _NAME and item.kind == "record":
+    if item.kind == "record":
         return {**state, "record": span if item.value else None}
-    if item.format == _NAME:
-        state["entries"][item.id] = [*span, item.value["parent_id"]]
+    state["entries"][item.id] = [*span, item.value["parent_id"]]
     return state
 
 
-class _Kept:
-    """A conversation's session as it was read: its record, and where entries are."""
+class _Conversation:
+    """A conversation's session as it was read: its record, and where its entries are.
+
+    record: None if there is none, or if it was deleted.
+    """
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -102,7 +120,7 @@ class _Kept:
         state = session.native.fold(
             _NAME, step=_step, start={"record": None, "entries": {}}
         )
-        self.entries: dict[str, list[Any]] = state["entries"]
+        self._places: dict[str, list[Any]] = state["entries"]
         self.record: Any = None
         if state["record"] is not None:
             (item,) = session.native.read(spans=[tuple(state["record"])])
@@ -110,98 +128,131 @@ class _Kept:
 
     @property
     def revision(self) -> str | None:
-        """Which writing of the record it is."""
+        """The revision of the record."""
         return self.record.revision if self.record else None
 
-    def upto(self, entry_id: str | None) -> Iterator[str]:
-        """The entries of this session from that one back."""
-        while entry_id in self.entries:
-            yield str(entry_id)
-            entry_id = self.entries[str(entry_id)][2]
+    @property
+    def entry_ids(self) -> set[str]:
+        """The ids of the entries in this session."""
+        return set(self._places)
+
+    def has_entry(self, entry_id: str) -> bool:
+        """Whether the entry is in this session."""
+        return entry_id in self._places
+
+    def parent_of(self, entry_id: str) -> str | None:
+        """The id of the entry before an entry of this session."""
+        parent: str | None = self._places[entry_id][2]
+        return parent
+
+    def back_from(self, entry_id: str | None) -> Iterator[str]:
+        """The ids of the entries of this session, from this one to the first."""
+        while entry_id is not None and entry_id in self._places:
+            yield entry_id
+            entry_id = self.parent_of(entry_id)
 
     def read(self, ids: Sequence[str]) -> list[Any]:
-        """These entries, in their order."""
-        spans = sorted(tuple(self.entries[name][:2]) for name in ids)
-        values = {one.id: one.value for one in self.session.native.read(spans=spans)}
-        told = _loaded([values[name] for name in ids])
+        """These entries, in the order of the ids."""
+        spans = sorted(tuple(self._places[entry_id][:2]) for entry_id in ids)
+        values = {item.id: item.value for item in self.session.native.read(spans=spans)}
+        entry_messages = _load([values[entry_id] for entry_id in ids])
         return [
-            ai.ConversationEntry(id=name, parent_id=self.entries[name][2], message=one)
-            for name, one in zip(ids, told, strict=True)
+            ai.ConversationEntry(
+                id=entry_id, parent_id=self.parent_of(entry_id), message=message
+            )
+            for entry_id, message in zip(ids, entry_messages, strict=True)
         ]
 
 
-def _dumped(messages: Sequence[Any]) -> list[Any]:
-    told = ModelMessagesTypeAdapter.dump_python([*messages], mode="json")
-    return [{"message": one} for one in told]
+def _dump(history: Sequence[Any]) -> list[Any]:
+    """Messages as JSON, as they are stored in entries."""
+    dumped = ModelMessagesTypeAdapter.dump_python([*history], mode="json")
+    return [{"message": message} for message in dumped]
 
 
-def _loaded(told: Sequence[Any]) -> list[Any]:
-    return [*ModelMessagesTypeAdapter.validate_python([v["message"] for v in told])]
+def _load(values: Sequence[Any]) -> list[Any]:
+    """The messages of stored entries."""
+    stored = [value["message"] for value in values]
+    return [*ModelMessagesTypeAdapter.validate_python(stored)]
 
 
 class _Filter(AbstractCapability[Any]):
-    def __init__(self, kept: RefoldConversationStore) -> None:
-        self._kept = kept
+    def __init__(self, conversations: RefoldConversationStore) -> None:
+        self._conversations = conversations
 
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
-        """The request with messages and instructions as they may be kept."""
-        params, history = request_context.model_request_parameters, []
-        session = self._kept._session(ctx.conversation_id)
-        clean = partial(unstored, session, FORMAT)
+        """Redact the messages and instructions of a request."""
+        parameters = request_context.model_request_parameters
+        session = self._conversations._session(ctx.conversation_id)
+        redact_text = partial(redact_unstored, session, FORMAT)
 
-        def told() -> Any:
-            for one in request_context.messages:
-                said = getattr(one, "instructions", None)
-                history.append(replace(one, instructions=clean(said)) if said else one)
-            parts = params.instruction_parts or []
-            new = [replace(one, content=clean(one.content)) for one in parts]
+        def redact() -> Any:
+            history = []
+            for message in request_context.messages:
+                instructions = getattr(message, "instructions", None)
+                if instructions:
+                    redacted = redact_text(instructions)
+                    history.append(replace(message, instructions=redacted))
+                else:
+                    history.append(message)
+            parts = [
+                replace(part, content=redact_text(part.content))
+                for part in parameters.instruction_parts or []
+            ]
             return replace(
                 request_context,
-                messages=self._kept._told(ctx.conversation_id, history),
-                model_request_parameters=replace(params, instruction_parts=new or None),
+                messages=self._conversations._as_stored(ctx.conversation_id, history),
+                model_request_parameters=replace(
+                    parameters, instruction_parts=parts or None
+                ),
             )
 
-        return await settled(told)
+        return await in_thread(redact)
 
 
 class RefoldConversationStore(ai.ConversationStore):
-    """Keeps the conversations of one user.
+    """Stores the conversations of one user.
 
-    A deleted conversation is erased once no other's history needs an entry of it.
+    A deleted conversation is erased when no other history needs an entry of it.
     """
 
     def __init__(self, store: SessionStore, *, user_id: str) -> None:
-        self._store, self._user_id = store, user_id
-        self._where: dict[str, str] = {}  # in which session an entry is
+        self._store = store
+        self._user_id = user_id
+        self._session_of_head: dict[str, str] = {}  # session ids by their head entry
 
     async def read_record(self, conversation_id: str) -> Any:
-        """The conversation's record, or None."""
+        """The conversation's record; None if there is none."""
 
         def read() -> Any:
-            record = self._kept(self._session(conversation_id)).record
+            record = self._load_conversation(self._session(conversation_id)).record
             if record:
-                record.conversation_id = conversation_id  # redacted, it names another
+                # The id in the stored record may be redacted.
+                record.conversation_id = conversation_id
             return record
 
-        return await settled(read)
+        return await in_thread(read)
 
     async def read_records(
         self, *, scope: str | None = None, limit: int | None = None
     ) -> Sequence[Any]:
         """The records, the newest first."""
-        kept = await settled(lambda: [*self._all()])
-        records = [one.record for one in kept if one.record]
-        found = [one for one in records if scope is None or one.scope == scope]
-        return sorted(found, key=lambda one: one.updated_at, reverse=True)[:limit]
+        records = []
+        for conversation in await in_thread(lambda: [*self._all()]):
+            record = conversation.record
+            if record and scope in (None, record.scope):
+                records.append(record)
+        records.sort(key=lambda record: record.updated_at, reverse=True)
+        return records[:limit]
 
     async def read_history(
         self, head_id: str | None, *, limit: int | None = None
     ) -> list[Any]:
-        """The entries up to ``head_id``, or the last of them."""
-        return await settled(lambda: self._history(head_id, limit))
+        """The entries up to ``head_id``, or the last ``limit`` of them."""
+        return await in_thread(lambda: self._history(head_id, limit))
 
     async def read_entry(self, entry_id: str) -> Any:
-        """The entry of this id.  Raises KeyError."""
+        """The entry with this id.  Raises KeyError."""
         return (await self.read_history(entry_id, limit=1))[0]
 
     async def write_record(
@@ -211,48 +262,59 @@ class RefoldConversationStore(ai.ConversationStore):
         new_entries: Sequence[Any] = (),
         expected_revision: str | None,
     ) -> None:
-        """Keep a record with its new entries.  Raises ConversationConflict."""
-        name = record.conversation_id
-        told = _dumped([one.message for one in new_entries])
-        made = [
-            Native(FORMAT, "entry", one.id, {"parent_id": one.parent_id, **message})
-            for one, message in zip(new_entries, told, strict=True)
+        """Store a record with its new entries.
+
+        Raises ConversationConflict if the stored record has another revision, or if the
+        head is no stored or new entry.
+        """
+        conversation_id = record.conversation_id
+        dumped = _dump([entry.message for entry in new_entries])
+        natives = [
+            Native(FORMAT, "entry", entry.id, {"parent_id": entry.parent_id, **value})
+            for entry, value in zip(new_entries, dumped, strict=True)
         ]
-        value = _RECORD.dump_python(record, mode="json")
+        natives.append(
+            Native(FORMAT, "record", None, _RECORD.dump_python(record, mode="json"))
+        )
+        new_ids = {entry.id for entry in new_entries}
 
         def write() -> None:
-            head, new = record.head_id, {one.id for one in new_entries}
-            if head and head not in new and self._of(head) is None:
-                raise ai.ConversationConflict(name)
-            made.append(Native(FORMAT, "record", None, value))
-            self._write(name, made, expected_revision)
+            head_id = record.head_id
+            if head_id and head_id not in new_ids and self._with_entry(head_id) is None:
+                raise ai.ConversationConflict(conversation_id)
+            self._write(conversation_id, natives, expected_revision)
 
-        await settled(write)
+        await in_thread(write)
 
     async def delete_record(
         self, conversation_id: str, *, expected_revision: str
     ) -> None:
-        """Delete a record, and erase what no history needs.
+        """Delete a record, and erase sessions that no history needs.
 
-        Raises ConversationConflict; OnHold under a legal hold.
+        Raises ConversationConflict if the record has another revision or is missing,
+        and OnHold under a legal hold.
         """
 
         def delete() -> None:
-            kept = self._kept(self._session(conversation_id))
-            if kept.record is None or kept.revision != expected_revision:
+            conversation = self._load_conversation(self._session(conversation_id))
+            record = conversation.record
+            if record is None or conversation.revision != expected_revision:
                 raise ai.ConversationConflict(conversation_id)
-            unneeded = self._unneeded(kept.session)
-            for one in unneeded:
-                one.delete("deleted through pydantic-ai")
-            if kept.session not in unneeded:
-                gone = [Native(FORMAT, "record", None, None)]
-                self._write(conversation_id, gone, expected_revision)
+            unneeded = self._unneeded_without(conversation.session)
+            for session in unneeded:
+                session.delete("deleted through pydantic-ai")
+            if conversation.session not in unneeded:
+                no_record = Native(FORMAT, "record", None, None)
+                self._write(conversation_id, [no_record], expected_revision)
 
-        await settled(delete)
+        await in_thread(delete)
 
     @property
     def filter(self) -> Any:
-        """For ``Agent(capabilities=[…])``: the model is sent what the log may keep."""
+        """A capability that redacts what the model is sent.
+
+        Pass it in ``Agent(capabilities=[…])``.
+        """
         return _Filter(self)
 
     async def _unsaved_after_history(
@@ -264,92 +326,142 @@ class RefoldConversationStore(ai.ConversationStore):
         *,
         window: int | None,
     ) -> Any:
-        """What ``save`` compares: what would be stored as it is there is the same."""
-        kept = record and await self._history_of(record, limit=window)
-        stored = [one.message for one in kept or ()]
-        told = await settled(
-            lambda: self._told(conversation_id, history[: len(stored)], stored)
-        )
-        both = zip(stored, told, history, strict=False)
-        same = [one if one == new else given for one, new, given in both]
-        same += history[len(same) :]
-        unsaved = super()._unsaved_after_history
-        return await unsaved(record, conversation_id, same, branches, window=window)
+        """The comparison of ``save``, for which a redacted message is unchanged.
 
-    def _told(
+        A message of the history that redaction turns into the stored message is
+        replaced with the stored message.
+        """
+        entries = await self._history_of(record, limit=window) if record else ()
+        stored = [entry.message for entry in entries]
+        redacted = await in_thread(
+            lambda: self._as_stored(conversation_id, history[: len(stored)], stored)
+        )
+        compared = []
+        triples = zip(stored, redacted, history, strict=False)
+        for stored_message, redacted_message, message in triples:
+            is_same = stored_message == redacted_message
+            compared.append(stored_message if is_same else message)
+        compared += history[len(compared) :]
+        return await super()._unsaved_after_history(
+            record, conversation_id, compared, branches, window=window
+        )
+
+    def _as_stored(
         self, conversation_id: str, history: Sequence[Any], stored: Sequence[Any] = ()
     ) -> list[Any]:
-        """The messages as they would be stored."""
+        """The messages in the form in which they would be stored.
+
+        stored: the stored messages; without them, the conversation's history is read.
+        """
         session = self._session(conversation_id)
 
-        def known() -> list[Any]:
-            record = self._kept(session).record
-            head = record.head_id if record else None
-            return _dumped(stored or [one.message for one in self._history(head, None)])
+        def read_stored() -> list[Any]:
+            if stored:
+                return _dump(stored)
+            record = self._load_conversation(session).record
+            entries = self._history(record.head_id if record else None, None)
+            return _dump([entry.message for entry in entries])
 
-        told = as_stored(session, FORMAT, _dumped(history), known=known)
-        return _loaded(told)
+        values = as_stored(session, FORMAT, _dump(history), read_stored=read_stored)
+        return _load(values)
 
-    def _write(self, name: str, made: list[Native], expected: str | None) -> None:
-        session = self._session(name)
+    def _write(
+        self, conversation_id: str, natives: list[Native], expected: str | None
+    ) -> None:
+        """Append items if the record has the expected revision.
+
+        If another writer was first, the revision is checked again: it may have written
+        no record.  Raises ConversationConflict.
+        """
+        session = self._session(conversation_id)
         while True:
-            kept = self._kept(session)
-            if kept.revision != expected:
-                raise ai.ConversationConflict(name)
+            conversation = self._load_conversation(session)
+            if conversation.revision != expected:
+                raise ai.ConversationConflict(conversation_id)
             try:
                 session.native.append(
-                    FORMAT, made, expected_seq=kept.seq, unscanned="stub"
+                    FORMAT, natives, expected_seq=conversation.seq, unscanned="stub"
                 )
-                return
             except StaleSession:
-                continue  # another wrote: see whether it was a record
+                continue
+            return
 
     def _history(self, entry_id: str | None, limit: int | None) -> list[Any]:
-        found = list[Any]()
-        while entry_id is not None and (limit is None or len(found) < limit):
-            kept = self._of(entry_id)
-            if kept is None:
+        """The entries up to this one, oldest first; they may be in several sessions.
+
+        Raises KeyError for an entry that does not exist.
+        """
+        newest_first: list[Any] = []
+        while entry_id is not None and (limit is None or len(newest_first) < limit):
+            conversation = self._with_entry(entry_id)
+            if conversation is None:
                 raise KeyError(entry_id)
-            left = None if limit is None else limit - len(found)
-            ids = [*islice(kept.upto(entry_id), left)]
-            found += kept.read(ids)
-            entry_id = kept.entries[ids[-1]][2]
-        return found[::-1]
+            remaining = None if limit is None else limit - len(newest_first)
+            ids = [*islice(conversation.back_from(entry_id), remaining)]
+            newest_first += conversation.read(ids)
+            entry_id = conversation.parent_of(ids[-1])
+        return newest_first[::-1]
 
-    def _of(self, entry_id: str) -> _Kept | None:
-        """The session that the entry is in."""
-        if entry_id in self._where:
+    def _with_entry(self, entry_id: str) -> _Conversation | None:
+        """The conversation whose session has the entry; None if there is none."""
+        session_id = self._session_of_head.get(entry_id)
+        if session_id is not None:
             with suppress(Erased, SessionNotFound):
-                kept = self._kept(self._at(self._where[entry_id]))
-                if entry_id in kept.entries:
-                    return kept
-        return next((one for one in self._all() if entry_id in one.entries), None)
+                conversation = self._load_conversation(
+                    self._session_with_id(session_id)
+                )
+                if conversation.has_entry(entry_id):
+                    return conversation
+        for conversation in self._all():
+            if conversation.has_entry(entry_id):
+                return conversation
+        return None
 
-    def _unneeded(self, gone: Session) -> list[Session]:
-        """The sessions that no record needs an entry of, once that one has none."""
-        kept, seen = [*self._all()], set[str]()
-        before = {name: at[2] for one in kept for name, at in one.entries.items()}
-        left = [one.record for one in kept if one.record and one.session != gone]
-        for tip in [tip for one in left for tip in (one.head_id, *one.branches)]:
-            while tip in before and tip not in seen:
-                seen.add(tip)
-                tip = before[tip]
-        bare = [one for one in kept if one.record is None or one.session == gone]
-        return [one.session for one in bare if seen.isdisjoint(one.entries)]
+    def _unneeded_without(self, deleted: Session) -> list[Session]:
+        """The sessions without entries that a record needs, once one record is deleted.
 
-    def _all(self) -> Iterator[_Kept]:
+        A record needs the entries before its head and before its branches.
+        """
+        conversations = [*self._all()]
+        parents: dict[str | None, str | None] = {}
+        for conversation in conversations:
+            for stored_id in conversation.entry_ids:
+                parents[stored_id] = conversation.parent_of(stored_id)
+
+        needed: set[str | None] = set()
+        without_record = []
+        for conversation in conversations:
+            if conversation.record is None or conversation.session == deleted:
+                without_record.append(conversation)
+                continue
+            record = conversation.record
+            for tip in (record.head_id, *record.branches):
+                entry_id: str | None = tip
+                while entry_id in parents and entry_id not in needed:
+                    needed.add(entry_id)
+                    entry_id = parents[entry_id]
+        return [
+            conversation.session
+            for conversation in without_record
+            if needed.isdisjoint(conversation.entry_ids)
+        ]
+
+    def _all(self) -> Iterator[_Conversation]:
         infos = self._store.sessions(self._user_id, label={"framework": _NAME})
-        return (self._kept(self._at(info.session_id)) for info in infos)
+        for info in infos:
+            yield self._load_conversation(self._session_with_id(info.session_id))
 
-    def _kept(self, session: Session) -> _Kept:
-        kept = _Kept(session)
-        if kept.record and kept.record.head_id in kept.entries:
-            if len(self._where) >= _CACHED:
-                self._where.clear()
-            self._where[kept.record.head_id] = session.session_id
-        return kept
+    def _load_conversation(self, session: Session) -> _Conversation:
+        """Read a conversation, and remember the session of its head."""
+        conversation = _Conversation(session)
+        record = conversation.record
+        if record and record.head_id and conversation.has_entry(record.head_id):
+            if len(self._session_of_head) >= _CACHED:
+                self._session_of_head.clear()
+            self._session_of_head[record.head_id] = session.session_id
+        return conversation
 
-    def _at(self, session_id: str) -> Session:
+    def _session_with_id(self, session_id: str) -> Session:
         return self._store.session(user_id=self._user_id, session_id=session_id)
 
     def _session(self, conversation_id: str) -> Session:

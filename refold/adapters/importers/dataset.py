@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import orjson
 
-from refold.adapters.frameworks import needed
+from refold.adapters.frameworks import import_extra
 from refold.adapters.importers.atif import trajectory
 from refold.adapters.sql.recorder import Recorder, Subjects
 from refold.domain.canonical import shipped
@@ -246,7 +246,9 @@ class Tables:
 
     def _file(self, files: exports.Files, path: str, sessions: list[StreamId]) -> int:
         """Write the sessions' rows to a file, a group at a time; how many they are."""
-        arrow, parquet = (needed(f"pyarrow{of}", "parquet") for of in ("", ".parquet"))
+        arrow, parquet = (
+            import_extra(f"pyarrow{of}", "parquet") for of in ("", ".parquet")
+        )
         names = _COLUMNS["metadata"] | (_COLUMNS["content"] if self.store else {})
         kinds = {"uuid": arrow.uuid()}
         schema = arrow.schema((name, kinds.get(of, of)) for name, of in names.items())

@@ -16,7 +16,7 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from refold.adapters.frameworks import needed
+from refold.adapters.frameworks import import_extra
 from refold.domain.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def listening(gate: Any, place: Place) -> Any:
     Headers about the client are believed from ``place.proxies`` alone; without any,
     the address of the connection is the client's.
     """
-    uvicorn = needed("uvicorn", "server")
+    uvicorn = import_extra("uvicorn", "server")
     return uvicorn.Config(
         gate,
         host=place.host,
@@ -268,9 +268,9 @@ def serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> N
 
 
 def _serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> None:
-    uvicorn = needed("uvicorn", "server")
+    uvicorn = import_extra("uvicorn", "server")
     for module in ("fastapi", "jinja2", "jwt", "prometheus_client"):
-        needed(module, "server")
+        import_extra(module, "server")
     from refold.adapters.server.access_tokens import SCOPES, verifier_of
     from refold.adapters.server.app import Limits, application
 

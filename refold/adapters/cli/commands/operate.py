@@ -576,16 +576,16 @@ def view(
     says so.  It is plain text with file permissions for you alone, without redacted
     values.
     """
-    from refold.adapters.frameworks import needed
+    from refold.adapters.frameworks import import_extra
 
-    needed("jinja2", "server" if html else "tui")
+    import_extra("jinja2", "server" if html else "tui")
     store = call.store()
     chosen = store.session(user_id=user, session_id=session)
     if html is None:
         streams = (sys.stdin, sys.stdout, sys.stderr)  # it draws on stderr
         if call.as_json or not all(stream.isatty() for stream in streams):
             raise InvalidConfiguration("no terminal here: use --html or `refold log`")
-        needed("textual", "tui")
+        import_extra("textual", "tui")
         from refold.adapters.cli.terminal import Viewer
 
         chosen.at(seq or 1)  # raises if there is no such event
