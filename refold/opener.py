@@ -21,12 +21,14 @@ from refold.domain.errors import (
 
 if TYPE_CHECKING:
     from refold.adapters.keys.master import MasterKey
+    from refold.adapters.keys.ring import KeyRing
     from refold.adapters.log import EncryptedLog
     from refold.adapters.sql.database import Database
     from refold.adapters.sql.keystore import SqlKeyStore
     from refold.adapters.sql.postgres import PostgresDatabase
     from refold.adapters.sql.recorder import Recorder
-    from refold.domain.access_log import AccessSink
+    from refold.domain.access_log import AccessSink, AccessTrail
+    from refold.domain.clocks import StoreTime
     from refold.domain.ports import Transcript
     from refold.domain.seals import Anchor, Seals
     from refold.projections.context.compaction import Summarizer
@@ -96,14 +98,12 @@ def open_store(
 
     Raises InvalidConfiguration, StoreUnavailable, IncompatibleStore, KeyUnavailable.
     """
-    from refold.adapters.erasure import check_belongs
+    from refold.adapters.keys.belonging import check_belongs
     from refold.adapters.keys.ring import KeyRing
     from refold.adapters.log import LogFactory
-    from refold.adapters.sql.access_log import AccessTable, open_trail
     from refold.adapters.sql.recorder import Subjects
     from refold.redaction.guard import Limits
     from refold.store import SessionStore
-    from refold.store.store import now
     from refold.store.upkeep import Upkeep
 
     config.register_models()
@@ -148,10 +148,12 @@ def open_store(
         ring = KeyRing(key_store, wraps)
         subjects = Subjects(recorder.database)
         check_belongs(key_store, subjects, store_id=store_id, filled=filled)
-        table = AccessTable(recorder.database)
         time = recorder.database.store_time()
         chosen_log = access_log or config.access_log()
-        trail = open_trail(chosen_log, table, ring, clock=lambda: time.stamp(now()))
+        trail: AccessTrail | Callable[[], AccessTrail]
+        trail = partial(_access_trail, chosen_log, recorder.database, ring, time)
+        if chosen_log != "off":
+            trail = trail()
         opened.pop_all()
     events = LogFactory(recorder, ring).log
     # What another process can be told: no object that holds keys, values or a model.
@@ -166,7 +168,7 @@ def open_store(
         time=time,
         upkeep=upkeep,
         settings=config.contexts(),
-        seals=_seals(events, anchor),
+        seals=_seals(events, anchor, store_id),
         audit=trail,
         count_uses=count_uses and not readonly,
         shared_memory=shares,
@@ -200,17 +202,33 @@ def _transcripts(
     return read_named(path, form, session_id, strict=strict)
 
 
+def _access_trail(
+    chosen: str | AccessSink, database: Database, ring: KeyRing, time: StoreTime
+) -> AccessTrail:
+    from refold.adapters.sql.access_log import AccessTable, open_trail
+    from refold.store.store import now
+
+    table = AccessTable(database)
+    return open_trail(chosen, table, ring, clock=lambda: time.stamp(now()))
+
+
 def _seals(
-    log: EncryptedLog, anchor: str | os.PathLike[str] | Anchor | None
-) -> Seals | None:
+    log: EncryptedLog, anchor: str | os.PathLike[str] | Anchor | None, store_id: str
+) -> Callable[[], Seals] | None:
+    """Return a function that opens the seals; None for a store without an anchor."""
     if anchor is None and not log.shared:
         return None
+    if anchor is None or isinstance(anchor, (str, os.PathLike)):
+        default = config.home() / "anchors" / f"{store_id}.jsonl"
+        anchor = Path(anchor or os.environ.get("REFOLD_ANCHOR") or default)
+    return partial(_tree_seals, log, anchor)
+
+
+def _tree_seals(log: EncryptedLog, anchor: Path | Anchor) -> Seals:
     from refold.adapters.seals import FileAnchor, TreeSeals
 
-    if anchor is None or isinstance(anchor, (str, os.PathLike)):
-        default = config.home() / "anchors" / f"{log.tree.store_id}.jsonl"
-        chosen = anchor or os.environ.get("REFOLD_ANCHOR") or default
-        anchor = FileAnchor(Path(chosen))
+    if isinstance(anchor, Path):
+        anchor = FileAnchor(anchor)
     return TreeSeals(log.tree, log.recorder, log.erasures, anchor, log.keys.signer)
 
 
@@ -219,7 +237,7 @@ def reconcile_keys(url: str | None = None, *, keys: str | None = None) -> int:
 
     Raises what ``open_store`` raises, but not that the key store is older.
     """
-    from refold.adapters.erasure import reconcile
+    from refold.adapters.keys.belonging import reconcile
     from refold.adapters.sql.recorder import Subjects
     from refold.store.store import now
 
@@ -251,7 +269,7 @@ def move(
     Raises InvalidConfiguration for a database that is not empty, StoreUnavailable,
     IncompatibleStore, KeyUnavailable, RefoldError if the copy is not the same.
     """
-    from refold.adapters.erasure import check_belongs
+    from refold.adapters.keys.belonging import check_belongs
     from refold.adapters.sql.move import Move
     from refold.adapters.sql.recorder import Subjects
     from refold.adapters.sql.schema import settings_of

@@ -25,7 +25,6 @@ from refold.adapters.keys.store import UserEntry
 from refold.adapters.rows import FROZEN, THAWED, HeadRow
 from refold.adapters.sql.access_log import AccessTable, to_forget
 from refold.adapters.sql.database import NOBODY
-from refold.adapters.sql.keystore import SqlKeyStore
 from refold.adapters.sql.recorder import Recorder, Subject, Subjects, SubjectStatus
 from refold.adapters.sql.tables import FLOOR, of_stream, stream_of, within
 from refold.adapters.sql.tree import Tree
@@ -849,61 +848,6 @@ def _turn(
         connection.execute(locked).all()
         for change in changes:
             connection.execute(change)
-
-
-_BOUND: Final = "bound"
-_YES: Final = b"1"
-
-
-def check_belongs(
-    keys: SqlKeyStore, subjects: Subjects, *, store_id: str, filled: bool
-) -> None:
-    """Refuse a key store of another database, or one that is older than this database.
-
-    A key store may serve several databases; a database that is ``filled`` knows which
-    it was.  Key stores of before this was written down are taken as they are.
-
-    Raises KeyUnavailable.
-    """
-    mine = f"store {store_id}"
-    if keys.get_setting(mine) is None:
-        if filled and keys.get_setting(_BOUND) is not None:
-            raise KeyUnavailable(
-                "the key store belongs to another database",
-                remedy="point REFOLD_KEYS or REFOLD_HOME at the one it was made with",
-            )
-        if not keys.readonly:
-            keys.add_setting(_BOUND, _YES)
-            keys.add_setting(mine, _YES)
-    seen, generation = subjects.key_generation(), keys.generation()
-    if generation < seen:
-        raise KeyUnavailable(
-            f"the key store is older than the database (generation {generation}, the "
-            f"database has seen {seen}): keys that were destroyed are back in it",
-            remedy="restore its newest backup, or have `refold keys reconcile` destroy "
-            "them again",
-        )
-
-
-def reconcile(keys: SqlKeyStore, subjects: Subjects, *, now: int) -> int:
-    """Destroy again what an older key store brought back; returns how many keys.
-
-    The database remembers, by keyed hashes, who was erased.  A user who was readmitted
-    since has lost the new key with the key store, and is erased again.
-    """
-    gone = 0
-    for subject in subjects.changed():
-        entry = keys.get_user(subject.user_ref)
-        if subject.ref != subject.user_ref:
-            gone += keys.destroy(subject.user_ref, [subject.ref], now)
-        elif (
-            subject.status in ("erasing", "erased")
-            or entry is None
-            or entry.epoch < subject.epoch
-        ):
-            gone += keys.destroy(subject.ref, None, now)
-    keys.reach(subjects.key_generation())
-    return gone
 
 
 # Only where the session is, whose erasure waits for this and takes it along.

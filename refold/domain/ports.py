@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from refold.domain.chain import GENESIS
 from refold.domain.envelope import EPOCH, Draft, Envelope, Recordable
-from refold.domain.erasure import ErasureSteps, Retention
 from refold.domain.events import (
     Event,
     HumanReview,
@@ -24,6 +23,9 @@ from refold.domain.events import (
 )
 from refold.domain.ids import StreamId, check_id, is_internal
 from refold.domain.session import SessionState
+
+if TYPE_CHECKING:
+    from refold.domain.erasure import ErasureSteps, Retention
 
 Clock: TypeAlias = Callable[[], int]  # microseconds since 1970
 

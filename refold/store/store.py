@@ -7,60 +7,60 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor
 from dataclasses import replace
-from datetime import UTC, timedelta
 from functools import partial
 from itertools import chain, count, groupby, islice
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, Self
 
 from refold.domain import errors, ids, ports
-from refold.domain.access_log import AccessTrail
 from refold.domain.canonical import encodable
 from refold.domain.clocks import GivenTime, StoreTime
 from refold.domain.errors import InvalidConfiguration
+from refold.domain.locks import computed_once
 from refold.domain.model import quiet
-from refold.domain.seals import Ending, Seals, SealsVerified, TreeHead
 from refold.domain.session import labelling
-from refold.projections.context.abridged import Abridged
-from refold.projections.context.compaction import Summarizer
-from refold.projections.context.strategy import Strategy, summarizer_for
-from refold.projections.models import Spending, answers
 from refold.redaction.guard import Limits
 from refold.redaction.redactor import Redactor
-from refold.store import erasure
 from refold.store.appends import Heads, Writer, uncounted
 from refold.store.contexts import Settings, bring_all_up
-from refold.store.erasure import Erasure, Erasures, Keys
-from refold.store.exports import Exported, export_user
-from refold.store.history import read_on
-from refold.store.memory.consent import User
-from refold.store.memory.memories import Memories
-from refold.store.proofs import verification
-from refold.store.proofs.access_log import AccessLog, Reads, RecordedWriter
-from refold.store.proofs.verification import Rechecked, Verified, Verifier
 from refold.store.recorded import recorded
-from refold.store.reviews import Reviews
-from refold.store.search import Found, search
-from refold.store.session.imports import take_in
 from refold.store.session.session import Session
 from refold.store.upkeep import Upkeep
 from refold.store.vault import Vault
-from refold.store.work.jobs import spread
-from refold.store.work.rebuilds import Rebuilt, rebuilt
 
-_RANGE: Final = 50  # streams, of which an executor looks for the ends at once
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+    from datetime import timedelta
+
+    from refold.domain.access_log import AccessTrail
+    from refold.domain.seals import Ending, Seals, SealsVerified, TreeHead
+    from refold.projections.context.compaction import Summarizer
+    from refold.projections.context.strategy import Strategy
+    from refold.projections.models import Spending
+    from refold.store import erasure
+    from refold.store.erasure import Erasure, Erasures, Keys
+    from refold.store.exports import Exported
+    from refold.store.memory.consent import User
+    from refold.store.memory.memories import Memories
+    from refold.store.proofs.access_log import AccessLog
+    from refold.store.proofs.verification import Rechecked, Verified
+    from refold.store.reads import Reads
+    from refold.store.reviews import Reviews
+    from refold.store.search import Found
+    from refold.store.work.rebuilds import Rebuilt
+
+_STREAMS_AT_ONCE: Final = 50  # whose ends one task of an executor looks for
 
 
 def now() -> int:
-    """The writer's clock: microseconds since 1970 in UTC."""
+    """Return the time of this machine, in microseconds since 1970 in UTC."""
     return time.time_ns() // 1000
 
 
 @quiet
 class Imported(NamedTuple):
-    """What became of a transcript: its session, and what was written and left out."""
+    """The result of an import: session, events written and present, lines skipped."""
 
     session_id: str
     format: str
@@ -90,47 +90,82 @@ class SessionStore:
         time: StoreTime | None = None,
         upkeep: Upkeep | None = None,
         settings: Settings | None = None,
-        seals: Seals | None = None,
-        audit: AccessTrail | None = None,
+        seals: Callable[[], Seals] | None = None,
+        audit: AccessTrail | Callable[[], AccessTrail] | None = None,
         count_uses: bool = False,
         shared_memory: bool = False,
         vault: Vault | None = None,
         transcripts: ports.ReadTranscripts = _no_reader,
         opens: Callable[[], Any] | None = None,
     ) -> None:
-        self.log, self.clock = log, clock
+        self.log = log
+        self.clock = clock
         if time is None or clock is not now:
             time = GivenTime(clock)
         self.time = time
-        self.opens = opens  # opens it in another process, which is sent this
-        self.upkeep, self.settings = upkeep or Upkeep(), settings or Settings()
-        self._seals, self._read_transcripts = seals, transcripts
-        reads = None
-        if count_uses:
-            reads = Reads(log.retention, lambda: time.stamp(clock()))
-        told = audit if audit is not None and audit.on else None
-        kind = RecordedWriter if told else Writer
-        used = reads.note if reads else uncounted
-        vault = Vault() if vault is None else vault
-        self.writer = kind(
+        # Opens the store in another process; pickled.
+        self.opens = opens
+        self.upkeep = upkeep or Upkeep()
+        self.settings = settings or Settings()
+        self._open_seals = seals
+        self._shares_memory = shared_memory
+        self._read_transcripts = transcripts
+        self._reads = _reads(log, time, clock) if count_uses else None
+        # A function opens a trail that records nothing, and that may hold old records.
+        self._open_trail = audit if callable(audit) else None
+        self._trail = None if callable(audit) else audit
+        is_audited = self._trail is not None and self._trail.on
+        self.writer = _writer_class(is_audited=is_audited)(
             log=log,
             redactor=redactor,
             limits=limits,
             clock=clock,
             heads=Heads(),
             time=time,
-            audit=told,
-            used=used,
-            vault=vault,
+            audit=self._trail if is_audited else None,
+            used=self._reads.note if self._reads else uncounted,
+            vault=Vault() if vault is None else vault,
         )
-        self.access_log = AccessLog(self.writer, audit, reads)
-        self.erasures = Erasures(self.writer, self.access_log)
-        self.keys = Keys(self.writer)
-        self.memory = Memories(self.writer, shares=shared_memory)
-        self.reviews = Reviews(self.writer)
+
+    @computed_once
+    def access_log(self) -> AccessLog:
+        """The records of how the store was used, and how often sessions were read."""
+        from refold.store.proofs.access_log import AccessLog
+
+        if self._open_trail is not None:
+            self._trail = self._open_trail()
+        return AccessLog(self.writer, self._trail, self._reads)
+
+    @computed_once
+    def erasures(self) -> Erasures:
+        """Erasures that are pending, legal holds, freezes, retention, certificates."""
+        from refold.store.erasure import Erasures
+
+        return Erasures(self.writer, self.access_log)
+
+    @computed_once
+    def keys(self) -> Keys:
+        """The encryption keys: their status, and their rotation."""
+        from refold.store.erasure import Keys
+
+        return Keys(self.writer)
+
+    @computed_once
+    def memory(self) -> Memories:
+        """The procedural memory of users."""
+        from refold.store.memory.memories import Memories
+
+        return Memories(self.writer, shares=self._shares_memory)
+
+    @computed_once
+    def reviews(self) -> Reviews:
+        """The questions to humans in all sessions."""
+        from refold.store.reviews import Reviews
+
+        return Reviews(self.writer)
 
     def session(self, *, user_id: str, session_id: str) -> Session:
-        """The session of that name; it begins with its first append.
+        """Return the session of that name; it begins with its first append.
 
         Raises InvalidEvent for ids that cannot be stored.
         """
@@ -142,24 +177,25 @@ class SessionStore:
     def named(
         self, name: str, *, user_id: str, labels: Mapping[str, str] = ports.NO_LABELS
     ) -> Session:
-        """The session that something else calls so: a thread, a path, a key of it.
+        """Return the session of another system's name, such as a thread or a path.
 
-        The name may say anything: a keyed hash of it names the session, and it is kept
-        as its label ``name``, redacted.  One that was deleted begins again, as another
-        session.
+        The name may be any text: a keyed hash of it becomes the session's name, and its
+        label ``name`` holds the text, redacted.  After a deletion, the name belongs to
+        a new session.
 
-        labels: what it is found by besides, once it began.
+        labels: further labels that the session begins with.
 
-        Raises InvalidEvent, and Erased for a user who was.
+        Raises InvalidEvent, and Erased for an erased user.
         """
         ids.check_id("user_id", user_id)
         if not encodable(name):
             raise errors.InvalidEvent("a name must be a text without half of a pair")
         labelling({**labels, "name": name})
         key = self.log.pseudonym_key(user_id, now=self.clock())
-        said = hmac.digest(key, b"session name\0" + name.encode(), "sha256").hex()[:32]
+        digest = hmac.digest(key, b"session name\0" + name.encode(), "sha256")
+        first_id = f"n-{digest.hex()[:32]}"
         for generation in count(1):
-            session_id = f"n-{said}" + (f"~{generation}" if generation > 1 else "")
+            session_id = first_id if generation == 1 else f"{first_id}~{generation}"
             session = self.session(user_id=user_id, session_id=session_id)
             try:
                 self.log.head(session.stream)
@@ -167,7 +203,7 @@ class SessionStore:
                 self.log.erasures.refuse_erased(user_id)
                 continue
             return replace(session, begins={**labels, "name": name})
-        raise AssertionError  # it counts on
+        raise AssertionError("unreachable: the count has no end")
 
     @recorded("session_list", "sessions")
     def sessions(
@@ -179,42 +215,45 @@ class SessionStore:
         limit: int | None = None,
         internal: bool = False,
     ) -> list[ports.SessionInfo]:
-        """The sessions of a user, or of all users, by user and name.
+        """List the sessions of a user, or of all users, sorted by user and name.
 
-        label: only those with all these labels, such as ``{"project": "refold"}``.
-        after: only those behind this one; a name is that of a session of the user.
-        limit: at most so many: with the last of them as ``after``, the next page.
-        internal: also ``_user``, in which Refold records what a user allows.  What
-                  memory keeps of sessions that are gone is never listed.
+        label:    only sessions with all these labels: ``{"project": "refold"}``.
+        after:    only sessions after this one in the order; a text is the name of a
+                  session of the user.
+        limit:    at most so many; the last of them is ``after`` of the next page.
+        internal: include ``_user``, in which Refold records a user's choices.  Extracts
+                  that memory keeps of deleted sessions are never listed.
 
         Raises InvalidConfiguration for a label or a name without its user, InvalidEvent
         for a name that no session can have.
         """
-        user_id, labels = ports.scope(user_id).user_id, {} if label is None else label
-        held = [*labels, *labels.values()] if isinstance(labels, Mapping) else [None]
-        if not all(isinstance(text, str) for text in held):
+        user_id = ports.scope(user_id).user_id
+        labels = {} if label is None else label
+        if not _is_texts_by_name(labels):
             raise InvalidConfiguration('label: texts by name, {"project": "refold"}')
         if user_id is None and (labels or isinstance(after, str)):
             raise InvalidConfiguration("name the user whose sessions they are, too")
-        if isinstance(after, str) and after:
-            ids.check_id("session_id", after)
-        place = (user_id or "", after) if isinstance(after, str) else None
+        place: tuple[str, str] | None = None
         if isinstance(after, ports.SessionInfo):
             place = after.user_id, after.session_id
-        most = None if limit is None else ids.bounded("limit", limit)
-        found: list[ports.SessionInfo] = []
-        while most is None or len(found) < most:
-            left = None if most is None else most - len(found)
-            page = self.log.sessions(user_id, labels=labels, after=place, limit=left)
+        elif after is not None:
+            if after:
+                ids.check_id("session_id", after)
+            place = user_id or "", after
+        limit = None if limit is None else ids.bounded("limit", limit)
+        infos: list[ports.SessionInfo] = []
+        while limit is None or len(infos) < limit:
+            missing = None if limit is None else limit - len(infos)
+            page = self.log.sessions(user_id, labels=labels, after=place, limit=missing)
             for info in page:
                 if info.status == "erased" or info.session_id.startswith(ids.KEPT):
                     continue
                 if internal or not info.is_internal:
-                    found.append(info)
-            if left is None or len(page) < left:
+                    infos.append(info)
+            if missing is None or len(page) < missing:
                 break
             place = page[-1].user_id, page[-1].session_id
-        return found
+        return infos
 
     def import_transcript(
         self,
@@ -229,73 +268,113 @@ class SessionStore:
     ) -> list[Imported]:
         """Append the transcripts of a file, or an export's folder, each as a session.
 
-        Everything is redacted and recorded anew.  Import a file that has grown, or an
-        import that was cut off, again: only what is new is added.
+        Everything is redacted.  A second import of a file that has grown, or of an
+        import that was interrupted, appends only what the session lacks.
 
-        session_id: what a single transcript is called; several are numbered.  None: as
-                    the file says, else by the file's name.
+        path:       a file or folder, or several of them; sessions of several are named
+                    by the transcript, else by the file.
+        session_id: the name for a single transcript; several are numbered.  None is the
+                    name in the transcript, else the file's name.
         format:     one of ``refold import --format``; ``auto`` recognises them.
-        strict:     a damaged line refuses the file; else the rest is imported, and the
-                    line is among the ``skipped``.
-        progress:   is told session, events done, and how many it has.
-        path:       or several, whose sessions are called as they say, or by the file;
-                    ``executor`` is as in ``rebuild``, a file at a time.
+        strict:     True refuses a file with a damaged line; False imports the rest, and
+                    the line is among the ``skipped``.
+        progress:   called with session, events done, and events in all.
+        executor:   as in ``rebuild``; each task imports one of several paths.
 
-        Raises ImportFailed, where nothing was written of that transcript, and what an
-        append raises.
+        Raises ImportFailed, after which nothing of that transcript is written, and what
+        an append raises.
         """
         ids.check_id("user_id", user_id)
         if session_id is not None:
             ids.check_session_id(session_id)
-        found, names = list[Imported](), dict[str, str]()
         if not isinstance(path, (str, os.PathLike)):
-            work = partial(_imported, user_id=user_id, format=format, strict=strict)
-            for some in spread(self, work, path, executor):
-                found += some
-            return found
+            return self._import_several(path, user_id, format, executor, strict=strict)
+        from refold.store.session.imports import take_in
+
+        imported: list[Imported] = []
+        names: dict[str, str] = {}
         transcripts = self._read_transcripts(
             Path(path), format, session_id, strict=strict
         )
-        for name, one in transcripts:
-            if not one.drafts and one.forked_from is None:
-                nothing = Imported(name, one.format, 0, 0, Counter(), one.skipped)
-                found += [nothing] if one.skipped else []
+        for name, transcript in transcripts:
+            skipped = transcript.skipped
+            if not transcript.drafts and transcript.forked_from is None:
+                if skipped:
+                    nothing = Imported(
+                        name, transcript.format, 0, 0, Counter(), skipped
+                    )
+                    imported.append(nothing)
                 continue
-
-            def told(count: int, name: str = name, of: int = len(one.drafts)) -> None:
-                if progress is not None:
-                    progress(name, count, of)
-
+            report: Callable[[int], object] = bool
+            if progress is not None:
+                report = partial(_report, progress, name, len(transcript.drafts))
             session = self.session(user_id=user_id, session_id=name)
-            done = take_in(session, one, where=str(path), progress=told, names=names)
-            names[one.session_id] = name
-            skipped = (*one.skipped, *done.skipped)
-            found.append(Imported(name, one.format, *done[:3], skipped))
-        return found
+            extended = take_in(
+                session, transcript, where=str(path), progress=report, names=names
+            )
+            names[transcript.session_id] = name
+            imported.append(
+                Imported(
+                    name,
+                    transcript.format,
+                    extended.events,
+                    extended.duplicates,
+                    extended.redactions,
+                    (*skipped, *extended.skipped),
+                )
+            )
+        return imported
+
+    def _import_several(
+        self,
+        paths: Iterable[str | os.PathLike[str]],
+        user_id: str,
+        format: str,  # noqa: A002  # as in import_transcript
+        executor: Executor | None,
+        *,
+        strict: bool,
+    ) -> list[Imported]:
+        from refold.store.work.jobs import spread
+
+        work = partial(_imported, user_id=user_id, format=format, strict=strict)
+        imported: list[Imported] = []
+        for of_one_path in spread(self, work, paths, executor):
+            imported += of_one_path
+        return imported
 
     @recorded("search")
     def search(
         self, user_id: str, text: str, *, session_id: str | None = None, limit: int = 20
     ) -> list[Found]:
-        """The events of a user that have all words of ``text``, newest session first.
+        """Return the events that contain all words of ``text``, newest session first.
 
-        Words are whole ones, in any case; of Chinese, Japanese and Korean any two
-        characters are. The first search of a session makes its index, which has keyed
-        hashes of words, is encrypted under the session's key, and goes with it.
+        Words match whole and in any case; any two characters of Chinese, Japanese, or
+        Korean are a word.  The first search of a session builds its index, which holds
+        keyed hashes of words, is encrypted under the session's key, and is deleted with
+        the session.
 
         Raises InvalidEvent for a text without words, SessionNotFound, Erased.
         """
+        from refold.store.search import search
+
         ids.check_id("user_id", user_id)
         self.log.erasures.refuse_erased(user_id)
         named_internal = session_id is not None and ids.is_internal(session_id)
-        every = self.sessions(user_id, internal=named_internal)
-        infos = [info for info in every if session_id in (None, info.session_id)]
-        if session_id is not None and not infos:
-            raise errors.SessionNotFound(user_id, session_id)
-        return [*islice(search(self.log, infos, text), ids.bounded("limit", limit))]
+        infos = self.sessions(user_id, internal=named_internal)
+        if session_id is not None:
+            infos = [info for info in infos if info.session_id == session_id]
+            if not infos:
+                raise errors.SessionNotFound(user_id, session_id)
+        events = search(self.log, infos, text)
+        return list(islice(events, ids.bounded("limit", limit)))
 
     def user(self, user_id: str) -> User:
-        """The user as a whole: what they allow.  Raises InvalidEvent for no name."""
+        """Return the user, with consent and preferences.
+
+        Raises InvalidEvent for a text that cannot be a user's id.
+        """
+        from refold.store.memory.consent import User
+
         return User(self.writer, ids.check_id("user_id", user_id))
 
     @recorded("export")
@@ -306,16 +385,20 @@ class SessionStore:
         *,
         executor: Executor | None = None,
     ) -> Exported:
-        """Write all that is kept of a user to a new directory, in plain, readable.
+        """Write all data of a user to a new directory, decrypted and readable.
 
-        Sessions, derived streams, whole texts, views, consent, holds and certificates,
-        and a manifest with the digest of each file.  ``out`` appears at the end, whole;
-        until then it is a hidden directory beside, which is removed if this fails.
-        ``executor`` is as in ``rebuild``: all its processes write to that directory.
+        It holds sessions, derived streams, whole texts, views, consent, holds, and
+        certificates, and a manifest with the digest of each file.
 
-        Raises Erased if the user, or one of the sessions, is erased meanwhile,
-        SessionNotFound for a user who has none, ExportFailed if something is there.
+        out:      appears complete at the end.  Until then, the files are in a hidden
+                  directory next to it, which is removed if the export fails.
+        executor: as in ``rebuild``; all its processes must reach that directory.
+
+        Raises Erased if the user, or one of the sessions, is erased during the export,
+        SessionNotFound for a user without sessions, ExportFailed if ``out`` exists.
         """
+        from refold.store.exports import export_user
+
         user_id = ids.check_id("user_id", user_id)
         return export_user(self, user_id, Path(out), executor)
 
@@ -334,29 +417,31 @@ class SessionStore:
         salt: bytes | None = None,
         progress: erasure.Progress | None = None,
     ) -> Erasure:
-        """Forget a user for good: keys destroyed, rows deleted, a certificate signed.
+        """Erase a user: destroy the keys, delete the rows, sign a certificate.
 
-        As soon as the heads are marked, nothing of the user can be read or written;
-        calls that run meanwhile raise Erased. If it is interrupted, the next call
-        completes it. If it is done, a call does nothing more.
+        Once the heads are marked, nothing of the user can be read or written; calls
+        that run at that moment raise Erased.  After an interruption, the next call
+        completes the erasure.  A call after that changes nothing.
 
-        session_id:  forget only this session, and what was forked from it.
-        reason, operator: for the certificate; redacted, and the user's name taken out.
-        grace:       unreadable at once, but destroyed only after this time, and until
-                     then ``restore`` undoes it.
-        key_backups: how long backups of the key store survive: until then somebody who
-                     has both backups can read what was erased.
-        vacuum:      have the engine write its tables anew, so that no deleted byte is
-                     left in its files; others wait meanwhile.
-        absent_ok:   sign a certificate also if there is nothing of the user, and let
-                     none of that name begin: it is refused otherwise.
-        salt:        32 random bytes of your own for the certificate, so that it is not
-                     lost where the answer is; None makes them.
-        progress:    is told table, rows deleted of it, and how many there are.
+        session_id:  erase only this session, and its forks.
+        reason, operator: for the certificate; redacted, without the user's name.
+        grace:       makes the data unreadable at once and destroys it after this time;
+                     until then, ``restore`` undoes the erasure.
+        key_backups: how long backups of the key store exist.  Until then, a backup of
+                     the keys and one of the data together can be read.
+        vacuum:      have the engine rewrite its tables, so that its files hold no
+                     deleted byte; other writers wait for that.
+        absent_ok:   also sign a certificate for a user without data, and let no such
+                     user begin; without it, such a user is refused.
+        salt:        32 random bytes of your own for the certificate, so that they are
+                     not lost with the answer; None generates them.
+        progress:    called with a table, its rows deleted, and its rows in all.
 
         Raises OnHold, UserNotFound, SessionNotFound, StoreUnavailable, and
-        InvalidConfiguration for a time under nothing or over 999999 days.
+        InvalidConfiguration for a negative time, or one over 999999 days.
         """
+        from refold.store import erasure
+
         ask = erasure.Ask(
             whose=erasure.whose_of(user_id, session_id),
             reason=reason,
@@ -377,56 +462,66 @@ class SessionStore:
         chain_only: bool = False,
         executor: Executor | None = None,
     ) -> Iterator[tuple[ports.SessionInfo, Verified]]:
-        """Prove session after session; yields each with what was proved of it.
+        """Verify session after session; yields each with its result.
 
-        ``chain_only`` is as in ``Session.verify``, ``executor`` as in ``rebuild``.
-        Events whose session is no longer listed come last, as a problem; so does an
+        Events whose session is no longer listed come last, as problems, and so does an
         erasure that was interrupted.
+
+        chain_only: as in ``Session.verify``.
+        executor:   as in ``rebuild``.
         """
-        lost: dict[tuple[str, str], list[ports.Problem]] = {}
+        from refold.store.proofs.verification import Verified
+        from refold.store.work.jobs import spread
+
+        orphans: dict[tuple[str, str], list[ports.Problem]] = {}
         for problem in self.log.orphans(ports.scope(user_id, session_id)):
-            lost.setdefault((problem.user_id, problem.session_id), []).append(problem)
+            place = problem.user_id, problem.session_id
+            orphans.setdefault(place, []).append(problem)
         work = partial(_verified, chain_only=chain_only)
-        found = self._readable(user_id, session_id)
-        for info, verified in spread(self, work, found, executor):
-            orphans = lost.pop((info.user_id, info.session_id), [])
-            yield info, verified._replace(problems=[*verified.problems, *orphans])
-        for (owner, name), orphans in lost.items():
+        infos = self._readable(user_id, session_id)
+        for info, verified in spread(self, work, infos, executor):
+            of_session = orphans.pop((info.user_id, info.session_id), [])
+            yield info, verified._replace(problems=[*verified.problems, *of_session])
+        for (owner, name), problems in orphans.items():
             if user_id in (None, owner) and session_id in (None, name):
                 info = ports.SessionInfo(owner, name, 0, "open", 0)
-                yield info, Verified(0, 0, 0, orphans)
+                yield info, Verified(0, 0, 0, problems)
         yield from self.erasures.unfinished(user_id)
 
     @recorded("verify_seals", "sessions")
     def verify_since_seal(self) -> Iterator[tuple[ids.StreamId, Verified]]:
-        """Prove the chains of what came after the newest seals, and nothing before.
+        """Prove the chains of the events after the newest seals, and nothing before.
 
-        Yields the main stream of each session that has such events.  Nothing is
-        decrypted but what says which events were replaced.  ``seals.verify`` with
-        ``newest`` proves the seals that this goes on from.
+        Yields the main stream of each session that has such events.  Only the events
+        that name replaced events are decrypted.  ``seals.verify`` with ``newest``
+        proves the seals that the chains continue from.
         """
-        for main, mine in groupby(self.seals.unsealed(), lambda one: one.main):
-            yield main, Verifier(self.log, main, chain_only=True).run_since_seal(mine)
+        from refold.store.proofs.verification import Verifier
+
+        by_session = groupby(self.seals.unsealed(), lambda stream: stream.main)
+        for main, streams in by_session:
+            verifier = Verifier(self.log, main, chain_only=True)
+            yield main, verifier.run_since_seal(streams)
 
     @recorded("verify_seals")
     def verify_seals(self) -> SealsVerified | None:
-        """Prove the tree over the ends of all streams, against the anchor too.
+        """Prove the tree over the ends of all streams, also against the anchor.
 
-        ``verify`` proves each stream against the tree. This proves that the tree was
-        signed and anchored, and that no stream of it is gone. None for a store in
-        memory, which is not sealed.
+        ``verify`` proves each stream against the tree.  This method proves that the
+        tree was signed and anchored, and that none of its streams is missing.  Returns
+        None for a store in memory, which has no seals.
         """
-        return None if self._seals is None else self._seals.verify()
+        return None if self._open_seals is None else self.seals.verify()
 
-    @property
+    @computed_once
     def seals(self) -> Seals:
         """The tree over the ends of all streams: its heads, proofs and checks.
 
         Raises InvalidConfiguration for a store in memory.
         """
-        if self._seals is None:
+        if self._open_seals is None:
             raise InvalidConfiguration("memory:// keeps nothing that could be sealed")
-        return self._seals
+        return self._open_seals()
 
     @recorded("seal")
     def seal(
@@ -437,27 +532,35 @@ class SessionStore:
         executor: Executor | None = None,
         progress: Callable[[int], object] = bool,
     ) -> TreeHead | None:
-        """Seal what is new: sign the ends of all streams, and anchor what was signed.
+        """Seal new events: sign the ends of all streams, and anchor the signed head.
 
-        Returns the newest tree head, None if nothing was ever written. If it is
-        interrupted, the next call completes it. ``sweep`` looks at every stream, not
-        only at those that the log says are new. ``accept_loss`` takes the database as
-        it is after a backup was restored: the key store forgets what is lost.
-        ``executor`` is as in ``rebuild``: ranges of streams are looked through by it,
-        and what was found is signed here. ``progress`` is told how many streams were.
+        Returns the newest tree head, None if nothing was ever written.  After an
+        interruption, the next call completes the seal.
+
+        sweep:       look at every stream, not only at those that the log names as new.
+        accept_loss: accept the database after a backup was restored; the key store
+                     forgets the lost events.
+        executor:    as in ``rebuild``: its tasks read ranges of streams, and this
+                     process signs.
+        progress:    called with the number of streams that were read.
 
         Raises SealBroken if the database is not the one that was sealed before.
         """
+        from refold.store.work.jobs import spread
 
         def endings(streams: list[ids.StreamId]) -> list[Ending]:
-            starts = range(0, len(streams), _RANGE)
-            parts = [streams[start : start + _RANGE] for start in starts]
-            told = lambda part, _: progress(len(part))  # noqa: E731  # short
-            found = spread(self, _endings, parts, executor, told)
-            return list(chain.from_iterable(found))
+            starts = range(0, len(streams), _STREAMS_AT_ONCE)
+            parts = [streams[start : start + _STREAMS_AT_ONCE] for start in starts]
 
-        how: Any = {"sweep": sweep, "accept_loss": accept_loss, "endings": endings}
-        return self.seals.seal(now=self.clock(), **how)
+            def report(part: list[ids.StreamId], _: int) -> None:
+                progress(len(part))
+
+            of_parts = spread(self, _endings, parts, executor, report)
+            return list(chain.from_iterable(of_parts))
+
+        return self.seals.seal(
+            now=self.clock(), sweep=sweep, accept_loss=accept_loss, endings=endings
+        )
 
     @recorded("repair", "streams")
     def repair(
@@ -467,14 +570,16 @@ class SessionStore:
         session_id: str | None = None,
         apply: bool = False,
     ) -> Iterator[tuple[ids.StreamId, list[ports.Damage]]]:
-        """Say what is damaged, and with ``apply`` make anew what events can tell.
+        """Report damage, and with ``apply`` repair what can be derived from events.
 
-        Yields each session's main stream with what was found: head rows that are gone
-        or not what was written, stored views, blobs that no event names, keys that a
-        redaction left.  Events are never changed: their damage is only reported.
+        Yields each session's main stream with its damage: missing or changed head rows,
+        stored views, blobs that no event names, keys that a redaction left behind.
+        Events are never changed: their damage is only reported.
 
         Raises InvalidConfiguration for a store in memory.
         """
+        from refold.store.proofs import verification
+
         scope = ports.scope(user_id, session_id)
         return verification.repair(self.log, scope, apply=apply)
 
@@ -486,13 +591,16 @@ class SessionStore:
         session_id: str | None = None,
         executor: Executor | None = None,
     ) -> Iterator[Rechecked]:
-        """Run the present rules over what is stored, session after session.
+        """Run the present redaction rules over stored sessions; changes nothing.
 
-        Yields each with what they would take out now: where and how often which
-        type, never the value.  Nothing is changed.  ``executor`` is as in ``rebuild``.
+        Yields each session with the findings: places, types, and counts, never values.
+        ``executor`` is as in ``rebuild``.
         """
-        found = self._readable(user_id, session_id)
-        return spread(self, verification.recheck, found, executor)
+        from refold.store.proofs import verification
+        from refold.store.work.jobs import spread
+
+        infos = self._readable(user_id, session_id)
+        return spread(self, verification.recheck, infos, executor)
 
     @recorded("reredact", "sessions")
     def reredact(
@@ -502,28 +610,32 @@ class SessionStore:
         session_id: str | None = None,
         executor: Executor | None = None,
     ) -> Iterator[Rechecked]:
-        """Do the same, and replace what is found, for good.
+        """Replace what ``recheck`` finds; this cannot be undone.
 
-        If something is found in a session, the session is encrypted under a new key and
-        its old key destroyed; ``redaction_applied`` events bind what was replaced to
-        the chain. Contexts and summaries are then made of what is left. If it is
-        interrupted, run it again.
+        A session with findings is encrypted under a new key, and its old key is
+        destroyed; ``redaction_applied`` events bind the replacements to the chain.
+        Contexts and summaries are then derived from the redacted events.  After an
+        interruption, call it again.
         """
-        found = self._writable(user_id, session_id)
-        return spread(self, verification.reredact, found, executor)
+        from refold.store.proofs import verification
+        from refold.store.work.jobs import spread
+
+        infos = self._writable(user_id, session_id)
+        return spread(self, verification.reredact, infos, executor)
 
     def _readable(
         self, user_id: str | None, session_id: str | None
     ) -> Iterator[ports.SessionInfo]:
-        found = ports.listed(self.log.sessions, ports.scope(user_id, session_id))
-        return (info for info in found if info.status != "erased")
+        """The sessions that are not erased."""
+        infos = ports.listed(self.log.sessions, ports.scope(user_id, session_id))
+        return (info for info in infos if info.status != "erased")
 
     def _writable(
         self, user_id: str | None, session_id: str | None
     ) -> Iterator[ports.SessionInfo]:
-        """Of all users, but those that are frozen; of one by name, whatever it is."""
-        found = self._readable(user_id, session_id)
-        return (info for info in found if info.is_live or user_id is not None)
+        """The sessions of one user, or those of all users that are not frozen."""
+        infos = self._readable(user_id, session_id)
+        return (info for info in infos if info.is_live or user_id is not None)
 
     @recorded("rebuild", "sessions")
     def rebuild(
@@ -538,29 +650,40 @@ class SessionStore:
         executor: Executor | None = None,
         progress: Callable[[ports.SessionInfo, int], None] | None = None,
     ) -> Iterator[Rebuilt]:
-        """Make the summaries there would be, had this strategy always run.
+        """Write the summaries that would exist if this strategy had always run.
 
-        Yields each session with what was done; ``Rebuilder`` says what strict and
-        dry_run are.  Views of other strategies do not change. If it is interrupted, the
-        next run continues where it stopped.
+        Yields each session with its result.  Views of other strategies do not change.
+        After an interruption, the next call continues where it stopped.
 
-        summarizer: what writes the summaries; None is the store's.  A dry run asks
-                    none.
-        executor:   what has ``submit``, such as a pool of processes or Dask's, whose
-                    processes open the store, with what the environment says there.
-        progress:   is told how many events of a session are walked; with an executor,
-                    when it is done.
+        summarizer:      writes the summaries; None is the store's; a dry run asks none.
+        strict, dry_run: as ``Rebuilder`` documents.
+        executor:        has ``submit``, such as a pool of processes or Dask's; its
+                         processes open the store with their own environment.
+        progress:        called with a session and its events that were read; with an
+                         executor, when the session is done.
 
         Raises UnknownStrategy, InvalidConfiguration, SummarizerFailed if strict.
         """
-        taken = self.settings.strategy(strategy)
-        writes = summarizer or self.upkeep.summarizer or Abridged()
-        fits = Abridged() if dry_run else summarizer_for(taken, writes)
-        how: Any = {"strict": strict, "dry_run": dry_run}
-        work = partial(rebuilt, strategy=taken, summarizer=fits, **how)
-        found = self._writable(user_id, session_id)
-        wanted = (info for info in found if not info.is_internal)
-        return spread(self, work, wanted, executor, progress)
+        from refold.projections.context.abridged import Abridged
+        from refold.projections.context.strategy import summarizer_for
+        from refold.store.work.jobs import spread
+        from refold.store.work.rebuilds import rebuilt
+
+        chosen = self.settings.strategy(strategy)
+        writes: Summarizer = Abridged()
+        if not dry_run:
+            configured = summarizer or self.upkeep.summarizer or writes
+            writes = summarizer_for(chosen, configured)
+        work = partial(
+            rebuilt,
+            strategy=chosen,
+            summarizer=writes,
+            strict=strict,
+            dry_run=dry_run,
+        )
+        infos = self._writable(user_id, session_id)
+        agent_sessions = (info for info in infos if not info.is_internal)
+        return spread(self, work, agent_sessions, executor, progress)
 
     @recorded("catch_up", "views")
     def catch_up(self, user_id: str | None = None) -> int:
@@ -575,42 +698,36 @@ class SessionStore:
         session_id: str | None = None,
         by: Literal["session", "user", "day"] = "session",
     ) -> list[Spending]:
-        """What answers used and cost, at the prices in Refold's table of models.
+        """Return the tokens and dollars of answers, by Refold's table of prices.
 
-        For each session, each user, or each day in UTC, in their order.  What wrote
-        summaries is counted too.  Every answer is read.
+        by: one entry for each session, each user, or each day in UTC, sorted.
+
+        The answers that wrote summaries count, too.  Every answer is read.
 
         Raises CorruptEvent, KeyUnavailable, InvalidConfiguration for another ``by``.
         """
+        from refold.store.costs import spending
+
         if by not in ("session", "user", "day"):
             raise InvalidConfiguration("costs are summed by session, user or day")
-        found, session = dict[tuple[str, ...], Spending](), by == "session" or None
-        for info in self._readable(user_id, session_id):
-            names = self.log.streams(info.user_id, info.session_id)
-            for name in names:
-                stream = ids.StreamId(info.user_id, info.session_id, name)
-                for answer in answers(read_on(self.log, stream)):
-                    place = Spending(info.user_id, session and info.session_id)
-                    if by == "day":
-                        day = answer.first.ts.astimezone(UTC)
-                        place = Spending(day=f"{day:%Y-%m-%d}")
-                    key = tuple(filter(None, place[:3]))
-                    found[key] = found.get(key, place).with_(answer)
-        return [found[key] for key in sorted(found)]
+        return spending(self.log, self._readable(user_id, session_id), by)
 
     @recorded("stats", "figures")
     def stats(self, user_id: str | None = None) -> dict[str, Any]:
-        """Sizes and rates of all there is, or of a user; every row is counted.
+        """Return sizes and rates of the store, or of a user; every row is counted.
 
-        ``lag`` says for each strategy how far its stored views are behind.
-        ``retired_keys`` should be 0: ``reredact`` destroys them, unless it was cut off.
+        ``lag`` is, for each strategy, how many events its stored views are behind.
+        ``retired_keys`` is 0 unless ``reredact`` was interrupted.
         """
         return self.log.stats(ports.scope(user_id), now=self.clock())
 
     def close(self) -> None:
-        """Release the database and the keys, after work in the background has ended."""
+        """Wait for background work, then release the database and the keys."""
         self.upkeep.background.close()
-        self.access_log.close()
+        if self._reads is not None:
+            self._reads.close()
+        if self._trail is not None:
+            self._trail.close()
         self.log.close()
 
     def __enter__(self) -> Self:
@@ -620,11 +737,39 @@ class SessionStore:
         self.close()
 
 
-# What is done with one of many, in this process or in another.
-def _endings(store: SessionStore, streams: list[ids.StreamId], told: Any) -> Any:
-    found = store.seals.endings(streams)
-    told(len(streams))
-    return found
+def _reads(log: ports.EventLog, time: StoreTime, clock: Callable[[], int]) -> Reads:
+    from refold.store.reads import Reads
+
+    return Reads(lambda: log.retention, lambda: time.stamp(clock()))
+
+
+def _writer_class(*, is_audited: bool) -> type[Writer]:
+    if not is_audited:
+        return Writer
+    from refold.store.proofs.access_log import RecordedWriter
+
+    return RecordedWriter
+
+
+def _is_texts_by_name(labels: object) -> bool:
+    if not isinstance(labels, Mapping):
+        return False
+    return all(isinstance(text, str) for text in (*labels, *labels.values()))
+
+
+def _report(
+    progress: Callable[[str, int, int], None], name: str, total: int, done: int
+) -> None:
+    progress(name, done, total)
+
+
+# The tasks of an executor; they run in this process or in another one.
+
+
+def _endings(store: SessionStore, streams: list[ids.StreamId], progress: Any) -> Any:
+    endings = store.seals.endings(streams)
+    progress(len(streams))
+    return endings
 
 
 def _verified(
@@ -634,5 +779,7 @@ def _verified(
     return info, session.verify(chain_only=chain_only)
 
 
-def _imported(store: SessionStore, path: Any, _: object, **how: Any) -> list[Imported]:
-    return store.import_transcript(path, **how)
+def _imported(
+    store: SessionStore, path: Any, _: object, **options: Any
+) -> list[Imported]:
+    return store.import_transcript(path, **options)

@@ -15,7 +15,7 @@ from refold.domain.erasure import Accesses
 from refold.domain.errors import StoreUnavailable
 from refold.domain.ids import StreamId
 from refold.store import SessionStore
-from refold.store.proofs.access_log import MOST, Reads
+from refold.store.reads import MOST, Reads
 from tests.support.operations import log_of
 from tests.support.stores import open_at
 from tests.support.talking import talk
@@ -27,7 +27,7 @@ S = StreamId("ada", "s")
 def uses(store: SessionStore) -> Iterator[Reads]:
     """What counts for a store that has a session, and writes only when told."""
     talk(store.session(user_id="ada", session_id="s"), 1)
-    counting = Reads(store.log.retention, store.clock, every=3600)
+    counting = Reads(lambda: store.log.retention, store.clock, every=3600)
     yield counting
     counting.close()
 
@@ -91,7 +91,7 @@ def test_a_thread_writes_them_after_a_while(store: SessionStore) -> None:
             written.set()
 
     retention: Any = Busy()
-    uses = Reads(retention, store.clock, every=0.01)
+    uses = Reads(lambda: retention, store.clock, every=0.01)
 
     uses.note(S)
 
@@ -124,14 +124,14 @@ def test_memory_is_bounded_whatever_is_asked_for(
     for number in range(MOST + 10):
         uses.note(StreamId("ada", f"no-{number}"))
 
-    assert len(uses._counted) == MOST
+    assert len(uses._counts) == MOST
     uses.flush()
 
     assert counted(store) == []
 
 
 def test_several_processes_add_up(store: SessionStore, uses: Reads) -> None:
-    other = Reads(store.log.retention, lambda: 5, every=3600)
+    other = Reads(lambda: store.log.retention, lambda: 5, every=3600)
     uses.note(S)
     uses.flush()
     (first,) = store.log.retention.accesses("ada")

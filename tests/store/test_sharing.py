@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def stores(
                 one.writer.redactor,
                 one.writer.limits,
                 clock=clock,
-                seals=one.seals,
+                seals=partial(getattr, one, "seals"),
             )
             for one in (first, second)
         ]

@@ -6,102 +6,27 @@ recorded call is part of that call.  An append is always recorded on its own.
 
 from __future__ import annotations
 
-import logging
-import os
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from itertools import groupby
-from threading import Lock, Thread
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import Final
 
 from refold.domain import errors
 from refold.domain.access_log import Access, AccessRecord, AccessTrail
 from refold.domain.envelope import microseconds
-from refold.domain.erasure import Accesses, Retention
+from refold.domain.erasure import Accesses
 from refold.domain.events import CompactionNote, Event, Summary
 from refold.domain.ids import MAIN, RESERVED, StreamId, check_id, check_session_id
 from refold.domain.ports import Head, scope
 from refold.store.appends import Order, Receipt, Writer
+from refold.store.reads import Reads
 from refold.store.recorded import failed, recorded, recording, request_of
-
-log = logging.getLogger("refold")
 
 APPEND: Final = "session_append_event"
 COMPACTION: Final = "compaction"
 MEMORY: Final = "memory_write"
 _SIZES: Final = ("tokens_before", "tokens_after")
-EVERY: Final = 30.0  # seconds: what a killed process loses at most
-MOST: Final = 10_000  # sessions; of more, the others are counted from the next time on
-
-
-class Reads:
-    """Counts reads of sessions, and writes the counts to a log's ``retention``."""
-
-    def __init__(
-        self, retention: Retention, clock: Callable[[], int], *, every: float = EVERY
-    ) -> None:
-        self._retention, self._clock, self._every = retention, clock, every
-        self._begin()
-
-    def _begin(self) -> None:
-        """Nothing is counted: at first, and in a forked child."""
-        self._pid = os.getpid()
-        self._lock, self._writing = Lock(), Lock()
-        self._counted: dict[tuple[str, str], tuple[int, int]] = {}
-        self._thread: Thread | None = None
-        self._closed = threading.Event()
-
-    def note(self, stream: StreamId) -> None:
-        """The session of this stream was read by its name just now."""
-        if self._pid != os.getpid():
-            self._begin()
-        now = self._clock()
-        with self._lock:
-            self._count(stream[:2], 1, now)
-            if self._thread is None and not self._closed.is_set():
-                named: Any = {"name": "refold-reads", "daemon": True}
-                self._thread = Thread(target=self._run, **named)
-                self._thread.start()
-
-    def flush(self) -> None:
-        """Write what was counted; what cannot be written is kept for the next time."""
-        if self._pid != os.getpid():  # the parent writes what was counted there
-            self._begin()
-        with self._writing:
-            with self._lock:
-                counted, self._counted = self._counted, {}
-            used = sorted(Accesses(*place, *uses) for place, uses in counted.items())
-            for user_id, mine in groupby(used, lambda one: one.user_id):
-                accesses = [*mine]
-                try:
-                    self._retention.add_accesses(user_id, accesses)
-                except errors.RefoldError as error:
-                    log.debug("uses of sessions are not written yet: %s", error)
-                    with self._lock:
-                        for one in accesses:
-                            self._count(one[:2], one.reads, one.last_at)
-
-    def _count(self, place: tuple[str, str], reads: int, at: int) -> None:
-        known = self._counted.get(place, (0, at))
-        if known[0] or len(self._counted) < MOST:
-            self._counted[place] = (known[0] + reads, max(known[1], at))
-
-    def _run(self) -> None:
-        closed = self._closed
-        while not closed.wait(self._every):
-            self.flush()
-
-    def close(self) -> None:
-        """Write what was counted, and count no more."""
-        if self._pid != os.getpid():
-            return
-        self._closed.set()
-        if self._thread is not None:
-            self._thread.join()
-        self.flush()
 
 
 class AccessLog:
