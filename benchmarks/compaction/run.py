@@ -23,7 +23,7 @@ from refold.domain.errors import ImportFailed
 from refold.domain.events import ToolCall, ToolResult
 from refold.domain.ports import Transcript
 from refold.projections.context.strategies import spec
-from refold.store.contexts import PREPARED
+from refold.store.settings import default_of_prepare
 
 SAMPLE: Final = Path(__file__).parents[2] / "examples" / "sample" / "agent_run.jsonl"
 MODEL: Final = "claude-sonnet-5-5"
@@ -198,7 +198,7 @@ def _beats(one: Mean, other: Mean) -> bool:
 
 
 def _checks(means: Sequence[Mean]) -> list[Check]:
-    own = next(one for one in means if one.strategy == PREPARED.name)
+    own = next(one for one in means if one.strategy == default_of_prepare().name)
     return [
         Check(f"references kept by {own.strategy}", own.recall, least=0.95),
         Check("files kept by name", own.files, least=1.0),

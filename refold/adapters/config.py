@@ -12,7 +12,7 @@ from refold.domain.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
     from refold.redaction.policy import Policy
-    from refold.store.contexts import Settings
+    from refold.store.settings import Settings
 
 DEFAULT_DB = "sqlite:///refold.db"
 
@@ -56,7 +56,7 @@ def contexts() -> Settings:
 
     Raises InvalidConfiguration if it cannot be read or is not TOML.
     """
-    from refold.store.contexts import Settings
+    from refold.store.settings import Settings
 
     return Settings(_table("context"), dict(os.environ), read_toml)
 

@@ -31,7 +31,6 @@ from refold.domain.events import (
     answering,
 )
 from refold.domain.ids import MAIN, RESERVED, USER_SESSION, StreamId
-from refold.domain.preferences import check_update
 
 _USER_WIDE = frozenset({"consent", "forget"})
 # By internal session, the types of events that it accepts.
@@ -316,6 +315,8 @@ def _check_stream(stream: StreamId, event: Event) -> None:
     if session_id in RESERVED and kind not in _IN_RESERVED[session_id]:
         raise InvalidEvent(f"a {kind} event is not for {session_id!r}")
     if session_id == USER_SESSION and isinstance(event, StateUpdate):
+        from refold.domain.preferences import check_update
+
         check_update(event)
 
 

@@ -23,7 +23,8 @@ from refold.projections.context.identifiers import in_text, in_value, stands_in
 from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.render import OPENING, render
 from refold.projections.context.strategies.keep_all import KeepAll
-from refold.projections.context.strategy import Shown, Strategy, write_summary
+from refold.projections.context.strategy import Shown, Strategy
+from refold.projections.context.summaries import write_summary
 from refold.projections.context.text import (
     Block,
     Message,

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from refold.domain import errors, events, ports
-from refold.domain.access_log import AccessTrail
 from refold.domain.canonical import canonical, encodable
 from refold.domain.clocks import StoreTime
 from refold.domain.envelope import (
@@ -56,6 +55,9 @@ from refold.redaction.plan import Tagger, late, tagger
 from refold.redaction.redactor import RedactionError, Redactor
 from refold.redaction.types import UNSCANNED
 from refold.store.vault import Numbering, Vault, kept_values, unnumbered
+
+if TYPE_CHECKING:
+    from refold.domain.access_log import AccessTrail
 
 # Attempts that decide on a head read before; then attempts that lock the stream.
 _OPTIMISTIC: Final = 4

@@ -31,8 +31,8 @@ from refold.projections.context import compaction
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.outline import Outline, begins_anew, standing
 from refold.projections.context.strategies import spec
-from refold.projections.context.strategy import (
-    Strategy,
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.summaries import (
     failure_reason,
     summarizer_for,
     write_summary,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -23,12 +22,7 @@ from refold.projections.context.outline import (
     standing as standing_of,
 )
 from refold.projections.context.render import render
-from refold.projections.context.strategies import composite, spec, turn_window
-from refold.projections.context.strategies.history_summary import (
-    HistorySummary,
-    from_params,
-)
-from refold.projections.context.strategies.keep_all import KeepAll
+from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.units import spans_of
 from refold.projections.context.view import View
@@ -39,8 +33,6 @@ from refold.store.vault import foreign
 
 # New events after which reading a context also stores its outline.
 WORTH_STORING: Final = 64
-# The strategy of ``prepare`` if nobody names one: docs/decisions/0034 says why.
-PREPARED: Final[Strategy] = HistorySummary()
 _Stored: TypeAlias = ports.StoredView | None
 # ``sent``: with the summaries that counted when the last request was recorded;
 # ``rebuilt``: with those that a rebuild of the strategy left.
@@ -352,7 +344,9 @@ class Viewer:
                 ):
                     return True
             return False
-        reader = composite.reader_of(summary.strategy)
+        from refold.projections.context.strategies.composite import reader_of
+
+        reader = reader_of(summary.strategy)
         compaction = Compaction.of(summary, reader=reader)
         stream = self.stream._replace(stream=envelope.stream)
         try:
@@ -448,84 +442,6 @@ class RequestedViews:
         outline = with_derived(strategy.read(outline, events), entries)
         self._outlines[strategy.fingerprint] = outline
         return outline
-
-
-def _no_file(path: Path) -> dict[str, Any]:
-    raise errors.InvalidConfiguration(f"{path}: this store cannot read strategy files")
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The settings of contexts at the time when the store was opened.
-
-    context:   the table ``[context]`` of the settings file.
-    environ:   the environment.
-    read_toml: reads the file of a strategy that is given as ``@file.toml``.
-    """
-
-    context: Mapping[str, Any] = field(default_factory=dict)
-    environ: Mapping[str, str] = field(default_factory=dict)
-    read_toml: Callable[[Path], dict[str, Any]] = _no_file
-
-    def strategy(
-        self,
-        given: str | Strategy | None,
-        last: Request | None = None,
-        *,
-        prepares: bool = False,
-    ) -> Strategy:
-        """Return the strategy that ``given`` names; ``@file.toml`` is read from a file.
-
-        None is the strategy of ``last``, else that of the settings, else the default:
-        ``PREPARED`` for a caller that prepares a context, and everything raw otherwise.
-
-        last: the last recorded request.
-
-        Raises UnknownStrategy, InvalidConfiguration.
-        """
-        if isinstance(given, Strategy):
-            return given
-        if given is None and last is not None:
-            return spec.parse(last.strategy.model_dump())
-        given = self.context.get("strategy") if given is None else given
-        if given is None:
-            return PREPARED if prepares else KeepAll()
-        if not isinstance(given, str):
-            raise errors.InvalidConfiguration("[context] strategy must be a text")
-        return self._configured(given)
-
-    def for_agent(
-        self,
-        agent: str,
-        strategy: str | Strategy | None = None,
-        *,
-        prepares: bool = False,
-    ) -> Strategy:
-        """Return the strategy, else the settings', for one of several agents."""
-        return composite.for_one(agent, self.strategy(strategy, prepares=prepares))
-
-    def _configured(self, given: str) -> Strategy:
-        if given.startswith("@"):
-            table = self.read_toml(Path(given[1:]))
-            if "history_summary_params" not in table:
-                return spec.parse(table)
-            summary = from_params(table)
-            if summary is None:
-                raise errors.UnknownStrategy("its file switches history_summary off")
-            return summary
-        steps = spec.split(given)
-        if len(steps) > 1:
-            return composite.of_steps([self._configured(step) for step in steps])
-        name, params = spec.read(given)
-        if name == composite.ForAgent.name:
-            agent = params.pop("agent", "")
-            return self.for_agent(agent, params.pop("strategy", None))
-        table = self.context.get(name, {})
-        if not isinstance(table, dict):
-            raise errors.InvalidConfiguration(f"[context] {name} must be a table")
-        if name == turn_window.TurnWindow.name:
-            return turn_window.from_settings(params, self.environ, table)
-        return spec.strategy(name, {**table, **params})
 
 
 def lagging(

@@ -13,18 +13,28 @@ from contextvars import ContextVar
 from functools import wraps
 from inspect import signature
 from time import perf_counter_ns
-from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    NamedTuple,
+    ParamSpec,
+    TypeVar,
+)
 
 from refold.domain import errors
-from refold.domain.access_log import NOTHING, Access, AccessTrail, Counts, Status
 from refold.domain.envelope import Envelope
+
+if TYPE_CHECKING:
+    from refold.domain.access_log import Access, AccessTrail, Counts, Status
 
 _Owner = TypeVar("_Owner")
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 _Method = Callable[Concatenate[_Owner, _Parameters], _Result]
 # The seq that a result stands for, and the numbers that its record holds.
-_Measured = tuple[int | None, Counts]
+_Measured = tuple[int | None, "Counts"]
 _Measure = Callable[[Any], _Measured]
 # The user and the session that a call is about.
 _Subject = tuple[str | None, str | None]
@@ -124,7 +134,7 @@ def verified_size(verified: Any) -> _Measured:
 
 def head_seq(head: Any) -> _Measured:
     """The seq of a ``Head``."""
-    return head.seq, NOTHING
+    return head.seq, {}
 
 
 def _recorded(
@@ -139,6 +149,8 @@ def _recorded(
         audit: AccessTrail | None = self.writer.audit  # type: ignore[attr-defined]
         if audit is None or recording.get() is not None:
             return method(self, *args, **kwargs)
+        from refold.domain.access_log import Access
+
         event = _renamed.get() or how.event
         subject: _Subject = (None, None)
         if how.named:
@@ -221,7 +233,7 @@ def _size(result: Any, name: str) -> _Measured:
             return None, {"characters": len(result)}
         case int() if not isinstance(result, bool):
             return None, {name: result}
-    return None, NOTHING
+    return None, {}
 
 
 def _subject(

@@ -23,9 +23,10 @@ from refold.domain.session import labelling
 from refold.redaction.guard import Limits
 from refold.redaction.redactor import Redactor
 from refold.store.appends import Heads, Writer, uncounted
-from refold.store.contexts import Settings, bring_all_up
+from refold.store.contexts import bring_all_up
 from refold.store.recorded import recorded
 from refold.store.session.session import Session
+from refold.store.settings import Settings
 from refold.store.upkeep import Upkeep
 from refold.store.vault import Vault
 
@@ -665,7 +666,7 @@ class SessionStore:
         Raises UnknownStrategy, InvalidConfiguration, SummarizerFailed if strict.
         """
         from refold.projections.context.abridged import Abridged
-        from refold.projections.context.strategy import summarizer_for
+        from refold.projections.context.summaries import summarizer_for
         from refold.store.work.jobs import spread
         from refold.store.work.rebuilds import rebuilt
 

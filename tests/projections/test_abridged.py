@@ -25,7 +25,7 @@ from refold.domain.events import (
     Verdict,
 )
 from refold.domain.tokens import estimate_text
-from refold.projections.context.abridged import TOOLS, Abridged, Limits, on_file
+from refold.projections.context.abridged import TOOLS, Abridged, on_file
 from refold.projections.context.compaction import (
     Compaction,
     Source,
@@ -33,6 +33,7 @@ from refold.projections.context.compaction import (
     of_events,
     source_of,
 )
+from refold.projections.context.limits import Limits
 from refold.projections.context.strategies.spec import parse
 from refold.projections.context.text import (
     count_value_words,

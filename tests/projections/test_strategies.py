@@ -30,7 +30,8 @@ from refold.projections.context.strategies.history_summary import (
 from refold.projections.context.strategies.hybrid import Hybrid
 from refold.projections.context.strategies.spec import parse
 from refold.projections.context.strategies.token_ratio import TokenRatio
-from refold.projections.context.strategy import Strategy, Weighed, summarizer_for
+from refold.projections.context.strategy import Strategy, Weighed
+from refold.projections.context.summaries import summarizer_for
 from refold.projections.context.view import View
 from tests.projections.logs import START, Log
 from tests.projections.walk import Walk, texts, view_of

@@ -19,7 +19,8 @@ from refold.projections.context.compaction import (
 )
 from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.render import render
-from refold.projections.context.strategy import Strategy, write_summary
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.summaries import write_summary
 from refold.projections.context.units import Thread, place
 from refold.projections.context.view import View
 from tests.projections.logs import START, envelope

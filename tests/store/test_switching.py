@@ -13,7 +13,7 @@ from refold.domain.errors import InvalidConfiguration, UnknownStrategy
 from refold.domain.events import CompactionNote
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.store import Session, SessionStore
-from refold.store.contexts import Settings
+from refold.store.settings import Settings
 from tests.support.rebuilding import FOLDING, OTHER, WINDOW, derived, rebuild, said
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.schema import CreateSchema
 
 from refold.adapters.keys.master import create_private, remark_on_mode
 from refold.adapters.keys.store import KeyPlace, UserEntry
-from refold.adapters.sql import files, forks, memory
+from refold.adapters.sql import files, forks
 from refold.adapters.sql.forks import FileId
 from refold.adapters.sql.tables import refusals, statements
 from refold.domain.errors import (
@@ -722,6 +722,8 @@ class _InMemory:
     file = None
 
     def engine(self, store: SqlKeyStore) -> sa.Engine:  # noqa: ARG002  # the protocol's
+        from refold.adapters.sql import memory
+
         return memory.engine_in_memory()
 
     def left_to_parent(self) -> bool:

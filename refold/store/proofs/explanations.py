@@ -31,10 +31,11 @@ from refold.projections.context.strategy import Strategy
 from refold.projections.context.units import spans_of
 from refold.projections.context.view import View, html_table
 from refold.projections.models import ModelInfo
-from refold.store.contexts import RequestedViews, Settings, Viewer
+from refold.store.contexts import RequestedViews, Viewer
 from refold.store.history import History, with_blobs
 from refold.store.proofs.provenance import Provenance, provenance
 from refold.store.proofs.verification import Superseded, differs
+from refold.store.settings import Settings
 
 Proof = Literal["holds", "superseded", "broken"]
 _REASONS: Final = shipped("refold.store.proofs", "reasons.toml")

@@ -19,6 +19,7 @@ from refold.projections.context.view import View
 from refold.store import appends, contexts, history
 from refold.store.history import History
 from refold.store.recorded import head_seq, recorded
+from refold.store.settings import Settings
 from refold.store.upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -33,9 +34,7 @@ class SessionCore:
     stream: StreamId
     writer: appends.Writer = field(repr=False)
     upkeep: Upkeep = field(default_factory=Upkeep, compare=False, repr=False)
-    settings: contexts.Settings = field(
-        default_factory=contexts.Settings, compare=False, repr=False
-    )
+    settings: Settings = field(default_factory=Settings, compare=False, repr=False)
     # The labels that the first append records.
     begins: Mapping[str, str] = field(
         default_factory=lambda: ports.NO_LABELS, compare=False, repr=False

@@ -10,7 +10,8 @@ from refold.domain.tokens import estimate
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.budget import HandedIn
 from refold.projections.context.outline import Outline
-from refold.projections.context.strategy import Strategy, summarizer_for
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.summaries import summarizer_for
 from refold.projections.tokens import tokens_of
 from refold.store import contexts
 from refold.store.compactions import Compactor

@@ -34,7 +34,8 @@ from refold.projections.context.outline import (
     fold_derived,
     standing,
 )
-from refold.projections.context.strategy import Strategy, failure_reason, write_summary
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.summaries import failure_reason, write_summary
 from refold.projections.context.units import Place, goes_on
 from refold.store.appends import Order, Writer
 from refold.store.compactions import LEASE_SEC, Compactor, Hold, note_of

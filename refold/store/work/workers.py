@@ -22,7 +22,8 @@ from refold.domain.ids import StreamId
 from refold.domain.ports import Scope, SessionInfo, listed
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.compaction import Summarizer
-from refold.projections.context.strategy import Strategy, summarizer_for
+from refold.projections.context.strategy import Strategy
+from refold.projections.context.summaries import summarizer_for
 from refold.store.compactions import Hold
 from refold.store.contexts import WORTH_STORING, bring_up, lagging
 from refold.store.proofs.verification import Verified

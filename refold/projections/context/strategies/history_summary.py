@@ -18,8 +18,8 @@ from refold.domain.errors import UnknownStrategy
 from refold.domain.events import Span
 from refold.domain.locks import computed_once
 from refold.projections.context import compaction
-from refold.projections.context.abridged import Limits
 from refold.projections.context.compaction import Compaction, Notes
+from refold.projections.context.limits import Limits
 from refold.projections.context.outline import Detail, Outline
 from refold.projections.context.strategy import Layers, Manner, Pinning, distance
 from refold.projections.context.units import Spans, Unit, joined

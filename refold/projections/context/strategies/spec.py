@@ -3,38 +3,61 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from importlib import import_module
 from typing import Any, Final, TypeVar
 
 from refold.domain.errors import UnknownStrategy
-from refold.projections.context.strategies import composite
-from refold.projections.context.strategies.history_summary import HistorySummary
-from refold.projections.context.strategies.hybrid import Hybrid
-from refold.projections.context.strategies.keep_all import KeepAll
-from refold.projections.context.strategies.last_turns import LastTurns
-from refold.projections.context.strategies.message_window import MessageWindow
-from refold.projections.context.strategies.native import Native
-from refold.projections.context.strategies.recursive_summary import RecursiveSummary
-from refold.projections.context.strategies.token_budget import TokenBudget
-from refold.projections.context.strategies.token_ratio import TokenRatio
-from refold.projections.context.strategies.tool_clearing import ToolClearing
-from refold.projections.context.strategies.turn_window import TurnWindow
 from refold.projections.context.strategy import Strategy, valid_names
 
-_BUILT_IN: Final[tuple[type[Strategy], ...]] = (
-    KeepAll,
-    TurnWindow,
-    MessageWindow,
-    Hybrid,
-    LastTurns,
-    TokenBudget,
-    RecursiveSummary,
-    HistorySummary,
-    TokenRatio,
-    ToolClearing,
-    Native,
-)
-STRATEGIES: Final[dict[str, type[Strategy]]] = {kind.name: kind for kind in _BUILT_IN}
+_PACKAGE: Final = "refold.projections.context.strategies"
+# The class of each built-in strategy, in the module that has the strategy's name.
+_BUILT_IN: Final[Mapping[str, str]] = {
+    "keep_all": "KeepAll",
+    "turn_window": "TurnWindow",
+    "message_window": "MessageWindow",
+    "hybrid": "Hybrid",
+    "last_turns": "LastTurns",
+    "token_budget": "TokenBudget",
+    "recursive_summary": "RecursiveSummary",
+    "history_summary": "HistorySummary",
+    "token_ratio": "TokenRatio",
+    "tool_clearing": "ToolClearing",
+    "native": "Native",
+}
+
+
+class Registry(MutableMapping[str, type[Strategy]]):
+    """Strategies by name; the module of a built-in one loads when it is looked up."""
+
+    def __init__(self) -> None:
+        self._strategies: dict[str, type[Strategy] | None] = dict.fromkeys(_BUILT_IN)
+
+    def __getitem__(self, name: str) -> type[Strategy]:
+        kind = self._strategies[name]
+        if kind is None:
+            module = import_module(f"{_PACKAGE}.{name}")
+            kind = getattr(module, _BUILT_IN[name])
+            self._strategies[name] = kind
+        return kind
+
+    def __setitem__(self, name: str, kind: type[Strategy]) -> None:
+        self._strategies[name] = kind
+
+    def __delitem__(self, name: str) -> None:
+        del self._strategies[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._strategies)
+
+    def __len__(self) -> int:
+        return len(self._strategies)
+
+
+STRATEGIES: Final = Registry()
+# The names of the strategies that contain others; ``composite`` builds them.
+PIPELINE: Final = "pipeline"
+FOR_AGENT: Final = "for_agent"
 _HOW: Final = "write NAME or NAME:key=value,key=value with values in TOML syntax"
 # The keys of a mapping that are not parameters.
 _NO_PARAMS: Final = frozenset({"name", "params", "version", "fingerprint"})
@@ -65,22 +88,30 @@ def parse(spec: str | Mapping[str, Any]) -> Strategy:
     if isinstance(spec, str):
         steps = split(spec)
         if len(steps) > 1:
-            return composite.of_steps([parse(step) for step in steps])
+            return _pipeline([*steps])
     name, params = read(spec)
-    if name == composite.Pipeline.name:
+    if name == PIPELINE:
         steps_of_mapping = params.get("steps")
         if not isinstance(steps_of_mapping, list):
             raise UnknownStrategy("a pipeline needs its steps, as a list of strategies")
-        return composite.of_steps([parse(step) for step in steps_of_mapping])
-    if name == composite.ForAgent.name:
+        return _pipeline(steps_of_mapping)
+    if name == FOR_AGENT:
         agent = params.pop("agent", "")
-        inner = params.pop("strategy", KeepAll.name)
+        inner = params.pop("strategy", "keep_all")
         if params or not isinstance(inner, str | Mapping):
             raise UnknownStrategy(
                 'for_agent takes agent="NAME" and strategy="SPEC", and nothing else'
             )
-        return composite.for_one(agent, parse(inner))
+        from refold.projections.context.strategies.composite import for_one
+
+        return for_one(agent, parse(inner))
     return strategy(name, params)
+
+
+def _pipeline(steps: Sequence[str | Mapping[str, Any]]) -> Strategy:
+    from refold.projections.context.strategies.composite import of_steps
+
+    return of_steps([parse(step) for step in steps])
 
 
 def split(spec: str) -> list[str]:

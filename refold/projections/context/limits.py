@@ -1,0 +1,56 @@
+"""The limits of an abridged history, which are parameters of strategies."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field, model_serializer
+
+
+class Limits(BaseModel):
+    """The limits of an abridged history.
+
+    A text over its limit loses its middle.
+
+    total_chars:  the characters of the whole history.
+    user_chars:   the characters of each user input.
+    agent_chars:  the characters of each answer.
+    action_chars: the characters of each item in a list.
+    listed:       the items of each list in a turn; the newest are kept.
+    modified, created, deleted, viewed, commands: the items of that list, instead of
+                  ``listed``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    total_chars: int = Field(default=10_000, ge=1)
+    user_chars: int = Field(default=1_000, ge=1)
+    agent_chars: int = Field(default=2_000, ge=1)
+    action_chars: int = Field(default=200, ge=1)
+    listed: int = Field(default=10, ge=1)
+    modified: int | None = Field(default=None, ge=0)
+    created: int | None = Field(default=None, ge=0)
+    deleted: int | None = Field(default=None, ge=0)
+    viewed: int | None = Field(default=None, ge=0)
+    commands: int | None = Field(default=None, ge=0)
+
+    @model_serializer
+    def _without_none(self) -> dict[str, int]:
+        # The optional limits were added later: without them, fingerprints stay the
+        # same.
+        return {name: value for name, value in self if value is not None}
+
+    def of(self, name: str) -> int:
+        """Return the number of items that this list may have."""
+        most: int | None = getattr(self, name, None)
+        return self.listed if most is None else most
+
+    def scaled(self, scale: int) -> Limits:
+        """Return limits that leave about one ``scale``-th of each turn."""
+        # Lists and their items shrink to a quarter at most.
+        list_scale = min(scale, 4)
+        smaller = {
+            "user_chars": max(self.user_chars // scale, 1),
+            "agent_chars": max(self.agent_chars // scale, 1),
+            "action_chars": max(self.action_chars // list_scale, 1),
+            "listed": max(self.listed // list_scale, 1),
+        }
+        return self.model_copy(update=smaller)

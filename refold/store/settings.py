@@ -1,0 +1,111 @@
+"""The settings that decide the strategy of a context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from refold.domain import errors
+from refold.projections.context.strategies import spec
+from refold.projections.context.strategy import Strategy
+
+if TYPE_CHECKING:
+    from refold.domain.events import Request
+
+
+def default_of_prepare() -> Strategy:
+    """Return the strategy of ``prepare`` if none is named; see decision 0034."""
+    return spec.parse("history_summary")
+
+
+def _no_file(path: Path) -> dict[str, Any]:
+    raise errors.InvalidConfiguration(f"{path}: this store cannot read strategy files")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings for contexts, as they were when the store was opened.
+
+    context:   the table ``[context]`` of the settings file.
+    environ:   the environment.
+    read_toml: reads the file of a strategy that is named as ``@file.toml``.
+    """
+
+    context: Mapping[str, Any] = field(default_factory=dict)
+    environ: Mapping[str, str] = field(default_factory=dict)
+    read_toml: Callable[[Path], dict[str, Any]] = _no_file
+
+    def strategy(
+        self,
+        given: str | Strategy | None,
+        last: Request | None = None,
+        *,
+        prepares: bool = False,
+    ) -> Strategy:
+        """Return the strategy that ``given`` names.
+
+        None is the strategy of ``last``, the last recorded request; else that of the
+        settings; else everything raw.  ``@file.toml`` and ``@file.json`` name a file.
+
+        prepares: instead of everything raw, return the default of ``prepare``.
+
+        Raises UnknownStrategy, InvalidConfiguration.
+        """
+        if isinstance(given, Strategy):
+            return given
+        if given is None and last is not None:
+            return spec.parse(last.strategy.model_dump())
+        if given is None:
+            given = self.context.get("strategy")
+        if given is None:
+            return default_of_prepare() if prepares else spec.parse("keep_all")
+        if not isinstance(given, str):
+            raise errors.InvalidConfiguration("[context] strategy must be a text")
+        return self._configured(given)
+
+    def for_agent(
+        self,
+        agent: str,
+        strategy: str | Strategy | None = None,
+        *,
+        prepares: bool = False,
+    ) -> Strategy:
+        """Return ``strategy``, else that of the settings, as one agent of several."""
+        from refold.projections.context.strategies.composite import for_one
+
+        return for_one(agent, self.strategy(strategy, prepares=prepares))
+
+    def _configured(self, text: str) -> Strategy:
+        """The strategy of a SPEC or file, with the settings for its parameters."""
+        if text.startswith("@"):
+            return self._from_file(Path(text[1:]))
+        steps = spec.split(text)
+        if len(steps) > 1:
+            from refold.projections.context.strategies.composite import of_steps
+
+            return of_steps([self._configured(step) for step in steps])
+        name, params = spec.read(text)
+        if name == spec.FOR_AGENT:
+            agent = params.pop("agent", "")
+            return self.for_agent(agent, params.pop("strategy", None))
+        table = self.context.get(name, {})
+        if not isinstance(table, dict):
+            raise errors.InvalidConfiguration(f"[context] {name} must be a table")
+        if name == "turn_window":
+            from refold.projections.context.strategies.turn_window import from_settings
+
+            return from_settings(params, self.environ, table)
+        return spec.strategy(name, {**table, **params})
+
+    def _from_file(self, path: Path) -> Strategy:
+        table = self.read_toml(path)
+        if "history_summary_params" not in table:
+            return spec.parse(table)
+        from refold.projections.context.strategies.history_summary import from_params
+
+        strategy = from_params(table)
+        if strategy is None:
+            raise errors.UnknownStrategy("its file switches history_summary off")
+        return strategy
