@@ -186,6 +186,7 @@ check: .venv/.refold
 	@$(BIN)/python -m tools.rule_reference --check
 	@$(BIN)/python -m tools.model_reference --check
 	@$(BIN)/python -m tools.tampering_reference --check
+	@$(BIN)/python -m tools.python_reference --check
 
 fix: .venv/.refold
 	@$(BIN)/ruff check --quiet --fix .
@@ -193,6 +194,7 @@ fix: .venv/.refold
 	@$(BIN)/python -m tools.rule_reference
 	@$(BIN)/python -m tools.strategy_figures
 	@$(BIN)/python -m tools.model_reference
+	@$(BIN)/python -m tools.python_reference
 	@$(BIN)/python -m tools.tampering_reference
 
 lock: .venv/.refold
