@@ -15,7 +15,8 @@ import refold
 from refold.domain.locks import computed_once
 from refold.store import Session, SessionStore
 from refold.store.erasure import Erasures, Keys
-from refold.store.memory import Memories, User
+from refold.store.memory.consent import User
+from refold.store.memory.memories import Memories
 from refold.store.proofs.access_log import AccessLog
 from refold.store.reviews import Reviews
 from refold.store.session.delegation import Delegation
