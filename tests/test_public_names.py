@@ -95,7 +95,7 @@ def test_a_session_is_named_by_keyword(kind: type) -> None:
     found = [
         name
         for name, method in methods
-        if inspect.isroutine(method) and not name.startswith("_")
+        if inspect.isfunction(method) and not name.startswith("_")
         for given in inspect.signature(method).parameters.values()
         if given.name == "session_id" and given.kind is not given.KEYWORD_ONLY
     ]

@@ -58,6 +58,7 @@ def certificate(
 def readmit(log: EventLog) -> int:
     """Let ada come back; the epoch of her key."""
     readmission = log.erasures.prepare_readmission("ada")
+    assert hasattr(readmission, "epoch"), "it is prepared before it is certified"
     log.erasures.readmit("ada", readmission, certificate(log, "readmitted"))
     return readmission.epoch
 

@@ -757,6 +757,7 @@ class EventLogContract(RewritingContract, LeaseContract):
 
     def test_of_who_is_frozen_no_view_is_stored(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
+        assert log.head(ADA).seq == 1
         statement: JsonObject = {
             "format": FORMAT,
             "act": "frozen",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sqlite3
@@ -279,3 +280,20 @@ def test_a_key_store_that_another_process_keeps_locked_says_so(
         with pytest.raises(refold.KeyUnavailable, match="busy with another writer"):
             keys.add_setting("pepper", b"x" * 32)
     keys.close()
+
+
+def test_a_closed_connection_says_nothing_about_later_files(tmp_path: Path) -> None:
+    """Its log is removed when it closes, and the next open makes another one."""
+    url = f"sqlite:///{tmp_path / 'agent.db'}"
+    kept: list[object] = []
+    with refold.open(url) as store:
+        store.session(user_id="ada", session_id="s").append(refold.UserInput(text="a"))
+        database = database_of(store)
+        with database.engine().connect() as connection:
+            kept.append(connection.connection.driver_connection)
+    with refold.open(url) as store:
+        store.session(user_id="ada", session_id="s").append(refold.UserInput(text="b"))
+        kept.clear()
+        gc.collect()
+        with refold.open(url) as other:
+            assert other.session(user_id="ada", session_id="s").head().seq == 2

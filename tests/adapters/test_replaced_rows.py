@@ -7,7 +7,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 import refold
-from refold.adapters import log as event_log
+from refold.adapters import rewriting
 from refold.adapters.log import EncryptedLog
 from refold.adapters.rows import ReplacedEvent
 from tests.support.redacting import aware
@@ -115,8 +115,8 @@ def test_the_door_is_closed_again(url: str) -> None:
 def test_many_rows_are_bound_by_several_events(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_log, "_BOUND", 5)
-    monkeypatch.setattr(event_log, "_NAMED", 2)
+    monkeypatch.setattr(rewriting, "_BOUND", 5)
+    monkeypatch.setattr(rewriting, "_NAMED", 2)
 
     with refold.open(url, redactor=aware()) as store:
         list(store.reredact())

@@ -92,7 +92,7 @@ def test_what_was_marked_before_the_kill_cannot_be_read_or_written(
 def test_holding_back_that_was_killed_is_completed(
     filled_url: str, tmp_path: Path, step: str
 ) -> None:
-    kill(filled_url, "hold", step)
+    kill(filled_url, "erase-with-grace", step)
 
     with open_at(filled_url, tmp_path) as store:
         assert problems(store) == ["erasure"]

@@ -15,7 +15,7 @@ import pytest
 
 import refold
 from refold.adapters.erasure import StoredErasures
-from refold.domain.erasure import LegalHold, Whose
+from refold.domain.erasure import FORMAT, LegalHold, Whose
 from refold.store import SessionStore
 from refold.testing.event_log import said
 from tests.erasure.conftest import WINDOW, fill
@@ -377,7 +377,9 @@ def test_a_hold_that_waits_for_an_erasure_to_begin_does_not_undo_that(
         erasures: Any = store.log.erasures
         job = erasures.new_job(Whose("ada"), due_at=None, facts={})
         hold = LegalHold("case 7", "a court asked", 1)
-        rival = Thread(target=erasures.hold, args=("ada", hold))
+        statement = {"format": FORMAT, "act": "held", "certificate_id": "c-1"}
+        certificate = erasures.sign("ada", statement, now=1)
+        rival = Thread(target=erasures.hold, args=("ada", hold, certificate))
 
         with erasures._database.writing("ada") as slow:
             erasures.begun(slow, job, erasures.subjects(job, "erasing"))

@@ -73,7 +73,8 @@ def test_the_events_of_the_log_time_its_messages(tmp_path: Path) -> None:
 
 
 def test_a_sample_without_a_uuid_is_named_after_its_task(tmp_path: Path) -> None:
-    path = write_document(tmp_path, log(messages=[]))
+    messages = [{"role": "user", "content": "Go."}]
+    path = write_document(tmp_path, log(messages=messages))
 
     assert read_one(path).session_id == "browse-a-2"
 

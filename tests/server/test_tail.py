@@ -28,7 +28,7 @@ from refold.adapters.server.app import Gate
 from refold.adapters.server.routes import Feed
 from refold.domain import errors
 from refold.store import SessionStore
-from refold.store.session.session import Session
+from refold.store.session.history import SessionHistory
 
 SESSION = "/v1/sessions/s/events"
 
@@ -329,7 +329,7 @@ def test_a_tail_that_cannot_go_on_says_so(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(Session, "pages", fail)
+    monkeypatch.setattr(SessionHistory, "pages", fail)
     said = said_by(gate, verifier.mint("ada", ["read"]), place=place)
 
     assert said == ["error", code]

@@ -215,6 +215,19 @@ class SteppingRecorder(Stepping):
         taken: bool = self._do("take_lease", take)
         return taken
 
+    def renew_lease(
+        self, stream: StreamId, owner: str, *, clock: Clock, period: int
+    ) -> bool:
+        def renew() -> bool:
+            held = self._inner.lease(stream)
+            renewed = self._inner.renew_lease(stream, owner, clock=clock, period=period)
+            if renewed and (held is None or held[0] != owner):
+                self._world.violated("a lease was renewed that another holds")
+            return renewed
+
+        renewed: bool = self._do("renew_lease", renew)
+        return renewed
+
     def fenced(self, stream: StreamId, owner: str) -> AbstractContextManager[None]:
         """No step: it asks the database nothing."""
         fence: AbstractContextManager[None] = self._inner.fenced(stream, owner)

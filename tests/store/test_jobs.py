@@ -131,7 +131,9 @@ def test_the_same_comes_of_it_as_in_one_process(
 def test_ranges_of_streams_are_sealed_by_processes(
     store: SessionStore, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("refold.store.store._RANGE", 2)  # sessions of each range
+    monkeypatch.setattr(
+        "refold.store.store._STREAMS_AT_ONCE", 2
+    )  # sessions of each range
     looked = list[int]()
 
     with made(kind) as executor:

@@ -168,7 +168,7 @@ def test_a_long_seal_shows_that_it_goes_on(
         clock.pass_(5)
         return find(streams)
 
-    monkeypatch.setattr("refold.store.store._RANGE", 1)
+    monkeypatch.setattr("refold.store.store._STREAMS_AT_ONCE", 1)
     monkeypatch.setattr(type(seals), "endings", lambda _, streams: slow(streams))
 
     worker.round()

@@ -87,7 +87,7 @@ def _erase(store: SessionStore) -> None:
     store.erase("ada", "she asked")
 
 
-def _hold(store: SessionStore) -> None:
+def _erase_with_grace(store: SessionStore) -> None:
     store.erase("ada", "she asked", grace=timedelta(days=1))
 
 
@@ -101,7 +101,7 @@ def _rotate_user(store: SessionStore) -> None:
 
 WORK: Final[dict[str, tuple[dict[str, Step], Callable[[SessionStore], None]]]] = {
     "erase": (ERASING, _erase),
-    "hold": (HOLDING, _hold),
+    "erase-with-grace": (HOLDING, _erase_with_grace),
     "restore": (RESTORING, _restore),
     "rotate-user": (OF_A_USER, _rotate_user),
 }

@@ -82,6 +82,7 @@ class OwnConnection(sqlite3.Connection):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.pid = os.getpid()
+        self.is_closed = False
         super().__init__(*arguments, **options)
         _open_connections.add(self)
 
@@ -112,10 +113,12 @@ class OwnConnection(sqlite3.Connection):
             _keep_for_ever(self)
             return
         _open_connections.discard(self)
+        self.is_closed = True
         super().close()
 
     def __del__(self) -> None:
-        if self.must_stay_open():
+        # The files of a closed connection may have been replaced since then.
+        if not self.is_closed and self.must_stay_open():
             _keep_for_ever(self)
 
 
