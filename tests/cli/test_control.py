@@ -38,6 +38,39 @@ def test_consent_is_shown_and_changed(refold: Refold, sample: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "args",
+    [
+        ("consent", "--user", "lin", "--reason", "asked"),
+        ("hold", "--user", "lin", "--reason", "a lawsuit"),
+        ("hold", "--user", "lin", "--release"),
+        ("keys", "status", "--user", "lin"),
+        ("keys", "status", "--drop-older"),
+        ("keys", "reconcile", "--master"),
+        ("keys", "rotate", "--user", "lin", "--drop-older"),
+        ("keys", "rotate", "--master", "--session", "run"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(
+    refold: Refold, sample: Path, args: tuple[str, ...]
+) -> None:
+    ran = refold(*args)
+
+    assert (ran.code, ran.out) == (2, "")
+
+
+def test_a_previous_master_key_in_the_environment_is_not_reported_as_dropped(
+    refold: Refold, sample: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = (tmp_path / "home" / "master.key").read_text().strip()
+    monkeypatch.setenv("REFOLD_MASTER_KEY", key)
+
+    ran = refold("keys", "rotate", "--master", "--drop-older")
+
+    assert (ran.code, ran.out) == (2, "")
+    assert "REFOLD_MASTER_KEY: remove the previous one from there" in ran.err
+
+
+@pytest.mark.parametrize(
     "args", [("--grant", "a", "--withdraw", "b"), ("--opt-in", "--opt-out")]
 )
 def test_two_changes_of_consent_at_once_are_wrong(

@@ -86,6 +86,49 @@ def test_an_output_that_cannot_be_written_stops_an_erasure_before_it_begins(
     assert (tmp_path / "there.json").read_text() == "an earlier certificate"
 
 
+@pytest.mark.parametrize("kind", ["store", "key store", "write-ahead log", "anchor"])
+def test_no_output_replaces_a_file_of_a_store(
+    refold: Refold, sample: Path, tmp_path: Path, kind: str
+) -> None:
+    assert refold("seal").code == 0
+    reader = sqlite3.connect(sample)
+    with closing(reader), closing(sqlite3.connect(sample)) as writer:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM events").fetchone()
+        writer.execute("CREATE TABLE a_write_that_stays_in_the_log (n)")
+        file = {
+            "store": sample,
+            "key store": next((tmp_path / "home" / "keys").glob("*.db")),
+            "write-ahead log": tmp_path / "refold.db-wal",
+            "anchor": next((tmp_path / "home" / "anchors").iterdir()),
+        }[kind]
+        before = file.read_bytes()
+        ran = refold("view", *LIN, "--session", "run", "--html", file)
+
+        assert ran.code == 2
+        assert "name another file" in ran.err
+        assert file.read_bytes() == before
+    assert is_there(refold)
+
+
+def test_no_output_replaces_the_master_key_or_a_named_anchor(
+    refold: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anchor = tmp_path / "anchor.jsonl"
+    anchor.write_text("{}")
+    monkeypatch.setenv("REFOLD_ANCHOR", str(anchor))
+    (tmp_path / "link.html").symlink_to(anchor)
+    key = (tmp_path / "home" / "master.key").read_bytes()
+
+    for out in ("home/master.key", "anchor.jsonl", "link.html"):
+        ran = refold("view", *LIN, "--session", "run", "--html", out)
+
+        assert ran.code == 2
+        assert "name another file" in ran.err
+    assert anchor.read_text() == "{}"
+    assert (tmp_path / "home" / "master.key").read_bytes() == key
+
+
 def test_a_folder_without_rights_stops_an_erasure_before_it_begins(
     refold: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,14 @@ def test_the_big_tables_are_divided(refold: Refold) -> None:
     assert sum("PARTITION OF" in one for one in ran.json()["statements"]) == 16
 
 
+def test_the_number_of_parts_is_bounded(refold: Refold) -> None:
+    args = ("schema", "--engine", "postgresql", "--partitions")
+
+    assert refold(*args, "1024").code == 0
+    assert refold(*args, "1025").code == 2
+    assert refold(*args, "9" * 20).code == 2
+
+
 def test_what_has_no_machines_is_not_spread(refold: Refold, postgres_url: str) -> None:
     ran = refold("--db", postgres_url, "schema", "--spread")
 

@@ -9,9 +9,24 @@ import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
+from refold.adapters.config import home
 from refold.domain.errors import InvalidConfiguration
+
+# How a database of SQLite begins, and its write-ahead log in either byte order.
+_DATABASES: Final = (
+    b"SQLite format 3\0",
+    b"\x37\x7f\x06\x82",
+    b"\x37\x7f\x06\x83",
+)
+# What Refold has in REFOLD_HOME.
+_OWN: Final = (
+    "anchors",
+    "capture",
+    "keys",
+    "master.key",
+)
 
 
 class Destination:
@@ -25,7 +40,8 @@ class Destination:
                as a pipe or ``/dev/stdout``, is written to as it is.
     overwrite: whether a file may be there already; an empty one always may.
 
-    Raises OSError, and InvalidConfiguration for a file that must not be replaced.
+    Raises OSError, and InvalidConfiguration for a file that must not be replaced: one
+    that is there without ``overwrite``, and always a database, a key, or an anchor.
     """
 
     def __init__(self, path: Path, *, overwrite: bool = True) -> None:
@@ -39,6 +55,8 @@ class Destination:
         if not folder.is_dir():
             why = "There is no such folder"
             raise FileNotFoundError(errno.ENOENT, why, str(path.parent))
+        if mode is not None and stat.S_ISREG(mode):
+            _check_replaceable(self.path, self._place)
         if mode is not None and not stat.S_ISREG(mode):
             handle = os.open(path, os.O_WRONLY)
         elif overwrite:
@@ -103,6 +121,22 @@ def _mode(path: Path) -> int | None:
         return path.stat().st_mode
     except FileNotFoundError:
         return None
+
+
+def _check_replaceable(path: Path, place: Path) -> None:
+    """Refuse to replace what a store needs: every other file can be made again."""
+    own_folder = Path(os.path.realpath(home()))
+    own_files = [own_folder / name for name in _OWN]
+    if anchor := os.environ.get("REFOLD_ANCHOR"):
+        own_files.append(Path(os.path.realpath(anchor)))
+    if any(place.is_relative_to(own) for own in own_files):
+        raise InvalidConfiguration(
+            f"{path} holds keys or proofs of a store: name another file"
+        )
+    with place.open("rb") as file:
+        start = file.read(max(map(len, _DATABASES)))
+    if start.startswith(_DATABASES):
+        raise InvalidConfiguration(f"{path} is a database: name another file")
 
 
 def _is_there(path: Path) -> InvalidConfiguration:

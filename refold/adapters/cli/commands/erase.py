@@ -425,6 +425,8 @@ def hold(
     operator: OperatorOption = None,
 ) -> output.Result:
     """Set or release a legal hold, which forbids erasing a user."""
+    if name is None and (reason is not None or release):
+        raise typer.BadParameter("give --name, the name of the hold")
     if name is not None and not reason:
         raise typer.BadParameter("give --reason, for the certificate")
     store = call.store()

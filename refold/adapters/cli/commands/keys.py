@@ -52,6 +52,16 @@ def keys(
     status counts the keys; rotate replaces the key of --master, --user or
     --session; reconcile destroys keys again that a restored backup brought back.
     """
+    if action != "rotate" and (master or drop_older or user or session):
+        raise typer.BadParameter(f"{action} takes no options: it is for all keys")
+    if drop_older and not master:
+        raise typer.BadParameter("--drop-older needs --master")
+    if drop_older and os.environ.get(VARIABLE):
+        raise typer.BadParameter(
+            f"the master key is in {VARIABLE}: remove the previous one from there"
+        )
+    if session is not None and user is None:
+        raise typer.BadParameter("--session needs --user")
     if action == "reconcile":
         return _result({"destroyed": reconcile_keys(call.url)})
     rotates = action == "rotate" and master and user is None

@@ -506,6 +506,10 @@ def consent(
         raise typer.BadParameter(
             "give one of --grant, --withdraw, --opt-out and --opt-in"
         )
+    if reason and True not in changes:
+        raise typer.BadParameter(
+            "--reason needs one of --grant, --withdraw, --opt-out and --opt-in"
+        )
     chosen = call.store().user(user)
     if grant is not None:
         chosen.consent(grant, granted=True, reason=reason)

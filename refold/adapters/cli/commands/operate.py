@@ -604,6 +604,7 @@ def view(
 Database = Literal["citus", "postgresql", "sqlite"]
 """The engines that have a schema."""
 
+_MOST_PARTITIONS: Final = 1024
 _ABOVE_TABLES: Final = (
     "-- The tables of Refold on {}.  Refold makes and upgrades them by itself."
 )
@@ -639,6 +640,7 @@ def schema(
         typer.Option(
             metavar="N",
             min=0,
+            max=_MOST_PARTITIONS,
             help="Divide the big tables of PostgreSQL into N parts, by user.",
         ),
     ] = 0,

@@ -58,7 +58,10 @@ STRATEGIES: Final = Registry()
 # The names of the strategies that contain others; ``composite`` builds them.
 PIPELINE: Final = "pipeline"
 FOR_AGENT: Final = "for_agent"
-_HOW: Final = "write NAME or NAME:key=value,key=value with values in TOML syntax"
+_UNREADABLE: Final = (
+    "the strategy cannot be read: write NAME or NAME:key=value,key=value with values "
+    "in TOML syntax"
+)
 # The keys of a mapping that are not parameters.
 _NO_PARAMS: Final = frozenset({"name", "params", "version", "fingerprint"})
 
@@ -194,9 +197,8 @@ def _from_text(spec: str) -> tuple[str, dict[str, Any]]:
     table = f"spec = {{{rest}, end-of-spec = 0}}"
     try:
         params = {} if "\n" in rest else tomllib.loads(table)["spec"]
-    except tomllib.TOMLDecodeError as error:
-        place = str(error).rpartition(" (")[2].rstrip(")")
-        raise UnknownStrategy(f"it cannot be read ({place}): {_HOW}") from None
+    except tomllib.TOMLDecodeError:
+        raise UnknownStrategy(_UNREADABLE) from None
     if params.pop("end-of-spec", None) != 0:
-        raise UnknownStrategy(f"it cannot be read: {_HOW}")
+        raise UnknownStrategy(_UNREADABLE)
     return name, params
