@@ -41,14 +41,25 @@ def test_statistics_name_nobody_who_was_erased(
 
 
 def stored(connection: psycopg.Connection[Any], text: bytes) -> list[str]:
-    """Files of the server's tables that contain the text."""
+    """The files of this database, and of the server's shared tables, with the text."""
     connection.execute("CHECKPOINT")
     row = connection.execute("SHOW data_directory").fetchone()
     assert row is not None
-    base = Path(row[0], "base")
-    files = [path for path in base.rglob("*") if path.is_file()]
-    assert files
-    return [str(path.relative_to(base)) for path in files if text in path.read_bytes()]
+    data = Path(row[0])
+    row = connection.execute(
+        "SELECT oid FROM pg_database WHERE datname = current_database()"
+    ).fetchone()
+    assert row is not None
+    paths = [*(data / "base" / str(row[0])).iterdir(), *(data / "global").iterdir()]
+    with_text: list[str] = []
+    for path in paths:
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:  # the server removes files of dropped tables
+            continue
+        if text in content:
+            with_text.append(str(path.relative_to(data)))
+    return with_text
 
 
 def test_no_byte_of_the_servers_tables_names_who_was_erased(
