@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import refold
 from refold.adapters.sql import move as moving
 from refold.adapters.sql.database import Database
 from refold.adapters.sql.keystore import SqlKeyStore
+from refold.adapters.sql.postgres import PostgresDatabase
 from refold.opener import _database, move
 from refold.store import SessionStore
 from refold.store.exports import CopyRecords
@@ -323,16 +324,21 @@ def test_two_moves_at_once_are_one(
 
 def changes(url: str, to: str, monkeypatch: pytest.MonkeyPatch) -> int:
     """How often a move changes a database."""
-    real, seen = Database.change, list[None]()
+    count = 0
 
-    def counting(database: Database, user_id: str | None, work: Any) -> Any:
-        seen.append(None)
-        return real(database, user_id, work)
+    def counting(real: Callable[..., Any]) -> Callable[..., Any]:
+        def change(*arguments: Any, **options: Any) -> Any:
+            nonlocal count
+            count += 1
+            return real(*arguments, **options)
+
+        return change
 
     with monkeypatch.context() as patched:
-        patched.setattr(Database, "change", counting)
+        for kind in (Database, PostgresDatabase):
+            patched.setattr(kind, "change", counting(vars(kind)["change"]))
         move(url, to=to)
-    return len(seen)
+    return count
 
 
 def test_it_goes_on_wherever_it_was_killed(

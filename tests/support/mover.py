@@ -9,25 +9,31 @@ from collections.abc import Callable
 from typing import Any
 
 from refold.adapters.sql.database import Database
+from refold.adapters.sql.postgres import PostgresDatabase
 from refold.opener import move
 
 
 def main(url: str, to: str, change: str, when: str) -> None:
     """Move, and die at that change of a row or state, ``before`` or ``after`` it."""
-    real, seen = Database.change, 0
+    changes = 0
 
-    def dying(database: Database, user_id: str | None, work: Callable[..., Any]) -> Any:
-        nonlocal seen
-        seen += 1
-        mine = seen == int(change)
-        if mine and when == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
-        done = real(database, user_id, work)
-        if mine:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return done
+    def dying(real: Callable[..., Any]) -> Callable[..., Any]:
+        def change_and_die(*arguments: Any, **options: Any) -> Any:
+            nonlocal changes
+            changes += 1
+            is_last = changes == int(change)
+            if is_last and when == "before":
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = real(*arguments, **options)
+            if is_last:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
 
-    Database.change = dying  # type: ignore[method-assign, assignment]  # in a process of its own
+        return change_and_die
+
+    # In a process of its own.
+    for kind in (Database, PostgresDatabase):
+        setattr(kind, "change", dying(vars(kind)["change"]))  # noqa: B010  # for mypy
     move(url, to=to)
 
 
