@@ -63,6 +63,7 @@ def keys(
     if session is not None and user is None:
         raise typer.BadParameter("--session needs --user")
     if action == "reconcile":
+        call.check_there()
         return _result({"destroyed": reconcile_keys(call.url)})
     rotates = action == "rotate" and master and user is None
     file = MasterKeyFile() if rotates and not os.environ.get(VARIABLE) else None

@@ -1,0 +1,76 @@
+"""A command that creates no data creates no store at a path where none is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from refold.adapters.cli.commands import COMMANDS
+from tests.cli.conftest import Refold
+
+# Arguments with which each command would use the store.
+USES: Final[dict[str, list[str]]] = {
+    "audit": ["audit"],
+    "compact": [
+        "compact",
+        "--user",
+        "ada",
+        "--session",
+        "s",
+        "--strategy",
+        "turn_window",
+    ],
+    "compare": ["compare", "--user", "ada", "--session", "s"],
+    "consent": ["consent", "--user", "ada"],
+    "context": ["context", "--user", "ada", "--session", "s"],
+    "erase": ["erase", "--user", "ada", "--yes", "--reason", "asked"],
+    "erase --due": ["erase", "--due", "--yes"],
+    "export": ["export", "--user", "ada"],
+    "freeze": ["freeze", "--user", "ada", "--reason", "asked"],
+    "hold": ["hold", "--user", "ada", "--name", "case", "--reason", "asked"],
+    "keys reconcile": ["keys", "reconcile"],
+    "keys rotate": ["keys", "rotate", "--master"],
+    "keys status": ["keys", "status"],
+    "label": ["label", "--user", "ada", "--session", "s", "a=b"],
+    "log": ["log", "--user", "ada", "--session", "s"],
+    "mcp": ["mcp", "--user", "ada"],
+    "memory": ["memory", "--user", "ada"],
+    "move": ["move", "--to", "postgresql://ada@127.0.0.1:1/agents"],
+    "prove": ["prove", "--user", "ada", "--session", "s", "--seq", "1"],
+    "readmit": ["readmit", "--user", "ada", "--reason", "asked"],
+    "rebuild": ["rebuild", "--strategy", "turn_window"],
+    "repair": ["repair", "--apply"],
+    "rerun": ["rerun", "--user", "ada", "--session", "s"],
+    "restore": ["restore", "--user", "ada", "--reason", "asked"],
+    "retain": ["retain", "--preset", "seed"],
+    "review": ["review", "list", "--user", "ada"],
+    "seal": ["seal"],
+    "search": ["search", "word", "--user", "ada"],
+    "sessions": ["sessions"],
+    "stats": ["stats"],
+    "verify": ["verify"],
+    "view": ["view", "--user", "ada", "--session", "s"],
+    "why": ["why", "--user", "ada", "--session", "s"],
+    "worker": ["worker", "--do", "verify"],
+}
+CREATES_STORE: Final = {"import", "capture", "serve"}
+USES_NO_STORE: Final = {"bench", "redact", "replay", "schema"}
+
+
+def test_every_command_is_checked_or_named_as_an_exception() -> None:
+    checked = {arguments[0] for arguments in USES.values()}
+
+    assert set(COMMANDS) == checked | CREATES_STORE | USES_NO_STORE
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_command_creates_no_store(refold: Refold, tmp_path: Path, use: str) -> None:
+    before = sorted(tmp_path.rglob("*"))
+
+    ran = refold("--db", "sqlite:///misspelt.db", *USES[use])
+
+    assert "there is no database misspelt.db" in ran.err
+    assert ran.code == 1
+    assert sorted(tmp_path.rglob("*")) == before
