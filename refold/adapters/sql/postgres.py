@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -1008,6 +1009,10 @@ def translated(shown: str, error: Exception) -> errors.RefoldError | None:
     if gone := moved(str(cause)):
         return gone
     state = cause.sqlstate or ""
+    lacking = lacking_right(cause.diag.message_primary or "")
+    if state == "42501" and lacking is not None:
+        _, remedy = tables.refusals("postgres")[state]
+        return errors.StoreUnavailable(f"{shown} refuses: {lacking}", remedy=remedy)
     for prefix, (what, remedy) in tables.refusals("postgres").items():
         if state.startswith(prefix):
             return errors.StoreUnavailable(f"{shown} {what}", remedy=remedy)
@@ -1021,6 +1026,31 @@ def translated(shown: str, error: Exception) -> errors.RefoldError | None:
     return errors.StoreUnavailable(
         f"{shown} refused a statement ({name} {state})", remedy="see the server's log"
     )
+
+
+_LACKING: Final = (
+    (
+        re.compile(r"permission denied for (table|schema|function) (\w+)"),
+        "insufficient privilege on the {0} {1}",
+    ),
+    (
+        re.compile(r'permission denied to set role "(\w+)"'),
+        "insufficient privilege: this role is not a member of {0}",
+    ),
+    (
+        re.compile(r'violates row-level security policy for table "(\w+)"'),
+        "insufficient privilege on this row of the table {0}",
+    ),
+)
+
+
+def lacking_right(message: str) -> str | None:
+    """The right that a role lacks; None if the server does not say it in English."""
+    for pattern, text in _LACKING:
+        match = pattern.search(message)
+        if match is not None:
+            return text.format(*match.groups())
+    return None
 
 
 def outcome_unknown(shown: str) -> errors.StoreUnavailable:
