@@ -16,6 +16,9 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, ge
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic_core import ErrorDetails
 
+from refold.domain import plugins
+from refold.domain.errors import InvalidConfiguration
+from refold.domain.plugins import Plugin
 from refold.redaction.checks import Validator, numbers, secrets
 from refold.redaction.checks.names import LEXICON
 from refold.redaction.engines import EngineName
@@ -56,6 +59,15 @@ class Part(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid", frozen=True, strict=True, hide_input_in_errors=True
     )
+
+    @classmethod
+    def _of(cls, data: dict[str, Any]) -> Self:
+        # As JSON, strictly: an array is a tuple there, and nothing else is bent.
+        try:
+            return cls.model_validate_json(json.dumps(data, default=str))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise Wrong(tuple(first["loc"]), _reason(cls, first)) from None
 
 
 class Scan(Part):
@@ -187,15 +199,6 @@ class Policy(Part):
         """As by default, with these packs.  Raises PolicyError for an unknown one."""
         return cls().with_packs(packs)
 
-    @classmethod
-    def _of(cls, data: dict[str, Any]) -> Self:
-        # As JSON, strictly: an array is a tuple there, and nothing else is bent.
-        try:
-            return cls.model_validate_json(json.dumps(data, default=str))
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            raise Wrong(tuple(first["loc"]), _reason(cls, first)) from None
-
     def with_packs(self, packs: Sequence[str]) -> Self:
         """The same policy with other packs.  Raises PolicyError for an unknown one."""
         return self._with(packs=tuple(packs))
@@ -236,7 +239,9 @@ class Policy(Part):
         return Guard(recognizer, min_score=self.min_score, **limits)
 
     def _made(self) -> Plan:
-        rules = (*_pack_rules(self.packs), *self._own_rules())
+        packs = self._packs()
+        pack_rules = tuple(rule for rules in packs.values() for rule in rules)
+        rules = (*pack_rules, *self._own_rules(pack_rules))
         kinds = {*TYPES, *(rule.type for rule in rules)}
         plan = Plan(
             rules=rules,
@@ -259,25 +264,48 @@ class Policy(Part):
             raise Wrong(("vault",), "it needs numbered placeholders: numbered = true")
         if unknown := sorted(plan.kept - kinds):
             raise Wrong(("vault", "types"), f"there is no type {unknown[0]}")
-        for pack in self.packs:
-            proved(PACKS[pack])
+        for name, pack in packs.items():
+            if name in PACKS:
+                proved(pack)
+            else:
+                _prove_stable_pack(name, pack, plan)
         if self.rules:
             prove_stable(plan.rules[-len(self.rules) :], plan)
         return plan
 
-    def _own_rules(self) -> Iterator[Rule]:
+    def _packs(self) -> dict[str, tuple[Rule, ...]]:
+        """The rules of each pack, in the order of the policy."""
+        packs: dict[str, tuple[Rule, ...]] = {}
         taken = {rule.id for pack in PACKS.values() for rule in pack}
+        for index, name in enumerate(self.packs):
+            if name in packs:
+                continue
+            if name in PACKS:
+                packs[name] = PACKS[name]
+                continue
+            place: Place = ("packs", index)
+            plugin = _added_pack(name, place)
+            try:
+                rules = _rules_of(plugin, min_score=self.min_score)
+            except InvalidConfiguration as error:
+                raise Wrong(place, str(error)) from error
+            for rule in rules:
+                if rule.id in taken:
+                    problem = plugin.failed(f"has another rule {rule.id}")
+                    raise Wrong(place, str(problem))
+                taken.add(rule.id)
+            packs[name] = rules
+        return packs
+
+    def _own_rules(self, pack_rules: Iterable[Rule]) -> Iterator[Rule]:
+        taken = {rule.id for pack in PACKS.values() for rule in pack}
+        taken |= {rule.id for rule in pack_rules}
         for index, own in enumerate(self.rules):
             place: Place = ("rules", index)
             if own.id in taken:
                 raise Wrong((*place, "id"), f"there is another rule {own.id}")
             taken.add(own.id)
-            try:
-                rule = rule_of(own, min_score=self.min_score)
-                prove(rule, min_score=self.min_score)
-            except Wrong as wrong:
-                raise Wrong((*place, *wrong.place), wrong.reason) from None
-            yield rule
+            yield _proved_rule(own, place, self.min_score)
 
 
 @contextmanager
@@ -293,14 +321,19 @@ def _told(where: str, text: str = "") -> Iterator[None]:
         raise PolicyError(where, line, reason) from None
 
 
-def _loaded(where: str, text: str) -> dict[str, Any]:
+def _toml(where: str, text: str) -> dict[str, Any]:
+    """Return the tables of a text.  Raises PolicyError if it is not TOML."""
     try:
-        data = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line, reason = line_of_syntax(error, text)
         raise PolicyError(where, line, f"this is not TOML: {reason}") from None
     except RecursionError:
         raise PolicyError(where, 1, "arrays are nested too deep") from None
+
+
+def _loaded(where: str, text: str) -> dict[str, Any]:
+    data = _toml(where, text)
     if "version" not in data:
         raise Wrong((), "version = 1 is missing")
     return data
@@ -328,12 +361,58 @@ def _keys(model: type[Part], table: Sequence[int | str]) -> list[str]:
     return _keys(parts[0], ())
 
 
-def _pack_rules(packs: Sequence[str]) -> tuple[Rule, ...]:
-    for index, pack in enumerate(packs):
-        if pack not in PACKS:
-            known = ", ".join(PACKS)
-            raise Wrong(("packs", index), f"there is no pack of that name: {known}")
-    return tuple(rule for pack in dict.fromkeys(packs) for rule in PACKS[pack])
+class PackPart(Part):
+    """A pack of a plugin: the rules in its TOML text, and nothing else."""
+
+    rules: Annotated[tuple[OwnRule, ...], Field(min_length=1)]
+
+
+def _added_pack(name: str, place: Place) -> Plugin:
+    """The plugin that adds this pack.  Raises Wrong if none does."""
+    try:
+        plugin = plugins.find(plugins.PACKS, name, PACKS)
+    except InvalidConfiguration as error:
+        raise Wrong(place, str(error)) from None
+    if plugin is None:
+        added = plugins.installed(plugins.PACKS, PACKS)
+        names = ", ".join([*PACKS, *added.usable])
+        reason = f"there is no pack of that name: {names}{added.remarks()}"
+        raise Wrong(place, reason)
+    return plugin
+
+
+def _rules_of(plugin: Plugin, *, min_score: float) -> tuple[Rule, ...]:
+    """The rules of a plugin's pack, each proved by its examples.
+
+    They are written and checked as those of a policy file.
+
+    Raises InvalidConfiguration, which names the package and the line of its text.
+    """
+    text = plugin.load()
+    if not isinstance(text, str):
+        raise plugin.failed(f"is no text in TOML: {plugin.place}")
+    rules: list[Rule] = []
+    try:
+        with _told(plugin.place, text):
+            pack = PackPart._of(_toml(plugin.place, text))
+            for index, own in enumerate(pack.rules):
+                rules.append(_proved_rule(own, ("rules", index), min_score))
+    except PolicyError as error:
+        raise plugin.failed(f"is wrong ({error})") from None
+    return tuple(rules)
+
+
+def _proved_rule(own: OwnRule, place: Place, min_score: float) -> Rule:
+    """The rule that ``own`` describes at ``place``, which keeps its examples.
+
+    Raises Wrong.
+    """
+    try:
+        rule = rule_of(own, min_score=min_score)
+        prove(rule, min_score=min_score)
+    except Wrong as wrong:
+        raise Wrong((*place, *wrong.place), wrong.reason) from None
+    return rule
 
 
 def _known(name: str, kinds: Iterable[str], place: Place) -> str:
@@ -594,6 +673,16 @@ def prove_stable(rules: Iterable[Rule], plan: Plan) -> None:
             if redactor.text(once, key=key)[0] != once:
                 place = ("rules", number, "examples", index)
                 raise Wrong(place, "redacting it twice changes it again")
+
+
+def _prove_stable_pack(name: str, rules: tuple[Rule, ...], plan: Plan) -> None:
+    """Redact the examples of a plugin's pack twice.  Raises Wrong for the pack."""
+    try:
+        prove_stable(rules, plan)
+    except Wrong as wrong:
+        place = " ".join(str(step) for step in wrong.place)
+        reason = f"the pack {name} is wrong at {place}: {wrong.reason}"
+        raise Wrong(("packs",), reason) from None
 
 
 @cache

@@ -109,6 +109,6 @@ def test_a_command_that_cannot_be_loaded_fails_with_a_way_out(packages: Path) ->
 
     assert ran.returncode == 2
     assert ran.stderr == (
-        "refold: the command gone cannot be loaded from counting:gone "
-        "(AttributeError): update or remove the package that added it\n"
+        "refold: the command gone of the package counting cannot be loaded from "
+        "counting:gone (AttributeError): update or remove the package\n"
     )

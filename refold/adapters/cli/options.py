@@ -75,11 +75,6 @@ As = Literal["sent", "rebuilt"]
 Summarizer = Literal["abridged", "anthropic"]
 """What writes the text of a summary."""
 
-_Clients = Literal["auto", "claude-code", "codex", "openai", "anthropic"]
-_Runs = Literal["tau-bench", "swe-agent", "letta", "inspect", "atif", "otlp", "refold"]
-Transcripts = Literal[_Clients, _Runs]
-"""The formats of transcripts; ``auto`` tells them by what is in a file."""
-
 Engines = Literal["auto", "vectorscan", "stdlib"]
 """What looks for values: all of them find the same."""
 

@@ -61,22 +61,34 @@ class Commands(TyperGroup):
     """All commands in groups: Refold's own, then those of installed packages."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # of the base
-        return [*COMMANDS, *added()]
+        return [*COMMANDS, *added().usable]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # the same
-        if cmd_name in COMMANDS or cmd_name in added():
+        if cmd_name in COMMANDS:
+            return command(cmd_name)
+        others = added()
+        if cmd_name in others.refused:  # several packages add it
+            raise errors.InvalidConfiguration(others.refused[cmd_name])
+        if cmd_name in others.usable:
             return command(cmd_name)
         return None
 
     def format_commands(self, ctx: Any, formatter: HelpFormatter) -> None:  # noqa: ARG002  # the same
-        groups = dict(GROUPS)
-        others = added()
-        if others:
-            groups["Other"] = others
-        for group, entries in groups.items():
+        for group, entries in GROUPS.items():
             with formatter.section(group):
                 lines = [(name, entry.summary) for name, entry in entries.items()]
                 formatter.write_dl(lines)
+        others = added()
+        if others.usable:
+            with formatter.section("Other"):
+                lines = [
+                    (name, f"Added by {plugin.package}.")
+                    for name, plugin in others.usable.items()
+                ]
+                formatter.write_dl(lines)
+        if others.refused:
+            with formatter.section("Refused"):
+                formatter.write_dl(list(others.refused.items()))
 
 
 def refold(
@@ -101,9 +113,8 @@ def application() -> Any:
 @cache
 def command(name: str) -> Any:
     """The command of that name, ready to be called."""
-    entry = COMMANDS[name] if name in COMMANDS else added()[name]
     app = _typer(add_completion=False)
-    app.command(name, cls=Command)(load(name, entry))
+    app.command(name, cls=Command)(load(name))
     return typer.main.get_command(app)
 
 
@@ -260,7 +271,7 @@ def _failed(error: Exception, args: Sequence[str]) -> int:
         where = f"{error.filename}: " if error.filename else ""
         output.complain(f"{where}{error.strerror.lower()}: {errors.remedy_for(error)}")
     else:
-        output.complain(_unexpected(error))
+        output.complain(_unexpected(error, args))
     return FAILED
 
 
@@ -295,13 +306,23 @@ def _path(error: Exception, args: Sequence[str]) -> str:
     return f"refold {named[0]}" if named else "refold"
 
 
-def _unexpected(error: Exception) -> str:
+def _unexpected(error: Exception, args: Sequence[str]) -> str:
     """Name the place without the message, which may hold text that is not redacted."""
     import traceback
 
     *_, frame = traceback.extract_tb(error.__traceback__)
     place = f"{os.path.basename(frame.filename)}:{frame.lineno}"
     return (
-        f"unexpected {type(error).__name__} in {place}: this is a bug in Refold; run "
-        "it again with REFOLD_DEBUG=1 to see the traceback"
+        f"unexpected {type(error).__name__} in {place}: this is a bug in "
+        f"{_program(args)}; run it again with REFOLD_DEBUG=1 to see the traceback"
     )
+
+
+def _program(args: Sequence[str]) -> str:
+    """Refold, or the package that added the command."""
+    if COMMANDS.keys().isdisjoint(args):
+        plugins = added().usable
+        for arg in args:
+            if arg in plugins:
+                return f"the package {plugins[arg].package}"
+    return "Refold"

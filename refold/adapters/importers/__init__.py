@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from refold.adapters.importers import (
+    added,
     anthropic,
     atif,
     claude_code,
@@ -22,7 +23,7 @@ from refold.adapters.importers import (
     tau_bench,
 )
 from refold.adapters.importers.base import Importer, Source, replaced, shown
-from refold.domain.errors import ImportFailed, counted
+from refold.domain.errors import ImportFailed, InvalidConfiguration, counted
 from refold.domain.ids import MAX_ID
 from refold.domain.ports import Skipped, Transcript
 
@@ -67,6 +68,9 @@ def read(
             return own.read_folder(path)
         source = Source(path, strict=strict)
         importer = _importer(source, format)
+        if isinstance(importer, added.AddedImporter):
+            # Forget what built-in importers noted while they looked at the file.
+            source = Source(path, strict=strict)
         transcripts = list(importer.read(source))
         _check_read(source, importer, transcripts)
     except RecursionError:
@@ -104,30 +108,70 @@ def _check_read(
         )
 
 
+def formats() -> list[str]:
+    """The names of all formats: the built-in ones, then those that packages add."""
+    return [*FORMATS, *added.installed(FORMATS).usable]
+
+
+def check_format(name: str) -> None:
+    """Raise InvalidConfiguration if no importer, built in or added, has this name."""
+    if name in FORMATS or added.find(name, FORMATS) is not None:
+        return
+    remarks = added.installed(FORMATS).remarks()
+    raise InvalidConfiguration(
+        f"there is no such format: name one of {', '.join(formats())}{remarks}"
+    )
+
+
 def _importer(source: Source, name: str) -> Importer:
-    if name not in FORMATS:
-        why = f"there is no such format: name one of {', '.join(FORMATS)}"
-        raise source.failed(why)
+    """The importer of this name, or the one that recognises the file.
+
+    Importers of plugins are loaded only for a file that no built-in one recognises.
+    """
     if name != AUTO:
-        return next(importer for importer in IMPORTERS if name == importer.NAME)
-    found = [importer for importer in IMPORTERS if importer.recognises(source)]
-    if len(found) == 1:
-        return found[0]
-    if not found and source.damage:
+        return _named_importer(source, name)
+    refusal: ImportFailed | None = None
+    recognised: list[Importer] = []
+    try:
+        recognised = [each for each in IMPORTERS if each.recognises(source)]
+    except ImportFailed as error:  # it is no JSON, which a plugin may read
+        refusal = error
+    names = [importer.NAME for importer in recognised or IMPORTERS]
+    remarks = ""
+    if not recognised:
+        plugins = added.importers(FORMATS)
+        recognised, problems = added.recognising(source, plugins.usable)
+        names = [importer.NAME for importer in recognised] or [*names, *plugins.names]
+        remarks = plugins.remarks + problems
+    if len(recognised) == 1:
+        return recognised[0]
+    if refusal is not None and not recognised:
+        raise ImportFailed(refusal.where, f"{refusal.why}{remarks}") from None
+    if not recognised and source.damage:
         (line, _), why = min(source.damage.items())
-        raise source.failed(why, line=line)
-    if not found and source.glued:
+        raise source.failed(f"{why}{remarks}", line=line)
+    if not recognised and source.glued:
         line = min(source.glued)
         raise source.failed(
             "holds several values without a newline between them: put each on a line "
             "of its own, or in a file of its own",
             line=line,
         )
-    formats = ", ".join(importer.NAME for importer in found or IMPORTERS)
     raise source.failed(
         "is JSON of no known transcript format: if it is a transcript, name its "
-        f"format with --format ({formats})"
+        f"format with --format ({', '.join(names)}){remarks}"
     )
+
+
+def _named_importer(source: Source, name: str) -> Importer:
+    for importer in IMPORTERS:
+        if name == importer.NAME:
+            return importer
+    try:
+        check_format(name)
+        return added.load(name, FORMATS)
+    except InvalidConfiguration as error:
+        raise source.failed(str(error)) from error
 
 
 def _named_apart(transcripts: Iterable[Transcript]) -> list[Transcript]:

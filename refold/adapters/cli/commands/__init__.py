@@ -5,15 +5,12 @@ An installed package adds commands by entry points of the group ``refold.command
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from pathlib import Path
+from inspect import isfunction
 from typing import Any, Final, NamedTuple
 
-from refold.domain.errors import InvalidConfiguration
-
-ENTRY_POINTS: Final = "refold.commands"
+from refold.domain import plugins
 
 
 class Entry(NamedTuple):
@@ -132,51 +129,22 @@ COMMANDS: Final[Mapping[str, Entry]] = {
 }
 
 
-def added() -> dict[str, Entry]:
-    """The commands that installed packages add.  They replace none of Refold's own."""
-    entries: dict[str, Entry] = {}
-    if not _any_added():
-        return entries
-    from importlib.metadata import entry_points
-
-    for point in entry_points(group=ENTRY_POINTS):
-        if point.name in COMMANDS:
-            continue
-        package = "another package" if point.dist is None else point.dist.name
-        entries[point.name] = Entry(point.value, f"Added by {package}.")
-    return entries
+def added() -> plugins.Installed:
+    """The commands that installed packages add."""
+    return plugins.installed(plugins.COMMANDS, COMMANDS)
 
 
-def _any_added() -> bool:
-    """Whether an installed package names the group of entry points.
-
-    Finds out without ``importlib.metadata``, which takes longer to load than ``refold
-    --help`` takes for the rest.
-    """
-    group = ENTRY_POINTS.encode()
-    for folder in sys.path:
-        path = Path(folder or ".")
-        if path.is_file():  # a zip file, which only importlib.metadata reads
-            return True
-        for listing in path.glob("*-info/entry_points.txt"):
-            if group in listing.read_bytes():
-                return True
-    return False
-
-
-def load(name: str, entry: Entry) -> Callable[..., Any]:
+def load(name: str) -> Callable[..., Any]:
     """Import the function of a command.
 
-    Raises InvalidConfiguration if an installed package names one that is not there.
+    Raises InvalidConfiguration if an installed package adds one that cannot be loaded.
     """
-    module, _, function = entry.place.partition(":")
-    try:
-        loaded: Callable[..., Any] = getattr(import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        if name in COMMANDS:
-            raise
-        raise InvalidConfiguration(
-            f"the command {name} cannot be loaded from {entry.place} "
-            f"({type(error).__name__}): update or remove the package that added it"
-        ) from error
+    if name in COMMANDS:
+        module, _, function = COMMANDS[name].place.partition(":")
+        own: Callable[..., Any] = getattr(import_module(module), function)
+        return own
+    plugin = added().usable[name]
+    loaded = plugin.load()
+    if not isfunction(loaded):
+        raise plugin.failed(f"is no function: {plugin.place}")
     return loaded

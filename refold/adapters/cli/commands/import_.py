@@ -16,9 +16,22 @@ import typer
 
 from refold.adapters.cli import options, output
 from refold.adapters.display import values
-from refold.adapters.importers import Outline, named, outlines, read, with_sub_agents
+from refold.adapters.importers import (
+    Outline,
+    check_format,
+    formats,
+    named,
+    outlines,
+    read,
+    with_sub_agents,
+)
 from refold.domain import errors
-from refold.domain.errors import ImportFailed, RefoldError, counted
+from refold.domain.errors import (
+    ImportFailed,
+    InvalidConfiguration,
+    RefoldError,
+    counted,
+)
 from refold.store.session.imports import take_in
 from refold.store.work.jobs import spread
 
@@ -28,6 +41,20 @@ if TYPE_CHECKING:
     from refold.adapters.importers import Skipped
     from refold.store import Session, SessionStore
     from refold.store.session.imports import Extended
+
+
+def _format(name: str) -> str:
+    """Return the name of a format.  Raises typer.BadParameter for another name."""
+    try:
+        check_format(name)
+    except InvalidConfiguration as error:
+        raise typer.BadParameter(str(error)) from None
+    return name
+
+
+def _formats(incomplete: str) -> list[str]:
+    """The names of formats that a shell can complete."""
+    return [name for name in formats() if name.startswith(incomplete)]
 
 
 def import_(
@@ -49,12 +76,15 @@ def import_(
         ),
     ] = None,
     form: Annotated[
-        options.Transcripts,
+        str,
         typer.Option(
             "--format",
             metavar="FORMAT",
+            parser=_format,
+            autocompletion=_formats,
             help="Read every file as this format: auto, claude-code, codex, openai, "
-            "anthropic, tau-bench, swe-agent, letta, inspect, atif, otlp, refold.",
+            "anthropic, tau-bench, swe-agent, letta, inspect, atif, otlp, refold, or "
+            "one that an installed package adds.",
         ),
     ] = "auto",
     keep_going: Annotated[
@@ -119,7 +149,7 @@ class _Import:
     """The options of an import, and its results so far."""
 
     user: str
-    form: options.Transcripts
+    form: str
     keep_going: bool
     strict: bool
     shows: bool

@@ -1,0 +1,1 @@
+"""A plugin for Refold: the tickets of a help desk."""

@@ -1,0 +1,157 @@
+"""Plugins: what installed packages add to Refold by entry points.
+
+A package names an object in a group of entry points, such as ``refold.importers``.
+Refold looks entry points up when a name is not one of its own, or when it lists names.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from refold.domain.errors import InvalidConfiguration
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+
+class Group(NamedTuple):
+    """A group of entry points, and the noun for what they add."""
+
+    name: str
+    noun: str
+
+
+IMPORTERS: Final = Group("refold.importers", "importer")
+PACKS: Final = Group("refold.packs", "pack")
+COMMANDS: Final = Group("refold.commands", "command")
+
+
+class Plugin(NamedTuple):
+    """An entry point of a package: the name that it adds, and the object behind it.
+
+    place:   ``module:attribute``, as an entry point is written.
+    package: the name of the package that was installed.
+    """
+
+    group: Group
+    name: str
+    place: str
+    package: str
+
+    def load(self) -> Any:
+        """Import the module, and return the object.
+
+        Raises InvalidConfiguration, which names the package, whatever the module
+        raises.
+        """
+        module, _, attributes = self.place.partition(":")
+        try:
+            loaded: Any = import_module(module)
+            if attributes:
+                for attribute in attributes.split("."):
+                    loaded = getattr(loaded, attribute)
+        except Exception as error:
+            cause = type(error).__name__
+            if isinstance(error, ModuleNotFoundError):
+                cause = f"there is no module {error.name}"
+            raise self.failed(
+                f"cannot be loaded from {self.place} ({cause})"
+            ) from error
+        return loaded
+
+    def failed(self, problem: str) -> InvalidConfiguration:
+        """The error for an object that cannot be used, with the way out.
+
+        problem: the end of a sentence that begins with the object's name.
+        """
+        return InvalidConfiguration(
+            f"the {self.group.noun} {self.name} of the package {self.package} "
+            f"{problem}: update or remove the package"
+        )
+
+
+class Installed(NamedTuple):
+    """The plugins of a group.
+
+    usable:  those with a name of their own, by name.
+    refused: a sentence for each name that nobody can add.
+    """
+
+    usable: Mapping[str, Plugin]
+    refused: Mapping[str, str]
+
+    def remarks(self) -> str:
+        """What an error that lists names says about refused ones; mostly empty."""
+        return "".join(f"; {sentence}" for sentence in self.refused.values())
+
+
+def installed(group: Group, built_in: Collection[str]) -> Installed:
+    """Return the plugins of ``group``.
+
+    Loads none of them.  A name of ``built_in``, and a name that several packages add,
+    is refused.
+    """
+    plugins: dict[str, list[Plugin]] = {}
+    for point in _entry_points(group):
+        package = "unknown" if point.dist is None else point.dist.name
+        plugin = Plugin(group, point.name, point.value, package)
+        others = plugins.setdefault(plugin.name, [])
+        if plugin not in others:  # a folder may stand on the path twice
+            others.append(plugin)
+    usable: dict[str, Plugin] = {}
+    refused: dict[str, str] = {}
+    for name in sorted(plugins):
+        packages = " and ".join(sorted(plugin.package for plugin in plugins[name]))
+        if name in built_in:
+            refused[name] = (
+                f"the {group.noun} {name} of the package {packages} is refused, "
+                f"because the name {name} is Refold's: rename it"
+            )
+        elif len(plugins[name]) > 1:
+            refused[name] = (
+                f"the {group.noun} {name} is refused, because several packages add "
+                f"it ({packages}): remove all but one"
+            )
+        else:
+            usable[name] = plugins[name][0]
+    return Installed(usable, refused)
+
+
+def find(group: Group, name: str, built_in: Collection[str]) -> Plugin | None:
+    """Return the plugin of that name, or None if no package adds the name.
+
+    Raises InvalidConfiguration for a name that is refused.
+    """
+    plugins = installed(group, built_in)
+    if name in plugins.refused:
+        raise InvalidConfiguration(plugins.refused[name])
+    return plugins.usable.get(name)
+
+
+def _entry_points(group: Group) -> list[EntryPoint]:
+    if not _is_named(group):
+        return []
+    from importlib.metadata import entry_points
+
+    return list(entry_points(group=group.name))
+
+
+def _is_named(group: Group) -> bool:
+    """Whether an installed package names the group.
+
+    Finds out without ``importlib.metadata``, which takes longer to load than ``refold
+    --help`` takes for the rest.
+    """
+    header = group.name.encode()
+    for folder in sys.path:
+        path = Path(folder or ".")
+        if path.is_file():  # a zip file, which only importlib.metadata reads
+            return True
+        for listing in path.glob("*-info/entry_points.txt"):
+            if header in listing.read_bytes():
+                return True
+    return False
