@@ -266,7 +266,7 @@ class _Walk:
     def _spoken_to(self) -> list[int]:
         """The texts to which a key may give context."""
         flat, around, speaks = self._flat, self._around, self._scanner.concern
-        plain = self._placeholders.spoken
+        plain = self._placeholders.context_of
         loud = {
             key for key in self._new if speaks(plain(self._names.get(key, key))).rules
         }
@@ -395,7 +395,7 @@ class _Walk:
         named = self._named.get(id(node), "")
         named = named if named and name.lower() in VALUES else ""
         key = named or self._names.get(name, name)
-        return node.keys[1], named or self._placeholders.spoken(key)
+        return node.keys[1], named or self._placeholders.context_of(key)
 
     def _count(self, tally: Tally, node: Node | None, name: str | int) -> None:
         if self._plan.audit == "paths" and node is not None and tally:

@@ -1,4 +1,4 @@
-"""Exact secrets that a program hands over: found however they are written."""
+"""Registered secrets: exact values that are found in every usual spelling."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import html
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from operator import itemgetter
 from string import ascii_lowercase, ascii_uppercase, digits
-from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import Final, NamedTuple, NoReturn, TypeAlias
 from urllib.parse import quote, quote_plus, unquote
 
 from refold.domain.canonical import encodable
@@ -17,20 +16,22 @@ from refold.domain.envelope import PLACEHOLDER
 from refold.domain.locks import computed_once, forkable_lock
 from refold.redaction.engines import EngineName, Literals, best, literals
 from refold.redaction.engines.fold import fold
+from refold.redaction.scanner import overlapping
 from refold.redaction.types import well_formed
 
 _LETTERS = ascii_uppercase + ascii_lowercase + digits
+# The alphabets of standard and of URL-safe base64.
 _ALPHABETS = (_LETTERS + "+/", _LETTERS + "-_")
-# What encodeURIComponent and encodeURI of JavaScript leave as it is, and `quote`.
+# The characters that `quote`, encodeURIComponent and encodeURI leave unescaped.
 _UNQUOTED = ("", "/", "!'()*", "!'()*;,/?:@&=+$#")
 _PERCENT = re.compile("%[0-9A-F]{2}")
 
 
 class Spelling(NamedTuple):
-    """A way to write a value.
+    """One spelling of a value.
 
-    before, after: characters of base64 that carry its first and its last bits too, if
-    they stand next to ``text``.
+    before, after: characters of base64 next to ``text`` that carry the value's first
+    and last bits together with bits of its neighbors.
     """
 
     text: str
@@ -38,43 +39,55 @@ class Spelling(NamedTuple):
     after: frozenset[str] = frozenset()
 
     def extents(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where it stands in ``text``, in order; what overlaps is one extent."""
+        """The extents of this spelling in ``text``, in order; overlaps are joined."""
         length = len(self.text)
         place = text.find(self.text)
         while place >= 0:
-            last = further = place
+            last = place
+            further = place
             while further >= 0:
                 last = further
                 further = text.rfind(self.text, last + 1, last + 2 * length - 1)
-            yield self._first(text, place), self._last(text, last + length)
+            yield self._start(text, place), self._end(text, last + length)
             place = text.find(self.text, last + length)
 
-    def _first(self, text: str, start: int) -> int:
-        for width in (1, 3) if self.before else ():
-            if unquote(text[max(0, start - width) : start]) in self.before:
-                return start - width
+    def _start(self, text: str, start: int) -> int:
+        """``start``, or before it if the character there carries bits of the value."""
+        if self.before:
+            for width in (1, 3):  # the character may be escaped for a URL
+                if unquote(text[max(0, start - width) : start]) in self.before:
+                    return start - width
         return start
 
-    def _last(self, text: str, end: int) -> int:
-        for width in (1, 3) if self.after else ():
-            if unquote(text[end : end + width]) in self.after:
-                return end + width
+    def _end(self, text: str, end: int) -> int:
+        """``end``, or after it if the character there carries bits of the value."""
+        if self.after:
+            for width in (1, 3):
+                if unquote(text[end : end + width]) in self.after:
+                    return end + width
         return end
 
 
 def spellings(value: str) -> list[Spelling]:
-    """All ways to write ``value`` that are looked for, each once."""
-    found: list[Spelling] = []
+    """All spellings of ``value`` that a search looks for, each once."""
+    # The keys of a dictionary, which keep their order.
+    unique: dict[Spelling, None] = {}
     for plain in {value: None, fold(value).text: None}:
-        once = _escaped(plain)
-        twice = [spelt for text in once for spelt in _escaped(text)]
-        found += map(Spelling, (plain, *once, *twice, *_encoded(plain)))
-        found += _in_base64(plain.encode())
-    return [*dict.fromkeys(found)]
+        texts = [plain]
+        escaped = _escaped(plain)
+        texts += escaped
+        for text in escaped:
+            texts += _escaped(text)
+        texts += _encoded(plain)
+        for text in texts:
+            unique[Spelling(text)] = None
+        for spelling in _in_base64(plain.encode()):
+            unique[spelling] = None
+    return list(unique)
 
 
 def _escaped(text: str) -> list[str]:
-    """Between quotes of JSON, of JavaScript and of Python."""
+    """The text as it stands between the quotes of JSON, JavaScript and Python."""
     double = json.dumps(text, ensure_ascii=False)[1:-1]
     ascii_only = json.dumps(text)[1:-1]
     single = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
@@ -82,9 +95,10 @@ def _escaped(text: str) -> list[str]:
 
 
 def _encoded(text: str) -> list[str]:
-    """For URLs and for HTML, and in hex."""
-    upper = [quote(text, safe=safe) for safe in _UNQUOTED] + [quote_plus(text)]
-    lower = [_PERCENT.sub(_lower, spelt) for spelt in upper]
+    """The text escaped for URLs and for HTML, and in hex."""
+    upper = [quote(text, safe=safe) for safe in _UNQUOTED]
+    upper.append(quote_plus(text))
+    lower = [_PERCENT.sub(_lower, spelling) for spelling in upper]
     hexadecimal = text.encode().hex()
     return [*upper, *lower, hexadecimal, hexadecimal.upper(), html.escape(text)]
 
@@ -94,77 +108,83 @@ def _lower(match: re.Match[str]) -> str:
 
 
 def _in_base64(data: bytes) -> Iterator[Spelling]:
-    """What ``data`` becomes inside of longer base64, wherever in it it begins.
+    """The spellings of ``data`` inside longer base64, for each place where it begins.
 
-    Characters that it shares with its neighbours there are no part of the text.
+    A character that also holds bits of a neighbor is no part of a spelling's text.
     """
     for skipped in range(3):
-        bits = 8 * (skipped + len(data))
-        whole = base64.b64encode(bytes(skipped) + data + bytes(2)).decode()
-        first, last = -(-8 * skipped // 6), bits // 6
+        first_bit = 8 * skipped
+        end_bit = 8 * (skipped + len(data))
+        encoded = base64.b64encode(bytes(skipped) + data + bytes(2)).decode()
+        first = -(-first_bit // 6)
+        last = end_bit // 6
         for alphabet in _ALPHABETS:
-            text = whole.translate(str.maketrans(_ALPHABETS[0], alphabet))
-            before = _alike(alphabet, text[first - 1], 8 * skipped % 6, low=True)
-            after = _alike(alphabet, text[last], bits % 6, low=False)
+            text = encoded.translate(str.maketrans(_ALPHABETS[0], alphabet))
+            before = _alike(alphabet, text[first - 1], first_bit % 6, low=True)
+            after = _alike(alphabet, text[last], end_bit % 6, low=False)
             inner = text[first:last]
             for safe in ("+/", "/", ""):
-                spelt = quote(inner, safe=safe)
-                yield Spelling(spelt, before, after)
-                yield Spelling(_PERCENT.sub(_lower, spelt), before, after)
+                quoted = quote(inner, safe=safe)
+                yield Spelling(quoted, before, after)
+                yield Spelling(_PERCENT.sub(_lower, quoted), before, after)
 
 
 def _alike(alphabet: str, character: str, bits: int, *, low: bool) -> frozenset[str]:
-    """The characters that equal ``character`` but for bits of a neighbour.
+    """The characters that carry the same bits of the value as ``character`` does.
 
-    bits: how many of its six come first: they are the neighbour's if ``low``, and all
-    others are if not; 0 means that it is the neighbour's alone.
+    Of the six bits of a character, the first ``bits`` belong to one side and the others
+    to the other side.  If ``low``, the value's bits are the last ones, otherwise the
+    first.  With 0 bits, the value has none in the character.
     """
     if not bits:
         return frozenset()
-    mask = (1 << (6 - bits)) - 1
-    mask = mask if low else 63 ^ mask
-    known = alphabet.index(character) & mask
-    return frozenset(c for n, c in enumerate(alphabet) if n & mask == known)
+    last_bits = (1 << (6 - bits)) - 1
+    mask = last_bits if low else 63 ^ last_bits
+    own_bits = alphabet.index(character) & mask
+    return frozenset(
+        letter for code, letter in enumerate(alphabet) if code & mask == own_bits
+    )
 
 
 SHORTEST: Final = 8
 Extent: TypeAlias = tuple[int, int, str]
-# Whatever begins with where it starts and ends.
-_Extent = TypeVar("_Extent", bound=tuple[Any, ...])
 
+# Names of environment variables that hold a secret.
 # Names of environment variables that hold a secret.
 SECRET_NAMES: Final = re.compile(
     r"(?i)(?:key|token|secret|passw(?:or)?d|passphrase|credential"
     r"|(?<![a-z])(?:pass|pwd|auth|pat))s?(?![a-z])"
 )
 _WORD = "(?:[a-z]+|[A-Z]+|[A-Z][a-z]+)"
+# Values that are no secrets: words, numbers, paths, addresses, references.
 _PLAIN = re.compile(
     rf"{_WORD}(?:[-_. ,:]{_WORD})*|[0-9.,:+\-]*|(?:\.{{0,2}}|~|[A-Za-z]:|file:)[/\\].*"
     r"|[a-z][a-z0-9+.\-]*://[^@]*|\$.*",
     re.DOTALL,
 )
-# So much of a long spelling is looked for before the rest of it: vectorscan compiles
-# short ones much faster, the standard library finds long ones faster.
+# A search looks for a piece of a long spelling, then compares the whole.  Vectorscan
+# compiles short pieces much faster; the standard library finds long ones faster.
 _PIECE: Final[Mapping[EngineName, int]] = {"vectorscan": 8, "stdlib": 32}
 
 
 class Registered:
-    """Values to be redacted wherever they stand; they win over every rule.
+    """Values that are redacted everywhere; they win over every rule.
 
-    A value is found as it is, escaped for JSON once and twice, URL-encoded, in hex, in
-    base64 of itself or of a text that holds it, and in any of these with full-width or
-    invisible characters.  Values are kept in memory only: never shown, never pickled.
+    A search finds a value as it is, escaped for JSON once and twice, URL-encoded, in
+    hex, in base64 of itself or of a text that holds it, and in any of these with
+    full-width or invisible characters.  Values are kept in memory only: they are never
+    shown and never pickled.
 
     Threads may share it: a search sees all values of one moment.
     """
 
-    __slots__ = ("_engine", "_known", "_lock", "_values")
+    __slots__ = ("_engine", "_lock", "_search", "_values")
 
     def __init__(self, *, engine: EngineName = "auto") -> None:
         self._engine: EngineName = engine
         self._lock = forkable_lock()
         self._values: dict[str, str] = {}
-        self._known: _Known | None = None
+        self._search: _Search | None = None
 
     @classmethod
     def from_environ(
@@ -174,26 +194,24 @@ class Registered:
         names: re.Pattern[str] = SECRET_NAMES,
         engine: EngineName = "auto",
     ) -> Registered:
-        """Register the values of the variables whose names ``names`` finds.
+        """Register the values of all variables whose names match ``names``.
 
         Values that are too short, or look like words, numbers, paths or addresses, are
-        left out: they would be redacted where they are no secret.
+        left out: they would also be redacted where they are no secret.
         """
+        secrets: dict[str, str] = {}
+        for name, value in environ.items():
+            if names.search(name) and _telling(value.strip()):
+                secrets[value.strip()] = "SECRET"
         registered = cls(engine=engine)
-        registered._change(
-            {
-                value.strip(): "SECRET"
-                for name, value in environ.items()
-                if names.search(name) and _telling(value.strip())
-            }
-        )
+        registered._change(secrets)
         return registered
 
     def register(self, value: str, type: str = "SECRET") -> None:  # noqa: A002 - its name
         """Redact ``value`` from now on, as a value of ``type``.
 
-        White space around it is no part of it.  Raises ValueError if it is shorter than
-        8 characters, is no Unicode, or if ``type`` cannot stand in a placeholder.
+        White space around it is removed.  Raises ValueError if it is shorter than 8
+        characters, is no Unicode, or if ``type`` cannot stand in a placeholder.
         """
         value = value.strip()
         if len(value) < SHORTEST:
@@ -210,46 +228,46 @@ class Registered:
         self._change({value: type})
 
     def forget(self, value: str) -> None:
-        """Redact ``value`` no longer; one that is not registered changes nothing."""
+        """Stop redacting ``value``; one that is not registered changes nothing."""
         self._change({}, without=value.strip())
 
     def find(self, text: str) -> list[Extent]:
-        """(start, end, type) of all that must go from ``text``, in order and apart.
+        """(start, end, type) of all values in ``text``, in order and disjoint.
 
-        What overlaps is one extent, with the type of the longest part.  What is within
-        a placeholder is none.
+        Values that overlap are one extent, with the type of the longest.  Nothing is
+        found in placeholders.
         """
-        known = self._known
-        return known.find(text) if known is not None else []
+        search = self._search
+        return search.find(text) if search is not None else []
 
     def clean(self, texts: Iterable[str]) -> bool:
-        """Whether nothing is found in any of ``texts``: faster than to search each.
+        """Whether none of ``texts`` holds a value: faster than to search each.
 
-        False may also be said of texts in which nothing is.
+        The answer may be False for texts without any.
         """
-        known = self._known
-        if known is None:
+        search = self._search
+        if search is None:
             return True
-        pieces, telling = known.pieces_in("\n".join(texts))
+        pieces, telling = search.pieces_in("\n".join(texts))
         return not (pieces or telling)
 
     def longest(self) -> int:
-        """How many characters a spelling has at most, but for invisible ones; or 0."""
-        known = self._known
-        return known.lengths[-1] if known is not None else 0
+        """The most characters of a spelling, invisible ones left out; 0 if none."""
+        search = self._search
+        return search.lengths[-1] if search is not None else 0
 
     def _change(self, values: Mapping[str, str], without: str = "") -> None:
         with self._lock:
-            kept = {**self._values, **values}
-            kept.pop(without, None)
-            self._values = kept
-            self._known = _Known(kept, self._engine) if kept else None
+            remaining = {**self._values, **values}
+            remaining.pop(without, None)
+            self._values = remaining
+            self._search = _Search(remaining, self._engine) if remaining else None
 
     def __len__(self) -> int:
         return len(self._values)
 
     def __bool__(self) -> bool:
-        return self._known is not None
+        return self._search is not None
 
     def __repr__(self) -> str:
         return f"Registered({len(self)} values)"
@@ -258,8 +276,8 @@ class Registered:
         raise TypeError("registered values stay in this process")
 
 
-class _Known:
-    """The values of one moment, made ready by the first search."""
+class _Search:
+    """A search for the values of one moment; the first use compiles it."""
 
     def __init__(self, values: Mapping[str, str], engine: EngineName) -> None:
         self._values = values
@@ -267,27 +285,30 @@ class _Known:
 
     @computed_once
     def _by_piece(self) -> dict[str, list[tuple[Spelling, str]]]:
-        """The spellings that hold each piece that is looked for."""
-        found: dict[str, list[tuple[Spelling, str]]] = {}
+        """By piece: the spellings that hold it, each with its type."""
+        by_piece: dict[str, list[tuple[Spelling, str]]] = {}
         for value, kind in self._values.items():
             for spelling in spellings(value):
                 piece = _middle(spelling.text, _PIECE[self._engine])
-                found.setdefault(piece, []).append((spelling, kind))
-        return found
+                by_piece.setdefault(piece, []).append((spelling, kind))
+        return by_piece
 
     @computed_once
     def pieces_in(self) -> Literals:
-        """Says which pieces are in a text."""
+        """A function that returns the pieces in a text."""
         return literals(self._engine, tuple(self._by_piece))
 
     @computed_once
     def lengths(self) -> range:
-        """From the shortest spelling to the longest, but for invisible characters."""
-        found = [len(one.text) for held in self._by_piece.values() for one, _ in held]
-        return range(min(found), max(found) + 7)
+        """From the shortest spelling to the longest, invisible characters left out."""
+        lengths: list[int] = []
+        for entries in self._by_piece.values():
+            lengths += [len(spelling.text) for spelling, _ in entries]
+        # An escaped character of base64 may stand at each end.
+        return range(min(lengths), max(lengths) + 7)
 
     def find(self, text: str) -> list[Extent]:
-        """What is known in ``text``, in order and apart."""
+        """The extents of values in ``text``, in order and disjoint."""
         if len(text) < self.lengths.start:
             return []
         extents = self._extents(text)
@@ -296,27 +317,30 @@ class _Known:
         return _joined(extents) if extents else extents
 
     def _extents(self, text: str) -> list[Extent]:
-        """Where a spelling stands in ``text``, or in what it looks like."""
+        """The extents of spellings in ``text``, and in its folded form."""
         pieces, telling = self.pieces_in(text)
-        extents = list(self._spelt(text, pieces))
+        extents = list(self._spelled(text, pieces))
         if telling:
             folded = fold(text)
-            found = self._spelt(folded.text, self.pieces_in(folded.text)[0])
-            extents += [(*folded.span(start, end), kind) for start, end, kind in found]
+            pieces, _ = self.pieces_in(folded.text)
+            for start, end, kind in self._spelled(folded.text, pieces):
+                extents.append((*folded.span(start, end), kind))
         return extents
 
-    def _spelt(self, text: str, pieces: Iterable[str]) -> Iterator[Extent]:
+    def _spelled(self, text: str, pieces: Iterable[str]) -> Iterator[Extent]:
+        """The extents in ``text`` of all spellings that hold one of ``pieces``."""
         for piece in pieces:
             for spelling, kind in self._by_piece[piece]:
                 for start, end in spelling.extents(text):
                     yield start, end, kind
 
     def _between_placeholders(self, text: str) -> list[Extent]:
-        extents, begin = [], 0
-        barriers = [match.span() for match in PLACEHOLDER.finditer(text)]
-        for stop, after in (*barriers, (len(text), len(text))):
-            found = self._extents(text[begin:stop])
-            extents += [(begin + s, begin + e, kind) for s, e, kind in found]
+        extents: list[Extent] = []
+        begin = 0
+        placeholders = [match.span() for match in PLACEHOLDER.finditer(text)]
+        for stop, after in (*placeholders, (len(text), len(text))):
+            for start, end, kind in self._extents(text[begin:stop]):
+                extents.append((begin + start, begin + end, kind))
             begin = after
         return extents
 
@@ -327,24 +351,8 @@ def _middle(text: str, length: int) -> str:
     return text[start : start + length]
 
 
-def overlapping(
-    extents: Iterable[_Extent],
-) -> Iterator[tuple[int, int, list[_Extent]]]:
-    """(start, end, the extents) of all that overlap, in order and apart."""
-    group: list[_Extent] = []
-    end = 0
-    for extent in sorted(extents, key=itemgetter(0, 1)):
-        if group and extent[0] >= end:
-            yield group[0][0], end, group
-            group = []
-        group.append(extent)
-        end = max(end, extent[1])
-    if group:
-        yield group[0][0], end, group
-
-
 def _joined(extents: Iterable[Extent]) -> list[Extent]:
-    """Extents that overlap as one, of the type of the longest."""
+    """The extents, with those that overlap joined; the longest gives the type."""
     joined = []
     for start, end, group in overlapping(extents):
         _, _, kind = max(group, key=lambda extent: extent[1] - extent[0])
@@ -353,6 +361,7 @@ def _joined(extents: Iterable[Extent]) -> list[Extent]:
 
 
 def _telling(value: str) -> bool:
-    """Whether a value is long and odd enough to be looked for everywhere."""
-    long = len(value) >= SHORTEST and encodable(value)
-    return long and not _PLAIN.fullmatch(value)
+    """Whether a value is long and unusual enough to be searched everywhere."""
+    if len(value) < SHORTEST or not encodable(value):
+        return False
+    return not _PLAIN.fullmatch(value)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from refold.redaction.checks import Candidate
 from refold.redaction.engines import (
@@ -199,6 +199,8 @@ _JUDGED, FAST, _FASTER = 6, 64, 256
 # So many steps any text may take, however short, and one without a budget.
 _FLOOR: Final = 1024
 _UNLIMITED: Final = 1 << 62
+# An extent begins with its start and its end.
+_Extent = TypeVar("_Extent", bound=tuple[Any, ...])
 # So many keys are remembered with the rules that they concern.
 _REMEMBERED = 4096
 
@@ -211,6 +213,22 @@ class Finding(NamedTuple):
     type: str
     rule: str
     priority: int = 0
+
+
+def overlapping(
+    extents: Iterable[_Extent],
+) -> Iterator[tuple[int, int, list[_Extent]]]:
+    """Groups of extents that overlap: (start, end, group), in order and disjoint."""
+    group: list[_Extent] = []
+    end = 0
+    for extent in sorted(extents, key=itemgetter(0, 1)):
+        if group and extent[0] >= end:
+            yield group[0][0], end, group
+            group = []
+        group.append(extent)
+        end = max(end, extent[1])
+    if group:
+        yield group[0][0], end, group
 
 
 class Concern(NamedTuple):

@@ -1,4 +1,4 @@
-"""From findings to texts without them, where another pass would find nothing."""
+"""Replaces findings by placeholders, so that another pass would find nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Final, NamedTuple, Protocol
 from refold.redaction.engines import IN_RUN, Hit
 from refold.redaction.engines.fold import Folded
 from refold.redaction.plan import Plan, Tagger
-from refold.redaction.registered import Registered, overlapping
 from refold.redaction.scanner import (
     CONTEXT,
     FAST,
@@ -22,42 +21,46 @@ from refold.redaction.scanner import (
     Finding,
     Prepared,
     Scanner,
+    overlapping,
 )
 from refold.redaction.types import UNSCANNED, Placeholders
 from refold.redaction.values import Meter, OverBudget, RedactionError, Tally
 
-# A text that still has findings after so many rounds was made to have them.
-_ROUNDS = 8
-# What a program registered, and what a model recognizes, next to what rules find.
-_REGISTERED, _RECOGNIZED = 1000, 10
+# Only a text made for it still has findings after so many rounds.
+_ROUNDS: Final = 8
+# The priorities of registered values and of a recognizer's, next to those of rules.
+_REGISTERED: Final = 1000
+_RECOGNIZED: Final = 10
 _ERROR: Final = "ERROR"
-# What a name is tied to its value by ends with one of these.
+# A name and its value are tied together by one of these characters.
 _TIES: Final = frozenset("=:：＝ \t\n\"'`>|,;(@%是为は는은")
-# Types of values that are tied to names: others end where they end.
+# Types whose values are tied to names.  Values of other types end by their own form.
 _TIED: Final = frozenset({"SECRET", "API_KEY", "AUTH_TOKEN", "JWT", "PASSWORD_HASH"})
-# What may go on behind a placeholder, and what never does.
-_GOES_ON: Final = re.compile(r"[^\s\"'`,;:=()\[\]{}<>|&\\]{4,256}")
+# A text right after a placeholder that may continue its value, and the characters that
+# never do.
+_CONTINUES: Final = re.compile(r"[^\s\"'`,;:=()\[\]{}<>|&\\]{4,256}")
 _DIVIDES: Final = frozenset(" \t\r\n\"'`,;:=()[]{}<>|&\\")
-# What a text is looked at for a third time counts more: few but those made for it are.
+# From the third round on, steps count this many times: only texts made for it need it.
 _AGAIN: Final = 4
-# How many steps it takes to put a placeholder and to look at what is around it, or
-# right behind it.
-_PLACED, _BEHIND = 8, 64
+# The steps for one placeholder with the look around it, and for a look right after it.
+_PLACED: Final = 8
+_BEHIND: Final = 64
 
 
 class Finds(Protocol):
-    """Something besides rules that finds values: registered ones, a user's model."""
+    """Another source of findings than rules: registered values, a user's model."""
 
     def find(self, text: str) -> Sequence[tuple[int, int, str]]:
-        """(start, end, type) of what is in ``text``."""
+        """(start, end, type) of each value in ``text``."""
 
 
 class Text(NamedTuple):
-    """A text to redact, and what is known of it.
+    """A text to redact.
 
-    prepared: by the scanner; None if nothing triggers a rule.
-    whole:    it is all there is under its key.
-    number:   it is an integer's.
+    prepared: the scanner's result; None if nothing in the text triggers a rule.
+    concern:  the rules for which its key is context.
+    whole:    nothing else stands under its key.
+    number:   it is the digits of an integer.
     """
 
     text: str
@@ -69,32 +72,44 @@ class Text(NamedTuple):
 
 @dataclass(slots=True)
 class _Account:
-    """What was found in a whole text, the ``index`` of it, and the steps it took."""
+    """The progress of one whole text.
+
+    index: its place among the texts that are redacted together.
+    until: the time at which its budget ends, or 0.
+    over:  it took too many steps.
+    tally: its findings so far.
+    """
 
     index: int
     meter: Meter
     tag: Tagger | None
-    until: float  # when it is to be done, or 0
-    over: bool = False  # it took too many steps
+    until: float
+    over: bool = False
     tally: Tally = field(default_factory=Tally)
 
 
 @dataclass(slots=True, eq=False)
 class _Piece:
-    """A piece of a text: what it reads, or what it was divided into."""
+    """A part of a text, and the parts into which it was divided.
 
-    given: Text
+    rounds: how often the text around it was divided before.
+    first:  the text begins with it.
+    """
+
+    source: Text
     account: _Account
     rounds: int = 0
-    first: bool = True  # the text begins with it
+    first: bool = True
     parts: list[_Piece | str] | None = None
 
     def __str__(self) -> str:
-        return self.given.text if self.parts is None else "".join(map(str, self.parts))
+        if self.parts is None:
+            return self.source.text
+        return "".join(map(str, self.parts))
 
 
 class Settler:
-    """Redacts texts by a plan.  It holds none: threads may share it."""
+    """Redacts texts by a plan.  It holds no text: threads may share it."""
 
     def __init__(
         self,
@@ -103,23 +118,36 @@ class Settler:
         registered: Finds | None = None,
         recognizer: Finds | None = None,
     ) -> None:
-        self.plan, self.scanner = plan, scanner
-        self.registered, self.recognizer = registered, recognizer
+        self.plan = plan
+        self.scanner = scanner
+        self.registered = registered
+        self.recognizer = recognizer
         self.placeholders = Placeholders(plan.labels, plan.numbered_kinds)
-        tied = sorted(_TIED)
-        marks = [self.placeholders.of(one)[:-1] for one in tied]
-        if plan.numbered:
-            marks += [f"[{sign}{one}_" for one in tied for sign in ("", "~")]
-        self._tied_marks = tuple(marks)
-        # Keys that hold nothing and give no context, as those of events are.
+        self._tied_marks = self._marks_of_tied()
+        # Keys without findings that give no context, such as the fields of events.
         self.quiet: set[str] = set()
         self._kept = {kind for kind, action in plan.actions.items() if action == "keep"}
-        self._drops = {k for k, action in plan.actions.items() if action == "drop_leaf"}
+        self._dropping = {
+            kind for kind, action in plan.actions.items() if action == "drop_leaf"
+        }
         self._allowed = [re.compile(pattern) for pattern in plan.allow_patterns]
-        self._lets = bool(self._kept or plan.allow_values or self._allowed)
+        self._allows_some = bool(self._kept or plan.allow_values or self._allowed)
+
+    def _marks_of_tied(self) -> tuple[str, ...]:
+        """The beginnings of placeholders of types that are tied to names."""
+        marks: list[str] = []
+        for kind in sorted(_TIED):
+            marks.append(self.placeholders.of(kind)[:-1])
+            if self.plan.numbered:
+                marks.append(f"[{kind}_")
+                marks.append(f"[~{kind}_")
+        return tuple(marks)
 
     def stub(self, text: str) -> tuple[str, Tally] | None:
-        """What stands for a text over the limit of bytes.  Raises RedactionError."""
+        """The stub for a text over the limit of bytes; None within the limit.
+
+        Raises RedactionError if the plan refuses such texts.
+        """
         limit = self.plan.max_leaf_bytes
         if len(text) * 4 <= limit or len(text.encode(errors="replace")) <= limit:
             return None
@@ -133,137 +161,179 @@ class Settler:
     def settle(
         self, texts: Sequence[Text], tag: Tagger | None, until: float
     ) -> list[tuple[str, Tally]]:
-        """Each of ``texts`` redacted, with what was found in it.
+        """Each of ``texts`` redacted, with its tally.
 
-        What is already a placeholder divides a text: each piece is redacted by itself,
-        until nothing more is found in any.  Raises RedactionError after ``until``.
+        Placeholders divide a text.  Each piece is redacted by itself, and so are the
+        pieces between the new placeholders, until no piece has a finding.
+
+        Raises OverBudget, and RedactionError after ``until``.
         """
-        roots, pending = list[_Piece](), list[_Piece]()
-        for index, given in enumerate(texts):
-            meter = self.scanner.meter(given.text)
-            if given.prepared is not None and not given.concern.rules:
-                meter.spent = given.prepared.spent
-            root = _Piece(given, _Account(index, meter, tag, until))
+        roots: list[_Piece] = []
+        pending: list[_Piece] = []
+        for index, text in enumerate(texts):
+            meter = self.scanner.meter(text.text)
+            if text.prepared is not None and not text.concern.rules:
+                meter.spent = text.prepared.spent
+            root = _Piece(text, _Account(index, meter, tag, until))
             roots.append(root)
-            divides = self.placeholders.within(given.text)
-            pending += self._divided(root) if divides else self._looked(root)
-        while pending := self._prepared(pending):
-            pending = [left for piece in pending for left in self._looked(piece)]
-        return [self._finished(root) for root in roots]
+            if self.placeholders.within(text.text):
+                pending += self._divided(root)
+            else:
+                pending += self._redacted(root)
+        while pending := self._scanned(pending):
+            remaining: list[_Piece] = []
+            for piece in pending:
+                remaining += self._redacted(piece)
+            pending = remaining
+        return [self._result(root) for root in roots]
 
-    def _looked(self, piece: _Piece) -> Sequence[_Piece]:
-        """What is left to be looked at of ``piece`` without what is found in it."""
+    def _redacted(self, piece: _Piece) -> Sequence[_Piece]:
+        """Redact ``piece`` once; return the pieces of it that still need redaction."""
         account = piece.account
         if account.over:
             return ()
         try:
             account.meter.spend(1)
-            found = self._findings(piece)
-            return self._settled(piece, found) if found else ()
+            findings = self._findings(piece)
+            return self._replaced(piece, findings) if findings else ()
         except OverBudget:
             if self.plan.over_budget == "refuse":
                 raise OverBudget(index=account.index) from None
         account.over = True
         return ()
 
-    def _finished(self, root: _Piece) -> tuple[str, Tally]:
-        text, tally = root.given.text, root.account.tally
+    def _result(self, root: _Piece) -> tuple[str, Tally]:
+        text = root.source.text
+        tally = root.account.tally
         if root.account.over:
             return self._unscanned(text)
-        for kind in self._drops:
+        for kind in self._dropping:
             if kind in tally.types:
                 return self.placeholders.of(kind), tally
         clean = str(root)
+        # An unchanged text is returned itself.
         return text if clean == text else clean, tally
 
     def _divided(self, root: _Piece) -> list[_Piece]:
-        """The pieces of a text between the placeholders it already has."""
-        pieces = self.placeholders.pieces(root.given.text)
-        whole = len(pieces) == 1 and root.given.whole
+        """The pieces of a text between the placeholders that it already has."""
+        pieces = self.placeholders.pieces(root.source.text)
+        whole = len(pieces) == 1 and root.source.whole
         root.parts = []
-        for index, (text, kept) in enumerate(pieces):
-            if kept:
+        unsettled: list[_Piece] = []
+        for index, (text, is_placeholder) in enumerate(pieces):
+            if is_placeholder:
                 root.parts.append(text)
                 continue
-            # Of several placeholders in a row, some may be values of their own.
-            before = None
-            tied = index > 0 and pieces[index - 1][0].startswith(self._tied_marks)
-            if tied and (index == 1 or not pieces[index - 2][1]):
-                before = pieces[index - 2][0] if index > 1 else ""
-            if before is not None and (more := self._going_on(before, text, root)):
-                root.parts.append(self._put(root, more, text[: more.end]))
-                text = text[more.end :]
-            given = root.given._replace(text=text, prepared=None, whole=whole)
-            root.parts.append(_Piece(given, root.account, first=not index))
-        return [part for part in root.parts if isinstance(part, _Piece)]
+            before = self._before_placeholder(pieces, index)
+            if before is not None:
+                more = self._continued(before, text, root)
+                if more:
+                    root.parts.append(self._placeholder(root, more, text[: more.end]))
+                    text = text[more.end :]
+            source = root.source._replace(text=text, prepared=None, whole=whole)
+            piece = _Piece(source, root.account, first=index == 0)
+            root.parts.append(piece)
+            unsettled.append(piece)
+        return unsettled
 
-    def _put(self, piece: _Piece, found: Finding, value: str) -> str:
-        """The placeholder of a value, which is counted."""
+    def _before_placeholder(
+        self, pieces: Sequence[tuple[str, bool]], index: int
+    ) -> str | None:
+        """The text before the placeholder that stands right before a piece.
+
+        None if there is no placeholder of a tied type.  After several placeholders in
+        a row it is None too, because they may be values of their own.
+        """
+        if index == 0 or not pieces[index - 1][0].startswith(self._tied_marks):
+            return None
+        if index == 1:
+            return ""
+        before, is_placeholder = pieces[index - 2]
+        return None if is_placeholder else before
+
+    def _placeholder(self, piece: _Piece, finding: Finding, value: str) -> str:
+        """The placeholder for ``value``; the finding is added to the tally."""
         account = piece.account
-        mark = account.tag(found.type, value) if account.tag else ""
-        account.tally.add(found.type, found.rule)
-        return self.placeholders.of(found.type, mark)
+        tag = account.tag(finding.type, value) if account.tag else ""
+        account.tally.add(finding.type, finding.rule)
+        return self.placeholders.of(finding.type, tag)
 
-    def _going_on(self, before: str, text: str, piece: _Piece) -> Finding | None:
-        """What stands right behind a placeholder, if it would be found in its place."""
+    def _continued(self, before: str, text: str, piece: _Piece) -> Finding | None:
+        """The value at the start of ``text`` that would be found after ``before``.
+
+        A placeholder stands between the two texts.  A second pass sees only the
+        placeholder, so the rest of its value must be redacted in the first.
+        """
         if before and before[-1] not in _TIES:
-            return None  # no name is tied to what stood there
-        match, given, meter = _GOES_ON.match(text), piece.given, piece.account.meter
+            return None  # no name is tied to the value there
+        meter = piece.account.meter
+        match = _CONTINUES.match(text)
         if not match or meter.spent > meter.limit:
             return None
         meter.spent += _BEHIND
-        start = min(len(before), CONTEXT)
         value = match.group()
-        whole = f"{before[len(before) - start :]}{value}"
-        found = self._tied(whole, start, given)
-        if found and (alone := self.scanner.look(value)):
-            # What tells by itself is found where it stands.
-            first = min([one.start for one in alone.found or ()], default=len(value))
-            found = self._tied(whole[: start + first], start, given)
-        return found and found._replace(start=0, end=found.end - start)
+        context = before[-CONTEXT:]
+        start = len(context)
+        finding = self._found_at(f"{context}{value}", start, piece.source)
+        if finding is None:
+            return None
+        alone = self.scanner.look(value)
+        if alone:
+            # A value that is found without context is replaced by itself, later.
+            end = min([one.start for one in alone.found or ()], default=len(value))
+            finding = self._found_at(f"{context}{value[:end]}", start, piece.source)
+            if finding is None:
+                return None
+        return finding._replace(start=0, end=finding.end - start)
 
-    def _tied(self, text: str, start: int, given: Text) -> Finding | None:
-        """What is found in ``text`` from ``start`` on, of what is before it."""
+    def _found_at(self, text: str, start: int, source: Text) -> Finding | None:
+        """The finding in ``text`` that begins at ``start``, if there is one."""
         prepared = self.scanner.look(text) or Prepared(text, Folded(text))
-        concern = NO_CONCERN if start else given.concern
-        for one in self.scanner.findings(prepared, concern, whole=not start):
-            if one.start == start and not self._let(text, one):
-                return one
+        concern = NO_CONCERN if start else source.concern
+        for finding in self.scanner.findings(prepared, concern, whole=not start):
+            if finding.start == start and not self._is_allowed(text, finding):
+                return finding
         return None
 
-    def _prepared(self, pieces: Sequence[_Piece]) -> list[_Piece]:
-        """Those of ``pieces`` in which something may be found, all scanned at once."""
-        unknown = [piece for piece in pieces if piece.given.prepared is None]
-        if not unknown:
+    def _scanned(self, pieces: Sequence[_Piece]) -> list[_Piece]:
+        """Scan the pieces together; return those that may have findings."""
+        unscanned = [piece for piece in pieces if piece.source.prepared is None]
+        if not unscanned:
             return list(pieces)
-        prepared = self.scanner.survey([piece.given.text for piece in unknown])
-        ready = [piece for piece in pieces if piece.given.prepared is not None]
-        for index, piece in enumerate(unknown):
-            again = prepared.get(index)
-            steps = len(piece.given.text) // FAST + (again.spent if again else 0)
-            piece.account.meter.spent += steps * (1 if piece.rounds < 2 else _AGAIN)
-            if index in prepared or piece.given.concern.rules or self.finds_more:
-                piece.given = piece.given._replace(prepared=again)
+        prepared = self.scanner.survey([piece.source.text for piece in unscanned])
+        ready = [piece for piece in pieces if piece.source.prepared is not None]
+        for index, piece in enumerate(unscanned):
+            scanned = prepared.get(index)
+            steps = len(piece.source.text) // FAST
+            if scanned is not None:
+                steps += scanned.spent
+            if piece.rounds >= 2:
+                steps *= _AGAIN
+            piece.account.meter.spent += steps
+            if scanned is not None or piece.source.concern.rules or self.finds_more:
+                piece.source = piece.source._replace(prepared=scanned)
                 ready.append(piece)
         return ready
 
     @property
     def finds_more(self) -> bool:
-        """Whether anything besides rules may find something."""
+        """Whether there are registered values or a recognizer."""
         return bool(self.registered) or self.recognizer is not None
 
     def finds_more_in(self, texts: Iterable[str]) -> bool:
-        """Whether anything besides rules may find something in any of ``texts``."""
+        """Whether registered values or a recognizer may find something in ``texts``."""
         if self.recognizer is not None:
             return True
-        return bool(self.registered) and not (
-            isinstance(self.registered, Registered) and self.registered.clean(texts)
-        )
+        if not self.registered:
+            return False
+        clean = getattr(self.registered, "clean", None)
+        return clean is None or not clean(texts)
 
-    def _settled(self, piece: _Piece, findings: Sequence[Finding]) -> list[_Piece]:
-        """Put placeholders for what is found; return what is to be looked at again."""
-        given, text = piece.given, piece.given.text
-        # Nothing that was found survives; the most telling of it names the whole.
+    def _replaced(self, piece: _Piece, findings: Sequence[Finding]) -> list[_Piece]:
+        """Replace the findings; return the pieces between them that may have more."""
+        source = piece.source
+        text = source.text
+        # Findings that overlap are replaced together; the weightiest gives the type.
         extents = [
             (start, stop, max(group, key=_weight))
             for start, stop, group in overlapping(findings)
@@ -271,112 +341,129 @@ class Settler:
         piece.account.meter.spend(_PLACED * len(extents))
         if piece.rounds == _ROUNDS:
             extents = [(0, len(text), extents[0][2])]
-        rest = None if given.prepared is None else _Rest(given.prepared, self.scanner)
+        rest = None
+        if source.prepared is not None:
+            rest = _Rest(source.prepared, self.scanner)
         piece.parts = []
-        left = []
-        end, before = 0, None
-        for start, stop, best in (*extents, (len(text), len(text), None)):
+        unsettled: list[_Piece] = []
+        end = 0
+        # The text before the last placeholder, if its value is tied to a name there.
+        before: str | None = None
+        for start, stop, finding in (*extents, (len(text), len(text), None)):
             if before is not None and end < start and text[end] not in _DIVIDES:
-                more = self._going_on(before, text[end:start], piece)
+                more = self._continued(before, text[end:start], piece)
                 if more:
                     value = text[end : end + more.end]
-                    piece.parts.append(self._put(piece, more, value))
+                    piece.parts.append(self._placeholder(piece, more, value))
                     end += more.end
-            again = self._left(given, rest, end, start)
-            if isinstance(again, str):
-                piece.parts.append(again)
+            between = self._between(source, rest, end, start)
+            if isinstance(between, str):
+                piece.parts.append(between)
             else:
-                rounds, first = piece.rounds + 1, piece.first and not end
-                left.append(_Piece(again, piece.account, rounds, first=first))
-                piece.parts.append(left[-1])
-            if best is not None:
-                piece.parts.append(self._put(piece, best, text[start:stop]))
-                # All of the text is what its key names; of several in a row, none is.
+                first = piece.first and end == 0
+                part = _Piece(between, piece.account, piece.rounds + 1, first=first)
+                unsettled.append(part)
+                piece.parts.append(part)
+            if finding is not None:
+                value = text[start:stop]
+                piece.parts.append(self._placeholder(piece, finding, value))
+                # Of several placeholders in a row, none is tied to a name.  At the
+                # start of the text, its key is the name.
                 alone = piece.first if start == 0 else start > end
-                tied = alone and best.type in _TIED
-                before = text[max(0, end, start - CONTEXT) : start] if tied else None
+                before = None
+                if alone and finding.type in _TIED:
+                    before = text[max(0, end, start - CONTEXT) : start]
             end = stop
-        return left
+        return unsettled
 
-    def _left(
-        self, given: Text, rest: _Rest | None, start: int, stop: int
+    def _between(
+        self, source: Text, rest: _Rest | None, start: int, stop: int
     ) -> Text | str:
-        """A piece with the hits to judge anew; its text, if there is nothing in it."""
-        text = given.text[start:stop]
+        """The part between two findings, with the hits in it that must be judged again.
+
+        A part that can have no finding is returned as a string.
+        """
+        text = source.text[start:stop]
         if not text or text.isspace():
             return text
-        hits = rest.of(start, stop) if rest else None
+        hits = rest.hits(start, stop) if rest else None
         if hits is None:
             prepared = None
-        elif hits or given.concern.rules or self.finds_more:
+        elif hits or source.concern.rules or self.finds_more:
             prepared = Prepared(text, Folded(text), hits)
         else:
             return text
-        return Text(text, prepared, given.concern, False, given.number)
+        return Text(text, prepared, source.concern, False, source.number)
 
     def _findings(self, piece: _Piece) -> list[Finding]:
-        account, text = piece.account, piece.given.text
+        """The findings of rules, registered values and the recognizer in ``piece``."""
+        account = piece.account
+        text = piece.source.text
         if account.until and perf_counter() > account.until:
             raise RedactionError("it took longer than the policy's budget_ms")
         try:
-            found = self._of_rules(piece.given, account.meter)
+            findings = self._of_rules(piece.source, account.meter)
             if self.recognizer is not None and not piece.rounds:
-                found += [
-                    Finding(start, end, kind, "recognizer", _RECOGNIZED)
-                    for start, end, kind in self.recognizer.find(text)
-                ]
+                for start, end, kind in self.recognizer.find(text):
+                    findings.append(
+                        Finding(start, end, kind, "recognizer", _RECOGNIZED)
+                    )
         except OverBudget:
             raise
         except Exception:
             if self.plan.on_error == "drop_leaf":
                 return [Finding(0, len(text), _ERROR, "error", _REGISTERED)]
             raise
-        if self._lets:
-            found = [one for one in found if not self._let(text, one)]
-        if self.registered:
-            found += [
-                Finding(start, end, kind, "registered", _REGISTERED)
-                for start, end, kind in self.registered.find(text)
+        if self._allows_some:
+            findings = [
+                finding for finding in findings if not self._is_allowed(text, finding)
             ]
-        return found
+        if self.registered:
+            for start, end, kind in self.registered.find(text):
+                findings.append(Finding(start, end, kind, "registered", _REGISTERED))
+        return findings
 
-    def _of_rules(self, given: Text, meter: Meter) -> list[Finding]:
-        prepared = given.prepared
+    def _of_rules(self, source: Text, meter: Meter) -> list[Finding]:
+        prepared = source.prepared
         if prepared is None:
-            if not given.concern.rules:
+            if not source.concern.rules:
                 return []
-            prepared = Prepared(given.text, Folded(given.text))
-        if prepared.found is not None and not (given.concern.rules or given.number):
+            prepared = Prepared(source.text, Folded(source.text))
+        if prepared.found is not None and not (source.concern.rules or source.number):
             return [*prepared.found]
         return self.scanner.findings(
-            prepared, given.concern, meter=meter, whole=given.whole, number=given.number
+            prepared,
+            source.concern,
+            meter=meter,
+            whole=source.whole,
+            number=source.number,
         )
 
-    def _let(self, text: str, found: Finding) -> bool:
-        """Whether the policy keeps what was found."""
-        value = text[found.start : found.end]
-        return (
-            found.type in self._kept
-            or value in self.plan.allow_values
-            or any(pattern.fullmatch(value) for pattern in self._allowed)
-        )
+    def _is_allowed(self, text: str, finding: Finding) -> bool:
+        """Whether the plan keeps the value that was found."""
+        if finding.type in self._kept:
+            return True
+        value = text[finding.start : finding.end]
+        if value in self.plan.allow_values:
+            return True
+        return any(pattern.fullmatch(value) for pattern in self._allowed)
 
 
 def _weight(finding: Finding) -> tuple[int, int, str]:
-    """How telling it is: that of the most specific rule most, then the longest."""
-    # The rule's name decides between equals, so that it does not matter who came first.
+    """The weight of a finding: its rule's priority, then its length."""
+    # The rule's name decides between equals, so that their order does not matter.
     return finding.priority, finding.end - finding.start, finding.rule
 
 
-# How many characters before a hit rules, their words and their judges may look at.
+# How many characters before a hit rules, their words and their checks may look at.
 _BACK: Final = 3 * CONTEXT
-# Next to these, the end of a text makes no more difference than any other character.
+# Next to these characters, the end of a text is like any other character.
 _INERT: Final = frozenset(" \t\r\n,;\"'`<>[]{}|!?")
 _LONG: Final = 48
 
 
 class _Rest:
-    """The hits that may come out otherwise in a piece by itself: no others will."""
+    """The hits of a text whose findings may change in a part of it."""
 
     __slots__ = ("_ends", "_hits", "_scanner", "_text")
 
@@ -387,33 +474,40 @@ class _Rest:
         self._hits = sorted(prepared.hits, key=itemgetter(1))
         self._ends = [end for _, end in self._hits]
 
-    def of(self, start: int, stop: int) -> list[Hit] | None:
-        """Those of a piece, in order; None: it has to be scanned for others."""
-        text, ends, scanner = self._text, self._ends, self._scanner
-        first, last = start == 0, stop == len(text)
-        if not text or not (
-            (first or _is_inert(text, start, start, min(stop, start + _LONG)))
-            and (last or _is_inert(text, stop - 1, max(start, stop - _LONG), stop))
-        ):
+    def hits(self, start: int, stop: int) -> list[Hit] | None:
+        """The hits in a part, in order.  None if the part must be scanned again."""
+        text = self._text
+        scanner = self._scanner
+        first = start == 0
+        last = stop == len(text)
+        if not text:
             return None
-        begin = bisect_right(ends, start)
-        limit = bisect_right(ends, stop + scanner.furthest, begin)
-        reach, ahead = scanner.reach, scanner.ahead
-        return [
-            (number, min(end, stop) - start)
-            for number, end in self._hits[begin:limit]
-            if end - reach[number] <= stop
-            and (
-                (not first and end - start < _BACK)
-                or (not last and end + ahead[number] > stop)
-            )
-        ]
+        if not first and not _is_inert(text, start, start, min(stop, start + _LONG)):
+            return None
+        if not last and not _is_inert(text, stop - 1, max(start, stop - _LONG), stop):
+            return None
+        reach = scanner.reach
+        ahead = scanner.ahead
+        begin = bisect_right(self._ends, start)
+        limit = bisect_right(self._ends, stop + scanner.furthest, begin)
+        hits: list[Hit] = []
+        for number, end in self._hits[begin:limit]:
+            if end - reach[number] > stop:
+                continue
+            near_start = not first and end - start < _BACK
+            near_stop = not last and end + ahead[number] > stop
+            if near_start or near_stop:
+                hits.append((number, min(end, stop) - start))
+        return hits
 
 
 def _is_inert(text: str, place: int, start: int, stop: int) -> bool:
-    """Whether no value can begin or end, at ``place``, only now."""
+    """Whether a cut at ``place`` cannot let a new value begin or end there.
+
+    ``start`` and ``stop`` bound the characters of the part next to the cut.
+    """
     character = text[place]
     if character <= "\x7f" and character not in _INERT:
         return False
-    # A run of digits that goes on so far may be another one when it is cut.
+    # A run of digits that is longer than this may be another run when it is cut.
     return stop - start < _LONG or bool(text[start:stop].strip(IN_RUN))

@@ -1,4 +1,4 @@
-"""The types of what is redacted: their names, other systems' names, and labels."""
+"""The types of redacted values: our names, other systems' names, and placeholders."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from refold.domain import envelope
 from refold.domain.canonical import shipped
 
 NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{1,39}")
-# What a policy may put between the brackets of a placeholder.
+# The labels that a policy may put between the brackets of a placeholder.
 LABEL: Final = re.compile(r"[^\W\d_][\w\-]{1,39}")
 
 
 class Type(NamedTuple):
-    """What a placeholder names.
+    """A type of value, which its placeholder names.
 
-    zh:      what stands in a Chinese label.
-    aliases: what Presidio, Google's DLP and Amazon Comprehend call it.
+    zh:      the type in a Chinese label.
+    what:    a description.
+    aliases: the names of the type in Presidio, Google's DLP and Amazon Comprehend.
     """
 
     name: str
@@ -38,29 +39,38 @@ TYPES: Final[Mapping[str, Type]] = {
 }
 LOCALES: Final = ("en", "zh")
 
-_BY_ALIAS: Final[Mapping[str, str]] = {
-    alias: known.name for known in TYPES.values() for alias in known.aliases
-}
+
+def _by_alias() -> dict[str, str]:
+    names: dict[str, str] = {}
+    for type_ in TYPES.values():
+        for alias in type_.aliases:
+            names[alias] = type_.name
+    return names
+
+
+_BY_ALIAS: Final[Mapping[str, str]] = _by_alias()
 
 
 def canonical(name: str) -> str:
-    """Our name of the type that ``name``, perhaps another system's, stands for.
+    """Our name of a type that another system may name differently.
 
-    A name that nobody uses is returned as it is.
+    An unknown name is returned unchanged.
     """
     upper = name.upper()
-    return _BY_ALIAS.get(upper, upper if upper in TYPES else name)
+    if upper in _BY_ALIAS:
+        return _BY_ALIAS[upper]
+    return upper if upper in TYPES else name
 
 
 def well_formed(name: str) -> bool:
-    """Whether ``name`` can stand in a placeholder."""
+    """Whether ``name`` may stand in a placeholder."""
     return bool(NAME.fullmatch(name))
 
 
 def labels(locale: str, kinds: Iterable[str]) -> dict[str, str]:
-    """What stands between the brackets of a placeholder in ``locale``, by type.
+    """The labels between the brackets of placeholders in ``locale``, by type.
 
-    English has none of its own: its placeholder is ``[REDACTED:TYPE]``.
+    English has no labels: its placeholder is ``[REDACTED:TYPE]``.
 
     Raises KeyError for a locale that is not in ``LOCALES``.
     """
@@ -68,30 +78,37 @@ def labels(locale: str, kinds: Iterable[str]) -> dict[str, str]:
         raise KeyError(locale)
     if locale == "en":
         return {}
-    spoken = {kind: TYPES[kind].zh if kind in TYPES else kind for kind in kinds}
-    return {kind: f"{word}_已脱敏" for kind, word in spoken.items()}
+    words = {kind: TYPES[kind].zh if kind in TYPES else kind for kind in kinds}
+    return {kind: f"{word}_已脱敏" for kind, word in words.items()}
 
 
+# The type in the placeholder of a text over a limit of work or size.
 UNSCANNED: Final = "UNSCANNED"
+# The most characters of a placeholder.
 LONGEST: Final = 64
+# The beginnings of placeholders that every policy recognizes.
 _MARKS = ("[REDACTED:", envelope.LABELLED)
-_RENAMED = re.compile(r"~[0-9]+$")
+_COPY_NUMBER = re.compile(r"~[0-9]+$")
 
 
 class Placeholders:
-    """How a policy writes placeholders, and how any are recognized.
+    """Writes the placeholders of a policy, and recognizes those of any policy.
 
-    labels: by type, what stands between the brackets instead of ``REDACTED:TYPE``.
-    kinds:  the types of which values are numbered, if they are.
+    labels: by type, the label between the brackets instead of ``REDACTED:TYPE``.
+    kinds:  the types whose values are numbered; empty for a policy without numbers.
     """
 
     __slots__ = ("_labels", "_marks", "_pattern")
 
     def __init__(self, labels: Mapping[str, str], kinds: Collection[str]) -> None:
         self._labels = labels
-        own = [one for one in labels.values() if envelope.LABELLED not in one]
-        numbered = [*(f"[{kind}_" for kind in kinds), *(["[~"] if kinds else [])]
-        self._marks = (*_MARKS, *(f"[{label}" for label in own), *numbered)
+        own = [label for label in labels.values() if envelope.LABELLED not in label]
+        marks = list(_MARKS)
+        marks += [f"[{label}" for label in own]
+        marks += [f"[{kind}_" for kind in kinds]
+        if kinds:
+            marks.append("[~")
+        self._marks = tuple(marks)
         self._pattern = _pattern(own, kinds)
 
     def of(self, kind: str, tag: str = "") -> str:
@@ -100,7 +117,7 @@ class Placeholders:
         return f"[{label}#{tag}]" if tag else f"[{label}]"
 
     def unscanned(self, text: str) -> str:
-        """What stands for a ``text`` that was not looked at to its end."""
+        """The stub for a ``text`` that was not scanned to its end."""
         size = len(text.encode(errors="replace"))
         return f"[REDACTED:{UNSCANNED} {size} bytes]"
 
@@ -113,45 +130,55 @@ class Placeholders:
         return False
 
     def pieces(self, text: str) -> list[tuple[str, bool]]:
-        """Split ``text`` into what may be redacted and the placeholders it has.
+        """Split ``text`` at its placeholders.
 
-        Returns (piece, is a placeholder) in order; joined they are ``text``.
+        Returns (piece, whether it is a placeholder) in order; joined, the pieces are
+        ``text``.
         """
         if not self.within(text):
             return [(text, False)]
-        found = []
+        pieces: list[tuple[str, bool]] = []
         end = 0
         for match in self._pattern.finditer(text):
-            found += [(text[end : match.start()], False), (match.group(), True)]
+            if end < match.start():
+                pieces.append((text[end : match.start()], False))
+            pieces.append((match.group(), True))
             end = match.end()
-        found.append((text[end:], False))
-        return [(piece, kept) for piece, kept in found if piece]
+        if end < len(text):
+            pieces.append((text[end:], False))
+        return pieces
 
-    def spoken(self, key: str) -> str:
-        """What a redacted key still says of its value: its words, no placeholder.
+    def context_of(self, key: str) -> str:
+        """A redacted key without its placeholders: the words that give context.
 
-        It is the same before and after ``renamed`` numbered the key, so a second pass
-        sees the context of the first.
+        They are the same before and after ``renamed`` numbered the key, so a second
+        pass sees the same context as the first.
         """
         if not self.within(key):
             return key
         bare = self._pattern.sub(" ", key)
-        return key if bare == key else _RENAMED.sub("", bare)
+        return key if bare == key else _COPY_NUMBER.sub("", bare)
 
 
 def _pattern(labels: Iterable[str], kinds: Iterable[str]) -> re.Pattern[str]:
-    own = [re.escape(one) for one in sorted(labels, key=len, reverse=True)]
-    if numbered := "|".join(sorted(kinds, key=len, reverse=True)):
+    """The pattern of placeholders: all common forms, own labels, numbered types."""
+    own = [re.escape(label) for label in sorted(labels, key=len, reverse=True)]
+    numbered = "|".join(sorted(kinds, key=len, reverse=True))
+    if numbered:
         own.append(rf"~?(?:{numbered})_[1-9][0-9]{{0,5}}")
     if not own:
         return envelope.PLACEHOLDER
-    own = [envelope.REDACTED, envelope.LABEL, *own]
-    return re.compile(rf"\[(?:{'|'.join(own)}){envelope.TAG}\]")
+    forms = "|".join([envelope.REDACTED, envelope.LABEL, *own])
+    return re.compile(rf"\[(?:{forms}){envelope.TAG}\]")
 
 
 def renamed(key: str, taken: set[str], copies: dict[str, int]) -> str:
-    """``key``, or ``key~2``, ``key~3``… if it is taken; ``copies`` counts for each."""
-    name, copy = key, copies.get(key, 1)
+    """``key``, or ``key~2``, ``key~3``… if it is taken.
+
+    copies: the last number of each key, updated by the call.
+    """
+    name = key
+    copy = copies.get(key, 1)
     while name in taken:
         copy += 1
         name = f"{key}~{copy}"

@@ -1,4 +1,4 @@
-"""JSON as Python has it, the paths that are left alone, and what redaction reports."""
+"""JSON values, the paths that redaction skips, and the tally of what it replaced."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ Path: TypeAlias = tuple[str, ...]
 Skip: TypeAlias = frozenset[Path]
 NO_SKIP: Final[Skip] = frozenset()
 
+# The most levels of a value, and of JSON in strings of JSON.
 MAX_DEPTH: Final = 128
 MAX_NESTED: Final = 8
 
@@ -26,31 +27,35 @@ class RedactionError(Exception):
 class OverBudget(RedactionError):
     """A text takes more work than the policy allows.
 
-    index: which of those that were looked at together; ``at``: where it stands.
+    at:    its JSON pointer in the value.
+    index: its index among texts that were redacted together.
     """
 
     def __init__(self, at: str = "", *, index: int = 0) -> None:
+        place = f" at {at}" if at else ""
         super().__init__(
-            f"the text{f' at {at}' if at else ''} takes more work than the policy "
+            f"the text{place} takes more work than the policy "
             "allows: split it, raise the policy's scan.work_per_kb, or append it with "
             'unscanned="stub"'
         )
-        self.at, self.index = at, index
+        self.at = at
+        self.index = index
 
 
 class Meter:
-    """Counts the steps that a text takes: the same on every machine.
+    """Counts the steps that a text takes, which are the same on every machine.
 
-    A step is about what a microsecond is enough for: a pattern tried at a place.
+    A step, such as one try of a pattern at one place, takes about a microsecond.
     """
 
     __slots__ = ("limit", "spent")
 
     def __init__(self, limit: int) -> None:
-        self.limit, self.spent = limit, 0
+        self.limit = limit
+        self.spent = 0
 
     def spend(self, steps: int) -> None:
-        """Count ``steps``.  Raises OverBudget if that is more than the limit."""
+        """Count ``steps``.  Raises OverBudget if their sum exceeds the limit."""
         self.spent += steps
         if self.spent > self.limit:
             raise OverBudget
@@ -65,7 +70,7 @@ class TooDeep(RedactionError):
 
 @dataclass(slots=True)
 class Tally:
-    """How often what was redacted: by type, by rule, and where, as JSON pointers."""
+    """Counts of redacted values by type and by rule, and their JSON pointers."""
 
     types: dict[str, int] = field(default_factory=dict)
     rules: dict[str, int] = field(default_factory=dict)
@@ -73,7 +78,7 @@ class Tally:
 
     @property
     def n(self) -> int:
-        """How many values were redacted."""
+        """The number of redacted values."""
         return sum(self.types.values())
 
     def add(self, type: str, rule: str = "") -> None:  # noqa: A002 - as everywhere here
@@ -83,7 +88,7 @@ class Tally:
             self.rules[rule] = self.rules.get(rule, 0) + 1
 
     def update(self, other: Tally) -> None:
-        """Count all that ``other`` has counted."""
+        """Add the counts and paths of ``other``."""
         for kind, n in other.types.items():
             self.types[kind] = self.types.get(kind, 0) + n
         for rule, n in other.rules.items():
@@ -95,9 +100,9 @@ class Tally:
 
 
 def below(skip: Skip, step: str) -> Skip:
-    """What is left of the paths in ``skip`` one step down."""
-    left = []
+    """The rests of the paths in ``skip`` that go through ``step``."""
+    rests = []
     for path in skip:
         if path and path[0] in ("*", step):
-            left.append(path[1:])
-    return frozenset(left) if left else NO_SKIP
+            rests.append(path[1:])
+    return frozenset(rests) if rests else NO_SKIP
