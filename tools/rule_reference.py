@@ -191,17 +191,16 @@ def _code(text: str, kind: str) -> str:
 
 
 def _check(rule: Rule) -> str:
-    return f"`{rule.validator.__name__}`" if rule.validator else ""
+    return f"`{rule.check.name}`" if rule.check else ""
 
 
 def _checks(rules: Iterable[Rule]) -> Iterator[list[str]]:
-    found = {
-        rule.validator.__name__: rule.validator for rule in rules if rule.validator
-    }
-    for name, validator in sorted(found.items()):
-        said = (validator.__doc__ or "").partition("\n")[0].removesuffix(".")
-        if said:
-            yield [f"`{name}`", re.sub("``", "`", said)]
+    checks = {rule.check.name: rule.check for rule in rules if rule.check}
+    for name, check in sorted(checks.items()):
+        first_line = (check.function.__doc__ or "").partition("\n")[0]
+        meaning = first_line.removesuffix(".")
+        if meaning:
+            yield [f"`{name}`", re.sub("``", "`", meaning)]
 
 
 def _types(rules: Iterable[Rule]) -> Iterator[list[str]]:

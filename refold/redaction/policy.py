@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails
 from refold.domain import plugins
 from refold.domain.errors import InvalidConfiguration
 from refold.domain.plugins import Plugin
-from refold.redaction.checks import Validator, numbers, secrets
+from refold.redaction.checks import Check
 from refold.redaction.checks.names import LEXICON
 from refold.redaction.engines import EngineName
 from refold.redaction.engines.patterns import LONGEST_MATCH, Anchor, BadPattern, Pattern
@@ -639,9 +639,8 @@ def _word(word: str) -> str:
     return f"{starts}(?i:{parts})"
 
 
-_CHECKS: Final = {**vars(numbers), **vars(secrets)}
-VALIDATORS: Final[Mapping[str, Validator]] = {
-    name: _CHECKS[check] for name, check in LEXICON["validators"].items()
+VALIDATORS: Final[Mapping[str, Check]] = {
+    name: Check.named(path) for name, path in LEXICON["validators"].items()
 }
 
 

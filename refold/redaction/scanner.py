@@ -1,4 +1,4 @@
-"""What rules find in texts: an engine names the places, patterns judge them."""
+"""Finds what rules match in texts: an engine names the places, patterns judge them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ from refold.redaction.engines.patterns import holds_space, needed, reach
 from refold.redaction.rules.rule import Rule
 from refold.redaction.values import Meter
 
-# How far before its value a word of its context may begin, in characters.
+# How far before its value a word of context may begin, in characters.
 CONTEXT: Final = 64
 # How far before a literal of the gate a pattern of context may begin.
 WORD: Final = 16
-# How far a value may reach around its run of digits.
-LEAD, TRAIL = 12, 24
+# How far a value may reach before and after its run of digits.
+LEAD: Final = 12
+TRAIL: Final = 24
+# The characters and words that may stand between a word of context and its value.
 # What may stand between a word and the value it speaks of.
 _LINK = (
     r"[0-9]?(?:[\s:：=＝是为\"'`*#_\-–—.?？()+>~/\\|]|(?<![\"'\]}0-9])[,，]"
@@ -42,120 +44,148 @@ _LINK = (
     r"[0-9]?"
 )
 _LINKING = " \t\r\n:：=＝是为\"'`*#_-–—.?？()+>~/\\|,，"
-# A word that ends a key, or a text that names what stands beside it, as JSON has it.
-_NEAR = 24
-# Of more words, one expression takes an engine many times as long.
+# The most characters between a word and the end of its key, or of a name in JSON.
+_NEAR: Final = 24
+# An expression of more words would take an engine many times as long.
 _TOGETHER: Final = 16
 _NEAR_QUOTE = rf'[^"]{{0,{_NEAR}}}"'
-# Of letters, only these and not their other case.
-TELLING_TRIGGERS: Final = tuple(Trigger(shape=f"(?-i:{one})") for one in TELLING)
+# These letters are matched in this case only.
+TELLING_TRIGGERS: Final = tuple(
+    Trigger(shape=f"(?-i:{letters})") for letters in TELLING
+)
 
 
 class Compiled(NamedTuple):
-    """A rule, ready to run; ``number`` is its place among the rules of a scanner."""
+    """A rule, ready to run.
+
+    number:   its place among the rules of a scanner.
+    one_word: the pattern before a literal matches no space.
+    words:    every context holds one of these, in lower case; empty if unknown.
+    ends:     matches a key, in lower case, with a word of the gate near its end; None
+              if the rule takes any key.
+    """
 
     number: int
     rule: Rule
     pattern: re.Pattern[str]
     before: re.Pattern[str] | None
     context: re.Pattern[str] | None
-    # Whether what stands before a literal begins after the last space there.
     one_word: bool = False
-    # Each context holds one of these, in lower case; empty: nothing is known.
     words: tuple[str, ...] = ()
-    # A word of the gate near the end of a key in lower case; None: any key may do.
     ends: re.Pattern[str] | None = None
 
     def speaks(self, key: str, lower: str) -> bool:
-        """Whether ``key``, in lower case too, is context for what is under it."""
+        """Whether ``key`` is context for its text; ``lower`` is it in lower case."""
         near = self.ends is None or self.ends.search(lower)
         return bool(near and self.context and self.context.search(key))
 
 
 def compiled(number: int, rule: Rule) -> Compiled:
     """``rule`` with its patterns compiled."""
+    before = re.compile(rf"(?:{rule.before})\Z") if rule.before else None
+    context = re.compile(rf"(?:{rule.context}){_LINK}\Z") if rule.context else None
     return Compiled(
-        number,
-        rule,
-        re.compile(rule.pattern),
-        re.compile(rf"(?:{rule.before})\Z") if rule.before else None,
-        re.compile(rf"(?:{rule.context}){_LINK}\Z") if rule.context else None,
-        bool(rule.before) and not holds_space(rule.before),
-        needed(rule.context) if rule.context else (),
-        None if rule.at == "gate" else _ending(rule.gate),
+        number=number,
+        rule=rule,
+        pattern=re.compile(rule.pattern),
+        before=before,
+        context=context,
+        one_word=bool(rule.before) and not holds_space(rule.before),
+        words=needed(rule.context) if rule.context else (),
+        ends=None if rule.at == "gate" else _ending(rule.gate),
     )
 
 
 def _ending(words: Iterable[str]) -> re.Pattern[str]:
-    """One of ``words`` in lower case near the end of a text."""
+    """A pattern of texts in lower case that have one of ``words`` near their end."""
     any_word = "|".join(map(re.escape, words)) or r"(?!)"
     return re.compile(rf"(?:{any_word})(?=.{{0,{_NEAR}}}\Z)", re.DOTALL)
 
 
-def triggers(rules: Sequence[Compiled]) -> dict[Trigger, list[Compiled]]:
-    """What to look for, and the rules that each of it may make find something.
+class _KeyWords(NamedTuple):
+    """A kind of trigger for words of keys.
 
-    A text in which there is nothing of it is clean under any key.
+    ascii: engines look faster for words in ASCII, so these are kept apart.
+    run:   the least digits that the text must have, as for ``Trigger``.
     """
-    found: dict[Trigger, list[Compiled]] = {trigger: [] for trigger in TELLING_TRIGGERS}
-    # Words of keys; those in ASCII apart, as engines look for them faster.
-    keys: dict[tuple[bool, int], dict[str, None]] = {}
+
+    ascii: bool
+    run: int
+
+
+def triggers(rules: Sequence[Compiled]) -> dict[Trigger, list[Compiled]]:
+    """The triggers to look for, each with the rules that it may let find something.
+
+    A text without any trigger is clean under any key.
+    """
+    triggered: dict[Trigger, list[Compiled]] = {}
+    for trigger in TELLING_TRIGGERS:
+        triggered[trigger] = []
+    # The keys of the inner dictionaries are words, in order.
+    key_words: dict[_KeyWords, dict[str, None]] = {}
     shapes: dict[tuple[str, int], list[Compiled]] = {}
     for ready in rules:
         rule = ready.rule
         if rule.at == "digits" and rule.gate:
             for word in rule.gate:
-                found.setdefault(spoken(word), []).append(ready)
+                triggered.setdefault(spoken(word), []).append(ready)
                 if not rule.context:
-                    found.setdefault(spoken_after(word), []).append(ready)
+                    triggered.setdefault(spoken_after(word), []).append(ready)
         elif rule.at == "digits":
-            # How digits look that may be a value, and how many there are at least.
+            # The form of digits that may be a value, and their least number.
             least = max(rule.digits, 6)
             shape = rule.shape or rf"[0-9](?:[ .()\-/]{{0,3}}[0-9]){{{least - 1}}}"
             shapes.setdefault((shape, least), []).append(ready)
         elif rule.at == "gate":
             for literal in rule.gate:
                 trigger = Trigger(literal, rule.lead, rule.then)
-                found.setdefault(trigger, []).append(ready)
-        # Where there is a literal, the value itself is a hit.
-        if rule.at == "leaf" or (rule.at == "digits" and rule.context and rule.in_keys):
+                triggered.setdefault(trigger, []).append(ready)
+        # A rule with a literal has its trigger in the value, not in the key.
+        by_key = rule.at == "digits" and rule.context and rule.in_keys
+        if rule.at == "leaf" or by_key:
             run = MANY if rule.at == "digits" and rule.digits >= MANY else 0
             for word in rule.gate:
-                keys.setdefault((word.isascii(), run), {})[re.escape(word)] = None
-    for (shape, least), alike in shapes.items():
-        found[Trigger(shape=shape, run=least)] = alike
-    for (_, run), words in keys.items():
-        several = [*words]
-        for first in range(0, len(several), _TOGETHER):
-            some = several[first : first + _TOGETHER]
-            near = rf"(?:{'|'.join(some)}){_NEAR_QUOTE}"
-            found[Trigger(shape=near, run=run, key=True)] = []
-    return found
+                kind = _KeyWords(word.isascii(), run)
+                key_words.setdefault(kind, {})[re.escape(word)] = None
+    for (shape, least), ready_rules in shapes.items():
+        triggered[Trigger(shape=shape, run=least)] = ready_rules
+    for kind, words in key_words.items():
+        escaped = list(words)
+        for first in range(0, len(escaped), _TOGETHER):
+            alternatives = "|".join(escaped[first : first + _TOGETHER])
+            near = rf"(?:{alternatives}){_NEAR_QUOTE}"
+            triggered[Trigger(shape=near, run=kind.run, key=True)] = []
+    return triggered
 
 
 _RUN = re.compile(r"[0-9](?:[ .()\-/]{0,3}[0-9]){5,}+")
 _DIGITS = "0123456789"
-# So many hits are looked at by themselves.
-_FEW = 96
-_CODES, _COLON = frozenset(_DIGITS.encode()), ord(":")
-# How far from the end of its shape the digits of a value with letters may be.
-_SEEN = 48
+# With at most this many hits, each is looked at by itself.
+_FEW: Final = 96
+_DIGIT_CODES = frozenset(_DIGITS.encode())
+_COLON = ord(":")
+# The most characters between the end of a shape with letters and its digits.
+_SEEN: Final = 48
 
 
 class Runs:
-    """Runs of six or more digits, with up to three separators between two."""
+    """The runs of six or more digits in a text, with up to three separators each time.
+
+    Only a part of the text is searched, which grows where there are many hits.
+    """
 
     __slots__ = ("_final", "_first", "_spans", "_stops", "_text")
 
     def __init__(self, text: str) -> None:
         self._text = text
-        # Those of a part of the text, which grows where there are many hits.
-        self._first, self._final = 0, -1
+        # The searched part, and the runs in it.
+        self._first = 0
+        self._final = -1
         self._spans: list[tuple[int, int]] = []
         self._stops: list[int] = []
 
     def at(self, end: int) -> Iterator[tuple[int, int]]:
-        """The run around the last digit before ``end``, if that is one."""
+        """The run around the last digit before ``end``, if it is in one."""
         text = self._text
         end = min(end, len(text))
         for place in range(end, max(0, end - 16), -1):
@@ -164,7 +194,7 @@ class Runs:
         return iter(())
 
     def near(self, end: int) -> Iterator[tuple[int, int]]:
-        """The runs that a value with letters may have which is seen to end there."""
+        """The runs of a value with letters whose shape ends at ``end``."""
         return self._within(max(0, end - _SEEN), min(len(self._text), end + _SEEN))
 
     def _within(self, first: int, final: int) -> Iterator[tuple[int, int]]:
@@ -177,8 +207,11 @@ class Runs:
             yield spans[index]
 
     def _look(self, first: int, final: int) -> None:
-        text, goes_on = self._text, self._first <= first <= self._final
-        further = first + 2 * (self._final - self._first) if goes_on else 0
+        """Search from ``first`` to ``final``, and further if the last part is near."""
+        text = self._text
+        further = 0
+        if self._first <= first <= self._final:
+            further = first + 2 * (self._final - self._first)
         self._first = run_start(text, first, IN_RUN)
         self._final = run_end(text, min(len(text), max(final, further)), IN_RUN)
         runs = _RUN.finditer(text, self._first, self._final)
@@ -190,29 +223,35 @@ class Runs:
         return (match.span() for match in _RUN.finditer(self._text))
 
 
-# The triggers that say that a text must be folded come first.
+# The first triggers are those after which a text must be folded.
 _TELLING = len(TELLING_TRIGGERS)
-# What of a shape is no letter of the value: escapes of JSON, refused ones, classes.
+# Parts of a shape that are no letters of the value: escapes of JSON, refused ones,
+# classes.
 _NO_LETTER = re.compile(r"\\\\\[nrtbf\]|\[\^[^\]]*\]|\\.")
-# What a judge takes, and how many characters a pattern passes over in one step.
-_JUDGED, FAST, _FASTER = 6, 64, 256
-# So many steps any text may take, however short, and one without a budget.
+# The steps of a check.
+_JUDGED: Final = 6
+# How many characters one step passes over: in a check, and in a pattern.
+FAST: Final = 64
+_FASTER: Final = 256
+# Every text may take these steps, however short; and those of a text without a budget.
 _FLOOR: Final = 1024
 _UNLIMITED: Final = 1 << 62
-# An extent begins with its start and its end.
-_Extent = TypeVar("_Extent", bound=tuple[Any, ...])
-# So many keys are remembered with the rules that they concern.
-_REMEMBERED = 4096
+# How many keys are remembered with the rules that they concern.
+_REMEMBERED: Final = 4096
 
 
 class Finding(NamedTuple):
-    """An extent of a text that must go, and why."""
+    """An extent of a text that must be redacted, with its type and rule."""
 
     start: int
     end: int
     type: str
     rule: str
     priority: int = 0
+
+
+# An extent begins with its start and its end.
+_Extent = TypeVar("_Extent", bound=tuple[Any, ...])
 
 
 def overlapping(
@@ -232,7 +271,7 @@ def overlapping(
 
 
 class Concern(NamedTuple):
-    """The rules that a key gives context to."""
+    """The rules for which a key is context, and their numbers."""
 
     rules: tuple[Compiled, ...] = ()
     numbers: frozenset[int] = frozenset()
@@ -242,11 +281,11 @@ NO_CONCERN: Final = Concern()
 
 
 class Prepared(NamedTuple):
-    """A text as rules see it, with the places where something may be found in it.
+    """A text in the form that rules see, with the hits of its triggers.
 
-    found: what is found there under a key that says nothing; None: it was not judged,
-           (): nothing is, and nothing divides it.
-    spent: how many steps that took.
+    found: the findings under a key without context.  None if that was not judged; an
+           empty tuple if there are none and no placeholder divides the text.
+    spent: the steps that this took.
     """
 
     text: str
@@ -254,6 +293,10 @@ class Prepared(NamedTuple):
     hits: Sequence[Hit] = ()
     found: Sequence[Finding] | None = None
     spent: int = 0
+
+
+# By run of digits: the rules that may find something in it, by their numbers.
+_RulesByRun = Mapping[tuple[int, int], Mapping[int, Compiled]]
 
 
 class Scanner:
@@ -267,51 +310,63 @@ class Scanner:
         work_per_kb: int = 0,
     ) -> None:
         self.rules = tuple(compiled(number, rule) for number, rule in enumerate(rules))
-        found = triggers(self.rules)
-        self._triggers = tuple(found)
-        ranked = sorted(self.rules, key=lambda c: (-c.rule.priority, c.rule.id))
-        self._rank = {c.number: rank for rank, c in enumerate(ranked)}
-        self._around = [_around(t) for t in self._triggers]
+        triggered = triggers(self.rules)
+        self._triggers = tuple(triggered)
+        ranked = sorted(
+            self.rules, key=lambda ready: (-ready.rule.priority, ready.rule.id)
+        )
+        self._rank = {ready.number: rank for rank, ready in enumerate(ranked)}
+        self._around = [_digits_around(trigger) for trigger in self._triggers]
         # By trigger: its rules, its literal, and how far before a hit that may begin.
         self._judges = [
-            (rules, t.literal, t.reach if t.then else 0) for t, rules in found.items()
+            (ready, trigger.literal, trigger.reach if trigger.then else 0)
+            for trigger, ready in triggered.items()
         ]
-        # Triggers of values that a key may give context to.
+        # The triggers in values to which a key may give context.
         self._keyed = frozenset(
             number
-            for number, ready in enumerate(found.values())
-            if any(
-                c.rule.at == "gate" and c.rule.context and c.rule.in_keys for c in ready
-            )
+            for number, ready in enumerate(triggered.values())
+            if any(map(_takes_context_of_key, ready))
         )
-        # By trigger: how far before its end it may begin, how far after it rules look.
-        self.reach = tuple(t.reach for t in self._triggers)
-        self.ahead = tuple(
-            max((reach(one.rule.pattern) + TRAIL for one in rules), default=0)
-            + 4 * CONTEXT
-            for rules in found.values()
-        )
+        # By trigger: how far before its end it may begin, and how far after it the
+        # rules look.
+        self.reach = tuple(trigger.reach for trigger in self._triggers)
+        self.ahead = tuple(_look_ahead(ready) for ready in triggered.values())
         self.furthest = max(self.reach, default=0)
         self._min_score = min_score
         self._work_per_kb = work_per_kb
         self._floor = _FLOOR if work_per_kb else _UNLIMITED
         self._engine = engine_of(engine, self._triggers)
-        self._with_context = [c for c in self.rules if c.context and c.rule.in_keys]
-        # A word in a key without which only the rules that take any may be concerned.
-        words = {w for c in self._with_context if c.ends for w in c.rule.gate}
-        self._in_keys = _ending(sorted(words))
-        self._of_any_key = [c for c in self._with_context if not c.ends]
-        self._known = lru_cache(_REMEMBERED)(self._concern)
-        self._halves = [
-            (f'{word[:place]}"'.encode(), f'"{word[place + 1 :]}'.encode())
-            for ready in self._with_context
-            for word in ready.rule.gate
-            for place, character in enumerate(word)
-            if character == " "
+        self._with_context = [
+            ready for ready in self.rules if ready.context and ready.rule.in_keys
         ]
-        # Programs whose arguments may be strings of an array: the first words of them.
-        of_list = [gate for c in self.rules if c.rule.of_list for gate in c.rule.gate]
-        self._programs = {f'{gate.split()[0]}"'.encode() for gate in of_list}
+        # A key without any of these words can only concern rules that take any key.
+        words: set[str] = set()
+        for ready in self._with_context:
+            if ready.ends:
+                words.update(ready.rule.gate)
+        self._in_keys = _ending(sorted(words))
+        self._of_any_key = [ready for ready in self._with_context if not ready.ends]
+        self._concern_of_short = lru_cache(_REMEMBERED)(self._concern)
+        self._halves = self._halves_of_words()
+        # The first words of commands whose arguments may be strings of an array.
+        self._programs: set[bytes] = set()
+        for ready in self.rules:
+            if ready.rule.of_list:
+                for gate in ready.rule.gate:
+                    self._programs.add(f'{gate.split()[0]}"'.encode())
+
+    def _halves_of_words(self) -> list[tuple[bytes, bytes]]:
+        """Words with a space, divided so that each half ends or begins a string."""
+        halves: list[tuple[bytes, bytes]] = []
+        for ready in self._with_context:
+            for word in ready.rule.gate:
+                for place, character in enumerate(word):
+                    if character == " ":
+                        end_of_first = f'{word[:place]}"'.encode()
+                        start_of_second = f'"{word[place + 1 :]}'.encode()
+                        halves.append((end_of_first, start_of_second))
+        return halves
 
     @property
     def engine(self) -> str:
@@ -319,39 +374,41 @@ class Scanner:
         return self._engine.name
 
     def meter(self, text: str) -> Meter:
-        """What counts the steps that ``text`` takes, up to what it may take."""
+        """A meter with the limit of steps for ``text``."""
         return Meter(self._floor + (self._work_per_kb * len(text) >> 10))
 
     @property
     def gates(self) -> bool:
-        """Whether ``proves_clean`` is worth asking before anything else."""
+        """Whether calling ``proves_clean`` first saves time."""
         return self._engine.gates
 
     def clean(self, text: str) -> bool:
-        """Whether nothing can be found in a ``text`` or in JSON, with its keys."""
+        """Whether nothing can be found in ``text``, or in JSON with its keys."""
         return self._in_json(text.encode(errors=UNPAIRED)) == []
 
     def proves_clean(self, data: bytes) -> bool:
         """Whether nothing is found in ``data``, compact JSON.
 
-        Each hit is judged in its string; False is no proof of the contrary.
+        Each hit is judged in its string.  False is no proof of the contrary.
         """
         hits = self._in_json(data)
         if b'","-' in data and any(program in data for program in self._programs):
-            return False  # it may be a command, each word of it a string of its own
+            return False  # it may be a command with each word in its own string
         if not hits or len(hits) > _FEW or b"\\" in data:
             return hits == []
         lower = data.lower()
-        if any(before in lower and after in lower for before, after in self._halves):
-            return False  # two keys together may say what neither says by itself
-        judged = set()
+        for first, second in self._halves:
+            if first in lower and second in lower:
+                return False  # two keys together may give context that neither gives
+        judged: set[int] = set()
         for number, end in hits:
-            place = min(end - 2, len(data) - 1)  # of the last byte of what was hit
+            place = min(end - 2, len(data) - 1)  # of the last byte of the hit
             if number in self._keyed:
-                return False  # its key may say what it is
+                return False  # its key may give context
             if data.count(b'"', 0, place) % 2 == 0:
-                if any(code in _CODES for code in data[max(0, place - 1) : place + 1]):
-                    return False  # a number
+                # Outside of strings, only numbers matter.
+                if not _DIGIT_CODES.isdisjoint(data[max(0, place - 1) : place + 1]):
+                    return False
                 continue
             start = data.rfind(b'"', 0, place) + 1
             if start in judged:
@@ -366,52 +423,64 @@ class Scanner:
         return self._engine.in_json(b"\n%b\n" % data)
 
     def _holds_nothing(self, string: bytes) -> bool:
-        """Whether nothing is found in a string under a key that says nothing."""
+        """Whether nothing is found in a string under a key without context."""
         if b"[" in string or string[:1] in b"{ ":
             return False  # a placeholder, or JSON
         prepared = self.look(string.decode())
         return prepared is None or prepared.found == ()
 
-    def concern(self, key: str, said: str = "") -> Concern:
-        """The rules for which ``key``, or what is ``said`` of all, is context."""
-        if said:
-            own, more = self.concern(key), self.concern(said)
-            others = [c for c in more.rules if c.number not in own.numbers]
-            return Concern((*own.rules, *others), own.numbers | more.numbers)
-        return self._known(key) if len(key) <= CONTEXT else self._concern(key)
+    def concern(self, key: str, context: str = "") -> Concern:
+        """The rules for which ``key``, or the ``context`` of the whole, is context."""
+        if context:
+            own = self.concern(key)
+            shared = self.concern(context)
+            others = [
+                ready for ready in shared.rules if ready.number not in own.numbers
+            ]
+            return Concern((*own.rules, *others), own.numbers | shared.numbers)
+        if len(key) <= CONTEXT:
+            return self._concern_of_short(key)
+        return self._concern(key)
 
     def _concern(self, key: str) -> Concern:
         # Context reaches no further, and keys may be long.
         near = fold(key).text[-2 * CONTEXT :]
         lower = near.lower()
-        named = self._in_keys.search(lower)
-        asked = self._with_context if named else self._of_any_key
-        rules = tuple(c for c in asked if c.speaks(near, lower))
-        return Concern(rules, frozenset(c.number for c in rules))
+        has_word = self._in_keys.search(lower)
+        candidates = self._with_context if has_word else self._of_any_key
+        rules = tuple(ready for ready in candidates if ready.speaks(near, lower))
+        return Concern(rules, frozenset(ready.number for ready in rules))
 
     def survey(self, texts: Sequence[str]) -> dict[int, Prepared]:
-        """Scan all ``texts`` at once: those in which something may be found."""
+        """Scan all ``texts`` at once; return those that may have findings, by index."""
         if len(texts) == 1:
             prepared = self.look(texts[0])
             return {} if prepared is None else {0: prepared}
-        found: dict[int, Prepared | None] = {}
+        results: dict[int, Prepared | None] = {}
         folded: dict[int, Folded] = {}
         for index, hits in self._hits(texts):
-            if told := [end for number, end in hits if number < _TELLING]:
-                folded[index] = fold(texts[index], told=told)
+            text = texts[index]
+            telling = [end for number, end in hits if number < _TELLING]
+            if telling:
+                folded[index] = fold(text, told=telling)
             else:
-                found[index] = self._judged(texts[index], Folded(texts[index]), hits)
-        again = dict(self._hits([one.text for one in folded.values()]))
-        for place, (index, one) in enumerate(folded.items()):
-            found[index] = self._judged(texts[index], one, again.get(place, ()))
-        return {index: one for index, one in found.items() if one is not None}
+                results[index] = self._judged(text, Folded(text), hits)
+        hits_in_folded = dict(self._hits([one.text for one in folded.values()]))
+        for place, (index, folded_text) in enumerate(folded.items()):
+            hits = hits_in_folded.get(place, [])
+            results[index] = self._judged(texts[index], folded_text, hits)
+        return {
+            index: prepared
+            for index, prepared in results.items()
+            if prepared is not None
+        }
 
     def stirs(self, text: str) -> bool:
-        """Whether anything in ``text`` triggers a rule, whatever may follow it."""
+        """Whether ``text`` has a trigger of any rule."""
         return bool(self._placed(text))
 
     def _placed(self, text: str) -> list[Hit]:
-        """What is in ``text``, and where it ends, in characters."""
+        """The hits in ``text``, with their ends in characters."""
         data = text.encode(errors=UNPAIRED)
         hits = self._engine.scan(b"\n%b\n" % data)
         return _in_characters(data, hits) if hits else hits
@@ -421,36 +490,39 @@ class Scanner:
         hits = self._placed(text)
         if not hits:
             return None
-        told = [end for number, end in hits if number < _TELLING]
-        if not told:
+        telling = [end for number, end in hits if number < _TELLING]
+        if not telling:
             return self._judged(text, Folded(text), hits)
-        folded = fold(text, told=told)
+        folded = fold(text, told=telling)
         return self._judged(text, folded, self._placed(folded.text))
 
     def _judged(
         self, text: str, folded: Folded, hits: Sequence[Hit]
     ) -> Prepared | None:
-        """The text with what is found in it under a key that says nothing.
+        """The text with its findings under a key without context.
 
-        None: no rule matches at any of these places, whatever a key says.  That is how
-        most hits end: a word is there, and no value behind it.
+        None if no rule matches at any hit, whatever the key.  Most hits end so: a word
+        is there, and no value after it.
         """
         # Between placeholders, pieces are texts of their own.
         plain = folded.text is text and "[" not in text
-        prepared, meter = Prepared(text, folded, hits), self.meter(text)
+        prepared = Prepared(text, folded, hits)
+        meter = self.meter(text)
         try:
             anchored, runs = self._anchored(prepared, NO_CONCERN, meter, whole=False)
             if plain and not (anchored or runs):
                 return None
-            found: Sequence[Finding] = self._found(prepared, anchored, runs, meter)
+            findings = self._found(prepared, anchored, runs, meter)
         except Exception:
-            # Who settles it knows what an error means.
+            # The settler judges the text again and handles the error.
             return prepared._replace(spent=meter.spent)
-        found = found or (() if plain else [])
+        found: Sequence[Finding] = findings
+        if plain and not findings:
+            found = ()
         return Prepared(text, folded, hits, found, meter.spent)
 
     def _hits(self, texts: Sequence[str]) -> Iterator[tuple[int, list[Hit]]]:
-        """(index of a text, what is in it, and where it ends) for those with any."""
+        """(index, hits) of each text that has any; ends are places in that text."""
         if not texts:
             return
         placed = self._placed("\n".join(texts))
@@ -466,7 +538,7 @@ class Scanner:
             by_text.setdefault(index, []).append(hit)
             reach = self._judges[number][2]
             while reach and end - start < reach and index:
-                # What follows a literal may be the next text: it belongs to its own.
+                # The literal may end a text before, and only its rest be in this one.
                 index -= 1
                 start = ends[index] - len(texts[index]) - 1
                 by_text.setdefault(index, []).append((number, len(texts[index])))
@@ -481,11 +553,11 @@ class Scanner:
         whole: bool = False,
         number: bool = False,
     ) -> list[Finding]:
-        """What is in a text that stands under a key of that ``concern``.
+        """The findings in a text under a key of that ``concern``.
 
-        meter:  counts the steps; left out, the text's own.
-        whole:  the text is all there is under the key.
-        number: the text is an integer's, which needs context or a checksum.
+        meter:  counts the steps; the text's own by default.
+        whole:  nothing else stands under the key.
+        number: the text is an integer, which needs context or a checksum.
 
         Raises OverBudget.
         """
@@ -501,17 +573,21 @@ class Scanner:
         self,
         prepared: Prepared,
         anchored: Sequence[tuple[Compiled, Candidate]],
-        runs: Mapping[tuple[int, int], Mapping[int, Compiled]],
+        runs: _RulesByRun,
         meter: Meter,
         numbers: frozenset[int] = frozenset(),
         *,
         number: bool = False,
     ) -> list[Finding]:
-        """What of the matches and runs is a finding."""
-        found: list[Finding] = []
+        """The matches and runs that are accepted as findings.
+
+        numbers: the rules for which the key is context.
+        """
+        findings: list[Finding] = []
         folded = prepared.folded
 
         def judged(ready: Compiled, candidate: Candidate) -> bool:
+            """Add the candidate to the findings if it is accepted."""
             meter.spend(_JUDGED + (candidate.end - candidate.start) // FAST)
             concerned = ready.number in numbers
             if number and not (concerned or ready.rule.certain):
@@ -520,16 +596,16 @@ class Scanner:
                 return False
             rule = ready.rule
             start, end = folded.span(candidate.start, candidate.end)
-            found.append(Finding(start, end, rule.type, rule.id, rule.priority))
+            findings.append(Finding(start, end, rule.type, rule.id, rule.priority))
             return True
 
         for ready, candidate in anchored:
             judged(ready, candidate)
         for run, rules in runs.items():
-            # Its rules look at all of it, and a little further.
+            # Rules look at the whole run, and a little further.
             meter.spend(_JUDGED + (run[1] - run[0]) // FAST)
             self._judge_run(folded.text, run, rules, numbers, judged)
-        return found
+        return findings
 
     def _judge_run(
         self,
@@ -539,9 +615,10 @@ class Scanner:
         concerned: frozenset[int],
         judged: Callable[[Compiled, Candidate], bool],
     ) -> None:
-        """Let rules judge a run of digits, until one takes all of it."""
+        """Let the rules judge a run of digits, until one accepts the whole run."""
         start, end = run
-        first, last = max(0, start - LEAD), min(len(text), end + TRAIL)
+        first = max(0, start - LEAD)
+        last = min(len(text), end + TRAIL)
         near = ""
         for number in sorted(rules, key=self._rank.__getitem__):
             ready = rules[number]
@@ -553,59 +630,62 @@ class Scanner:
                     continue
             whole = False
             for match in ready.pattern.finditer(text, first, last):
-                # What ends where the look ends may be longer: it is another run's, and
-                # so is what has no digit of this one.
                 if match.start() >= end or match.end() <= start:
-                    continue
-                if match.end() < last or last == len(text):
-                    a, b = match.span(ready.rule.group)
-                    taken = judged(ready, Candidate(text, a, b, match))
-                    whole = whole or (taken and a <= start and end <= b)
+                    continue  # it has no digit of this run
+                if match.end() == last and last < len(text):
+                    continue  # it may be longer, and then belongs to another run
+                value_start, value_end = match.span(ready.rule.group)
+                candidate = Candidate(text, value_start, value_end, match)
+                if judged(ready, candidate):
+                    whole = whole or (value_start <= start and end <= value_end)
             if whole:
                 return
 
     def _accepted(
         self, ready: Compiled, candidate: Candidate, *, concerned: bool
     ) -> bool:
-        """Whether the score of ``candidate``, with its context, is enough."""
-        rule = ready.rule
-        score, least = rule.score, self._min_score
+        """Whether the score of ``candidate``, with its context, is enough.
+
+        concerned: the key is context for the rule.
+        """
         if candidate.start >= candidate.end:
             return False
-        # The context that it needs is a longer look than a judge's.
-        needed = score < least and not concerned
-        if needed and not _has_word(ready, candidate):
+        rule = ready.rule
+        score = rule.score
+        least = self._min_score
+        # Looking for the context takes longer than a check; for a word it does not.
+        needs_context = score < least and not concerned
+        if needs_context and not _has_word(ready, candidate):
             return False
-        if rule.validator is not None:
-            verdict = rule.validator(candidate)
+        if rule.check is not None:
+            verdict = rule.check.function(candidate)
             if verdict is False:
                 return False
             if verdict is not True:
                 score += verdict
-        if score >= least and not needed:
+        if score >= least and not needs_context:
             return True
-        return score + rule.boost >= least and (
-            concerned or _in_context(ready, candidate)
-        )
+        if score + rule.boost < least:
+            return False
+        return concerned or _in_context(ready, candidate)
 
     def _anchored(
         self, prepared: Prepared, concern: Concern, meter: Meter, *, whole: bool
-    ) -> tuple[
-        list[tuple[Compiled, Candidate]], dict[tuple[int, int], dict[int, Compiled]]
-    ]:
-        """What patterns match at literals, and which rules are for which runs."""
+    ) -> tuple[list[tuple[Compiled, Candidate]], _RulesByRun]:
+        """The candidates at literals, and the rules for each run of digits."""
         text = prepared.folded.text
-        found: list[tuple[Compiled, Candidate]] = []
-        # By run: the triggers it has, which hardly ever differ between runs.
-        spoken: dict[tuple[int, int], set[int]] = {}
+        candidates: list[tuple[Compiled, Candidate]] = []
+        # By run: its triggers, which are the same for most runs.
+        triggers_of_run: dict[tuple[int, int], set[int]] = {}
         runs: Runs | None = None
         seen: set[tuple[int, int]] = set()
-        # By trigger: how far its literals were already looked for.
-        looked: dict[int, int] = {}
-        # By rule: what it has looked at of the extents of its values.
-        parted: dict[int, set[int]] = {}
+        # By trigger: how far the text was already searched for its literal.
+        searched: dict[int, int] = {}
+        # By rule: the places that its extents have already looked at.
+        looked_at: dict[int, set[int]] = {}
         judges = self._judges
-        steps, left = 0, meter.limit - meter.spent
+        steps = 0
+        left = meter.limit - meter.spent
         for number, end in prepared.hits:
             rules, literal, reach = judges[number]
             if steps > left:
@@ -616,12 +696,12 @@ class Scanner:
                     runs = runs or Runs(text)
                     near = runs.near(end) if self._around[number] else runs.at(end)
                     for run in near:
-                        spoken.setdefault(run, set()).add(number)
+                        triggers_of_run.setdefault(run, set()).add(number)
                 continue
             if reach:
-                # Of what ended before, only the literal's beginning may still count.
-                before = looked.get(number, 0)
-                looked[number] = end
+                # Where the text was searched, only a literal that began there counts.
+                before = searched.get(number, 0)
+                searched[number] = end
                 if before <= end:
                     reach = min(reach, end - before + len(literal) - 1)
                 places = _places(text, literal, end - reach, end)
@@ -631,46 +711,76 @@ class Scanner:
                 if place < 0 or (number, place) in seen:
                     continue
                 for ready in rules:
-                    if match := ready.pattern.match(text, place):
-                        # Places without a match differ between engines.
+                    match = ready.pattern.match(text, place)
+                    if match:
+                        # Engines differ in places without a match: these cost nothing.
                         steps += 4 + (match.end() - place) // _FASTER
                         seen.add((number, place))
-                        known = parted.setdefault(ready.number, set())
-                        for candidate in _of(ready, text, place, match, known):
-                            found.append((ready, candidate))
+                        looked = looked_at.setdefault(ready.number, set())
+                        for candidate in _candidates(ready, text, place, match, looked):
+                            candidates.append((ready, candidate))
         meter.spend(steps)
-        alike: dict[frozenset[int], dict[int, Compiled]] = {}
-        by_run: dict[tuple[int, int], dict[int, Compiled]] = {}
-        for run, numbers in spoken.items():
-            same = frozenset(numbers)
-            if same not in alike:
-                alike[same] = {c.number: c for n in same for c in judges[n][0]}
-            by_run[run] = alike[same].copy() if concern.rules else alike[same]
+        rules_by_run = self._rules_by_run(triggers_of_run, copied=bool(concern.rules))
         for ready in concern.rules:
             if ready.rule.at == "digits":
                 for run in Runs(text).all():
-                    by_run.setdefault(run, {})[ready.number] = ready
+                    rules_by_run.setdefault(run, {})[ready.number] = ready
             elif ready.rule.at == "leaf" and whole:
                 match = ready.pattern.fullmatch(text)
                 if match:
                     start, end = match.span(ready.rule.group)
-                    found.append((ready, Candidate(text, start, end, match)))
-        return found, by_run
+                    candidates.append((ready, Candidate(text, start, end, match)))
+        return candidates, rules_by_run
+
+    def _rules_by_run(
+        self, triggers_of_run: Mapping[tuple[int, int], set[int]], *, copied: bool
+    ) -> dict[tuple[int, int], dict[int, Compiled]]:
+        """By run: the rules of its triggers.
+
+        copied: each run gets its own dictionary, because the caller will change it.
+        """
+        by_triggers: dict[frozenset[int], dict[int, Compiled]] = {}
+        by_run: dict[tuple[int, int], dict[int, Compiled]] = {}
+        for run, numbers in triggers_of_run.items():
+            same = frozenset(numbers)
+            if same not in by_triggers:
+                rules: dict[int, Compiled] = {}
+                for number in same:
+                    for ready in self._judges[number][0]:
+                        rules[ready.number] = ready
+                by_triggers[same] = rules
+            by_run[run] = by_triggers[same].copy() if copied else by_triggers[same]
+        return by_run
 
 
-def _around(trigger: Trigger) -> bool:
-    """Whether its digits are before a word, or apart, and not where a hit ends."""
+def _takes_context_of_key(ready: Compiled) -> bool:
+    """Whether a key may give context to the rule, whose trigger is in the value."""
+    rule = ready.rule
+    return rule.at == "gate" and bool(rule.context) and rule.in_keys
+
+
+def _look_ahead(rules: Iterable[Compiled]) -> int:
+    """How far after a trigger its rules, their words and their checks look."""
+    furthest = 0
+    for ready in rules:
+        furthest = max(furthest, reach(ready.rule.pattern) + TRAIL)
+    return furthest + 4 * CONTEXT
+
+
+def _digits_around(trigger: Trigger) -> bool:
+    """Whether the digits of a trigger are around its end, and not right at it."""
     if trigger.word:
         return trigger == spoken_after(trigger.word)
     return bool(re.search("[A-Za-z]", _NO_LETTER.sub("", trigger.shape)))
 
 
 def _in_characters(data: bytes, hits: list[Hit]) -> list[Hit]:
-    """The same hits, with places in the decoded text and not in the bytes around it."""
+    """The hits with their ends in the decoded text, not in the bytes around it."""
     if data.isascii():
         return [(number, end - 1) for number, end in hits]
-    placed = []
-    byte = character = 0
+    placed: list[Hit] = []
+    byte = 0
+    character = 0
     length = len(data)
     hits.sort(key=itemgetter(1))
     for number, end in hits:
@@ -685,10 +795,10 @@ def _in_characters(data: bytes, hits: list[Hit]) -> list[Hit]:
 
 
 def _places(text: str, literal: str, first: int, end: int) -> list[int]:
-    """Where ``literal`` begins, from ``first`` on, so that it is before ``end``."""
+    """The places where ``literal`` stands whole between ``first`` and ``end``."""
     first = max(first, 0)
     window = text[first:end].lower()
-    places = []
+    places: list[int] = []
     place = window.find(literal)
     while place >= 0:
         places.append(first + place)
@@ -696,10 +806,13 @@ def _places(text: str, literal: str, first: int, end: int) -> list[int]:
     return places
 
 
-def _of(
-    ready: Compiled, text: str, place: int, match: re.Match[str], known: set[int]
+def _candidates(
+    ready: Compiled, text: str, place: int, match: re.Match[str], looked_at: set[int]
 ) -> Iterator[Candidate]:
-    """What the pattern matched at ``place``, if what must be before it is there."""
+    """The values of a match at ``place``, if the rule's ``before`` matches there too.
+
+    looked_at: places that the rule's extents need not look at again.
+    """
     rule = ready.rule
     start, end = match.span(rule.group)
     if ready.before:
@@ -713,27 +826,32 @@ def _of(
             start, end = lead.span("value")
         elif not rule.group:
             start = lead.start()
-    spans = rule.parts(text, match, known) if rule.parts else [(start, end)]
-    for start, end in spans:
+    if rule.divider is None:
+        yield Candidate(text, start, end, match)
+        return
+    for start, end in rule.divider.function(text, match, looked_at):
         yield Candidate(text, start, end, match)
 
 
-def _has_word(ready: Compiled, found: Candidate) -> bool:
-    """Whether a word that the rule's context may begin with stands near the value."""
+def _has_word(ready: Compiled, candidate: Candidate) -> bool:
+    """Whether a word that the rule's context needs stands near the value."""
     if ready.context is None or not ready.words:
         return ready.context is not None
-    near = found.text[max(0, found.start - CONTEXT) : found.start].lower()
+    start = candidate.start
+    near = candidate.text[max(0, start - CONTEXT) : start].lower()
     return any(map(near.__contains__, ready.words))
 
 
-def _in_context(ready: Compiled, found: Candidate) -> bool:
-    """Whether a word of the rule's context stands before the value."""
-    context, text, end = ready.context, found.text, found.start
-    if context is None or not _has_word(ready, found):
+def _in_context(ready: Compiled, candidate: Candidate) -> bool:
+    """Whether the rule's context stands before the value."""
+    context = ready.context
+    text = candidate.text
+    end = candidate.start
+    if context is None or not _has_word(ready, candidate):
         return False
     start = max(0, end - CONTEXT)
     near = text[start:end].lower()
-    # A number that ends the line before is no word: so stand lines of most logs.
+    # A number that ends the line before gives no context: most lines of logs look so.
     last = near.rstrip(_LINKING)
     if last[-2:].isdigit() and "\n" in near[len(last) :]:
         return False
@@ -742,7 +860,7 @@ def _in_context(ready: Compiled, found: Candidate) -> bool:
         first = min((place for place in places if place >= 0), default=-1)
         if first < 0:
             return False
-        # A pattern of context begins little before its word.
+        # A pattern of context begins shortly before its word.
         start += max(0, first - WORD)
     # Most words stand right before the value.
     close = max(start, end - WORD)

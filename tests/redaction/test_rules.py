@@ -185,3 +185,10 @@ def test_what_makes_a_rule_faster_never_hides_what_it_finds(
 
     for engine in ENGINES:
         assert found == mutated or rule.id in triggered(engine)(mutated)
+
+
+@packs
+def test_every_check_that_a_rule_names_exists(pack: str) -> None:
+    for rule in PROVEN[pack]:
+        for check in filter(None, (rule.check, rule.divider)):
+            assert check.function.__qualname__ == check.name, rule.id

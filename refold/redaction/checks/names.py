@@ -1,6 +1,6 @@
-"""The lexicon, and of it the names of secrets as patterns, and what joins them.
+"""The lexicon, and patterns made of it: names of secrets, account numbers.
 
-A name may be joined with anything, in any case: ``DB_PASSWORD``, ``newPassword2``.
+A name may be joined with other words, in any case: ``DB_PASSWORD``, ``newPassword2``.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ _JUDGES: Final = shipped("refold.redaction.checks", "judges.toml")
 
 
 class Patterns:
-    """Patterns by name, in one piece or several, each compiled when it is asked for."""
+    """Patterns by name, written as one text or several, each compiled on first use."""
 
-    def __init__(self, told: Mapping[str, Any]) -> None:
-        self._told = told
+    def __init__(self, written: Mapping[str, Any]) -> None:
+        self._written = written
 
     def __getattr__(self, name: str) -> re.Pattern[str]:
-        found = vars(self)[name] = re.compile("".join(self._told[name]))
-        return found
+        pattern = re.compile("".join(self._written[name]))
+        vars(self)[name] = pattern
+        return pattern
 
 
-def patterns(judges: str) -> Patterns:
-    """What judges of numbers, secrets, extents, people or events look for."""
-    return Patterns(_JUDGES[judges])
+def patterns(group: str) -> Patterns:
+    """The patterns of a group: numbers, secrets, extents, people or events."""
+    return Patterns(_JUDGES[group])
 
 
 def words(name: str) -> tuple[str, ...]:
@@ -37,18 +38,22 @@ def words(name: str) -> tuple[str, ...]:
 
 
 class Names(NamedTuple):
-    """Literals, one of which is in each name, and a pattern from there on."""
+    """A pattern of names, and literals of which each name begins with one."""
 
     gate: tuple[str, ...]
     pattern: str
 
 
 def _names(table: str) -> Names:
-    entries = [name.partition(":") for some in LEXICON[table].values() for name in some]
-    return Names(
-        tuple(dict.fromkeys(gate for gate, _, _ in entries)),
-        "|".join(rf"{re.escape(gate)}{rest}" for gate, _, rest in entries),
-    )
+    """The names in a table, each written as a literal and the rest of its pattern."""
+    literals: dict[str, None] = {}
+    alternatives: list[str] = []
+    for names in LEXICON[table].values():
+        for name in names:
+            literal, _, rest = name.partition(":")
+            literals[literal] = None
+            alternatives.append(rf"{re.escape(literal)}{rest}")
+    return Names(tuple(literals), "|".join(alternatives))
 
 
 PASSWORDS: Final = _names("passwords")
@@ -64,3 +69,31 @@ OF_KIND: Final = re.compile(
     rf"(?i)[0-9]?(?:[_\-.]?(?:[0-9]{{1,4}}|{'|'.join(words('kinds'))})){{0,3}}"
 )
 KEY_OF: Final = rf"(?i:{'|'.join(KEY_OWNERS)})[\-_ .]?"
+
+# The countries whose account numbers have a length, by that length.
+_IBAN_COUNTRIES: Final = {
+    int(length): countries.split()
+    for length, countries in LEXICON["numbers"]["iban"].items()
+}
+
+
+def _ibans() -> str:
+    """A pattern of account numbers, each as long as its country has them."""
+    forms: list[str] = []
+    for length, countries in _IBAN_COUNTRIES.items():
+        # The exact length, so that no word after the number is taken for a part of it.
+        rest = rf"(?:[ \-]?[0-9A-Za-z]){{{length - 4}}}"
+        forms.append(rf"(?:{'|'.join(countries)})[0-9]{{2}}{rest}")
+    return f"(?i:{'|'.join(forms)})"
+
+
+IBANS: Final = _ibans()
+
+
+def iban_lengths() -> dict[str, int]:
+    """The length of an account number, by country."""
+    lengths: dict[str, int] = {}
+    for length, countries in _IBAN_COUNTRIES.items():
+        for country in countries:
+            lengths[country] = length
+    return lengths

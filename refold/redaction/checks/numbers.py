@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from datetime import date
-from typing import Final
 
 from refold.redaction.checks import Candidate
-from refold.redaction.checks.names import LEXICON, patterns, words
+from refold.redaction.checks.names import LEXICON, iban_lengths, patterns, words
 
 _LIKE = patterns("numbers")
+_IBAN_LENGTHS = iban_lengths()
 # What stands between the numbers of a row, and around the value of a name.
 _BESIDE, _AROUND = " ,;|/\t", " :=#：\"'\\"
 
@@ -309,21 +309,6 @@ def vat(found: Candidate) -> bool:
     return number[:2] != "DE" or mod_11_10(number[2:])
 
 
-_BY_LENGTH: Final = LEXICON["numbers"]["iban"]
-LENGTHS: Final = {
-    country: int(length)
-    for length, countries in _BY_LENGTH.items()
-    for country in countries.split()
-}
-# Each country with its own length, so that no word after it is taken for more.
-_FORMS = (
-    rf"(?:{countries.replace(' ', '|')})[0-9]{{2}}"
-    rf"(?:[ \-]?[0-9A-Za-z]){{{int(length) - 4}}}"
-    for length, countries in _BY_LENGTH.items()
-)
-IBANS: Final = f"(?i:{'|'.join(_FORMS)})"
-
-
 def iban_checksum(number: str) -> bool:
     """Whether a number without spaces, in upper case, leaves 1 by 97 (ISO 7064)."""
     turned = number[4:] + number[:4]
@@ -336,4 +321,4 @@ def iban(found: Candidate) -> bool:
     if _LIKE.OF_UUID.match(found.value) or (dumped and found.value.islower()):
         return False
     number = bare(found.value)
-    return LENGTHS.get(number[:2]) == len(number) and iban_checksum(number)
+    return _IBAN_LENGTHS.get(number[:2]) == len(number) and iban_checksum(number)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from refold.redaction.checks.names import IBANS
 from refold.redaction.rules.rule import Rule, load
 from refold.redaction.rules.secrets import SECRETS, SECRETS_EXTENDED
 
 PACKS: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
     {
         "pii-common": (
-            *load("common", "pii_common"),
+            *load("common", "pii_common", {"IBANS": IBANS}),
             *load("network", "network_in_context"),
             *load("address", "address_en"),
         ),

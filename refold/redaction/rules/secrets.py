@@ -1,4 +1,4 @@
-"""Packs ``secrets`` and ``secrets-extended``: what opens a door."""
+"""Packs ``secrets`` and ``secrets-extended``: credentials and keys."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from refold.redaction.checks import names
+from refold.redaction.checks import Check, names
 from refold.redaction.checks.names import LEXICON, NO_KEY_OF, PASSWORDS, TOKENS
 from refold.redaction.rules.rule import Rule, load, parts_of
 
 _PARTS: Final = parts_of("relations")
-_START, _WORD, _LEAD = _PARTS["START"], _PARTS["WORD"], _PARTS["LEAD"]
+_START = _PARTS["START"]
+_WORD = _PARTS["WORD"]
+_LEAD = _PARTS["LEAD"]
 
 _GATES: Final = LEXICON["gates"]
 # Vendors whose keys have no mark of their own.
 _VENDORS: Final = names.words("vendors")
+# Patterns and gates made of the lexicon, which the files of packs name in braces.
 # What the files of packs name in braces: patterns and gates made of the lexicon.
 _FOR_ASSIGNED: Final = {
     "CHINESE": names.CHINESE,
@@ -42,10 +45,11 @@ _FOR_NAMED: Final = {
     "_VENDORS": _VENDORS,
 }
 
-# What may stand for each sign in the form of a command, and a sample of that.
+# By sign in the form of a command: its pattern, and a sample.
 _SIGNS: Final = LEXICON["signs"]
 _ARGUMENT: Final = r"(?:\\{0,7}[\"'])?(?P<value>[^\s\"'`\\\-][^\s\"'`\\]{2,255})"
-_SOME: Final = r"[^\n|;&]{0,120}?"
+# Other arguments, which may stand before.
+_OTHERS: Final = r"[^\n|;&]{0,120}?"
 # The first words of the names of programs that take secrets: an array of strings that
 # begins with one is a command.
 PROGRAMS: Final = frozenset(
@@ -54,17 +58,20 @@ PROGRAMS: Final = frozenset(
 
 
 def _commands() -> Iterator[Rule]:
+    """A rule for each form of arguments of each row of programs."""
     for row, forms in LEXICON["commands"].items():
         for number, form in enumerate(forms.split()):
             yield _command(row.split(","), form, number)
 
 
 def _command(programs: list[str], form: str, number: int) -> Rule:
+    # In a form with ~, the secret follows the name of the program.
     follows = form.startswith("~")
     whole = "".join(_SIGNS.get(sign, (sign,))[0] for sign in form)
     head, _, tail = whole.rpartition("_")
     names = "|".join(map(re.escape, programs))
-    some = "" if follows else rf"{_SOME}(?<![^\s\"'])"
+    between = "" if follows else rf"{_OTHERS}(?<![^\s\"'])"
+    samples = [_sample(program, form, "«bear-77Q»") for program in programs]
     return Rule(
         type="SECRET",
         priority=20,
@@ -72,10 +79,10 @@ def _command(programs: list[str], form: str, number: int) -> Rule:
         gate=tuple(programs),
         lead="[^0-9ac-eg-mo-qsu-z]",
         then=r"[ \t\"'\\]",
-        pattern=rf"{_START}(?:{names})(?=[ \t\"'\\]){some}{head}{_ARGUMENT}{tail}",
+        pattern=rf"{_START}(?:{names})(?=[ \t\"'\\]){between}{head}{_ARGUMENT}{tail}",
         of_list=True,
-        validator=_PARTS["typed_alone" if follows else "typed"],
-        examples=tuple(_sample(program, form, "«bear-77Q»") for program in programs),
+        validator=Check("typed_alone" if follows else "typed", "secrets"),
+        examples=tuple(samples),
         counter_examples=(
             _sample(programs[0], form, "$PASSWORD"),
             f"{programs[0]} --help",
@@ -84,45 +91,64 @@ def _command(programs: list[str], form: str, number: int) -> Rule:
 
 
 def _sample(program: str, form: str, value: str) -> str:
-    """A command of that form."""
+    """A command of that form with this secret."""
     for sign, (_, plain) in _SIGNS.items():
         form = form.replace(sign, plain)
     form = form.replace("_", value)
     return f"{program}{form}" if form.startswith(" ") else f"{program} x {form}"
 
 
+# The characters of samples of keys, so that no sample is anybody's key.
 # Keys that say by their first characters who issued them: samples of them are made of
 # these, so that none is anybody's.
 _MIXED = "q7Zt0Kx3Vb9Lm2Np5Rs8Wd1Yf4Hj6CgTuEaXoIiGkMzPnQvSyBwDcFrJhLeUt5A8" * 5
 
+# A class of characters with its repeat.
 _CLASS = re.compile(r"(\[[^\]]+\])\{([0-9]+)(?:,([0-9]+))?\}")
 # Prefixes that may be the end of another name.
 _WORDS: Final = frozenset(names.words("in_prefixes"))
-# Longer ones would cost an automaton more than they spare it.
+# More characters would cost an automaton more time than they save.
 _ENOUGH: Final = 20
 
 
 def _rules(table: str) -> tuple[Rule, ...]:
-    return tuple(_rule(name, *entry) for name, entry in LEXICON[table].items())
+    return tuple(_issuer(name, *entry) for name, entry in LEXICON[table].items())
 
 
-def _rule(name: str, judge: str, tail: str, marks: str) -> Rule:
+def _issuer(name: str, check: str, tail: str, marks: str) -> Rule:
+    """The rule for the keys of an issuer, whose first characters name the issuer.
+
+    check: the name of a check of secrets.
+    tail:  the pattern of the rest of a key.
+    marks: the prefixes.
+    """
     prefixes = marks.split()
     for short, members in LEXICON["classes"].items():
         tail = tail.replace(f"{short}{{", f"{members}{{")
-    loose = [p for p in prefixes if judge == "issued" and _tells(p)]
-    strict = [p for p in prefixes if p not in loose]
-    ways = [rf"{_WORD}(?:{'|'.join(map(re.escape, strict))})"] if strict else []
+    # Prefixes after which a key may begin right behind another word.
+    loose: list[str] = []
+    strict: list[str] = []
+    for prefix in prefixes:
+        if check == "issued" and _tells(prefix):
+            loose.append(prefix)
+        else:
+            strict.append(prefix)
+    ways: list[str] = []
+    if strict:
+        ways.append(rf"{_WORD}(?:{'|'.join(map(re.escape, strict))})")
     if loose:
-        # Behind another word, names of files may look like one, without a digit.
-        some = r"(?=[A-Za-z0-9_+/.%$\-]{0,64}[0-9])"
         anywhere = "|".join(map(re.escape, loose))
-        ways.append(rf"(?:{anywhere}){some}")
+        # Names of files may look like a key behind another word, but without a digit.
+        has_digit = r"(?=[A-Za-z0-9_+/.%$\-]{0,64}[0-9])"
+        ways.append(rf"(?:{anywhere}){has_digit}")
         ways.append(rf"{_WORD}(?:{anywhere})")
-    # As many characters of the tail as every tail begins with.
-    head = _CLASS.match(tail)
-    then = f"{head[1]}{{{min(int(head[2]), _ENOUGH)}}}" if head else ""
+    # As many characters as every tail has at its start.
+    start = _CLASS.match(tail)
+    then = f"{start[1]}{{{min(int(start[2]), _ENOUGH)}}}" if start else ""
     sample = _sample_of(tail)
+    counter_examples = [prefixes[0] + "x" * len(sample)]
+    if not loose:
+        counter_examples.insert(0, f"x{prefixes[0]}{sample}")
     return Rule(
         id=f"key.{name}",
         type="API_KEY",
@@ -130,18 +156,15 @@ def _rule(name: str, judge: str, tail: str, marks: str) -> Rule:
         lead="" if loose else _LEAD,
         then=then,
         pattern=rf"(?:{'|'.join(ways)}){tail}(?<!\.)(?![A-Za-z0-9])",
-        validator=_PARTS[judge],
+        validator=Check(check, "secrets"),
         priority=80,
         examples=tuple(f"is «{prefix}{sample}»." for prefix in prefixes),
-        counter_examples=(
-            *([] if loose else [f"x{prefixes[0]}{sample}"]),
-            prefixes[0] + "x" * len(sample),
-        ),
+        counter_examples=tuple(counter_examples),
     )
 
 
 def _tells(prefix: str) -> bool:
-    """Whether it tells by itself: a key may stand right behind another word."""
+    """Whether a prefix is clear enough that a key may stand right behind a word."""
     return (
         len(prefix) > 3
         and bool(re.search("[^A-Za-z]", prefix[-1]) or len(prefix) > 7)
@@ -150,22 +173,25 @@ def _tells(prefix: str) -> bool:
 
 
 def _sample_of(tail: str) -> str:
-    """What matches ``tail``: each class as often as it must be, or 24 times."""
+    """A text that matches ``tail``: each class as often as needed, at most 24 times."""
     needed = re.sub(r"\(\?:.*\)\?|=\{0,[0-9]\}", "", tail)
     return _CLASS.sub(_members, needed).replace("\\", "")
 
 
-def _members(found: re.Match[str]) -> str:
-    members, least, most = found.groups()
-    often = min(max(int(least), 24), int(most or least))
-    return "".join(re.findall(members, _MIXED * 2))[:often]
+def _members(repeat: re.Match[str]) -> str:
+    """Characters of a class, as many as its repeat needs."""
+    members, least, most = repeat.groups()
+    count = min(max(int(least), 24), int(most or least))
+    return "".join(re.findall(members, _MIXED * 2))[:count]
 
 
-_ASSIGNED = load("assigned", "assigned", _FOR_ASSIGNED)
-_COMMANDS = (*load("commands", "commands"), *_commands())
-_CREDENTIALS, _HEADERS, _FORMS = (
-    load("forms", group) for group in ("credentials", "headers", "forms")
+SECRETS = (
+    *load("forms", "credentials"),
+    *load("forms", "headers"),
+    *load("assigned", "assigned", _FOR_ASSIGNED),
+    *load("commands", "commands"),
+    *_commands(),
+    *load("forms", "forms"),
+    *_rules("issuers"),
 )
-_ANY_ISSUER = (*_CREDENTIALS, *_HEADERS, *_ASSIGNED, *_COMMANDS, *_FORMS)
-SECRETS = (*_ANY_ISSUER, *_rules("issuers"))
 SECRETS_EXTENDED = (*load("forms", "named", _FOR_NAMED), *_rules("others"))
