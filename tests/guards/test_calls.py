@@ -141,16 +141,15 @@ def test_an_event_that_is_read(session: Session) -> None:
 
 
 def test_an_event_that_is_proved(session: Session) -> None:
-    few, many = session.fork(20, session_id="few"), session
-    few.verify()
+    session.verify()  # modules that load on first use are not counted
 
-    made = sum(
-        len(many.history.derived(name))
-        for name in many.history.streams()
+    summaries = sum(
+        len(session.history.derived(name))
+        for name in session.history.streams()
         if name != "main"
     )
     # A summary is derived again, which costs more than an event.
-    assert calls(many.verify) / (80 + made) <= 207
+    assert calls(session.verify) / (80 + summaries) <= 207
 
 
 def test_a_preparation_with_nothing_due_reads_and_folds_once(
