@@ -1,6 +1,6 @@
-"""Access tokens: who may ask the server, by JWTs that the operator's keys verify.
+"""Access tokens: JWTs that the operator's keys verify, and the callers they name.
 
-What a token says never chooses how it is verified: each key has one algorithm.
+The content of a token never chooses how it is verified: each key has one algorithm.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import jwt
@@ -47,21 +47,25 @@ REASONS: Final = (
     "scope",
 )
 DAY: Final = 86_400
-_MOST_TOKEN, _MOST_JWKS, _MOST_CALLERS = 8 << 10, 256 << 10, 4096
-# Seconds: that keys of a URL are good for, between two fetches, that one may take.
-_KEPT, _PAUSE, _PATIENCE = 300, 10, 5
+_MOST_TOKEN = 8 << 10  # characters
+_MOST_JWKS = 256 << 10  # bytes
+_MOST_CALLERS = 4096  # verified tokens that are remembered
+_MAX_AGE = 300  # seconds after which keys of a URL are fetched again
+_PAUSE = 10  # seconds between two fetches
+_PATIENCE = 5  # seconds that one fetch may take
 _URL = re.compile(
     r"(https://[\w.-]+|http://(localhost|127\.\d+\.\d+\.\d+|\[::1\]))(:\d{1,5})?(/[!-~]*)?",
     re.ASCII,
 )
 _SOURCES = ("REFOLD_JWKS", "REFOLD_TOKEN_SECRET_FILE", "REFOLD_TOKEN_SECRET")
+# Headers by which a token would choose its own key or encoding.
 _FOREIGN = {"jku", "jwk", "x5u", "x5c", "crit", "b64", "zip", "enc"}
 _JWS = jwt.PyJWS()
 log = logging.getLogger("refold")
 
 
 class TokenRefused(RefoldError):
-    """The token lets nobody in; ``reason`` is one of ``REASONS``, and all that is said.
+    """The token is not accepted.  ``reason`` is one of ``REASONS``, without details.
 
     too_long is a token over 8 KiB, or one that ends later than the server allows.
     """
@@ -72,7 +76,11 @@ class TokenRefused(RefoldError):
 
 
 class Caller(NamedTuple):
-    """Who asks, until when (seconds since 1970), by which token (its ``jti``)."""
+    """The user of an access token.
+
+    until:    when the token expires, in seconds since 1970.
+    token_id: its ``jti``.
+    """
 
     user_id: str
     scopes: frozenset[str]
@@ -84,66 +92,91 @@ class Caller(NamedTuple):
         return scope in self.scopes
 
 
-# Algorithm and key by kid, and whom these verified, by the digest of the token.
-_Known: TypeAlias = tuple[dict[str | None, tuple[str, Any]], dict[bytes, Caller]]
+class _Key(NamedTuple):
+    """A key that verifies signatures, with its one algorithm."""
+
+    algorithm: str
+    key: Any
+
+
+class _Trusted(NamedTuple):
+    """A set of keys, and the callers whose tokens it verified.
+
+    keys:    by kid; None is the key of tokens that name none.
+    callers: by the digest of the token.
+    """
+
+    keys: dict[str | None, _Key]
+    callers: dict[bytes, Caller]
 
 
 class _Keys:
-    """What verifies: a secret for good, or a JWKS file, read again when it changes."""
+    """The keys that verify: a fixed secret, or a JWKS file, read again on a change."""
 
-    def __init__(self, known: _Known | None, place: str = "") -> None:
-        self._place, self._state, self._lock = place, _state(place), threading.Lock()
-        self._fetched, self._failed = float("-inf"), False
-        self.known = known or _jwks(_read(place), place)
+    def __init__(self, trusted: _Trusted | None, place: str = "") -> None:
+        self._place = place
+        self._state = _state(place)
+        self._lock = threading.Lock()
+        self._fetched = float("-inf")
+        self._failed = False
+        self.trusted = trusted or _jwks(_read(place), place)
 
     def renew(self, token: str, now: float) -> Future[None] | None:  # noqa: ARG002
-        """Take new keys, if there are; the fetch that ``token`` has to wait for."""
+        """Load changed keys.  Returns the fetch that ``token`` has to wait for."""
         with self._lock:
-            if (state := _state(self._place)) != self._state:
+            state = _state(self._place)
+            if state != self._state:
                 self._state = state
-                self._take(_read, now)
+                self._replace(_read, now)
         return None
 
-    def _take(self, read: Callable[[str], bytes], now: float) -> None:
+    def _replace(self, read: Callable[[str], bytes], now: float) -> None:
         try:
-            self.known = _jwks(read(self._place), self._place.partition("?")[0])
-            self._fetched, self._failed = now, False
+            self.trusted = _jwks(read(self._place), self._place.partition("?")[0])
         except Exception as error:  # whatever a disk or a network does
             self._failed = True
-            log.warning("the keys known before stay, new ones are not there: %s", error)
+            log.warning(
+                "new keys could not be loaded, the previous ones stay in use: %s", error
+            )
+            return
+        self._fetched = now
+        self._failed = False
 
 
 class _KeyUrl(_Keys):
-    """A JWKS at a URL, fetched by a thread of its own, at most once in a pause."""
+    """A JWKS at a URL, fetched by a thread of its own, at most once in ``_PAUSE``."""
 
     def __init__(self, url: str) -> None:
         if not _is_key_url(url):
             raise InvalidConfiguration(
                 "REFOLD_JWKS is a file, https://HOST/…, or http:// of this machine only"
             )
-        super().__init__(({}, {}), url)
-        self._tried, self._thread = self._fetched, ThreadPoolExecutor(1)
+        super().__init__(_Trusted({}, {}), url)
+        self._tried = self._fetched
+        self._thread = ThreadPoolExecutor(1)
         self._fetch = self._thread.submit(lambda: None)
 
     def renew(self, token: str, now: float) -> Future[None] | None:
-        keys, callers = self.known
-        unknown = _digest(token) not in callers and _kid(token) not in keys
+        keys, callers = self.trusted
+        is_unknown = _digest(token) not in callers and _kid(token) not in keys
         with self._lock:
-            old = now - self._fetched >= _KEPT
-            rested = self._fetch.done() and now - self._tried >= _PAUSE
-            if rested and (unknown or old):
+            is_old = now - self._fetched >= _MAX_AGE
+            may_fetch = self._fetch.done() and now - self._tried >= _PAUSE
+            if may_fetch and (is_unknown or is_old):
                 self._tried = now
-                self._fetch = self._thread.submit(self._take, _get, now)
-            return self._fetch if unknown or (old and not self._failed) else None
+                self._fetch = self._thread.submit(self._replace, _get, now)
+            if is_unknown or (is_old and not self._failed):
+                return self._fetch
+            return None
 
 
 @dataclass(frozen=True, repr=False)
 class Verifier:
-    """Says who asks, by the token that they show; all threads may share one.
+    """Verifies access tokens; threads may share it.
 
-    ``configured`` is False if what verifies is a secret that ``verifier_of`` made.
-    ``clock`` is the wall clock, by which tokens begin and end.  ``elapsed`` is a clock
-    that nobody sets, by which keys that were fetched are old.
+    configured: False if the secret is one that ``verifier_of`` made.
+    clock:      the wall clock, for the times in tokens.
+    elapsed:    a monotonic clock, for the age of fetched keys.
     """
 
     keys: _Keys
@@ -157,24 +190,26 @@ class Verifier:
     elapsed: Callable[[], float]
 
     def verify(self, token: str) -> Caller:
-        """Who shows ``token``.  May wait for a URL, at most 5 seconds: see ``averify``.
+        """Return the caller with this token.
 
-        Raises TokenRefused.
+        It may wait up to 5 seconds for a URL; see ``averify``.  Raises TokenRefused.
         """
-        if fetch := self.keys.renew(token, self.elapsed()):
+        fetch = self.keys.renew(token, self.elapsed())
+        if fetch is not None:
             wait([fetch], _PATIENCE)
         return self._verified(token)
 
     async def averify(self, token: str) -> Caller:
-        """As ``verify``; the event loop goes on while a thread fetches keys."""
-        if fetch := self.keys.renew(token, self.elapsed()):
+        """``verify`` for asyncio: the event loop runs while a thread fetches keys."""
+        fetch = self.keys.renew(token, self.elapsed())
+        if fetch is not None:
             await asyncio.wait([asyncio.wrap_future(fetch)], timeout=_PATIENCE)
         return self._verified(token)
 
     def mint(self, user_id: str, scopes: Iterable[str], lifetime: float = DAY) -> str:
-        """A token that ends in ``lifetime`` seconds, or earlier if it has to.
+        """Make a token that expires in ``lifetime`` seconds, or at the longest allowed.
 
-        Raises InvalidEvent if that is no user, InvalidConfiguration if there is no
+        Raises InvalidEvent for an invalid user id, InvalidConfiguration if there is no
         secret to sign with.
         """
         if self.secret is None:
@@ -187,51 +222,77 @@ class Verifier:
             "iat": now,
             "exp": now + int(min(lifetime, self.longest)),
             "jti": secrets.token_hex(8),
-        } | ({"iss": self.issuer} if self.issuer else {})
+        }
+        if self.issuer:
+            claims["iss"] = self.issuer
         return jwt.encode(claims, self.secret, "HS256")
 
     def _verified(self, token: str) -> Caller:
-        now, digest, (keys, callers) = self.clock(), _digest(token), self.keys.known
+        now = self.clock()
+        digest = _digest(token)
+        keys, callers = self.keys.trusted
         caller = callers.get(digest)
-        if caller is None or caller.until <= now:
-            if (key := keys.get(_kid(token))) is None:
-                raise TokenRefused("unknown_key")
-            caller = self._caller(_claims(token, *key), now)
-            if len(callers) >= _MOST_CALLERS:
-                callers.clear()
-            callers[digest] = caller
+        if caller is not None and caller.until > now:
+            return caller
+        key = keys.get(_kid(token))
+        if key is None:
+            raise TokenRefused("unknown_key")
+        claims = _claims(token, key.algorithm, key.key)
+        caller = self._caller(claims, now)
+        if len(callers) >= _MOST_CALLERS:
+            callers.clear()
+        callers[digest] = caller
         return caller
 
     def _caller(self, claims: dict[str, Any], now: float) -> Caller:
-        times = [claims.get("exp"), claims.get("nbf", 0), claims.get("iat", 0)]
-        aud, jti = claims.get("aud"), claims.get("jti", "")
-        sound = all(type(t) in (int, float) and 0 <= t < 2**53 for t in times)
-        if not sound or not isinstance(jti, str):
+        """The caller of verified claims.  Raises TokenRefused for the first fault."""
+        until: Any = claims.get("exp")
+        not_before: Any = claims.get("nbf", 0)
+        issued_at: Any = claims.get("iat", 0)
+        times = (until, not_before, issued_at)
+        token_id = claims.get("jti", "")
+        if not all(map(_is_time, times)) or not isinstance(token_id, str):
             raise TokenRefused("malformed")
-        until, *begins = times
-        match claims.get("scope"), claims.get("scopes"):
-            case (str(words), None):
-                said = words.split(" ")
-            case (None, list(said)):
-                pass
-            case _:
-                said = []
+        if until + self.leeway <= now:
+            raise TokenRefused("expired")
+        if until - now > self.longest + self.leeway:
+            raise TokenRefused("too_long")
+        if max(not_before, issued_at) > now + self.leeway:
+            raise TokenRefused("not_yet")
+        audience = claims.get("aud")
+        audiences = audience if isinstance(audience, list) else [audience]
+        if self.audience not in audiences:
+            raise TokenRefused("audience")
+        if self.issuer is not None and claims.get("iss") != self.issuer:
+            raise TokenRefused("issuer")
         user_id = ""
         with suppress(InvalidEvent):
             user_id = check_id("sub", claims.get("sub", ""))
-        scopes = frozenset(scope for scope in SCOPES if scope in said)
-        wrong = {
-            "expired": until + self.leeway <= now,
-            "too_long": until - now > self.longest + self.leeway,
-            "not_yet": max(begins) > now + self.leeway,
-            "audience": self.audience not in (aud if isinstance(aud, list) else [aud]),
-            "issuer": self.issuer not in (None, claims.get("iss")),
-            "subject": not user_id,
-            "scope": not scopes,
-        }
-        for reason in filter(wrong.get, wrong):
-            raise TokenRefused(reason)
-        return Caller(user_id, scopes, until, jti)
+        if not user_id:
+            raise TokenRefused("subject")
+        scopes = _scopes(claims)
+        if not scopes:
+            raise TokenRefused("scope")
+        return Caller(user_id, scopes, until, token_id)
+
+
+def _is_time(value: object) -> bool:
+    """Whether a claim is a number of seconds that a clock can show."""
+    return type(value) in (int, float) and 0 <= cast(float, value) < 2**53
+
+
+def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
+    """The scopes in ``scope`` (a text) or ``scopes`` (a list); none if both are there.
+
+    Names that Refold does not know are ignored.
+    """
+    names: list[Any] = []
+    match claims.get("scope"), claims.get("scopes"):
+        case (str(text), None):
+            names = text.split(" ")
+        case (None, list(entries)):
+            names = entries
+    return frozenset(scope for scope in SCOPES if scope in names)
 
 
 def _is_key_url(url: str) -> bool:
@@ -250,24 +311,26 @@ def _digest(token: str) -> bytes:
 
 
 def _kid(token: str) -> str | None:
-    """The name of the key that a token asks for: all that is believed unverified."""
-    head = token.partition(".")[0]
-    try:
-        header = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
-        foreign, kid = _FOREIGN & header.keys(), header.get("kid")
-    except (ValueError, AttributeError, RecursionError):
-        foreign, kid = _FOREIGN, None
-    if foreign or "=" in token or not isinstance(kid, str | None):
+    """The id of the key in a token's header: all that is believed unverified."""
+    encoded = token.partition(".")[0]
+    padding = "=" * (-len(encoded) % 4)
+    kid: Any = None
+    is_sound = False
+    with suppress(ValueError, AttributeError, RecursionError):
+        header = json.loads(base64.urlsafe_b64decode(encoded + padding))
+        kid = header.get("kid")
+        is_sound = _FOREIGN.isdisjoint(header.keys())
+    if not is_sound or "=" in token or not isinstance(kid, str | None):
         raise TokenRefused("malformed")
     return kid
 
 
 def _claims(token: str, algorithm: str, key: Any) -> dict[str, Any]:
-    """What a token says, if ``key`` signed it.  Raises TokenRefused."""
+    """The claims of a token that ``key`` signed.  Raises TokenRefused."""
     reason = "malformed"
     try:
         body = _JWS.decode(token, key, algorithms=[algorithm]).decode()
-        claims = json.loads(body, object_pairs_hook=_once)
+        claims = json.loads(body, object_pairs_hook=_without_repeats)
         if isinstance(claims, dict):
             return claims
     except jwt.InvalidAlgorithmError:
@@ -279,71 +342,94 @@ def _claims(token: str, algorithm: str, key: Any) -> dict[str, Any]:
     raise TokenRefused(reason)  # not above: no error in its context quotes the token
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """What says a thing twice says nothing."""
-    return found if len(found := dict(pairs)) == len(pairs) else {}
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object; an empty one if a name is in it twice."""
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        return {}
+    return members
 
 
-def _jwks(body: bytes, where: str) -> _Known:
-    """The keys in a JWKS that may verify.  Raises InvalidConfiguration."""
-    found: list[tuple[str | None, str, Any]] = []
+class _NamedKey(NamedTuple):
+    """A key with its kid."""
+
+    kid: str | None
+    key: _Key
+
+
+def _jwks(body: bytes, where: str) -> _Trusted:
+    """The keys in a JWKS that may verify.  Raises InvalidConfiguration.
+
+    Tokens need not name the key of a JWKS that has only one.
+    """
+    found: list[_NamedKey] = []
     with suppress(ValueError, TypeError, KeyError, RecursionError):
-        found = [key for key in map(_key, json.loads(body)["keys"]) if key]
-    keys = {kid: (algorithm, key) for kid, algorithm, key in found}
-    if len(found) == 1:  # tokens need not name it
-        keys[None] = found[0][1:]
+        for jwk in json.loads(body)["keys"]:
+            named = _named_key(jwk)
+            if named is not None:
+                found.append(named)
+    keys = {named.kid: named.key for named in found}
+    if len(found) == 1:
+        keys[None] = found[0].key
     elif not found or len(keys) < len(found) or None in keys:
         raise InvalidConfiguration(
             f"{where} is no JWKS of public keys to verify by, each with "
             "its own kid: RS256 (2048 to 8192 bits), ES256, EdDSA (Ed25519)"
         )
-    return keys, {}
+    return _Trusted(keys, {})
 
 
-def _key(jwk: Any) -> tuple[str | None, str, Any] | None:
-    """Name, algorithm and key of a JWK, if it is public, strong and for signatures."""
+def _named_key(jwk: Any) -> _NamedKey | None:
+    """The key in a JWK; None if it is not public, weak, or not for signatures."""
     try:
-        kid, key, use = jwk.get("kid"), jwt.PyJWK(jwk), jwk.get("use", "sig")
-        fits = use == "sig" and "verify" in jwk.get("key_ops", "verify")
+        kid = jwk.get("kid")
+        key = jwt.PyJWK(jwk)
+        is_for_signatures = jwk.get("use", "sig") == "sig"
+        may_verify = "verify" in jwk.get("key_ops", "verify")
     except Exception:  # whatever is wrong with it
+        return None
+    if not (is_for_signatures and may_verify and isinstance(kid, str | None)):
         return None
     match key.algorithm_name, key.key:
         case ("RS256", rsa.RSAPublicKey(key_size=bits)):
-            fits = fits and 2048 <= bits <= 8192
+            is_strong = 2048 <= bits <= 8192
         case ("ES256", ec.EllipticCurvePublicKey(curve=ec.SECP256R1())):
-            pass
+            is_strong = True
         case ("EdDSA", ed25519.Ed25519PublicKey()):
-            pass
+            is_strong = True
         case _:
-            fits = False
-    fits = fits and isinstance(kid, str | None)
-    return (kid, key.algorithm_name, key.key) if fits else None
+            is_strong = False
+    if not is_strong:
+        return None
+    return _NamedKey(kid, _Key(key.algorithm_name, key.key))
 
 
 def _get(url: str) -> bytes:
-    """What stands at ``url``, no redirect followed.  Raises OSError, HTTPException."""
-    at = urlsplit(url)
-    kind = HTTPSConnection if at.scheme == "https" else HTTPConnection
-    connection = kind(at.hostname or "", at.port, timeout=_PATIENCE)
+    """The body at ``url``.  Follows no redirect.  Raises OSError, HTTPException."""
+    parts = urlsplit(url)
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=_PATIENCE)
     connection.connect()
-    end = threading.Timer(_PATIENCE, connection.sock.shutdown, [socket.SHUT_RDWR])
-    end.start()
+    # The timeout of a socket is for each read; this one is for the whole answer.
+    timer = threading.Timer(_PATIENCE, connection.sock.shutdown, [socket.SHUT_RDWR])
+    timer.start()
     try:
-        path = at._replace(scheme="", netloc="", fragment="").geturl()
+        path = parts._replace(scheme="", netloc="", fragment="").geturl()
         connection.request("GET", path or "/", headers={"User-Agent": "refold"})
         answer = connection.getresponse()
         if answer.status != 200:
             raise OSError(f"status {answer.status}")
         return answer.read(_MOST_JWKS)
     finally:
-        end.cancel()
+        timer.cancel()
         connection.close()
 
 
 def _state(path: str) -> tuple[int, ...]:
+    """What changes when a file is written or replaced; empty if there is none."""
     with suppress(OSError):
-        found = os.stat(path)
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        status = os.stat(path)
+        return status.st_ino, status.st_size, status.st_mtime_ns
     return ()
 
 
@@ -361,30 +447,42 @@ def verifier_of(
     clock: Callable[[], float] = time.time,
     elapsed: Callable[[], float] = time.monotonic,
 ) -> Verifier:
-    """What verifies tokens by these settings; a command lays its options over them.
+    """Return the verifier that these settings describe.
 
-    One of ``REFOLD_JWKS`` (a file or a URL), ``REFOLD_TOKEN_SECRET_FILE`` and
-    ``REFOLD_TOKEN_SECRET`` (32 bytes or more), else a secret is made.
-    ``REFOLD_TOKEN_AUDIENCE`` (else ``refold``), ``REFOLD_TOKEN_ISSUER`` (else any),
-    ``REFOLD_TOKEN_LEEWAY`` (how many seconds clocks may differ, 0 to 120, else 30) and
-    ``REFOLD_TOKEN_LIFETIME`` (how many seconds a token may last, else a day).
+    Exactly one of ``REFOLD_JWKS`` (a file or a URL), ``REFOLD_TOKEN_SECRET_FILE`` and
+    ``REFOLD_TOKEN_SECRET`` (32 bytes or more) may be set.  Without any, a new random
+    secret verifies.
+
+    REFOLD_TOKEN_AUDIENCE: the audience of tokens; ``refold`` by default.
+    REFOLD_TOKEN_ISSUER:   their issuer; any by default.
+    REFOLD_TOKEN_LEEWAY:   seconds by which clocks may differ, 0 to 120; 30 by default.
+    REFOLD_TOKEN_LIFETIME: the longest life of a token in seconds; a day by default.
 
     Raises InvalidConfiguration.
     """
-    given = [name for name in _SOURCES if environ.get(name)]
-    if len(given) > 1:
-        raise InvalidConfiguration(f"{' and '.join(given)} are set: keep one of them")
-    jwks, file, text = (environ.get(name, "") for name in _SOURCES)
-    secret = None
-    if jwks:
-        keys = _KeyUrl(jwks) if "://" in jwks else _Keys(None, jwks)
+    sources = [name for name in _SOURCES if environ.get(name)]
+    if len(sources) > 1:
+        raise InvalidConfiguration(f"{' and '.join(sources)} are set: keep one of them")
+    jwks = environ.get("REFOLD_JWKS", "")
+    secret: bytes | None = None
+    keys: _Keys
+    if "://" in jwks:
+        keys = _KeyUrl(jwks)
+    elif jwks:
+        keys = _Keys(None, jwks)
     else:
-        secret = _secret(file, text) if given else secrets.token_bytes(32)
-        keys = _Keys(({None: ("HS256", secret)}, {}))
+        if sources:
+            secret = _secret(
+                environ.get("REFOLD_TOKEN_SECRET_FILE", ""),
+                environ.get("REFOLD_TOKEN_SECRET", ""),
+            )
+        else:
+            secret = secrets.token_bytes(32)
+        keys = _Keys(_Trusted({None: _Key("HS256", secret)}, {}))
     return Verifier(
         keys,
         secret,
-        configured=bool(given),
+        configured=bool(sources),
         audience=environ.get("REFOLD_TOKEN_AUDIENCE") or "refold",
         issuer=environ.get("REFOLD_TOKEN_ISSUER") or None,
         leeway=_seconds(environ, "REFOLD_TOKEN_LEEWAY", 30, 120),
@@ -395,9 +493,12 @@ def verifier_of(
 
 
 def _secret(file: str, text: str) -> bytes:
+    """The secret in ``file``, or ``text`` itself.  Raises InvalidConfiguration."""
     if file:
         remark_on_mode(Path(file))
-    secret = _read(file).rstrip(b"\r\n") if file else text.encode()
+        secret = _read(file).rstrip(b"\r\n")
+    else:
+        secret = text.encode()
     with suppress(jwt.InvalidKeyError):  # a public key
         if len(jwt.get_algorithm_by_name("HS256").prepare_key(secret)) >= 32:
             return secret
@@ -410,6 +511,7 @@ def _seconds(
     environ: Mapping[str, str], name: str, default: float, most: float
 ) -> float:
     with suppress(ValueError):
-        if 0 <= (seconds := float(environ.get(name) or default)) <= most:
+        seconds = float(environ.get(name) or default)
+        if 0 <= seconds <= most:
             return seconds
     raise InvalidConfiguration(f"{name} is a number of seconds, 0 to {most:g}")

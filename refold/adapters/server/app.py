@@ -1,7 +1,7 @@
-"""The HTTP application: a gate that every request passes, and what stands behind it.
+"""The HTTP application: a gate that every request passes, and the routes behind it.
 
-Who asks is known before anything is loaded.  No answer, log line or metric holds what
-was refused: it may be what had to be redacted.
+The gate identifies the caller before anything is loaded.  No answer, log line or metric
+repeats refused input: it may be text that should have been redacted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
-from functools import partial
 from os.path import basename
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import parse_qs, quote
@@ -64,7 +63,7 @@ _HEADERS: Final = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-# Health alone is open; the style sheet of the form for a token knows nothing yet.
+# Paths without a token: health, and the style sheet of the form that takes a token.
 _HEALTH: Final = ("/health", "/health/ready")
 _STATIC: Final = re.compile(r"/static/[\w./-]+", re.ASCII)
 _PROGRAMS: Final = re.compile(r"/(v1|mcp|metrics)(/|$)")
@@ -72,28 +71,33 @@ _TAIL: Final = "/events/tail"
 _LARGE: Final = re.compile(r"/v1/sessions/[^/]+/events|/mcp")
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
 _METHODS: Final = (*_SAFE, "POST", "PUT")
-_GIVEN_ID: Final = re.compile(r"[\w.:-]{1,100}", re.ASCII)
+_REQUEST_ID: Final = re.compile(r"[\w.:-]{1,100}", re.ASCII)
 _SMALL: Final = 256 << 10  # bytes of a body without events
-_KNOWN: Final = 10_000  # callers whose rate is remembered
+_MOST_BUCKETS: Final = 10_000  # callers whose rate is remembered
 _CLOSING: Final = Refusal(
-    503, "closing", "the server ends, and whether this was done is unknown: try again"
+    503,
+    "closing",
+    "the server is stopping, and this request may or may not be done: try again",
 )
 
 log = logging.getLogger("refold.server")
-# Who asks now, where no request is at hand: of the tools that MCP offers.
+# The caller of the current request, for the tools of MCP, which get no request.
 _caller: ContextVar[Caller] = ContextVar("refold_caller")
 
 
 class Limits(NamedTuple):
-    """How much a server takes.
+    """The limits of a server.
 
-    body_bytes, body_sec: of one request's body, and how long it may take to come.
-    send_sec: how long a client may take nothing of its answer.
-    per_second, burst:    requests of one user; of who shows no token, by address.
-    at_once, tails:       requests that are answered at the same time, and tails.
-    own_at_once, own_tails: of those, the ones of one user.
-    secure:   whether cookies go over TLS alone.
-    origins:  other sites whose pages may call ``/v1``; none is the rule.
+    body_bytes: the most bytes in the body of a request.
+    body_sec:   the longest time in which a body may arrive.
+    send_sec:   the longest time in which a client may read nothing of its answer.
+    per_second, burst: the rate of requests of one user, or of one address without a
+                token.
+    at_once:    the most requests that are answered at the same time.
+    tails:      the most tails at the same time.
+    own_at_once, own_tails: the same for one user.
+    secure:     whether cookies are sent over TLS only.
+    origins:    other sites whose pages may call ``/v1``.
     """
 
     body_bytes: int = 16 << 20
@@ -109,60 +113,93 @@ class Limits(NamedTuple):
     origins: tuple[str, ...] = ()
 
 
-class Metrics:
-    """What the server counts, in Prometheus' format; no label is what a client says.
+class Slot(NamedTuple):
+    """What a running request is counted under.
 
-    here: how many requests and tails are being answered, by ``(user, is_tail)``.
+    who: the user or address, or ``EVERYBODY``.
     """
 
-    def __init__(self, here: Counter[tuple[str, bool]]) -> None:
-        self.registry = made = prometheus.CollectorRegistry()
+    who: str
+    is_tail: bool
+
+
+EVERYBODY: Final = ""
+
+
+class Metrics:
+    """The server's metrics for Prometheus.  No label is text that a client chose.
+
+    running: the requests and tails that are being answered, by their slots.
+    """
+
+    def __init__(self, running: Counter[Slot]) -> None:
+        self.registry = prometheus.CollectorRegistry()
         self.requests = prometheus.Counter(
-            "refold_requests", "Answers", ["method", "route", "status"], registry=made
+            "refold_requests",
+            "Answers",
+            ["method", "route", "status"],
+            registry=self.registry,
         )
         self.seconds = prometheus.Histogram(
-            "refold_request_seconds", "Until the answer began", ["route"], registry=made
+            "refold_request_seconds",
+            "Until the answer began",
+            ["route"],
+            registry=self.registry,
         )
         self.refused = prometheus.Counter(
-            "refold_tokens_refused", "Refused tokens", ["reason"], registry=made
+            "refold_tokens_refused",
+            "Refused tokens",
+            ["reason"],
+            registry=self.registry,
         )
-        for is_tail, name in enumerate(("refold_requests_running", "refold_tails")):
-            gauge = prometheus.Gauge(name, "Being answered", registry=made)
-            gauge.set_function(partial(here.__getitem__, ("", bool(is_tail))))
+        requests_running = prometheus.Gauge(
+            "refold_requests_running", "Being answered", registry=self.registry
+        )
+        requests_running.set_function(lambda: running[Slot(EVERYBODY, is_tail=False)])
+        tails = prometheus.Gauge(
+            "refold_tails", "Being answered", registry=self.registry
+        )
+        tails.set_function(lambda: running[Slot(EVERYBODY, is_tail=True)])
 
     def text(self) -> bytes:
-        """All of it, as a scraper reads it."""
+        """All metrics, as a scraper reads them."""
         return prometheus.generate_latest(self.registry)
 
 
 class Rates:
-    """A bucket of requests for each caller: it fills with time, and holds a burst."""
+    """Token buckets, one for each caller: each refills with time, up to the burst."""
 
     def __init__(self, per_second: float, burst: float) -> None:
-        self._per_second, self._burst = per_second, burst
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._per_second = per_second
+        self._burst = burst
+        # What was left for a caller, and when; the caller seen longest ago is first.
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def takes(self, who: str, now: float) -> bool:
-        """Whether one more of them is taken now."""
-        left, at = self._left.pop(who, (self._burst, now))
-        left = min(self._burst, left + (now - at) * self._per_second)
-        self._left[who] = (max(left - 1, 0.0), now) if left >= 1 else (left, now)
-        if len(self._left) > _KNOWN:
-            self._left.popitem(last=False)
-        return left >= 1
+        """Take one request of a caller from their bucket; False if it is empty."""
+        left, since = self._buckets.pop(who, (self._burst, now))
+        left = min(self._burst, left + (now - since) * self._per_second)
+        is_taken = left >= 1
+        if is_taken:
+            left -= 1
+        self._buckets[who] = (left, now)
+        if len(self._buckets) > _MOST_BUCKETS:
+            self._buckets.popitem(last=False)
+        return is_taken
 
 
 def answer_to(request: Request, refusal: Refusal) -> Response:
-    """The refusal as a page, where a person asked; as JSON, where a program did."""
+    """The refusal as a page for people, or as JSON for programs, by its path."""
     if is_for_people(request.scope["path"]):
         return pages.refused(request, refusal)
     return problem(refusal, request_id=request.state.request_id)
 
 
 def rate_key(address: str) -> str:
-    """What a client without a token is counted by: one site, not one address of it.
+    """The key by which the requests of a client without a token are counted.
 
-    Whoever has an IPv6 network of 64 bits has all addresses of it.
+    It is the network for IPv6: a client with a network of 64 bits can use all
+    addresses in it.
     """
     try:
         parsed = ipaddress.ip_address(address)
@@ -176,10 +213,10 @@ def rate_key(address: str) -> str:
 
 
 class Gate:
-    """What every request passes: its id, its size and rate, and who asks.
+    """Checks every request: its id, size, rate, and token.
 
-    ``site`` is the application whose state names the store and the limits; refusals to
-    people are its pages.
+    site: the application whose state has the store and the limits, and whose pages
+          show refusals to people.
     """
 
     def __init__(self, app: Asgi, site: FastAPI) -> None:
@@ -191,15 +228,15 @@ class Gate:
         self._verifier: Verifier = state.verifier
         self._limits: Limits = state.limits
         self._rates = Rates(self._limits.per_second, self._limits.burst)
-        # What is being answered, of each user and, as that of nobody, of all.
-        self._here = Counter[tuple[str, bool]]()
-        self.metrics = Metrics(self._here)
+        # The running requests of each caller, and those of everybody.
+        self._running: Counter[Slot] = Counter()
+        self.metrics = Metrics(self._running)
 
     def close(self) -> None:
-        """End the tails, because the server ends.
+        """End the tails, because the server stops.
 
-        From now on a request that the server cancels is refused without an error in
-        the log.
+        From now on a request that the server cancels gets a refusal, and the log no
+        error.
         """
         self._feeds.close()
 
@@ -211,98 +248,117 @@ class Gate:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
-        begun, headers = time.perf_counter(), dict(scope["headers"])
-        # As it was sent: an id of a session may hold a slash, which is quoted there.
+        started_at = time.perf_counter()
+        headers = dict(scope["headers"])
+        # The path as it was sent: a session id may hold a slash, which is quoted there.
         path = scope.get("raw_path", scope["path"].encode()).partition(b"?")[0]
         scope["path"] = path.decode("latin-1")
-        scope["state"] = state = {**scope.get("state", {}), "metrics": self.metrics}
-        state["request_id"] = request_id = self._request_id(headers)
+        request_id = self._request_id(headers)
+        scope["state"] = {
+            **scope.get("state", {}),
+            "metrics": self.metrics,
+            "request_id": request_id,
+        }
         answer = _Answer(send, scope["path"], request_id, self._limits.send_sec)
         body = _Body(receive, scope["path"], self._limits)
-        mine: list[tuple[str, bool]] = []
+        slots: list[Slot] = []
         token = request_of.set(request_id)
         try:
-            refused = await self._refused(scope, headers, mine)
-            refused = refused or await self._forged(scope, headers, body)
+            handler: Asgi = self._app
+            refused = await self._refused(scope, headers, slots)
+            if refused is None:
+                refused = await self._forged(scope, headers, body)
             if isinstance(refused, Refusal):
-                refused = self._answer(scope, refused)
-            await (refused or self._app)(scope, body.receive, answer.send)
+                handler = self._answer(scope, refused)
+            elif refused is not None:
+                handler = refused
+            await handler(scope, body.receive, answer.send)
         except ClientDisconnect:
             pass
         except asyncio.CancelledError:
             if not self._feeds.closing:
                 raise
-            # The server ends, and has waited for this request long enough.
+            # The server stops, and has waited for this request long enough.
             if not answer.status:
-                ended = self._answer(scope, _CLOSING)
-                await ended(scope, receive, answer.send)
+                closing = self._answer(scope, _CLOSING)
+                await closing(scope, receive, answer.send)
         except Exception as error:
-            failed = self._failed(scope, error)
+            failure = self._failed(scope, error)
             if not answer.status:
-                await failed(scope, receive, answer.send)
+                await failure(scope, receive, answer.send)
         finally:
             request_of.reset(token)
-            for one in mine:
-                self._here[one] -= 1
-                if not self._here[one]:
-                    del self._here[one]
-            route = getattr(scope.get("route"), "path", "other")
-            method = scope["method"] if scope["method"] in _METHODS else "other"
-            self.metrics.requests.labels(method, route, str(answer.status)).inc()
-            took = (answer.begun or time.perf_counter()) - begun
-            self.metrics.seconds.labels(route).observe(took)
+            self._leave(slots)
+            self._measure(scope, answer, started_at)
+
+    def _measure(self, scope: Message, answer: _Answer, started_at: float) -> None:
+        route = getattr(scope.get("route"), "path", "other")
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self.metrics.requests.labels(method, route, str(answer.status)).inc()
+        began_at = answer.began_at or time.perf_counter()
+        self.metrics.seconds.labels(route).observe(began_at - started_at)
 
     def _answer(self, scope: Message, refusal: Refusal) -> Response:
         scope["app"] = self._site
         return answer_to(Request(scope), refusal)
 
     def _request_id(self, headers: dict[bytes, bytes]) -> str:
-        """The id that the request came with, if it could be no secret; else a new one.
+        """The id that the client sent, unless it looks like a secret; else a new one.
 
-        It is repeated in answers and logs.
+        Answers and logs repeat it.
         """
-        given = headers.get(b"x-request-id", b"").decode("latin-1")
-        if _GIVEN_ID.fullmatch(given):
+        sent = headers.get(b"x-request-id", b"").decode("latin-1")
+        if _REQUEST_ID.fullmatch(sent):
             with suppress(RedactionError):
-                if self._store.writer.redactor.text(given)[0] == given:
-                    return given
+                redacted = self._store.writer.redactor.text(sent)[0]
+                if redacted == sent:
+                    return sent
         return uuid4().hex
 
     async def _refused(
-        self, scope: Message, headers: dict[bytes, bytes], mine: list[tuple[str, bool]]
+        self, scope: Message, headers: dict[bytes, bytes], slots: list[Slot]
     ) -> Refusal | Response | None:
-        """The answer to who is not let in; None, and the caller is known."""
-        limits, state, path = self._limits, scope["state"], scope["path"]
+        """The answer to a request that may not pass; None if it may.
+
+        Writes the token and the caller into the state, and the slots that the request
+        takes into ``slots``.
+        """
+        limits = self._limits
+        path = scope["path"]
         if path in _HEALTH:
             return None
         is_tail = path.endswith(_TAIL)
         most = limits.tails if is_tail else limits.at_once
-        if self._more(mine, "", is_tail) > most:
+        if self._enter(slots, Slot(EVERYBODY, is_tail)) > most:
             return Refusal(503, "busy", "try again soon")
         if _STATIC.fullmatch(path):
             return None
-        asks = b"access-control-request-method" in headers and b"origin" in headers
-        if limits.origins and scope["method"] == "OPTIONS" and asks:
-            return None  # it is answered before anything of ours is asked
+        if limits.origins and _is_preflight(scope, headers):
+            return None  # the middleware for other origins answers it
         token, by_cookie = _token(scope["headers"])
-        caller, reason = None, ""
-        try:
-            caller = await self._verifier.averify(token) if token else None
-        except TokenRefused as refused:
-            reason = refused.reason
-            self.metrics.refused.labels(reason).inc()
-        address = (scope.get("client") or ("",))[0]
-        who = f"user {caller.user_id}" if caller else f"at {rate_key(address)}"
+        caller: Caller | None = None
+        reason = ""
+        if token:
+            try:
+                caller = await self._verifier.averify(token)
+            except TokenRefused as refused:
+                reason = refused.reason
+                self.metrics.refused.labels(reason).inc()
+        if caller is not None:
+            who = f"user {caller.user_id}"
+        else:
+            address = (scope.get("client") or ("",))[0]
+            who = f"at {rate_key(address)}"
         if not self._rates.takes(who, time.monotonic()):
-            detail = f"at most {limits.per_second:g} requests a second are taken"
+            detail = f"the limit is {limits.per_second:g} requests a second"
             return Refusal(429, "rate", detail)
-        own = limits.own_tails if is_tail else limits.own_at_once
-        if self._more(mine, who, is_tail) > own:
-            detail = f"at most {own} of yours are answered at once"
+        most = limits.own_tails if is_tail else limits.own_at_once
+        if self._enter(slots, Slot(who, is_tail)) > most:
+            detail = f"the limit is {most} concurrent requests of one client"
             return Refusal(429, "busy", detail)
         if reason:
             self._store.access_log.note("token_refused", denied="TokenRefused")
-        state |= {"token": token, "by_cookie": by_cookie, "caller": caller}
+        scope["state"] |= {"token": token, "by_cookie": by_cookie, "caller": caller}
         if caller is not None or path == "/login":
             return None
         if _PROGRAMS.match(path):
@@ -311,43 +367,53 @@ class Gate:
         if scope["method"] not in _SAFE:
             return Refusal(401, "token", "log in, and send the form again")
         query = scope["query_string"].decode("latin-1")
-        there = f"{path}?{query}" if query else path
-        return RedirectResponse(f"/login?next={quote(there, safe='/')}", 303)
+        target = f"{path}?{query}" if query else path
+        return RedirectResponse(f"/login?next={quote(target, safe='/')}", 303)
 
-    def _more(self, mine: list[tuple[str, bool]], who: str, is_tail: bool) -> int:
-        """Count a request as theirs, until it is answered; how many they have now."""
-        mine.append((who, is_tail))
-        self._here[who, is_tail] += 1
-        return self._here[who, is_tail]
+    def _enter(self, slots: list[Slot], slot: Slot) -> int:
+        """Count a running request; returns how many run in the slot now."""
+        slots.append(slot)
+        self._running[slot] += 1
+        return self._running[slot]
+
+    def _leave(self, slots: list[Slot]) -> None:
+        """Count a request no longer: it was answered."""
+        for slot in slots:
+            self._running[slot] -= 1
+            if not self._running[slot]:
+                del self._running[slot]
 
     async def _forged(
         self, scope: Message, headers: dict[bytes, bytes], body: _Body
     ) -> Refusal | None:
-        """The answer to a change by a browser that no page of ours asked for.
+        """The refusal of a form that another site sent; None for every other request.
 
-        A browser sends its cookie by itself; and whoever makes it send somebody else's
-        token to the form for tokens has it write into their sessions.
+        A browser adds the cookie to such forms by itself.  The form for tokens is
+        checked too: another site could log a user in with its own token, and the user
+        would then write into the sessions of a stranger.
         """
-        state, by_browser = scope["state"], scope["path"] == "/login"
-        signed = bool(state.get("by_cookie") and state["caller"])
-        if scope["method"] in _SAFE or not (signed or by_browser):
+        state = scope["state"]
+        is_login = scope["path"] == "/login"
+        has_cookie = bool(state.get("by_cookie") and state["caller"])
+        if scope["method"] in _SAFE or not (has_cookie or is_login):
             return None
-        good = headers.get(b"sec-fetch-site", b"same-origin") == b"same-origin"
-        if signed:
-            given = headers.get(b"x-csrf-token", b"")
+        site = headers.get(b"sec-fetch-site", b"same-origin")
+        is_genuine = site == b"same-origin"
+        if has_cookie:
+            sent = headers.get(b"x-csrf-token", b"")
             kind = headers.get(b"content-type", b"").partition(b";")[0]
-            if not given and kind == b"application/x-www-form-urlencoded":
+            if not sent and kind == b"application/x-www-form-urlencoded":
                 fields = parse_qs((await body.whole()).decode("latin-1"))
-                given = fields.get("csrf", [""])[0].encode()
-            wanted = csrf_of_token(state["token"]).encode()
-            good = good and hmac.compare_digest(given, wanted)
-        if good:
+                sent = fields.get("csrf", [""])[0].encode()
+            expected = csrf_of_token(state["token"]).encode()
+            is_genuine = is_genuine and hmac.compare_digest(sent, expected)
+        if is_genuine:
             return None
         self._store.access_log.note("form_refused", denied="Forged")
         return Refusal(403, "csrf", "load the page again: its form is no longer valid")
 
     def _failed(self, scope: Message, error: Exception) -> Response:
-        """Say that something failed; the log names the place, never a value."""
+        """The answer to an unexpected error; the log names its place, never a value."""
         if isinstance(error, HTTPException):
             return self._answer(scope, refusal_of(error))
         *_, frame = traceback.extract_tb(error.__traceback__)
@@ -357,22 +423,29 @@ class Gate:
 
 
 class _Answer:
-    """Sends an answer with the headers of all, to who takes it."""
+    """Sends an answer with the headers that all answers have.
+
+    patience: seconds in which the client has to read each part.
+    """
 
     def __init__(self, send: Send, path: str, request_id: str, patience: float) -> None:
-        self._send, self._patience = send, patience
+        self._send = send
+        self._patience = patience
         self._headers = [*_HEADERS, (b"x-request-id", request_id.encode())]
         if not path.startswith("/static/"):
             self._headers.append((b"cache-control", b"no-store"))
-        self.status, self.begun = 0, 0.0
+        self.status = 0
+        self.began_at = 0.0
 
     async def send(self, message: Message) -> None:
-        """The next part.  Raises ClientDisconnect if it is not taken."""
+        """Send the next part.  Raises ClientDisconnect if the client does not read."""
         if message["type"] == "http.response.start":
-            self.status, self.begun = message["status"], time.perf_counter()
-            own = {name for name, _ in message.get("headers", ())}
-            rest = [pair for pair in self._headers if pair[0] not in own]
-            message["headers"] = [*message.get("headers", ()), *rest]
+            self.status = message["status"]
+            self.began_at = time.perf_counter()
+            own_headers = list(message.get("headers", ()))
+            own_names = {name for name, _ in own_headers}
+            defaults = [pair for pair in self._headers if pair[0] not in own_names]
+            message["headers"] = [*own_headers, *defaults]
         try:
             async with asyncio.timeout(self._patience):
                 await self._send(message)
@@ -381,27 +454,34 @@ class _Answer:
 
 
 class _Body:
-    """A request's body as it comes: not too much of it, and not too slowly."""
+    """The body of a request, with a limit on its size and on its time."""
 
     def __init__(self, receive: Receive, path: str, limits: Limits) -> None:
-        small = min(_SMALL, limits.body_bytes)
-        self._most = limits.body_bytes if _LARGE.fullmatch(path) else small
-        self._receive, self._until = receive, time.monotonic() + limits.body_sec
-        self._size, self._ended = 0, False
-        self._again: Message | None = None
+        self._most = limits.body_bytes
+        if not _LARGE.fullmatch(path):
+            self._most = min(_SMALL, limits.body_bytes)
+        self._receive = receive
+        self._until = time.monotonic() + limits.body_sec
+        self._size = 0
+        self._ended = False
+        self._repeat: Message | None = None  # a body that was read, for the next reader
 
     async def receive(self) -> Message:
-        """The next part.  Raises HTTPException for too much, or too slow."""
-        if self._again is not None:
-            again, self._again = self._again, None
-            return again
+        """Receive the next part.
+
+        Raises HTTPException if the body is too large or arrives too slowly.
+        """
+        if self._repeat is not None:
+            message = self._repeat
+            self._repeat = None
+            return message
         if self._ended:
-            return await self._receive()  # a tail waits here for its client to go
+            return await self._receive()  # a tail waits here until its client leaves
         try:
             async with asyncio.timeout(self._until - time.monotonic()):
                 message = await self._receive()
         except TimeoutError:
-            raise HTTPException(408, "the body came too slowly") from None
+            raise HTTPException(408, "the body arrived too slowly") from None
         self._size += len(message.get("body", b""))
         self._ended = not message.get("more_body", False)
         if self._size > self._most:
@@ -409,37 +489,56 @@ class _Body:
         return message
 
     async def whole(self) -> bytes:
-        """All of it, which can be received again.  Raises as ``receive``."""
+        """Read the whole body; ``receive`` returns it again.  Raises HTTPException."""
         body = b""
         while not self._ended:
             body += (await self.receive()).get("body", b"")
-        self._again = {"type": "http.request", "body": body, "more_body": False}
+        self._repeat = {"type": "http.request", "body": body, "more_body": False}
         return body
 
 
 def _token(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str, bool]:
-    """The token that came, and whether by cookie; none, where several did."""
-    found = [(name, value.decode("latin-1")) for name, value in headers]
-    if given := [value for name, value in found if name == b"authorization"]:
-        kind, _, token = given[0].partition(" ")
-        good = kind.lower() == "bearer" and len(given) == 1
-        return (token.strip(), False) if good else ("", False)
-    cookies = ";".join(value for name, value in found if name == b"cookie")
-    for name, _, value in (one.strip().partition("=") for one in cookies.split(";")):
-        if name == COOKIE:
-            return value, True
+    """The token of a request, and whether a cookie carried it.
+
+    The header wins over the cookie.  Several such headers count as no token.
+    """
+    credentials: list[str] = []
+    cookies: list[str] = []
+    for name, value in headers:
+        if name == b"authorization":
+            credentials.append(value.decode("latin-1"))
+        if name == b"cookie":
+            cookies.extend(value.decode("latin-1").split(";"))
+    if credentials:
+        kind, _, token = credentials[0].partition(" ")
+        if kind.lower() != "bearer" or len(credentials) > 1:
+            return "", False
+        return token.strip(), False
+    for cookie in cookies:
+        cookie_name, _, token = cookie.strip().partition("=")
+        if cookie_name == COOKIE:
+            return token, True
     return "", False
 
 
+def _is_preflight(scope: Message, headers: dict[bytes, bytes]) -> bool:
+    """Whether a browser asks if a page of another site may send a request."""
+    return (
+        scope["method"] == "OPTIONS"
+        and b"access-control-request-method" in headers
+        and b"origin" in headers
+    )
+
+
 def csrf_of_token(token: str) -> str:
-    """What a page's forms carry: nobody without the cookie can make it."""
+    """The secret in the forms of a page: only somebody with the cookie can know it."""
     return hmac.digest(token.encode(), b"refold csrf", "sha256").hex()
 
 
 async def exchanged(request: Request, token: str, to: str = "/") -> Response | None:
-    """Go on with a cookie in a token's place; None if the token is refused.
+    """Redirect with the token in a cookie; None if the token is refused.
 
-    to: a path of this server; any other is the list of sessions.
+    to: a path of this server; everything else is replaced by the list of sessions.
     """
     try:
         caller = await request.app.state.verifier.averify(token.strip())
@@ -447,8 +546,8 @@ async def exchanged(request: Request, token: str, to: str = "/") -> Response | N
         request.state.metrics.refused.labels(refused.reason).inc()
         request.app.state.store.access_log.note("token_refused", denied="TokenRefused")
         return None
-    here = to if to.startswith("/") and not to.startswith(("//", "/\\")) else "/"
-    answer = RedirectResponse(here, 303)
+    is_path = to.startswith("/") and not to.startswith(("//", "/\\"))
+    answer = RedirectResponse(to if is_path else "/", 303)
     answer.set_cookie(
         COOKIE,
         token.strip(),
@@ -468,7 +567,7 @@ def _on_error(request: Request, error: Exception) -> Response:
 def application(
     store: SessionStore, verifier: Verifier, limits: Limits | None = None
 ) -> Gate:
-    """The whole server as an ASGI application; ``store`` is the caller's to close."""
+    """Return the server as an ASGI application.  The caller closes ``store``."""
     from refold import __version__
 
     limits = limits or Limits()
@@ -476,8 +575,8 @@ def application(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as running:
-            with suppress(errors.InvalidConfiguration):  # it is not installed
-                # It can be run once, and an application be started again.
+            with suppress(errors.InvalidConfiguration):  # MCP is not installed
+                # A manager of sessions runs only once; an application may start again.
                 tools = server(store, lambda: _caller.get().user_id)
                 app.state.tools = _answering(tools)
                 await running.enter_async_context(tools.session_manager.run())
@@ -492,12 +591,15 @@ def application(
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.store, app.state.verifier, app.state.limits = store, verifier, limits
-    app.state.csrf_of, app.state.exchanged = csrf_of_token, exchanged
+    app.state.store = store
+    app.state.verifier = verifier
+    app.state.limits = limits
+    app.state.csrf_of = csrf_of_token
+    app.state.exchanged = exchanged
     app.state.feeds = routes.Feeds()
     for kind in (errors.RefoldError, RequestValidationError, HTTPException):
         app.add_exception_handler(kind, _on_error)
-    # The gate logs what is raised again behind this answer.
+    # After this answer the error is raised again, and the gate logs it.
     app.add_exception_handler(
         Exception, lambda request, _: answer_to(request, UNEXPECTED)
     )
@@ -510,7 +612,7 @@ def application(
     async def health() -> dict[str, str]:
         return {"status": "ok"}
 
-    # In a thread of the loop's own: those of operations may all be busy.
+    # In a thread of the loop: the threads of operations may all be busy.
     @app.api_route("/health/ready", methods=["GET", "HEAD"], include_in_schema=False)
     async def ready() -> Response:
         try:
@@ -528,12 +630,18 @@ def application(
     app.state.tools = None
     inner = _with_tools(app)
     if limits.origins:
-        allowed = ("Authorization", "Content-Type", "Idempotency-Key", "Expected-Seq")
         inner = CORSMiddleware(
             inner,
             allow_origins=limits.origins,
             allow_methods=["GET", "POST", "PUT"],
-            allow_headers=[*allowed, "Last-Event-ID", "X-Request-ID"],
+            allow_headers=[
+                "Authorization",
+                "Content-Type",
+                "Idempotency-Key",
+                "Expected-Seq",
+                "Last-Event-ID",
+                "X-Request-ID",
+            ],
             expose_headers=["X-Request-ID"],
         )
     return Gate(inner, app)
@@ -542,27 +650,30 @@ def application(
 def _answering(tools: Any) -> Asgi:
     from mcp.server.transport_security import TransportSecuritySettings
 
-    # A name that was rebound to this address has no token.
-    safe = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    made: Asgi = tools.streamable_http_app(stateless_http=True, transport_security=safe)
-    return made
+    # A site whose name was rebound to this address has no token.
+    security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    app: Asgi = tools.streamable_http_app(
+        stateless_http=True, transport_security=security
+    )
+    return app
 
 
 def _with_tools(app: FastAPI) -> Asgi:
-    """The application, and at ``/mcp`` the tools: by a token alone, not by a cookie."""
+    """The application with the tools of MCP at ``/mcp``, which accept no cookie."""
 
     async def routed(scope: Message, receive: Receive, send: Send) -> None:
         tools: Asgi | None = app.state.tools
         if scope["type"] != "http" or scope["path"] != "/mcp" or tools is None:
             await app(scope, receive, send)
             return
-        state, code = scope["state"], 0
-        if scope["method"] != "POST":  # a stream of nothing would go on for ever
-            code = 405
+        state = scope["state"]
+        status = 0
+        if scope["method"] != "POST":  # a GET would open a stream that stays empty
+            status = 405
         elif state["by_cookie"] or not state["caller"].may("read"):
-            code = 403
-        if code:
-            refusal = refusal_of(HTTPException(code))
+            status = 403
+        if status:
+            refusal = refusal_of(HTTPException(status))
             refused = problem(refusal, request_id=state["request_id"])
             await refused(scope, receive, send)
             return

@@ -1,12 +1,12 @@
 """The page for people: a user's sessions, runs, memory, reviews and erasure, as HTML.
 
-Each page is whole without a script.  What changes something is a form with the CSRF
-token of who is shown it, and asks for its scope again when it is sent.
+Every page works without scripts.  Changes are forms with the CSRF token of the user who
+loaded the page; sending one checks the scope again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Final, cast
 from urllib.parse import parse_qsl, quote, unquote_plus, urlencode
@@ -38,7 +38,7 @@ _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class Here:
-    """Who looks at a page, at whose data, and in which language."""
+    """A request for a page: its caller, the user whose data it shows, its language."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -48,7 +48,7 @@ class Here:
         self.user: str = self.named or (self.caller.user_id if self.caller else "")
 
     def may(self, scope: str) -> None:
-        """Refuse who has not this scope, or names another user without being admin.
+        """Check that the caller has this scope, and may name the user.
 
         Raises HTTPException.
         """
@@ -56,58 +56,81 @@ class Here:
 
     @property
     def lang(self) -> run.Lang:
-        """What was chosen, now or before, else what the browser asks for first."""
-        given = self.request.headers.get("accept-language", "").split(",")
-        chosen = self.request.query_params.get("lang"), self.request.cookies.get(_LANG)
-        told = (*chosen, *(one.strip()[:2].lower() for one in given), "en")
-        return cast(run.Lang, next(one for one in told if one in ("en", "zh")))
+        """The language: from the query, a cookie, or the browser; else English."""
+        accepted = self.request.headers.get("accept-language", "")
+        candidates = [
+            self.request.query_params.get("lang"),
+            self.request.cookies.get(_LANG),
+        ]
+        for entry in accepted.split(","):
+            candidates.append(entry.strip()[:2].lower())
+        for lang in candidates:
+            if lang in ("en", "zh"):
+                return cast(run.Lang, lang)
+        return "en"
 
     def link(self, *path: object, **query: object) -> str:
-        """A page of this server, about whom this one is."""
-        place = "/".join(quote(str(one), safe="") for one in path)
-        return f"/{place}{_query({'user': self.named, **query}.items())}"
+        """The URL of a page of this server, about the same user."""
+        quoted = "/".join(quote(str(segment), safe="") for segment in path)
+        parameters = {"user": self.named, **query}
+        return f"/{quoted}{_query(parameters.items())}"
 
     def also(self, **query: object) -> str:
-        """This page with some of its query changed."""
-        given = self.request.query_params.multi_items()
-        kept = [(name, value) for name, value in given if name not in query]
-        return _query([*kept, *query.items()]) or "?"
+        """The URL of this page with some parameters changed."""
+        current = self.request.query_params.multi_items()
+        unchanged = [(name, value) for name, value in current if name not in query]
+        return _query([*unchanged, *query.items()]) or "?"
 
     @property
     def wants_panel(self) -> bool:
-        """Whether htmx asks for a part of the page alone."""
+        """Whether htmx asks for a part of the page only."""
         headers = self.request.headers
         return "hx-request" in headers and "hx-history-restore-request" not in headers
 
     def session(self, quoted: str) -> Session:
-        """The session that a path names, for who may read it.  Raises HTTPException."""
-        whose = asked(self.request, "read", self.named or None)
-        return whose.session(quoted)
+        """The session in a path, if the caller may read it.  Raises HTTPException."""
+        return asked(self.request, "read", self.named or None).session(quoted)
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-        """What a template makes of these values for who is here."""
-        csrf_of = self.request.app.state.csrf_of
-        csrf = csrf_of(self.request.state.token) if self.caller else ""
-        values |= {"here": self, "link": self.link, "caller": self.caller, "csrf": csrf}
-        html = run.rendered(template, self.lang, **values)
-        made = HTMLResponse(html, status, {"Vary": "HX-Request"})
+        """Render a template with these values for the caller."""
+        csrf = ""
+        if self.caller:
+            csrf = self.request.app.state.csrf_of(self.request.state.token)
+        html = run.rendered(
+            template,
+            self.lang,
+            here=self,
+            link=self.link,
+            caller=self.caller,
+            csrf=csrf,
+            **values,
+        )
+        response = HTMLResponse(html, status, {"Vary": "HX-Request"})
         if self.request.query_params.get("lang") == self.lang:
-            made.set_cookie(_LANG, self.lang, _YEAR, httponly=True, samesite="strict")
-        return made
+            response.set_cookie(
+                _LANG, self.lang, _YEAR, httponly=True, samesite="strict"
+            )
+        return response
 
     def about(self, template: str, session: Session, **values: Any) -> HTMLResponse:
-        """A page about a session."""
-        known, head = run.strategies(session), session.head()
-        return self.page(template, session=session, head=head, known=known, **values)
+        """Render a page about a session."""
+        used = run.strategies(session)
+        head = session.head()
+        return self.page(template, session=session, head=head, known=used, **values)
 
 
-def _query(given: Any) -> str:
-    told = urlencode([(k, v) for k, v in given if v not in ("", None, False)])
-    return told and f"?{told}"
+def _query(parameters: Iterable[tuple[str, object]]) -> str:
+    """The query of a URL, without empty parameters; "" if none is left."""
+    filled_in = [
+        (name, value) for name, value in parameters if value not in ("", None, False)
+    ]
+    if not filled_in:
+        return ""
+    return f"?{urlencode(filled_in)}"
 
 
 class _Page(APIRoute):
-    """A route whose errors are pages too; an empty field of a form is not given."""
+    """A route whose errors are pages too, and which ignores empty fields of a form."""
 
     def get_route_handler(self) -> _Handler:
         handle = super().get_route_handler()
@@ -123,7 +146,7 @@ class _Page(APIRoute):
 
 
 def filled(query: bytes) -> bytes:
-    """A query without the fields that a form sent empty: they were not filled in."""
+    """A query without empty fields: a form sends those that nobody filled in."""
     fields = query.split(b"&")
     return b"&".join(field for field in fields if _value(field).strip())
 
@@ -134,29 +157,31 @@ def _value(field: bytes) -> str:
 
 
 def refused(request: Request, refusal: Refusal) -> Response:
-    """The page that says what was refused and why; for htmx only the words."""
+    """The page that explains a refusal; for htmx only the part with the sentences."""
     detail = refusal.detail
-    if refusal.status == 404:  # its detail is for programs
+    if refusal.status == 404:  # the detail is for programs
         detail = ""
     if refusal.code == "request":
         sentence = detail.partition(": /v1/")[0]
         detail = f"Invalid filter: {sentence}"
     here = Here(request)
     template = "parts/refused.html" if here.wants_panel else "error.html"
-    values = {"code": refusal.status, "detail": detail}
-    page = here.page(template, status=refusal.status, **values)
+    page = here.page(
+        template, status=refusal.status, code=refusal.status, detail=detail
+    )
     page.headers.update(headers_of(refusal))
     return page
 
 
-async def _sent(request: Request) -> Mapping[str, str]:
+async def _form(request: Request) -> Mapping[str, str]:
     """The fields of a form."""
-    return dict(parse_qsl((await request.body()).decode("utf-8", "replace")))
+    body = await request.body()
+    return dict(parse_qsl(body.decode("utf-8", "replace")))
 
 
 router = APIRouter(route_class=_Page, include_in_schema=False)
 At = Annotated[Here, Depends(Here)]
-Form = Annotated[Mapping[str, str], Depends(_sent)]
+Form = Annotated[Mapping[str, str], Depends(_form)]
 Seq = Annotated[int, Query(ge=0, le=1 << 53)]
 Some = Annotated[list[str] | None, Query()]
 
@@ -165,43 +190,55 @@ Some = Annotated[list[str] | None, Query()]
 def sessions(
     here: At, q: str = "", label: str = "", after: str | None = None
 ) -> Response:
-    """The sessions of a user by pages, or the events that have some words."""
+    """A page of the user's sessions, or the events that contain the words of ``q``."""
     here.may("read")
-    page, store = "sessions.html", here.store
+    store = here.store
     if q.strip():
-        found = store.search(here.user, q, limit=LISTED)
-        return here.page(page, q=q, label=label, found=found)
+        hits = store.search(here.user, q, limit=LISTED)
+        return here.page("sessions.html", q=q, label=label, found=hits)
     wanted = labels_of([label] if label else [])
     infos = store.sessions(here.user, label=wanted, after=after, limit=LISTED + 1)
-    more = infos[LISTED - 1].session_id if infos[LISTED:] else None
+    more = infos[LISTED - 1].session_id if len(infos) > LISTED else None
 
     def labels(name: str) -> Mapping[str, str]:
         return store.session(user_id=here.user, session_id=name).labels()
 
-    told: dict[str, Any] = {"infos": infos[:LISTED], "labels": labels, "more": more}
-    return here.page(page, q=q, label=label, found=None, **told)
+    return here.page(
+        "sessions.html",
+        q=q,
+        label=label,
+        found=None,
+        infos=infos[:LISTED],
+        labels=labels,
+        more=more,
+    )
 
 
 @router.get("/login")
 def login(here: At, next: str = "/") -> Response:  # noqa: A002  # as the gate names it
-    """Where a token is exchanged for a cookie."""
+    """The form that takes a token."""
     return here.page("login.html", to=next, refused=False)
 
 
 @router.post("/login")
 async def logged_in(here: At, form: Form) -> Response:
-    """The exchange; a token that is not good is asked for again."""
-    request, to = here.request, form.get("next", "/")
-    made = await request.app.state.exchanged(request, form.get("token", ""), to)
-    return made or here.page("login.html", status=401, to=to, refused=True)
+    """Exchange a token for a cookie; the form again, if the token is refused."""
+    request = here.request
+    to = form.get("next", "/")
+    response: Response | None = await request.app.state.exchanged(
+        request, form.get("token", ""), to
+    )
+    if response is None:
+        return here.page("login.html", status=401, to=to, refused=True)
+    return response
 
 
 @router.post("/logout")
 def logged_out() -> Response:
-    """Forget the cookie."""
-    made = RedirectResponse("/login", 303)
-    made.delete_cookie("refold_session", httponly=True, samesite="strict")
-    return made
+    """Delete the cookie."""
+    response = RedirectResponse("/login", 303)
+    response.delete_cookie("refold_session", httponly=True, samesite="strict")
+    return response
 
 
 @router.get("/run/{session_id}")
@@ -217,23 +254,33 @@ def timeline(
     q: str = "",
     live: bool = False,
 ) -> Response:
-    """A page of a run, as turns; ``live`` is only the turns of it."""
+    """A page of a run; with ``live`` only its turns, for a page that follows a run."""
     session = here.session(session_id)
     wanted = run.Wanted(check_types(type or ()), agent, redacted)
     if live:
         after = max(after, session.head().seq - run.LIMIT)
     part = run.part(session, after=after, before=before, seq=seq, wanted=wanted)
-    told: dict[str, Any] = {"session": session, "part": part, "wanted": wanted}
     if live:
-        return here.page("parts/turns.html", seq=seq, **told)
-    name = session.session_id
-    found = here.store.search(here.user, q, session_id=name) if q.strip() else None
-    return here.page("run.html", seq=seq, q=q, found=found, **told)
+        return here.page(
+            "parts/turns.html", seq=seq, session=session, part=part, wanted=wanted
+        )
+    hits = None
+    if q.strip():
+        hits = here.store.search(here.user, q, session_id=session.session_id)
+    return here.page(
+        "run.html",
+        seq=seq,
+        q=q,
+        found=hits,
+        session=session,
+        part=part,
+        wanted=wanted,
+    )
 
 
 @router.get("/run/{session_id}/event")
 def event(here: At, session_id: str, seq: Seq) -> Response:
-    """One event, whole, with all that is known of it."""
+    """One event in full, and as it is stored."""
     session = here.session(session_id)
     envelope = next(iter(session.events(after=max(seq - 1, 0), limit=1)), None)
     if envelope is None or envelope.seq != seq:
@@ -241,9 +288,10 @@ def event(here: At, session_id: str, seq: Seq) -> Response:
     whole = envelope.payload
     with suppress(errors.Expired):
         whole = uncut(session.writer.log, envelope, type(whole))
-    said = run.Said.of(envelope.model_copy(update={"payload": whole}))
-    told = _json(envelope.to_json())
-    return here.page("event.html", session=session, said=said, told=told)
+    shown = run.PageEvent.of(envelope.model_copy(update={"payload": whole}))
+    return here.page(
+        "event.html", session=session, said=shown, told=_json(envelope.to_json())
+    )
 
 
 def _json(value: Any) -> str:
@@ -258,88 +306,113 @@ def context(
     strategy: str = "",
     sure: bool = False,
 ) -> Response:
-    """The context at a seq, and why it is so; for htmx only that."""
+    """The context at a seq, and why it is so; for htmx only that part of the page."""
     session = here.session(session_id)
-    head, explained = session.head().seq, None
-    at = max(1, min(at or head, head))
-    if sure or head <= run.MANY:
+    end = session.head().seq
+    at = max(1, min(at or end, end))
+    explained = None
+    if sure or end <= run.MANY:
         chosen = run.chosen(session, strategy)
         explained = session.why(chosen, at=at, chains=False)
-    read, kinds = session.writer.log.read, ("request",)
-    found = read(session.stream, types=kinds, newest=True, limit=200)
-    told = {"at": at, "strategy": strategy, "explained": explained}
-    told["requests"] = [one.seq for one in found]
-    page = "parts/panel.html" if here.wants_panel else "context.html"
-    return here.about(page, session, **told)
+    requests = session.writer.log.read(
+        session.stream, types=("request",), newest=True, limit=200
+    )
+    return here.about(
+        "parts/panel.html" if here.wants_panel else "context.html",
+        session,
+        at=at,
+        strategy=strategy,
+        explained=explained,
+        requests=[request.seq for request in requests],
+    )
 
 
 @router.get("/run/{session_id}/compare")
 def compare(
     here: At, session_id: str, a: str = "", b: str = "", model: str = ""
 ) -> Response:
-    """Two strategies side by side: what each would have sent, and what it costs."""
-    session, compared, plot = here.session(session_id), None, []
+    """Two strategies side by side: what each would have sent, and at what cost."""
+    session = here.session(session_id)
+    compared = None
+    plot: list[dict[str, Any]] = []
     if a and b:
-        pair = [run.chosen(session, one) or one for one in (a, b)]
+        pair = [run.chosen(session, name) or name for name in (a, b)]
         compared = session.proofs.compare(pair, model=model or None)
-        plot = [run.plotted(one) for one in compared.outcomes]
-    told = {"a": a, "b": b, "model": model, "compared": compared, "plot": plot}
-    return here.about("compare.html", session, **told)
+        plot = [run.plotted(outcome) for outcome in compared.outcomes]
+    return here.about(
+        "compare.html", session, a=a, b=b, model=model, compared=compared, plot=plot
+    )
 
 
 @router.get("/run/{session_id}/verify")
 def verify(
     here: At, session_id: str, whole: bool = False, sure: bool = False
 ) -> Response:
-    """Whether what is stored is what was written, and what is signed of it."""
-    session, signed, key = here.session(session_id), None, ""
+    """The verification of a session, and the newest seal of the store."""
+    session = here.session(session_id)
     is_long = session.head().seq > run.MANY * 10
-    done = None if is_long and not sure else session.verify(chain_only=not whole)
+    verified = None
+    if sure or not is_long:
+        verified = session.verify(chain_only=not whole)
+    signed = None
+    key = ""
     with suppress(errors.InvalidConfiguration):  # a store in memory is not sealed
         signed = here.store.seals.heads()[-1:]
         key = public_pem(here.store.seals.public_key()).strip()
-    told = {"verified": done, "whole": whole, "signed": signed, "key": key}
-    return here.about("verify.html", session, **told)
+    return here.about(
+        "verify.html", session, verified=verified, whole=whole, signed=signed, key=key
+    )
 
 
 @router.get("/run/{session_id}/proof")
 def proof(here: At, session_id: str, seq: Seq) -> Response:
-    """The proof that an event is in the newest tree head that has it, as a file."""
+    """A file with the proof that an event is in the newest sealed tree."""
     session = here.session(session_id)
     session.head()
     try:
-        found = here.store.seals.prove(session.stream, seq, size=None)
-    except LookupError:  # nothing signed has it
+        proof = here.store.seals.prove(session.stream, seq, size=None)
+    except LookupError:  # no sealed tree has the event
         raise HTTPException(404) from None
-    name = f'attachment; filename="proof-{seq}.json"'
-    return Response(_json(found), 200, {"Content-Disposition": name}, "text/json")
+    disposition = f'attachment; filename="proof-{seq}.json"'
+    return Response(
+        _json(proof), 200, {"Content-Disposition": disposition}, "text/json"
+    )
 
 
 @router.get("/memory")
 def memory(here: At, every: bool = False) -> Response:
-    """What was learned of a user, by which events, and what they allow."""
+    """The memory of a user with its evidence, and the user's consents."""
     here.may("read")
-    memories, now = here.store.memory, here.store.clock()
-    found, known = memories.of(here.user), memories.profile(here.user)
-    how: dict[str, Any] = {"now": now, "threshold": advice.Choice().threshold}
-    items = [
-        (one, advice.describe(one), advice.why_not(one, means=found.means, **how))
-        for one in found.items
-        if every or one.established
-    ] + [
-        (one, profile.describe(one), profile.why_not(known, one, **how))
-        for one in known.items
-    ]
-    allowed = here.store.user(here.user).status()
-    told: dict[str, Any] = {"items": items, "allowed": allowed, "every": every}
-    return here.page("memory.html", found=found, **told)
+    now = here.store.clock()
+    threshold = advice.Choice().threshold
+    learned = here.store.memory.of(here.user)
+    declared = here.store.memory.profile(here.user)
+    # Each item, what it says, and why a model is not given it.
+    items: list[tuple[Any, str, Sequence[str]]] = []
+    for item in learned.items:
+        if every or item.established:
+            reasons = advice.why_not(
+                item, means=learned.means, now=now, threshold=threshold
+            )
+            items.append((item, advice.describe(item), reasons))
+    for entry in declared.items:
+        reasons = profile.why_not(declared, entry, now=now, threshold=threshold)
+        items.append((entry, profile.describe(entry), reasons))
+    return here.page(
+        "memory.html",
+        found=learned,
+        items=items,
+        allowed=here.store.user(here.user).status(),
+        every=every,
+    )
 
 
 @router.post("/memory")
 def allow(here: At, form: Form) -> Response:
-    """Record what the user allows, or which item is to be forgotten."""
+    """Record a consent of the user, or forget an item of memory."""
     here.may("append")
-    user, reason = here.store.user(here.user), form.get("reason", "")
+    user = here.store.user(here.user)
+    reason = form.get("reason", "")
     match form.get("act"):
         case "opt_out":
             user.opt_out(reason=reason)
@@ -359,13 +432,13 @@ def allow(here: At, form: Form) -> Response:
 def reviews(here: At, every: bool = False) -> Response:
     """The questions to a human."""
     here.may("read")
-    found = here.store.reviews.list(here.user, open_only=not every)
-    return here.page("reviews.html", asked=found, every=every, decisions=DECISIONS)
+    questions = here.store.reviews.list(here.user, open_only=not every)
+    return here.page("reviews.html", asked=questions, every=every, decisions=DECISIONS)
 
 
 @router.post("/reviews")
 def decide(here: At, form: Form) -> Response:
-    """Record a decision, by who is here."""
+    """Record a decision of the caller."""
     here.may("review")
     seq = form.get("seq", "")
     decision = cast(Decision, form.get("decision", ""))
@@ -374,37 +447,46 @@ def decide(here: At, form: Form) -> Response:
     if not (seq.isascii() and seq.isdecimal() and len(seq) < 16):
         raise HTTPException(422, "the form names no question: load the page again")
     session = here.session(quote(form.get("session", "")))
-    by, note = here.caller.user_id, form.get("note", "")
-    session.reviews.decide(int(seq), decision, by=by, note=note)
+    session.reviews.decide(
+        int(seq), decision, by=here.caller.user_id, note=form.get("note", "")
+    )
     return RedirectResponse(here.link("reviews"), 303)
 
 
 @router.get("/erase")
 def erasing(here: At, session: str = "", dry: bool = False) -> Response:
-    """What an erasure would delete, and the form that does it."""
+    """The form that erases, and with ``dry`` what it would delete."""
     here.may("erase")
-    plan, of = here.store.erasures.plan, session or None
-    found = plan(here.user, session_id=of) if dry else None
-    return here.page("erase.html", session=session, plan=found, erased=None)
+    plan = None
+    if dry:
+        plan = here.store.erasures.plan(here.user, session_id=session or None)
+    return here.page("erase.html", session=session, plan=plan, erased=None)
 
 
 @router.post("/erase")
 def erase(here: At, form: Form) -> Response:
-    """Erase for good, once the name of the user was typed; shows the certificate."""
+    """Erase for good, if the form confirms the user's name; shows the certificate."""
     here.may("erase")
-    session, reason = form.get("session", ""), form.get("reason", "").strip()
+    session = form.get("session", "")
+    reason = form.get("reason", "").strip()
     if not reason:
         raise HTTPException(422, "give a reason: nothing was erased")
     if form.get("confirm") != here.user:
         raise HTTPException(
             422, "type the user's name to confirm it: nothing was erased"
         )
-    name, by = session or None, here.caller.user_id
-    erased = here.store.erase(here.user, reason, session_id=name, operator=by)
-    told = _json(erased.certificate.to_json()) if erased.certificate else ""
-    return here.page("erase.html", session=session, erased=erased, told=told)
+    erased = here.store.erase(
+        here.user,
+        reason,
+        session_id=session or None,
+        operator=here.caller.user_id,
+    )
+    certificate = ""
+    if erased.certificate:
+        certificate = _json(erased.certificate.to_json())
+    return here.page("erase.html", session=session, erased=erased, told=certificate)
 
 
 def mount(app: FastAPI) -> None:
-    """Serve the files that pages load, to anybody: they say nothing of anyone."""
+    """Serve the files that pages load, without a token: they contain no user's data."""
     app.mount("/static", StaticFiles(directory=run.FOLDER / "static"))

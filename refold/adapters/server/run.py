@@ -1,12 +1,13 @@
-"""What a page says of a run: its turns, and the context at any moment of it.
+"""A run as pages show it: its turns, and the context at any moment of it.
 
-What a run holds was said by users, tools and models.  A template is only ever given it
-as text, with controls and what turns the direction of text made visible.
+The content of a run comes from users, tools and models.  Templates get it only as text,
+in which control characters, and those that turn the direction of text, are visible.
 """
 
 from __future__ import annotations
 
 import base64
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,91 +31,102 @@ from refold.domain.events import (
     ToolResult,
     UserInput,
 )
-from refold.domain.ids import MAIN
-from refold.domain.ports import Head
+from refold.domain.ids import MAIN, StreamId
+from refold.domain.ports import EventLog, Head
 from refold.projections.compare import Outcome
 from refold.projections.context.outline import standing
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
-from refold.projections.models import Spending, answers
+from refold.projections.models import Answer, Spending, answers
 from refold.store.history import merged
 from refold.store.session.session import Session
 
 Lang = Literal["en", "zh"]
 FOLDER: Final = Path(__file__).parent
 LIMIT: Final = 100  # events of a page
-MANY: Final = 5_000  # events that are read for one page unasked
-_OVER: Final = 40  # so many more, if a call's result is among them
-_SCANNED: Final = 5_000  # events that are looked through for those that are wanted
-_WHOLE: Final = 256  # entries of a derived stream that are read to find a page's
-_LINES, _SHOWN, _HELD = 12, 1_200, 12_000  # of a text: lines, characters, with the rest
-_APART: Final = (*DERIVED_TYPES, "consent", "forget")  # in no main stream of an agent
-_FILE: Final = 5_000  # events of a file to send
-_MOMENTS: Final = 50  # contexts in it
+MANY: Final = 5_000  # events that a page reads only after a confirmation
+_EXTRA: Final = 40  # events read beyond the limit, among which results may be
+_SCANNED: Final = 5_000  # events that a filter looks through for one page
+_WHOLE: Final = 256  # entries up to which a derived stream is read as a whole
+_LINES: Final = 12  # of a text, before the rest is folded away
+_SHOWN: Final = 1_200  # characters of it
+_FOLDED: Final = 12_000  # characters of the rest; what follows is left out
+_NOT_IN_RUNS: Final = (*DERIVED_TYPES, "consent", "forget")
+_FILE: Final = 5_000  # events of a file
+_MOMENTS: Final = 50  # contexts of a file
 
 
-class Said(NamedTuple):
-    """An event as a page tells it; a call with its result, if that is at hand."""
+class PageEvent(NamedTuple):
+    """An event for a page; a tool call has its result, if that is on the same page."""
 
     envelope: Envelope
     preview: events.Preview
     marks: events.Marks
-    result: Said | None = None
+    result: PageEvent | None = None
 
     @classmethod
-    def of(cls, envelope: Envelope, result: Envelope | None = None) -> Said:
-        """The event, told."""
-        said = events.preview(envelope.payload), events.marks(envelope)
-        return cls(envelope, *said, None if result is None else cls.of(result))
+    def of(cls, envelope: Envelope, result: Envelope | None = None) -> PageEvent:
+        """Prepare an event, with its result, for a page."""
+        return cls(
+            envelope,
+            events.preview(envelope.payload),
+            events.marks(envelope),
+            None if result is None else cls.of(result),
+        )
 
     @property
     def place(self) -> str:
-        """What it is found by in a page: of its own kind for derived entries."""
-        seq, stream = self.envelope.seq, self.envelope.stream
+        """Its anchor in the page; seqs of derived streams have another prefix."""
+        seq = self.envelope.seq
+        stream = self.envelope.stream
         return f"e{seq}" if stream == MAIN else f"s{stream[:8]}-{seq}"
 
 
 class Turn(NamedTuple):
-    """A user's input and all up to the next, as far as it is at hand.
+    """A user's input and the events up to the next one, as far as the page has them.
 
-    steps:  its entries in order; calls that were made side by side are one.
-    begins: whether it begins here, and not before.
+    steps:  the events in order; calls that were made side by side are one step.
+    begins: whether the turn begins on this page.
     answer: the last answer in it.
     """
 
-    steps: tuple[tuple[Said, ...], ...]
+    steps: tuple[tuple[PageEvent, ...], ...]
     begins: bool
     spent: Spending
     answer: str
 
     @property
-    def every(self) -> list[Said]:
-        """All that is in it, results too."""
-        said = [one for step in self.steps for one in step]
-        return said + [one.result for one in said if one.result is not None]
+    def every(self) -> list[PageEvent]:
+        """All its events, with the results of calls at the end."""
+        shown = [event for step in self.steps for event in step]
+        results = [event.result for event in shown if event.result is not None]
+        return shown + results
 
     @property
     def redacted(self) -> str:
-        """How often what was taken out of it."""
-        counts = (Counter(one.marks.redacted) for one in self.every)
-        return values.types(sum(counts, Counter()))
+        """How often each type of finding was redacted in it."""
+        counts: Counter[str] = Counter()
+        for event in self.every:
+            counts.update(event.marks.redacted)
+        return values.types(counts)
 
     @property
     def seqs(self) -> list[int]:
-        """The seqs of the session's own events in it."""
-        own = [one.envelope for one in self.every if one.envelope.stream == MAIN]
-        return sorted(one.seq for one in own) or [0]
+        """The seqs of its events in the main stream; ``[0]`` if it has none."""
+        envelopes = [event.envelope for event in self.every]
+        own = [envelope.seq for envelope in envelopes if envelope.stream == MAIN]
+        return sorted(own) or [0]
 
 
 class Wanted(NamedTuple):
-    """Which events of a run a page shows; by nothing, all of them."""
+    """A filter of the events of a run; an empty one takes all."""
 
     types: tuple[str, ...] = ()
     agent: str = ""
     redacted: bool = False
 
     def takes(self, envelope: Envelope) -> bool:
-        """Whether it is one of them, of those types."""
+        """Whether the event fits by agent and redaction; the log filters by type."""
         if self.agent not in ("", envelope.agent):
             return False
         return not self.redacted or bool(events.marks(envelope).redacted)
@@ -124,7 +136,11 @@ EVERYTHING: Final = Wanted()
 
 
 class Part(NamedTuple):
-    """A page of a run: its turns, where it begins and ends, whether more is behind."""
+    """A page of a run.
+
+    first, last: the first and the last seq on it.
+    more:        whether events follow.
+    """
 
     turns: list[Turn]
     first: int
@@ -142,227 +158,344 @@ def part(
     limit: int = LIMIT,
     wanted: Wanted = EVERYTHING,
 ) -> Part:
-    """The events behind ``after``, those up to ``before``, or those around ``seq``.
+    """The page with the events behind ``after``, before ``before``, or around ``seq``.
 
-    One read, of no more than a page needs: of those of an agent, and of redacted ones,
-    it looks through so many events and no further.
+    It reads the log once.  A filter by agent or redaction looks through a limited
+    number of events, so the page may have fewer than ``limit``, and more may follow.
 
     Raises SessionNotFound, Erased.
     """
-    head, kinds, upto = session.head(), wanted.types, None
-    if "tool_call" in kinds:
-        kinds = (*kinds, "tool_result")
+    head = session.head()
+    types = wanted.types
+    if "tool_call" in types:
+        types = (*types, "tool_result")
+    upto = None
     if before is not None:
-        after, upto = max(0, before - 1 - limit), before - 1
+        after = max(0, before - 1 - limit)
+        upto = before - 1
     elif seq is not None:
         after = max(0, seq - 1 - limit // 4)
-    some = limit + _OVER if wanted[1:] == EVERYTHING[1:] else _SCANNED
-    read = session.writer.log.read
-    found = read(session.stream, after=after, upto=upto, limit=some, types=kinds)
-    full, last = len(found) == some, found[-1].seq if found else after
-    taken = [one for one in found if wanted.takes(one)]
-    if (end := _end(taken, limit)) < len(taken):
-        full, last, taken = True, taken[end - 1].seq, taken[:end]
+    scans = bool(wanted.agent or wanted.redacted)
+    most = _SCANNED if scans else limit + _EXTRA
+    found = session.writer.log.read(
+        session.stream, after=after, upto=upto, limit=most, types=types
+    )
+    is_full = len(found) == most
+    last = found[-1].seq if found else after
+    taken = [event for event in found if wanted.takes(event)]
+    end = _end(taken, limit)
+    if end < len(taken):
+        is_full = True
+        last = taken[end - 1].seq
+        taken = taken[:end]
     if seq is not None:
-        at = [n for n, one in enumerate(taken) if _opens(one) and one.seq <= seq]
-        taken = taken[at[-1] :] if at else taken  # from where its turn begins
+        taken = _from_turn_of(taken, seq)
     first = taken[0].seq if taken else after + 1
     if wanted == EVERYTHING and taken:
-        taken = [*merged(taken, _decided(session, first, last), first - 1)]
-    more = (full or upto is not None) and last < head.seq
+        derived = _decided(session, first, last)
+        taken = list(merged(taken, derived, first - 1))
+    more = (is_full or upto is not None) and last < head.seq
     return Part(turns(taken), first, last, more, head)
 
 
-def _end(found: Sequence[Envelope], limit: int) -> int:
-    """Where a page ends: behind ``limit`` events, once no call of it is open."""
+def _end(envelopes: Sequence[Envelope], limit: int) -> int:
+    """The index at which a page ends: at ``limit`` events or more, with no open call.
+
+    If a call stays open to the end, the page has exactly ``limit`` events.
+    """
     waiting: set[str] = set()
-    for index, one in enumerate(found):
+    for index, envelope in enumerate(envelopes):
         if index >= limit and not waiting:
             return index
-        match one.payload:
+        match envelope.payload:
             case ToolCall(call_id=call_id):
                 waiting.add(call_id)
             case ToolResult(call_id=call_id):
                 waiting.discard(call_id)
-    return min(len(found), limit) if waiting else len(found)
+    return min(len(envelopes), limit) if waiting else len(envelopes)
+
+
+def _from_turn_of(envelopes: list[Envelope], seq: int) -> list[Envelope]:
+    """The events from the beginning of the turn that has ``seq``, if it is there."""
+    start = 0
+    for index, envelope in enumerate(envelopes):
+        if _opens(envelope) and envelope.seq <= seq:
+            start = index
+    return envelopes[start:]
 
 
 def _decided(session: Session, first: int, last: int) -> list[Envelope]:
     """The entries of derived streams that were decided from ``first`` to ``last``.
 
-    A long stream is not read to its end: its entries are in the order in which they
-    were decided, so the first is looked for by halves.
+    Entries stand in the order in which they were decided.  In a long stream a binary
+    search finds the first of them.
     """
-    found: list[Envelope] = []
+    decided: list[Envelope] = []
     log = session.writer.log
     for name in session.history.streams()[1:]:
         stream = session.stream._replace(stream=name)
-        low, high = 0, log.head(stream).seq
-        is_long = high > _WHOLE
-        while is_long and low < high:
-            middle = (low + high) // 2
-            (one,) = log.read(stream, after=middle, limit=1)
-            low, high = (low, middle) if _at(one) >= first else (middle + 1, high)
-        entries = log.read(stream, after=low, limit=_WHOLE)
-        entries = entries if is_long else standing(entries)
-        found += [one for one in entries if first <= _at(one) <= last]
-    return found
+        length = log.head(stream).seq
+        if length > _WHOLE:
+            start = _first_decided(log, stream, length, first)
+            entries = log.read(stream, after=start, limit=_WHOLE)
+        else:
+            entries = standing(log.read(stream, after=0, limit=_WHOLE))
+        decided += [entry for entry in entries if first <= _decided_at(entry) <= last]
+    return decided
+
+
+def _first_decided(log: EventLog, stream: StreamId, length: int, seq: int) -> int:
+    """How many entries at the front of a derived stream were decided before ``seq``."""
+    low = 0
+    high = length
+    while low < high:
+        middle = (low + high) // 2
+        (entry,) = log.read(stream, after=middle, limit=1)
+        if _decided_at(entry) >= seq:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 def _opens(envelope: Envelope) -> bool:
     return isinstance(envelope.payload, UserInput)
 
 
-def _at(entry: Envelope) -> int:
+def _decided_at(entry: Envelope) -> int:
     return getattr(entry.payload, "decided_at_seq", None) or 0
 
 
 def turns(envelopes: Sequence[Envelope]) -> list[Turn]:
-    """These events as turns, each call with its result."""
-    own = [one for one in envelopes if one.stream == MAIN]
-    results, spent = _results(own), {one.first.seq: one for one in answers(own)}
-    joined = {one.seq for one in results.values()}
+    """Group events into turns, each call with its result."""
+    own = [envelope for envelope in envelopes if envelope.stream == MAIN]
+    results = _results(own)
+    answers_by_seq = {answer.first.seq: answer for answer in answers(own)}
     groups: list[list[Envelope]] = []
-    for one in envelopes:
-        if not groups or _opens(one):
+    for envelope in envelopes:
+        if not groups or _opens(envelope):
             groups.append([])
-        groups[-1].append(one)
-    found: list[Turn] = []
+        groups[-1].append(envelope)
+    grouped: list[Turn] = []
     for group in groups:
-        steps, sum_, answer, call = list[list[Said]](), Spending(), "", 0
-        for one in group:
-            place = one.seq if one.stream == MAIN else 0
-            sum_ = sum_.with_(spent[place]) if place in spent else sum_
-            if place in joined:
-                continue
-            if one.type in ("agent_response", "final"):
-                answer = getattr(one.payload, "text", "").strip() or answer
-            said = Said.of(one, results.get(place))
-            beside = isinstance(one.payload, ToolCall) and call == place - 1 > 0
-            if not beside:
-                steps.append([])
-            steps[-1].append(said)
-            call = place if isinstance(one.payload, ToolCall) else 0
-        if steps:
-            told = tuple(map(tuple, steps))
-            found.append(Turn(told, _opens(group[0]), sum_, answer))
-    return found
+        turn = _turn(group, results, answers_by_seq)
+        if turn.steps:
+            grouped.append(turn)
+    return grouped
+
+
+def _turn(
+    group: Sequence[Envelope],
+    results: Mapping[int, Envelope],
+    answers_by_seq: Mapping[int, Answer],
+) -> Turn:
+    """One turn.
+
+    results: the results of calls, by the seq of the call.
+    """
+    shown_with_calls = {result.seq for result in results.values()}
+    steps: list[list[PageEvent]] = []
+    spent = Spending()
+    answer = ""
+    previous_call = 0  # the seq of the call just before, for calls side by side
+    for envelope in group:
+        seq = envelope.seq if envelope.stream == MAIN else 0
+        if seq in answers_by_seq:
+            spent = spent.with_(answers_by_seq[seq])
+        if seq in shown_with_calls:
+            continue
+        if envelope.type in ("agent_response", "final"):
+            answer = getattr(envelope.payload, "text", "").strip() or answer
+        is_call = isinstance(envelope.payload, ToolCall)
+        is_beside = is_call and previous_call > 0 and previous_call == seq - 1
+        if not is_beside:
+            steps.append([])
+        steps[-1].append(PageEvent.of(envelope, results.get(seq)))
+        previous_call = seq if is_call else 0
+    return Turn(tuple(map(tuple, steps)), _opens(group[0]), spent, answer)
 
 
 def _results(envelopes: Iterable[Envelope]) -> dict[int, Envelope]:
     """The results among these events, by the seq of the call that each answers."""
     waiting: dict[str, int] = {}
-    found: dict[int, Envelope] = {}
-    for one in envelopes:
-        match one.payload:
+    results: dict[int, Envelope] = {}
+    for envelope in envelopes:
+        match envelope.payload:
             case ToolCall(call_id=call_id):
-                waiting[call_id] = one.seq
+                waiting[call_id] = envelope.seq
             case ToolResult(call_id=call_id) if call_id in waiting:
-                found[waiting.pop(call_id)] = one
-    return found
+                results[waiting.pop(call_id)] = envelope
+    return results
 
 
 def strategies(session: Session) -> dict[str, Strategy]:
-    """The strategies that the session was compacted by, by fingerprint."""
-    found, log = dict[str, Strategy](), session.writer.log
+    """The strategies by which the session was compacted, by fingerprint."""
+    used: dict[str, Strategy] = {}
     for name in session.history.streams()[1:]:
-        for one in log.read(session.stream._replace(stream=name), limit=1, newest=True):
-            if isinstance(one.payload, Summary):
-                found[name] = spec.parse(one.payload.strategy.model_dump())
-    return found
+        stream = session.stream._replace(stream=name)
+        for entry in session.writer.log.read(stream, limit=1, newest=True):
+            if isinstance(entry.payload, Summary):
+                used[name] = spec.parse(entry.payload.strategy.model_dump())
+    return used
 
 
-def chosen(session: Session, named: str) -> Strategy | None:
-    """The strategy of this fingerprint, or of this spec; nothing is the session's own.
+def chosen(session: Session, name: str) -> Strategy | None:
+    """The strategy with this fingerprint or spec; None for the session's own.
 
-    Raises UnknownStrategy, for a file too: those of the server are nobody's to name.
+    Raises UnknownStrategy, also for a spec in a file: clients may not name files of the
+    server.
     """
-    return strategies(session).get(named) or (spec.parse(named) if named else None)
+    strategy = strategies(session).get(name)
+    if strategy is None and name:
+        strategy = spec.parse(name)
+    return strategy
 
 
 def plotted(outcome: Outcome) -> dict[str, Any]:
     """A strategy's requests for a plot: tokens of each, and dollars up to each."""
-    sum_, dollars = 0.0, list[float]()
-    if prices := outcome.model.prices:
-        for one in outcome.sent:
-            cost = prices.for_prompt(one.tokens).cost
-            sum_ += cost(uncached=one.uncached, written=one.written, read=one.cached)
-            dollars.append(round(sum_, 6))
-    tokens = [one.tokens for one in outcome.sent]
-    return {"label": outcome.label, "tokens": tokens, "dollars": dollars}
+    dollars: list[float] = []
+    prices = outcome.model.prices
+    if prices is not None:
+        total = 0.0
+        for sent in outcome.sent:
+            price = prices.for_prompt(sent.tokens)
+            total += price.cost(
+                uncached=sent.uncached, written=sent.written, read=sent.cached
+            )
+            dollars.append(round(total, 6))
+    return {
+        "label": outcome.label,
+        "tokens": [sent.tokens for sent in outcome.sent],
+        "dollars": dollars,
+    }
 
 
 def file(session: Session, lang: Lang = "en") -> str:
     """A run as one HTML file that needs no network: its turns, and contexts in it.
 
-    Of a long run it has the first events and some of the contexts, and says so.
+    For a long run it has the first events and some of the contexts, and states that.
 
     Raises SessionNotFound, Erased.
     """
-    head, shown = session.head(), [*session.history.timeline(limit=_FILE)]
-    last = max(one.seq for one in shown if one.stream == MAIN)
-    began = [one.began for one in events.Numbering().number(shown)]
-    requests = {one.seq for one in shown if one.type == "request"}
-    found = requests or {seq - 1 for seq in began if seq and seq > 1}
-    moments = sorted({*found, last})
-    some = moments[:: -max(1, -(-len(moments) // _MOMENTS))][::-1]
-    # Where no request says how it was sent, it is as it was compacted.
-    by = None if requests else next(iter(strategies(session).values()), None)
-    contexts = [session.why(by, at=seq, chains=False) for seq in some]
-    told = {"session": session, "head": head, "turns": turns(shown), "shown": last}
-    told |= {"contexts": contexts, "moments": moments, "made": session.writer.clock()}
-    return rendered("file.html", lang, link=lambda *_, **__: "", **told)
+    head = session.head()
+    shown = list(session.history.timeline(limit=_FILE))
+    last = max(event.seq for event in shown if event.stream == MAIN)
+    requests = {event.seq for event in shown if event.type == "request"}
+    strategy = None
+    places = requests
+    if not requests:
+        # Nothing records how the contexts were sent: show what led to each response.
+        places = _before_responses(shown)
+        strategy = next(iter(strategies(session).values()), None)
+    moments = sorted({*places, last})
+    contexts = [session.why(strategy, at=seq, chains=False) for seq in _spread(moments)]
+    return rendered(
+        "file.html",
+        lang,
+        link=lambda *_, **__: "",
+        session=session,
+        head=head,
+        turns=turns(shown),
+        shown=last,
+        contexts=contexts,
+        moments=moments,
+        made=session.writer.clock(),
+    )
+
+
+def _before_responses(envelopes: Sequence[Envelope]) -> set[int]:
+    """The seqs just before the responses of the model."""
+    places: set[int] = set()
+    for numbered in events.Numbering().number(envelopes):
+        if numbered.began is not None and numbered.began > 1:
+            places.add(numbered.began - 1)
+    return places
+
+
+def _spread(moments: Sequence[int]) -> Sequence[int]:
+    """At most ``_MOMENTS`` of these seqs, evenly spread, with the last of them."""
+    step = max(1, math.ceil(len(moments) / _MOMENTS))
+    newest_first = moments[::-step]
+    return newest_first[::-1]
 
 
 _MARKED: Final = re.compile(f"({STANDS_FOR.pattern})|({values.STUB.pattern})")
 
 
 def marked(text: str) -> Markup:
-    """A text of the log for a page: what was redacted or cut stands out."""
-    text, at, out = values.visible(text), 0, list[Markup]()
-    for found in _MARKED.finditer(text):
-        kind = "chip" if found[1] else "stub"
-        out.append(escape(text[at : found.start()]))
-        out.append(Markup('<mark class="{}">{}</mark>').format(kind, found[0]))
-        at = found.end()
-    return Markup("").join([*out, escape(text[at:])])
+    """A text of the log for a page, with placeholders and stubs highlighted."""
+    text = values.visible(text)
+    parts: list[Markup] = []
+    end = 0
+    for match in _MARKED.finditer(text):
+        kind = "chip" if match[1] else "stub"
+        parts.append(escape(text[end : match.start()]))
+        parts.append(Markup('<mark class="{}">{}</mark>').format(kind, match[0]))
+        end = match.end()
+    parts.append(escape(text[end:]))
+    return Markup("").join(parts)
 
 
-def cut(text: str, *, whole: bool = False) -> tuple[Markup, Markup, int, int]:
-    """A text in as much room as a page has for it; no placeholder is parted.
+class Cut(NamedTuple):
+    """A text of a page in parts.
 
-    Its beginning, what more can be opened, in how many lines, and how many characters
-    are in neither.
+    shown: its beginning.
+    rest:  what the reader can unfold, which has ``lines`` lines.
+    left:  how many characters are in neither.
     """
+
+    shown: Markup
+    rest: Markup
+    lines: int
+    left: int
+
+
+def cut(text: str, *, whole: bool = False) -> Cut:
+    """Cut a text to the room of a page, never within a placeholder."""
     text = text.rstrip("\n")
-    end = sum(map(len, islice(text.splitlines(keepends=True), _LINES)))
-    end = len(text) if whole or len(text) <= end + _LINES else min(end, _SHOWN)
-    for found in _MARKED.finditer(text, max(0, end - 200), end + 200):
-        end = found.end() if found.start() < end < found.end() else end
-    rest = text[end : None if whole else end + _HELD]
+    end = len(text)
+    if not whole:
+        first_lines = islice(text.splitlines(keepends=True), _LINES)
+        end_of_lines = sum(len(line) for line in first_lines)
+        # A few characters more are not worth a fold.
+        if len(text) > end_of_lines + _LINES:
+            end = min(end_of_lines, _SHOWN)
+    for match in _MARKED.finditer(text, max(0, end - 200), end + 200):
+        if match.start() < end < match.end():
+            end = match.end()
+    rest = text[end:] if whole else text[end : end + _FOLDED]
     left = len(text) - end - len(rest)
-    return marked(text[:end]), marked(rest), rest.count("\n") + 1, left
+    return Cut(marked(text[:end]), marked(rest), rest.count("\n") + 1, left)
 
 
 def first_line(text: str, most: int = 200) -> str:
-    """The beginning of a text, in one line."""
+    """The beginning of a text, in one line of at most ``most`` characters."""
     line = " ".join(text[: 4 * most].split())
     return line if len(line) <= most else f"{line[:most]}…"
 
 
 @cache
 def texts(lang: Lang) -> Mapping[str, str]:
-    """What pages say in a language, by name: ``table.key``."""
+    """The texts of pages in a language, by name: ``table.key``."""
     tables = shipped("refold.adapters.server", "texts", f"{lang}.toml")
-    return {f"{name}.{k}": v for name, keys in tables.items() for k, v in keys.items()}
+    named: dict[str, str] = {}
+    for table, entries in tables.items():
+        for key, text in entries.items():
+            named[f"{table}.{key}"] = text
+    return named
 
 
 @pass_context
-def _say(context: Any, key: str, **values: Any) -> str:
-    """What a page says in its language, of one or of many.  Raises KeyError."""
-    said = texts(context["lang"])
-    one = f"{key}_one" if values.get("n") in (1, "1") else key
-    return said.get(one, said[key]).format(**values)
+def _text(context: Any, key: str, **values: Any) -> str:
+    """The text with this name in the language of the page.  Raises KeyError.
+
+    A text with the suffix ``_one`` is used for a count ``n`` of one.
+    """
+    by_key = texts(context["lang"])
+    text = by_key[key]
+    if values.get("n") in (1, "1"):
+        text = by_key.get(f"{key}_one", text)
+    return text.format(**values)
 
 
 @cache
@@ -376,30 +509,54 @@ def _digest(name: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
+def _finalized(value: Any) -> Any:
+    return values.visible(value) if type(value) is str else value
+
+
+def _dollars(amount: float) -> str:
+    return f"${amount:,.4f}" if amount < 1 else f"${amount:,.2f}"
+
+
+def _pick(key: Any, mapping: Mapping[Any, Any]) -> Any:
+    return mapping[key]
+
+
 @cache
 def _pages() -> Environment:
-    """The templates; whatever a value is, it is escaped, and has no controls."""
-    made = Environment(
+    """The templates.  They escape every value, and make its controls visible."""
+    pages = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=lambda one: values.visible(one) if type(one) is str else one,
+        finalize=_finalized,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"cut": cut, "marked": marked, "first_line": first_line}
-    made.filters |= {"readable": events.readable, "content": events.content}
-    made.filters |= {"said": Said.of, "pick": lambda seq, found: found[seq]}
-    made.filters |= {one.__name__: one for one in (values.moment, values.rfc3339)}
-    made.filters |= {"number": values.number, "types": values.types}
-    made.filters["dollars"] = lambda n: f"${n:,.4f}" if n < 1 else f"${n:,.2f}"
-    made.globals |= {"t": _say, "static": static, "digest": _digest}
-    own = [one for one in EVENT_CLASSES if one not in _APART]
-    made.globals |= {"everything": EVERYTHING, "kinds": own}
-    made.globals |= {"strategies": [*spec.STRATEGIES]}
-    return made
+    pages.filters |= {
+        "content": events.content,
+        "cut": cut,
+        "dollars": _dollars,
+        "first_line": first_line,
+        "marked": marked,
+        "moment": values.moment,
+        "number": values.number,
+        "page_event": PageEvent.of,
+        "pick": _pick,
+        "readable": events.readable,
+        "rfc3339": values.rfc3339,
+        "types": values.types,
+    }
+    pages.globals |= {
+        "t": _text,
+        "static": static,
+        "digest": _digest,
+        "everything": EVERYTHING,
+        "kinds": [name for name in EVENT_CLASSES if name not in _NOT_IN_RUNS],
+        "strategies": list(spec.STRATEGIES),
+    }
+    return pages
 
 
 def rendered(template: str, lang: Lang, **values: Any) -> str:
-    """The page that a template makes of these values."""
+    """Render a template with these values."""
     return _pages().get_template(template).render(lang=lang, **values)
