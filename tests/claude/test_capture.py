@@ -21,6 +21,7 @@ from tests.support.messages_api import (
     hang_up,
     message,
     overloaded,
+    raw,
     refusal,
     thinking,
     tool_use,
@@ -421,6 +422,64 @@ def test_an_answer_that_cannot_be_recorded_is_not_lost(
     assert types(session) == ["user_input", "request", "agent_response"]
     assert payloads(session, "agent_response")[0].text == "Because."
     proved(session)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"<html>Sign in</html>", "text/html"),
+        (b"[1]", "application/json"),
+        (b"null", "application/json"),
+        (b"{}", "application/json"),
+        (b'{"type": "message", "id": "m", "content": "Hello"}', "application/json"),
+    ],
+)
+def test_an_answer_that_is_no_message_is_a_failure_that_can_be_retried(
+    session: Session, api: MessagesApi, body: bytes, content_type: str
+) -> None:
+    ask = capture(session, api)
+    api.reply(raw(body, content_type=content_type), message("Because."))
+
+    with pytest.raises(anthropic.AnthropicError, match="is not a message"):
+        ask.create("Why?")
+    (failure,) = payloads(session, "error")
+    ask.create()
+
+    assert (failure.code, failure.retryable) == ("connection", True)
+    assert api.requests[0].body["messages"] == api.requests[1].body["messages"]
+    proved(session)
+
+
+def test_an_answer_that_is_no_message_is_a_failure_under_asyncio(
+    session: Session, api: MessagesApi
+) -> None:
+    async def run() -> None:
+        async with api.async_client(max_retries=0) as client:
+            ask = AsyncCapture(client, session, model="claude-x", max_tokens=99)
+            await ask.create("Why?")
+
+    api.reply(raw(b"<html>Sign in</html>", content_type="text/html"))
+    with pytest.raises(anthropic.AnthropicError, match="is not a message"):
+        asyncio.run(run())
+
+    assert types(session) == ["user_input", "request", "error"]
+
+
+def test_a_call_that_is_recorded_again_adds_nothing(
+    session: Session, api: MessagesApi
+) -> None:
+    ask = capture(session, api)
+    messages: Any = [{"role": "user", "content": "Why?"}]
+    api.reply(message("Because."))
+    client = api.client(max_retries=0)
+    response = client.messages.create(
+        model="claude-x", max_tokens=99, messages=messages
+    )
+
+    for _ in range(2):
+        ask.record(messages=messages, response=response)
+
+    assert types(session) == ["user_input", "request", "agent_response"]
 
 
 def test_nothing_is_sent_that_could_not_be_recorded(

@@ -129,7 +129,8 @@ class _Captured:
         Of ``messages``, as they were sent, what is new is recorded, then the request,
         then ``response``.  The request says whether what was sent is what the session
         would have sent: with text that had to be redacted, it is not.  Without
-        messages, the response alone is recorded; the same one again is no second one.
+        messages, the response alone is recorded.  A response that the session has
+        already is not recorded again, nor are its messages.
 
         Where the messages do not hold what the session ends with, those behind their
         last answer are recorded, and ``meta.warnings`` has ``history_differs``.
@@ -140,6 +141,8 @@ class _Captured:
         response = chat.parsed(response)
         if messages:
             found = chat.news(self.session, messages)
+            if found.differs and self._has_recorded(response):
+                return
             warnings = [{"code": "history_differs"}] if found.differs else []
             warned = {"warnings": warnings}
             if found.events:
@@ -153,6 +156,14 @@ class _Captured:
             self._append(view.request(model=self._model, matches=same), request_id)
         if response is not None:
             self._answer(response, request_id)
+
+    def _has_recorded(self, response: Any) -> bool:
+        """Whether the session has this response, known by the provider's id."""
+        name = (plain(response) or {}).get("id")
+        if not name:
+            return False
+        responses = self.session.events(types=("agent_response",))
+        return any(event.meta.response_id == name for event in responses)
 
     def _chosen(self, *, prepares: bool = False) -> str | Strategy | None:
         """The strategy, for this agent if it is one of several."""
@@ -317,6 +328,7 @@ class Capture(_Captured):
         asked = self._ask(content, more)
         try:
             message: Message = asked.api.create(**asked.body)
+            chat.check_message(message)
         except BaseException as error:
             self._broke_off(asked, None, error)
             raise
@@ -363,6 +375,7 @@ class AsyncCapture(_Captured):
         asked = await asyncio.to_thread(self._ask, content, more)
         try:
             message: Message = await asked.api.create(**asked.body)
+            chat.check_message(message)
         except BaseException as error:
             await _in_thread(self._broke_off, asked, None, error)
             raise

@@ -109,6 +109,27 @@ def broken_off(message: JsonObject | None, error: kinds.AgentError) -> list[Even
     return [_response(message, INTERRUPTED), error]
 
 
+class NotAMessage(anthropic.AnthropicError):
+    """The API answered, but not with a message, as a proxy's page of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the API's answer is not a message: check the base URL and the proxies "
+            "before it"
+        )
+
+
+def check_message(answer: object) -> None:
+    """Refuse what the SDK returns if an answer has no content of a message.
+
+    The SDK does not check answers: it returns a page as a text.
+
+    Raises NotAMessage.
+    """
+    if not isinstance(getattr(answer, "content", None), list):
+        raise NotAMessage()
+
+
 def error_of(error: BaseException | None) -> kinds.AgentError:
     """Why there is no answer, or no whole one.
 
@@ -128,6 +149,9 @@ def error_of(error: BaseException | None) -> kinds.AgentError:
         return _failed(code="timeout", message="no answer in time", retryable=True)
     if isinstance(error, anthropic.APIConnectionError):
         why = "the API could not be reached"
+        return _failed(code="connection", message=why, retryable=True)
+    if isinstance(error, NotAMessage):
+        why = "the API's answer is not a message"
         return _failed(code="connection", message=why, retryable=True)
     why = f"{type(error).__name__} while the model answered"
     return _failed(code=INTERRUPTED, message=why)
