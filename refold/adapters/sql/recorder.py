@@ -1,9 +1,9 @@
-"""The recorder: rows in and out of a database, one batch or one statement at a time.
+"""The recorder: reads and writes the rows of a store.
 
-It implements the interfaces of the eventsourcing library and knows no keys.  It writes
-a batch with one compare-and-set on its stream's head row, and takes only what the
-encrypting mapper made.  What sessions wait for is written out, as one statement each:
-to build a query anew costs more than to run it.  A ``?`` in it is a parameter.
+It implements the interfaces of the eventsourcing library and has no keys.  It writes a
+batch with one compare-and-set on the head row of the stream, and accepts only rows that
+the encrypting mapper made.  Queries that sessions wait for are ready-made statements,
+since building a query takes longer than running it.  ``?`` is a parameter in them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cache, partial
+from functools import cache
 from itertools import count, islice
 from threading import Event
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -59,9 +59,9 @@ from refold.domain.ports import JUNK, RATES, Lagging, Place, Scope, SessionInfo
 from refold.domain.seals import Use
 
 _KEYS: Final = 500  # in one statement
-_RANGES: Final = 100  # in one statement: SQLite takes at most 500
-_ROWS: Final = 10_000  # at once, without what is encrypted in them
-_ENDS: Final = 1_000  # streams of one page
+_RANGES: Final = 100  # in one statement; SQLite takes at most 500
+_ROWS: Final = 10_000  # in one page, without their encrypted columns
+_ENDS: Final = 1_000  # streams in one page
 COLUMNS: Final = (
     "seq",
     "type",
@@ -73,7 +73,7 @@ COLUMNS: Final = (
     "body",
     "first_digest",
 )
-# Of its head, in the order of SessionInfo.
+# Columns of the head row, in the order of SessionInfo.
 _SESSION: Final = (
     "user_id",
     "session_id",
@@ -85,15 +85,21 @@ _SESSION: Final = (
 )
 _SQL: Final = statements("recorder")
 _GENERATION: Final = "key_generation"
-_DONE: Final = ""  # the owner of a mark: nobody is at work
+_DONE: Final = ""  # the owner in a mark of finished work
 SubjectStatus: TypeAlias = Literal["live", "frozen", "erasing", "erased"]
-_HEAD_ROW, _VIEW_ROW, _NEW, _DERIVED, _SHOWN, _SUMMARIES = range(6)
+# The parts of a standing, as the first column of its rows numbers them.
+_HEAD_ROW: Final = 0
+_VIEW_ROW: Final = 1
+_NEW: Final = 2
+_DERIVED: Final = 3
+_SHOWN: Final = 4
+_SUMMARIES: Final = 5
 
 
 class Recorder(ApplicationRecorder):
-    """The rows of a store.
+    """Reads and writes the rows of a store.
 
-    ``shared``: other processes that open it see the same.
+    ``shared``: other processes can open the same store.
     """
 
     def __init__(self, database: Database) -> None:
@@ -111,16 +117,18 @@ class Recorder(ApplicationRecorder):
         write: Write | None = None,
         **_: Any,
     ) -> Sequence[int] | None:
-        """Write events with the ``batch`` that they are of; durable when it returns.
+        """Write events with their ``batch``; they are durable when this returns.
 
-        Those of several threads share a commit.  ``done`` is for who cannot wait: it is
-        called once, maybe in another thread, with the outcome or the error, must return
-        at once and raise nothing.  ``write`` is what writes in a transaction that is
-        open already.
+        Writes of several threads share a commit.
 
-        Raises NotInserted where the head is elsewhere or the receipt there, QueueFull
-        if ``done`` would be waited for too long, TypeError for events that the
-        encrypting mapper did not make.
+        done:  for callers that cannot wait.  It is called once, perhaps in another
+               thread, with the outcome or the error.  It must return at once and raise
+               nothing.
+        write: writes the batch in a transaction that is open already.
+
+        Raises NotInserted if the head has moved or the receipt exists, QueueFull if too
+        many appends wait already, TypeError for events that the encrypting mapper did
+        not make.
         """
         if type(batch) is not Batch or tuple(stored_events) != batch.events:
             raise TypeError("events are written with the head that goes with them")
@@ -134,7 +142,10 @@ class Recorder(ApplicationRecorder):
         return None
 
     def write(self, batch: Batch) -> WriteOutcome:
-        """Write the batch or nothing, together with others; durable when it returns."""
+        """Write the whole batch or nothing; it is durable when this returns.
+
+        Batches of other threads may share the commit.
+        """
         if self.database.fences.held:
             with self.database.errors:
                 return self.database.hold_head(
@@ -148,7 +159,7 @@ class Recorder(ApplicationRecorder):
     def write_soon(
         self, batch: Batch, done: Callable[[WriteOutcome | Exception], None]
     ) -> bool:
-        """``write`` for who cannot wait; False if too much is waiting already."""
+        """``write`` for callers that cannot wait; False if the queue is full."""
 
         def translated(outcome: WriteOutcome | Exception) -> None:
             if isinstance(outcome, Exception):
@@ -160,14 +171,14 @@ class Recorder(ApplicationRecorder):
     def write_exclusive(
         self, stream: StreamId, build: Callable[[HeadRow | None], Batch]
     ) -> WriteOutcome:
-        """Write what ``build`` makes of the head while the head cannot move."""
+        """Write the batch that ``build`` returns for the head; the head is locked."""
 
         def work(row: HeadRow | None, write: Write) -> WriteOutcome:
             batch = build(row)
             try:
                 self.insert_events(batch.events, batch=batch, write=write)
-            except NotInserted as refused:
-                return refused.outcome
+            except NotInserted as conflict:
+                return conflict.outcome
             return Wrote(batch.head)
 
         with self.database.errors:
@@ -176,10 +187,10 @@ class Recorder(ApplicationRecorder):
     def rewrite(
         self, stream: StreamId, build: Callable[[Heads], Rewrite | None]
     ) -> bool:
-        """Do what ``build`` makes of the session's heads while none can move.
+        """Do the rewrite that ``build`` returns for the session's heads.
 
-        All views of the session are dropped with it.  False if ``build`` gave None
-        and nothing was done.
+        The heads stay locked until the commit.  A rewrite drops all views of the
+        session.  Returns False if ``build`` returned None, and nothing changed.
         """
 
         def insert(batch: Batch, write: Write) -> None:
@@ -195,7 +206,7 @@ class Recorder(ApplicationRecorder):
             return self.database.rewrite(stream, build, insert)
 
     def flush(self) -> None:
-        """Return when all that was written is durable, also where appends need not."""
+        """Return when all writes are durable, also those that did not wait for it."""
         with self.database.errors:
             self.database.flush()
 
@@ -210,85 +221,111 @@ class Recorder(ApplicationRecorder):
         types: Sequence[str] = (),
         spans: Sequence[Span] = (),
     ) -> Sequence[EncryptedEvent]:
-        """The rows with ``gt < seq <= lte``, in order or from the end.
+        """The rows with ``gt < seq <= lte``, in order, or with ``desc`` from the end.
 
-        ``types`` keeps only those.  ``spans``, in order and apart from each other, are
-        asked for alone, and read at once.
+        types: only rows of these types.
+        spans: only rows of these spans, all of them; the other arguments are ignored.
+               The spans are in order and do not overlap.
 
-        Raises CorruptEvent if a row cannot be one of ours.
+        Raises CorruptEvent if a row was not written by Refold.
         """
-        stream, after = originator_id, gt or 0
+        stream = originator_id
         if not isinstance(stream, StreamId):
             stream = StreamId.parse(str(stream))
         if spans:
             return self._spans(stream, spans)
+        after = gt or 0
         if after >= LAST:
             return []
-        scattered = bool(types) or desc
-        query = _SQL["scattered" if scattered else "page"]
-        values: list[Any] = [stream.user_id, *stream, *stream[:2], after]
-        if not scattered:
-            values.insert(0, after + 1)
+        scattered = bool(types) or desc  # a row's predecessor need not come before it
+        values: list[Any] = []
+        if scattered:
+            query = _SQL["scattered"]
+        else:
+            query = _SQL["page"]
+            values.append(after + 1)
+        values += (stream.user_id, *stream, stream.user_id, stream.session_id, after)
         if lte is not None:
-            query, values = f"{query} AND seq<=?", [*values, lte]
+            query += " AND seq<=?"
+            values.append(lte)
         if types:
             marks = ", ".join("?" * len(types))
-            query, values = f"{query} AND type IN ({marks})", [*values, *types]
-        query = f"{query} ORDER BY seq{' DESC' if desc else ''}"
+            query += f" AND type IN ({marks})"
+            values += types
+        query += " ORDER BY seq"
+        if desc:
+            query += " DESC"
         if limit is not None:
-            query, values = f"{query} LIMIT ?", [*values, limit]
-        found = self.database.fetch(stream.user_id, query, values)
-        return rows_of(stream, found, apart=scattered)
+            query += " LIMIT ?"
+            values.append(limit)
+        rows = self.database.fetch(stream.user_id, query, values)
+        return rows_of(stream, rows, apart=scattered)
 
     def plain(self, session: StreamId) -> Iterator[tuple[Any, ...]]:
-        """What stands in plain of a session's events; nothing if it was erased."""
-        names, place, full = session[:2], ("", 0), True
-        while full:
-            values = (*names, *names, *place, _ROWS)
+        """The columns of a session's events that are not encrypted.
+
+        Yields nothing if the session was erased.
+        """
+        names = session[:2]
+        stream_and_seq: Sequence[Any] = ("", 0)
+        while True:
+            values = (*names, *names, *stream_and_seq, _ROWS)
             page = self.database.fetch(session.user_id, _SQL["plain"], values)
             yield from page
-            if full := len(page) == _ROWS:
-                place = page[-1][2:4]
+            if len(page) < _ROWS:
+                return
+            stream_and_seq = page[-1][2:4]
 
     def _spans(self, stream: StreamId, spans: Sequence[Span]) -> list[EncryptedEvent]:
-        """A range for each: of alternatives SQLite would look at every row."""
-        found, user = list[Any](), stream.user_id
+        """The rows of the spans, each read by a query of its own.
+
+        SQLite would look at every row if the spans were alternatives of one query.
+        """
+        user_id = stream.user_id
+        session_id = stream.session_id
+        rows: list[Any] = []
         for start in range(0, len(spans), _RANGES):
             chunk = spans[start : start + _RANGES]
-            values = [
-                value
-                for first, last in chunk
-                for value in (first, user, *stream, *stream[:2], first, last)
-            ]
-            query = f"{' UNION ALL '.join([_SQL['range']] * len(chunk))} ORDER BY seq"
-            found += self.database.fetch(stream.user_id, query, values)
-        return rows_of(stream, found)
+            values: list[Any] = []
+            for first, last in chunk:
+                values += (first, user_id, *stream, user_id, session_id, first, last)
+            ranges = " UNION ALL ".join([_SQL["range"]] * len(chunk))
+            rows += self.database.fetch(user_id, f"{ranges} ORDER BY seq", values)
+        return rows_of(stream, rows)
 
     def standing(
         self, stream: StreamId, name: str, *, shown: bool, limit: int
     ) -> StandingRows:
-        """Head, view and what is behind it, at most ``limit`` rows of each stream.
+        """The head, the view, and at most ``limit`` later rows of each stream.
 
-        ``shown`` asks for the rows too that the view names.  The derived stream is
-        that of the view's name.
+        ``name``: that of the view, and of the derived stream.
+        ``shown``: read the rows that the view names, too.
         """
         derived = stream._replace(stream=name)
-        user = stream.user_id
-        values: list[Any] = [*derived, *stream, user, *stream, limit]
-        values += [user, *derived, limit]
+        user_id = stream.user_id
+        values: list[Any] = [
+            *derived,
+            *stream,
+            user_id,
+            *stream,
+            limit,
+            user_id,
+            *derived,
+            limit,
+        ]
         if shown:
-            values += [user, *stream, user, *derived]
+            values += (user_id, *stream, user_id, *derived)
         parts: list[list[Sequence[Any]]] = [[] for _ in range(6)]
         query = _standing(self.database.each_span, shown=shown)
-        for part, *row in self.database.fetch(stream.user_id, query, values):
+        for part, *row in self.database.fetch(user_id, query, values):
             parts[part].append(row)
         return StandingRows(
-            _head(parts[_HEAD_ROW]),
-            _view(parts[_VIEW_ROW]),
-            rows_of(stream, sorted(parts[_SHOWN])),
-            rows_of(derived, sorted(parts[_SUMMARIES])),
-            rows_of(stream, sorted(parts[_NEW])),
-            rows_of(derived, sorted(parts[_DERIVED])),
+            head=_head(parts[_HEAD_ROW]),
+            view=_view(parts[_VIEW_ROW]),
+            shown=rows_of(stream, sorted(parts[_SHOWN])),
+            summaries=rows_of(derived, sorted(parts[_SUMMARIES])),
+            new=rows_of(stream, sorted(parts[_NEW])),
+            derived=rows_of(derived, sorted(parts[_DERIVED])),
         )
 
     def select_notifications(
@@ -300,86 +337,98 @@ class Recorder(ApplicationRecorder):
         *,
         inclusive_of_start: bool = True,
     ) -> Sequence[Notification]:
-        """Rows by position, none of which a transaction in flight can still precede."""
-        after = (start or 0) - (1 if inclusive_of_start and start else 0)
-        found: list[Notification] = []
-        while len(found) < limit:
+        """Rows in order of position.
+
+        Rows that an open transaction could still precede are left out.
+        """
+        after = start or 0
+        if inclusive_of_start and after:
+            after -= 1
+        notifications: list[Notification] = []
+        while len(notifications) < limit:
             page = self._positioned(after, stop, limit)
-            found += [
-                _notification(row, position)
-                for position, row in page
-                if not topics or row.topic in topics
-            ]
+            for position, row in page:
+                if not topics or row.topic in topics:
+                    notifications.append(_notification(row, position))
             if len(page) < limit:
                 break
             after = page[-1][0]
-        return found[:limit]
+        return notifications[:limit]
 
     def _positioned(
         self, after: int, upto: int | None, limit: int
     ) -> list[tuple[int, EncryptedEvent]]:
+        """A page of the log: the position and the row of each event."""
         query = self._settled("positioned")
         values = (after, LAST if upto is None else upto, limit)
-        return [
-            (row[0], row_of(StreamId(*row[1:4]), row[4:], bytes(row[-1] or GENESIS)))
-            for row in self.database.fetch(None, query, values)
-        ]
+        page: list[tuple[int, EncryptedEvent]] = []
+        for columns in self.database.fetch(None, query, values):
+            position = columns[0]
+            stream = StreamId(*columns[1:4])
+            prev_hash = bytes(columns[-1] or GENESIS)
+            page.append((position, row_of(stream, columns[4:], prev_hash)))
+        return page
 
     def _settled(self, name: str) -> str:
+        """The statement, limited to positions that no open transaction can precede."""
         return filled(_SQL[name], settled=self.database.settled())
 
     def max_notification_id(self) -> int | None:
-        """The highest position that no transaction in flight can still precede."""
+        """The highest position that no open transaction can still precede."""
         ((last,),) = self.database.fetch(None, self._settled("settled_position"), ())
         return None if last is None else int(last)
 
     def subscribe(
         self, gt: int | None = None, topics: Sequence[str] = ()
     ) -> Subscription[ApplicationRecorder]:
-        """Follow the log from behind that position, some topics or all.
+        """Follow the log after the position ``gt``; only these topics, or all.
 
-        Without an order of all events: from the beginning, each stream in its own.
+        A database without an order of all events is followed stream by stream, from
+        the beginning.
         """
         if not self.database.ordered and not gt:
             return FollowingStreams(self, topics)
         return Following(self, gt, topics, every=0.5)
 
     def ends(self, *, after: StreamId | None) -> list[tuple[StreamId, int]]:
-        """Streams and the seqs of their heads, in order, a bounded number of them."""
-        found = self.database.fetch(None, _SQL["ends"], (*(after or FIRST), _ENDS))
-        return [(StreamId(*row[:3]), row[3]) for row in found]
+        """A page of streams after ``after``, in order, with the seqs of their heads."""
+        values = (*(after or FIRST), _ENDS)
+        rows = self.database.fetch(None, _SQL["ends"], values)
+        return [(StreamId(*row[:3]), row[3]) for row in rows]
 
     def head_row(self, stream: StreamId) -> HeadRow | None:
         """The row of the stream's head."""
-        found = self.database.fetch(stream.user_id, _SQL["head"], stream)
-        return HeadRow(*found[0]) if found else None
+        rows = self.database.fetch(stream.user_id, _SQL["head"], stream)
+        return HeadRow(*rows[0]) if rows else None
 
     def receipt(self, stream: StreamId, key: bytes) -> ports.Duplicate | None:
-        """The seqs that were written under this key, if it was used."""
-        found = self.uses(stream, [key])
-        return ports.Duplicate(*found[0][1:]) if found else None
+        """The seqs of the append that used this idempotency key, if one did."""
+        uses = self.uses(stream, [key])
+        if not uses:
+            return None
+        return ports.Duplicate(*uses[0][1:])
 
     def uses(self, stream: StreamId, keys: Sequence[bytes]) -> list[Use]:
-        """The receipts of these keys that are there."""
-        found = list[Use]()
-        for at in range(0, len(keys), _KEYS):
-            some = keys[at : at + _KEYS]
-            query = filled(_SQL["uses"], keys=", ".join("?" * len(some)))
-            rows = self.database.fetch(stream.user_id, query, (*stream, *some))
-            found += [Use(bytes(row[0]), *row[1:]) for row in rows]
-        return found
+        """The receipts of those of these keys that were used."""
+        uses: list[Use] = []
+        for start in range(0, len(keys), _KEYS):
+            chunk = keys[start : start + _KEYS]
+            query = filled(_SQL["uses"], keys=", ".join("?" * len(chunk)))
+            rows = self.database.fetch(stream.user_id, query, (*stream, *chunk))
+            uses += [Use(bytes(row[0]), *row[1:]) for row in rows]
+        return uses
 
     def knows(self, user_id: str) -> bool:
         """Whether the user has any session."""
         return bool(self.database.fetch(user_id, _SQL["knows"], (user_id,)))
 
     def status_of(self, user_ref: str) -> SubjectStatus:
-        """Whether the user of that keyed hash is live, frozen or erased."""
+        """The status of the user with this keyed hash."""
         subject = Subjects(self.database).of(user_ref)
         return "live" if subject is None else subject.status
 
     def has_sessions(self) -> bool:
-        """Whether there is any session at all."""
+        """Whether the store has any session."""
         return self.database.attempt(self.database.has_sessions)
 
     def sessions(
@@ -391,56 +440,75 @@ class Recorder(ApplicationRecorder):
         after: tuple[str, str] | None = None,
         limit: int | None = None,
     ) -> list[SessionInfo]:
-        """Those of a user, or of all, by user and name, with labels at these places."""
-        heads, marks = self._t.heads.c, self._t.labels.c
+        """Sessions of a user, or of all users, in order of user and name.
+
+        labels: the addresses of labels, all of which a session must have.
+        after:  the user and the name of the session before the first.
+        """
+        heads = self._t.heads.c
+        label_rows = self._t.labels.c
         query = select(*(heads[name] for name in _SESSION))
-        mine = within(self._t.heads, Scope(user_id, session_id))
-        query = query.where(heads.stream == MAIN, *mine)
+        in_scope = within(self._t.heads, Scope(user_id, session_id))
+        query = query.where(heads.stream == MAIN, *in_scope)
         for address in labels:
-            of_user = marks.user_id == user_id, marks.address == address
-            labelled = select(marks.session_id).where(*of_user)
+            labelled = select(label_rows.session_id).where(
+                label_rows.user_id == user_id, label_rows.address == address
+            )
             query = query.where(heads.session_id.in_(labelled))
-        place = heads.user_id, heads.session_id
         if after is not None:
-            query = query.where(tuple_(*place) > tuple_(*after))
-        query = query.order_by(*place).limit(limit)
-        return [
-            SessionInfo(*row[:5], *map(from_microseconds, row[5:]))
-            for row in self.database.read(user_id, query)
-        ]
+            query = query.where(
+                tuple_(heads.user_id, heads.session_id) > tuple_(*after)
+            )
+        query = query.order_by(heads.user_id, heads.session_id).limit(limit)
+        sessions: list[SessionInfo] = []
+        for row in self.database.read(user_id, query):
+            sessions.append(
+                SessionInfo(
+                    user_id=row.user_id,
+                    session_id=row.session_id,
+                    head_seq=row.seq,
+                    status=row.status,
+                    tokens=row.tokens,
+                    created_at=from_microseconds(row.created_at),
+                    updated_at=from_microseconds(row.updated_at),
+                )
+            )
+        return sessions
 
     def streams(self, user_id: str, session_id: str) -> list[str]:
         """The names of the session's streams, the main one first."""
-        values = user_id, session_id
-        names = [row[0] for row in self.database.fetch(user_id, _SQL["names"], values)]
+        rows = self.database.fetch(user_id, _SQL["names"], (user_id, session_id))
+        names = [row[0] for row in rows]
         return sorted(names, key=lambda name: (name != MAIN, name))
 
     def orphans(self, scope: Scope) -> list[StreamId]:
         """Streams that have events and no head."""
-        events, heads = self._t.events, self._t.heads
-        mine = of_stream(heads, stream_of(events)), *within(heads, scope)
-        head = select(heads.c.seq).where(*mine).exists()
-        query = select(*stream_of(events)).where(~head, *within(events, scope))
-        found = self.database.read(scope.user_id, query.distinct())
-        return sorted(StreamId(*row) for row in found)
+        events = self._t.events
+        heads = self._t.heads
+        head = select(heads.c.seq).where(
+            of_stream(heads, stream_of(events)), *within(heads, scope)
+        )
+        query = select(*stream_of(events)).where(~head.exists(), *within(events, scope))
+        rows = self.database.read(scope.user_id, query.distinct())
+        return sorted(StreamId(*row) for row in rows)
 
     def blob_row(self, stream: StreamId, address: bytes) -> bytes | None:
-        """A blob of the user's, unless the session that asks was erased."""
-        values = (stream.user_id, address, *stream[:2])
-        found = self.database.fetch(stream.user_id, _SQL["blob"], values)
-        return bytes(found[0][0]) if found else None
+        """The encrypted body of a blob; None if the session was erased."""
+        values = (stream.user_id, address, stream.user_id, stream.session_id)
+        rows = self.database.fetch(stream.user_id, _SQL["blob"], values)
+        return bytes(rows[0][0]) if rows else None
 
     def blob_facts(self, stream: StreamId, address: bytes) -> tuple[Any, ...] | None:
-        """Whose a blob's row says it is, and of how many bytes, whatever it says."""
-        values = stream.user_id, address
-        found = self.database.fetch(stream.user_id, _SQL["blob_facts"], values)
-        return found[0] if found else None
+        """The session and the size in a blob's row, unchecked."""
+        values = (stream.user_id, address)
+        rows = self.database.fetch(stream.user_id, _SQL["blob_facts"], values)
+        return rows[0] if rows else None
 
     def view_row(self, stream: StreamId, name: str) -> ViewRow | None:
         """The row of a stored view of the session."""
         values = (*stream[:2], name, *stream[:2])
-        found = self.database.fetch(stream.user_id, _SQL["view"], values)
-        return ViewRow(*found[0]) if found else None
+        rows = self.database.fetch(stream.user_id, _SQL["view"], values)
+        return ViewRow(*rows[0]) if rows else None
 
     def save_view_row(
         self,
@@ -451,54 +519,77 @@ class Recorder(ApplicationRecorder):
         replaces: int,
         key_check: bytes,
     ) -> bool:
-        """Store it if the stored one stands at ``replaces`` and the key is this.
+        """Save a view; False, without a change, if another was saved since.
 
-        A database that can only be read keeps no view: each read makes it again.
+        replaces:  the ``through_seq`` that the saved view must have.
+        key_check: the mark of the key that the session must have.
+
+        A read-only database stores no views: every read folds them again.
         """
         if self.database.readonly:
             return False
-        place = (stream.user_id, stream.session_id, name)
-        fence, owners = self._fence()
+        fence, fence_values = self._fence()
         query = f"{_SQL['save']} {fence} {self.database.shared} {_SQL['replace']}"
-        values = [name, *row, *stream, key_check, replaces, *place, *owners, replaces]
+        values = [
+            name,
+            *row,
+            *stream,
+            key_check,
+            replaces,
+            stream.user_id,
+            stream.session_id,
+            name,
+            *fence_values,
+            replaces,
+        ]
         return bool(self.database.fetch(stream.user_id, query, values))
 
     def view_names(self, user_id: str, session_id: str) -> list[str]:
         """The names of the session's stored views, in order."""
-        values = user_id, session_id
-        found = self.database.fetch(user_id, _SQL["view_names"], values)
-        return [name for (name,) in found]
+        rows = self.database.fetch(user_id, _SQL["view_names"], (user_id, session_id))
+        return [name for (name,) in rows]
 
     def drop_views(
         self, user_id: str, session_id: str, *, name: str | None = None
     ) -> None:
-        """Forget the session's stored views, or the one of that name."""
-        query, values = _SQL["drop_views"], [user_id, session_id]
+        """Delete the session's stored views, or the one of that name."""
+        query = _SQL["drop_views"]
+        values: list[Any] = [user_id, session_id]
         if name is not None:
-            query, values = f"{query} AND name=?", [*values, name]
-        fence, owners = self._fence()
-        self.database.fetch(user_id, f"{query} {fence} RETURNING 1", values + owners)
+            query += " AND name=?"
+            values.append(name)
+        fence, fence_values = self._fence()
+        values += fence_values
+        self.database.fetch(user_id, f"{query} {fence} RETURNING 1", values)
 
     def _fence(self) -> tuple[str, list[Any]]:
-        """A condition for what this thread's leases guard, and its values."""
-        condition: list[str] = []
+        """The condition that this thread still holds its leases, and its values."""
+        conditions: list[str] = []
         values: list[Any] = []
         for stream, owner in self.database.fences.held:
-            condition.append(_SQL["fenced"])
+            conditions.append(_SQL["fenced"])
             values += (*stream, owner)
-        return " ".join(condition), values
+        return " ".join(conditions), values
 
     def label(self, stream: StreamId, labels: Mapping[bytes, bytes | None]) -> None:
-        """Put labels of these names at these places; None takes one away.
+        """Set labels of a session: the address by the hash of the name; None removes.
 
-        A session that is not there, or erased, has none.
+        Does nothing for a session that does not exist or was erased.
         """
-        table, live = self._t.labels, self._live(stream)
-        whose = within(table, Scope(*stream[:2]))
-        old = delete(table).where(*whose, table.c.name.in_(list(labels)))
-        row = stream.main._asdict()
-        del row["stream"]
-        new = [row | {"name": n, "address": at} for n, at in labels.items() if at]
+        table = self._t.labels
+        live = self._live(stream)
+        in_session = within(table, Scope(stream.user_id, stream.session_id))
+        old = delete(table).where(*in_session, table.c.name.in_(list(labels)))
+        new: list[dict[str, Any]] = []
+        for name, address in labels.items():
+            if address:
+                row = {
+                    "user_id": stream.user_id,
+                    "session_id": stream.session_id,
+                    "name": name,
+                    "address": address,
+                }
+                new.append(row)
 
         def put(connection: Connection) -> None:
             if connection.execute(live).first():
@@ -509,30 +600,34 @@ class Recorder(ApplicationRecorder):
         self.database.change(stream.user_id, put)
 
     def labels_of(self, stream: StreamId) -> dict[bytes, bytes | None]:
-        """The places of the session's labels, by those of their names."""
+        """The addresses of the session's labels, by the hashes of their names."""
         rows = self.database.fetch(stream.user_id, _SQL["labels_of"], stream[:2])
         return {bytes(name): bytes(address) for name, address in rows}
 
     def _live(self, stream: StreamId) -> Select[Any]:
-        """Finds the session's head, which is locked, unless it was erased."""
+        """A query that locks the session's head; no row if it was erased."""
         heads = self._t.heads
-        live = of_stream(heads, stream.main), heads.c.status != "erased"
-        return select(heads.c.seq).where(*live).with_for_update(read=True)
+        query = select(heads.c.seq)
+        query = query.where(of_stream(heads, stream.main), heads.c.status != "erased")
+        return query.with_for_update(read=True)
 
     def take_lease(
         self, stream: StreamId, owner: str, *, clock: ports.Clock, period: int
     ) -> bool:
-        """Hold the lease for ``period`` if it is free, else mark it as asked for."""
+        """Take the lease for ``period`` if it is free.
+
+        Otherwise mark the lease, so that its owner learns of the request.
+        """
         live = self._live(stream)
         taking = self.database.statement(_SQL["take"])
         values = {**stream._asdict(), "owner": owner, "period": period}
 
         def taken(connection: Connection) -> bool:
-            # The store as a whole is nobody's.
+            # A duty of the store as a whole has no session.
             if stream.user_id and connection.execute(live).first() is None:
                 return False
-            moment = self.database.moment(connection, clock)
-            times = {"now": moment, "until": moment + period}
+            now = self.database.moment(connection, clock)
+            times = {"now": now, "until": now + period}
             holder = connection.execute(taking, values | times).scalar_one()
             return bool(holder == owner)
 
@@ -541,13 +636,13 @@ class Recorder(ApplicationRecorder):
     def renew_lease(
         self, stream: StreamId, owner: str, *, clock: ports.Clock, period: int
     ) -> bool:
-        """Hold it for ``period`` from now, if it is still the owner's."""
+        """Extend the lease to ``period`` from now, if the owner still has it."""
         return self._extend(stream, owner, owner, clock=clock, period=period)
 
     def mark_done(
         self, stream: StreamId, owner: str, *, clock: ports.Clock, period: int
     ) -> bool:
-        """Leave the mark that the work is done, if the lease is still the owner's."""
+        """Mark the work as done for ``period``, if the owner still has the lease."""
         return self._extend(stream, owner, _DONE, clock=clock, period=period)
 
     def _extend(
@@ -569,7 +664,7 @@ class Recorder(ApplicationRecorder):
         return self.database.change(stream.user_id, extended, fenced=False)
 
     def holding(self, stream: StreamId, *, clock: ports.Clock) -> ports.Holding:
-        """How long the lease or the mark stands."""
+        """How long the lease, or the mark of finished work, stays valid."""
         query = self.database.statement(_SQL["lease"])
 
         def read() -> ports.Holding:
@@ -578,76 +673,96 @@ class Recorder(ApplicationRecorder):
                 if row is None:
                     return ports.Holding(0, done=False)
                 left = row.expires_at - self.database.moment(connection, clock)
-            if left > 2 * row.period:  # no correct clock can have written that
+            if left > 2 * row.period:  # a wrong clock wrote it
                 left = 0
             return ports.Holding(max(0, left), done=row.owner == _DONE)
 
         return self.database.attempt(read)
 
     def fenced(self, stream: StreamId, owner: str) -> AbstractContextManager[None]:
-        """Within the block, this thread's writes need ``owner`` to hold the lease."""
+        """Within the block, writes of this thread need ``owner`` to have the lease."""
         return self.database.fenced(stream, owner)
 
     def release_lease(self, stream: StreamId, owner: str) -> bool:
-        """Give it back; True if it was marked as asked for."""
+        """Give the lease back; True if another process asked for it."""
         values = (*stream, owner)
-        found = self.database.fetch(stream.user_id, _SQL["release"], values)
-        return any(pending for (pending,) in found)
+        rows = self.database.fetch(stream.user_id, _SQL["release"], values)
+        return any(pending for (pending,) in rows)
 
     def lagging(
         self, scope: Scope, *, by: int, limit: int, after: Place | None = None
     ) -> list[Lagging]:
-        """Stored views that are behind by so many events, in order of their places."""
-        places = zip(("user", "session", "name"), after or FIRST, strict=True)
-        values = {"by": by, "limit": limit, **_named_in(scope), **dict(places)}
+        """Stored views that lack at least ``by`` events, in order of their places."""
+        user, session, name = after or FIRST
+        values = {
+            "by": by,
+            "limit": limit,
+            "user": user,
+            "session": session,
+            "name": name,
+            **_scope_values(scope),
+        }
         query = self.database.statement(_SQL["lagging"], scope=_condition(scope))
-        found = self.database.read(scope.user_id, query, values)
-        return [Lagging(Place(*row[:3]), row[3]) for row in found]
+        rows = self.database.read(scope.user_id, query, values)
+        return [Lagging(Place(*row[:3]), row[3]) for row in rows]
 
     def stats(self, scope: Scope, *, now: int) -> dict[str, Any]:
-        """Sizes and rates of what is in the scope; ``now`` is where the rates end."""
+        """Sizes and rates within the scope; the rates end at ``now``."""
         with self.database.errors, self.database.reading(scope.user_id) as connection:
-            found: dict[str, Any] = {"engine": self.database.name}
-            found |= _sizes(self.database, connection, scope, now=now)
+            figures: dict[str, Any] = {"engine": self.database.name}
+            figures |= _sizes(self.database, connection, scope, now=now)
             if scope.user_id is None:
-                found["database_bytes"] = self.database.size(connection)
-            return found
+                figures["database_bytes"] = self.database.size(connection)
+            return figures
 
     def close(self) -> None:
-        """Write what is left to be written, and let go of the database."""
+        """Write the queued batches, and close the database."""
         self._group.close()
         self.database.close()
 
 
-_INT, _BYTES = {int}, {bytes}
+_ONLY_INT: Final = {int}
+_ONLY_BYTES: Final = {bytes}
 
 
 def rows_of(
-    stream: StreamId, found: Sequence[Any], *, apart: bool = False
+    stream: StreamId, rows: Sequence[Any], *, apart: bool = False
 ) -> list[EncryptedEvent]:
-    """The rows of a stream, in order; ``apart``: each has the hash before it."""
-    rows: list[EncryptedEvent] = []
-    last = GENESIS
-    for row in found:
-        own = row[9]
-        prev = own if own is not None else GENESIS if apart else last
-        rows.append(row_of(stream, row, prev))
-        last = rows[-1].hash
-    return rows
+    """Events of a stream from the rows of a query, in order.
+
+    ``apart``: rows may be missing between them, so each has the hash of the event
+    before it, unless it is the first of its stream.  Otherwise only the first row of a
+    run has that hash.
+    """
+    events: list[EncryptedEvent] = []
+    last_hash = GENESIS
+    for row in rows:
+        prev_hash = row[9]
+        if prev_hash is None:
+            prev_hash = GENESIS if apart else last_hash
+        event = row_of(stream, row, prev_hash)
+        events.append(event)
+        last_hash = event.hash
+    return events
 
 
 def row_of(stream: StreamId, row: Sequence[Any], prev_hash: bytes) -> EncryptedEvent:
-    """The row of an event, its columns in the order of ``Columns`` and on.
+    """The event of a row, whose columns are in the order of ``COLUMNS``.
 
-    Raises CorruptEvent if one does not hold what was written.
+    Raises CorruptEvent if a column does not hold what was written.
     """
     seq, type_, ts, event_id, tokens, version, hash_, body, first, _ = row
     try:
-        # What it is mostly made of needs no turning: a log is read row by row.
-        if {type(event_id), type(hash_), type(body)} != _BYTES:
-            event_id, hash_, body = bytes(event_id), bytes(hash_), bytes(body)
-        if {type(seq), type(ts), type(tokens), type(version)} != _INT:
-            seq, ts, tokens, version = int(seq), int(ts), int(tokens), int(version)
+        # Most rows need no conversion, and this runs for every row of the log.
+        if {type(event_id), type(hash_), type(body)} != _ONLY_BYTES:
+            event_id = bytes(event_id)
+            hash_ = bytes(hash_)
+            body = bytes(body)
+        if {type(seq), type(ts), type(tokens), type(version)} != _ONLY_INT:
+            seq = int(seq)
+            ts = int(ts)
+            tokens = int(tokens)
+            version = int(version)
         columns = (stream, seq, type_, ts, event_id, tokens, version)
         digest = None if first is None else bytes(first)
         return stored(columns, encoded(columns), body, hash_, bytes(prev_hash), digest)
@@ -661,46 +776,65 @@ def row_of(stream: StreamId, row: Sequence[Any], prev_hash: bytes) -> EncryptedE
 
 @cache
 def _standing(each_span: str, *, shown: bool) -> str:
-    """Reads head, view and what is behind it; with ``shown`` what the view names."""
-    parts = [_SQL["first"]]
-    for part, known in ((_NEW, "through_seq"), (_DERIVED, "derived_seq")):
-        parts.append(filled(_SQL["behind_view"], part=f"{part}", known=known))
+    """The query for the head, the view and later rows.
+
+    ``shown``: for the rows that the view names, too.
+    """
+    behind = _SQL["behind_view"]
+    parts = [
+        _SQL["first"],
+        filled(behind, part=str(_NEW), known="through_seq"),
+        filled(behind, part=str(_DERIVED), known="derived_seq"),
+    ]
     if shown:
-        of = filled(each_span, **{name: _SQL[name] for name in ("event_row", "before")})
-        for part, spans in ((_SHOWN, "main_spans"), (_SUMMARIES, "derived_spans")):
-            parts.append(filled(of, part=f"{part}", spans=spans))
+        named = filled(each_span, event_row=_SQL["event_row"], before=_SQL["before"])
+        parts.append(filled(named, part=str(_SHOWN), spans="main_spans"))
+        parts.append(filled(named, part=str(_SUMMARIES), spans="derived_spans"))
     return " UNION ALL ".join(parts)
 
 
-def _head(found: Sequence[Sequence[Any]]) -> HeadRow | None:
-    if not found:
+def _head(rows: Sequence[Sequence[Any]]) -> HeadRow | None:
+    """The head in the rows of a standing, whose columns are those of an event."""
+    if not rows:
         return None
-    seq, status, created, check, tokens, updated, hash_, state, *_ = found[0]
-    return HeadRow(seq, hash_, status, state, check, tokens, created, updated)
+    seq, status, created_at, key_check, tokens, updated_at, hash_, state, *_ = rows[0]
+    return HeadRow(
+        seq=seq,
+        hash=hash_,
+        status=status,
+        state=state,
+        key_check=key_check,
+        tokens=tokens,
+        created_at=created_at,
+        updated_at=updated_at,
+    )
 
 
-def _view(found: Sequence[Sequence[Any]]) -> ViewRow | None:
-    if not found:
+def _view(rows: Sequence[Sequence[Any]]) -> ViewRow | None:
+    """The view in the rows of a standing, whose columns are those of an event."""
+    if not rows:
         return None
-    through, _, derived, _, _, _, _, body, *_ = found[0]
-    known = isinstance(body, bytes | memoryview)
-    return ViewRow(through, derived, bytes(body) if known else b"")
+    through_seq, _, derived_seq, _, _, _, _, body, *_ = rows[0]
+    if not isinstance(body, bytes | memoryview):  # damaged: it is folded again
+        body = b""
+    return ViewRow(through_seq, derived_seq, bytes(body))
 
 
 def _notification(row: EncryptedEvent, number: int) -> Notification:
-    place = row.originator_id, row.originator_version
-    return Notification(*place, row.topic, row.state, id=number)
+    return Notification(
+        row.originator_id, row.originator_version, row.topic, row.state, id=number
+    )
 
 
-_FOLLOWED: Final = 500
-_SHORTEST: Final = 0.01
+_PAGE: Final = 500  # notifications in one page
+_SHORTEST_PAUSE: Final = 0.01  # seconds
 
 
 class Following(Subscription[ApplicationRecorder]):
-    """Yields notifications in order, and looks for more at the end of the log.
+    """Yields notifications in order, and waits for more at the end of the log.
 
-    It looks ``every`` so many seconds, or more often, and has no thread of its own.
-    ``stop`` may be called from any.
+    It looks for more at least every ``every`` seconds, and has no thread of its own.
+    Any thread may call ``stop``.
     """
 
     def __init__(
@@ -712,12 +846,13 @@ class Following(Subscription[ApplicationRecorder]):
         every: float,
     ) -> None:
         super().__init__(recorder, gt, topics)
-        self._after, self._every = gt or 0, every
+        self._after = gt or 0
+        self._every = every
         self._waiting: deque[Notification] = deque()
         self._stopped = Event()
 
     def __next__(self) -> Notification:
-        pause = _SHORTEST
+        pause = _SHORTEST_PAUSE
         while not self._waiting and not self._has_been_stopped:
             self._look()
             if not self._waiting:
@@ -728,15 +863,15 @@ class Following(Subscription[ApplicationRecorder]):
         return self._waiting.popleft()
 
     def _look(self) -> None:
-        """Take a page, and pass for good what other topics are in it."""
+        """Queue a page of notifications, and skip events of other topics."""
         last = self._recorder.max_notification_id() or 0
         if last <= self._after:
             return
-        found = self._recorder.select_notifications(
-            self._after, _FOLLOWED, last, self._topics, inclusive_of_start=False
+        page = self._recorder.select_notifications(
+            self._after, _PAGE, last, self._topics, inclusive_of_start=False
         )
-        self._waiting.extend(found)
-        self._after = found[-1].id if len(found) == _FOLLOWED else last
+        self._waiting.extend(page)
+        self._after = page[-1].id if len(page) == _PAGE else last
 
     def stop(self) -> None:
         """End the iteration, also while it waits."""
@@ -745,71 +880,87 @@ class Following(Subscription[ApplicationRecorder]):
 
 
 class FollowingStreams(Following):
-    """Yields what every stream has behind what was yielded of it, each in its order.
+    """Yields the events of all streams, each stream in its own order.
 
-    It needs no order of all events.  The ids of notifications count them, no more.
+    It needs no order of all events.  The ids of notifications are mere counts.
     """
 
     def __init__(self, recorder: Recorder, topics: Sequence[str] = ()) -> None:
         super().__init__(recorder, None, topics, every=0.5)
-        self._streams, self._ids = recorder, count(1)
-        self._taken = Counter[StreamId]()
-        self._round = self._behind()
+        self._streams = recorder
+        self._ids = count(1)
+        self._yielded = Counter[StreamId]()  # the last seq of each stream
+        self._round = self._new_notifications()
 
     def _look(self) -> None:
-        """Take some of what is behind, and begin anew with the first stream."""
-        self._waiting += islice(self._round, _FOLLOWED)
-        if len(self._waiting) < _FOLLOWED:
-            self._round = self._behind()
+        """Queue a page of this round; start the next round at the end."""
+        self._waiting += islice(self._round, _PAGE)
+        if len(self._waiting) < _PAGE:
+            self._round = self._new_notifications()
 
-    def _behind(self) -> Iterator[Notification]:
-        """Go once through all streams."""
-        read = partial(self._streams.select_events, limit=_FOLLOWED)
-        taken, one = self._taken, None
-        while page := self._streams.ends(after=one):
-            for one, seq in page:
-                # Nothing is found of what is erased meanwhile.
-                while taken[one] < seq and (rows := read(one, gt=taken[one], lte=seq)):
-                    for row in rows:
-                        taken[one] = row.seq
-                        if not self._topics or row.topic in self._topics:
-                            yield _notification(row, next(self._ids))
+    def _new_notifications(self) -> Iterator[Notification]:
+        """One round: the new events of each stream."""
+        stream: StreamId | None = None
+        while page := self._streams.ends(after=stream):
+            for stream, seq in page:
+                yield from self._new_in(stream, seq)
+
+    def _new_in(self, stream: StreamId, seq: int) -> Iterator[Notification]:
+        """The new events of a stream up to ``seq``."""
+        while self._yielded[stream] < seq:
+            rows = self._streams.select_events(
+                stream, gt=self._yielded[stream], lte=seq, limit=_PAGE
+            )
+            if not rows:  # erased since its end was read
+                return
+            for row in rows:
+                self._yielded[stream] = row.seq
+                if not self._topics or row.topic in self._topics:
+                    yield _notification(row, next(self._ids))
 
 
 def _sizes(
     database: Database, connection: Connection, scope: Scope, *, now: int
 ) -> dict[str, Any]:
-    """Figures of what is in the scope; ``now`` is where the rates end."""
-    since = {name: now - span for name, span in RATES.items()}
+    """Sizes and rates within the scope; the rates end at ``now``."""
+    values: dict[str, Any] = {name: now - span for name, span in RATES.items()}
+    values |= _scope_values(scope)
 
     def figures(name: str) -> list[dict[str, Any]]:
         query = database.statement(_SQL[name], scope=_condition(scope))
-        rows = connection.execute(query, since | _named_in(scope)).mappings()
-        return [{name: _plain(value) for name, value in row.items()} for row in rows]
+        rows = connection.execute(query, values).mappings()
+        return [_plain_row(row) for row in rows]
 
     names = ["size_of_heads", "size_of_events", "size_of_views"]
-    if scope.session_id is None:  # whose session a blob is of only its key can tell
+    if scope.session_id is None:  # only its key can tell the session of a blob
         names.append("size_of_blobs")
-    found: dict[str, Any] = {}
+    sizes: dict[str, Any] = {}
     for name in names:
-        found |= figures(name)[0]
-    return {**found, "lag": figures("lag")}
+        sizes |= figures(name)[0]
+    sizes["lag"] = figures("lag")
+    return sizes
 
 
-def _named_in(scope: Scope) -> dict[str, str]:
-    return {name: one for name, one in scope._asdict().items() if one is not None}
+def _scope_values(scope: Scope) -> dict[str, str]:
+    """The names that the scope sets, by column."""
+    return {name: value for name, value in scope._asdict().items() if value is not None}
 
 
 def _condition(scope: Scope) -> str:
-    return " AND ".join(f"{name}=:{name}" for name in _named_in(scope)) or "true"
+    """The SQL condition that a row is in the scope."""
+    return " AND ".join(f"{name}=:{name}" for name in _scope_values(scope)) or "true"
 
 
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, str) else int(value)  # a sum may be a Decimal
+def _plain_row(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """The texts and whole numbers of a row: sums may come as Decimal."""
+    return {
+        name: value if isinstance(value, str) else int(value)
+        for name, value in row.items()
+    }
 
 
 class Subject(NamedTuple):
-    """A user, or a session that was erased."""
+    """A user, or an erased session, by keyed hash."""
 
     ref: str
     user_ref: str
@@ -818,38 +969,42 @@ class Subject(NamedTuple):
 
 
 class Subjects:
-    """The subjects of a database, and the newest key store that it has seen."""
+    """The subjects of a database, and the newest generation of its key store."""
 
     def __init__(self, database: Database) -> None:
-        self._database, self._t = database, database.tables
+        self._database = database
+        self._t = database.tables
 
     def of(self, ref: str) -> Subject | None:
-        """The subject, if anything is known of it."""
-        found = self._database.fetch(ref, _SQL["subject_of"], (ref,))
-        return Subject(*found[0]) if found else None
+        """The subject with this keyed hash, if the database has it."""
+        rows = self._database.fetch(ref, _SQL["subject_of"], (ref,))
+        return Subject(*rows[0]) if rows else None
 
     def changed(self) -> list[Subject]:
-        """All that are not live, or are not in their first epoch."""
-        found = self._database.fetch(None, _SQL["changed_subjects"], ())
-        return [Subject(*row) for row in found]
+        """All subjects that are not live, or not in their first epoch."""
+        rows = self._database.fetch(None, _SQL["changed_subjects"], ())
+        return [Subject(*row) for row in rows]
 
     def set(self, subject: Subject) -> None:
-        """Keep it."""
+        """Insert or replace the subject."""
         self._database.change(NOBODY, lambda connection: self.put(connection, subject))
 
     def put(self, connection: Connection, subject: Subject) -> None:
-        """Lock and keep it: who is beginning a session of it is waited for."""
-        # Two that put it at once: the second waits where it is added, and finds it.
+        """Insert or replace the subject in this transaction.
+
+        Waits for transactions that begin a session of it.
+        """
+        # If two insert it at once, the second waits at its insert, and then updates.
         for name in ("change_subject", "add_subject", "change_subject"):
-            done = self._database.statement(_SQL[name])
-            if connection.execute(done, subject._asdict()).rowcount:
+            statement = self._database.statement(_SQL[name])
+            if connection.execute(statement, subject._asdict()).rowcount:
                 return
 
     def locked(self, connection: Connection, ref: str) -> Subject:
-        """The user's subject: who begins a session waits, or was waited for.
+        """Lock and return the user's subject: sessions begin before this or after.
 
-        Where there is none it is put first: there is nothing to lock before, and who
-        puts another at once would be overwritten.
+        A subject that does not exist is inserted first.  Without a row there is nothing
+        to lock, and a concurrent insert would be overwritten.
         """
         subjects = self._t.subjects
         first = Subject(ref, ref, "live", 1)._asdict()
@@ -858,10 +1013,10 @@ class Subjects:
         return Subject(*connection.execute(query).one())
 
     def key_generation(self) -> int:
-        """The key store's generation when it was written down last; 0 if never."""
-        found = self._database.fetch(NOBODY, _SQL["setting"], (_GENERATION,))
+        """The newest generation of the key store that was recorded; 0 without one."""
+        rows = self._database.fetch(NOBODY, _SQL["setting"], (_GENERATION,))
         try:
-            return int(found[0][0]) if found else 0
+            return int(rows[0][0]) if rows else 0
         except ValueError:
             raise KeyUnavailable(
                 "the database does not say how new its key store is",
@@ -869,18 +1024,19 @@ class Subjects:
             ) from None
 
     def saw_generation(self, generation: int) -> None:
-        """Write down the key store's generation, if it is higher than before."""
+        """Record the generation of the key store, if it is newer than the record."""
         settings = self._t.settings
-        here = settings.c.name == _GENERATION
-        # Two that write it first: the second waits here, and finds the row.
-        added = self._database.statement(_SQL["add_setting"])
+        is_generation = settings.c.name == _GENERATION
+        # If two record the first one at once, the second waits at its insert.
+        insert_first = self._database.statement(_SQL["add_setting"])
 
-        def attempt(connection: Connection) -> None:
-            connection.execute(added, {"name": _GENERATION})
-            query = select(settings.c.value).where(here).with_for_update()
-            if int(connection.execute(query).scalar_one()) < generation:
-                value = {"value": str(generation)}
-                connection.execute(update(settings).where(here).values(value))
+        def record(connection: Connection) -> None:
+            connection.execute(insert_first, {"name": _GENERATION})
+            query = select(settings.c.value).where(is_generation).with_for_update()
+            recorded = int(connection.execute(query).scalar_one())
+            if recorded < generation:
+                change = update(settings).where(is_generation)
+                connection.execute(change.values(value=str(generation)))
 
         if generation > self.key_generation():
-            self._database.change(NOBODY, attempt)
+            self._database.change(NOBODY, record)

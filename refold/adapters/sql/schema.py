@@ -1,4 +1,4 @@
-"""The schema in writing: what makes it, in the order in which it is made."""
+"""The schema: its statements in print, and the upgrade steps of a database."""
 
 from __future__ import annotations
 
@@ -17,81 +17,98 @@ from refold.adapters.sql.tables import SCHEMA
 from refold.domain.errors import IncompatibleStore, StoreUnavailable
 
 _SQL: Final = tables.statements("recorder")
-# In ``settings``: where the store is now; from where it is being moved here.
+# Names in ``settings``: where the store was moved to, and where it is moved from.
 MOVED_TO: Final = "moved_to"
 MOVING: Final = "moving_from"
 
-BIG: Final = ("events", "blobs", "receipts", "seals")  # what is divided by user
+BIG: Final = ("events", "blobs", "receipts", "seals")  # may be partitioned by user
 
 
 def schema(engine: EngineName, *, partitions: int = 0) -> list[str]:
-    """Tables, indexes and triggers as migrations leave them in an empty database.
+    """The statements for the tables, indexes and triggers of an empty database.
 
-    ``partitions``: on PostgreSQL the big tables are in so many parts, each with the
-    rows of some users; 0 is in one.
+    They leave it as the upgrade steps do.
+
+    ``partitions``: the number of partitions of each big table on PostgreSQL, each with
+    the rows of some users.  0 makes plain tables.
     """
     if engine == "sqlite":
-        made = _made(tables.build(None, rowid=True).metadata, sqlite.dialect())
+        metadata = tables.build(None, rowid=True).metadata
         mark = f"PRAGMA application_id={APPLICATION_ID}"
-        return _neat([mark, *made, *sqlite_engine.GUARDS])
+        create = _create_statements(metadata, sqlite.dialect())
+        return _trimmed([mark, *create, *sqlite_engine.GUARDS])
     from sqlalchemy.dialects import postgresql
 
     from refold.adapters.sql import postgres as postgresql_engine
 
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy's
     metadata = tables.build(SCHEMA, rowid=False).metadata
-    made = _made(metadata, dialect, parts=partitions)
-    first = f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"
-    # What refuses a row is on each part as it is on the whole; this is not.
-    refuse = postgresql_engine.REFUSE_TRUNCATE
-    each = [refuse.replace(".events ", f".events_{n} ") for n in range(partitions)]
-    return _neat([first, *made, *postgresql_engine.GUARDS, *each])
+    statements = [f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"]
+    statements += _create_statements(metadata, dialect, partitions=partitions)
+    statements += postgresql_engine.GUARDS
+    # Partitions inherit the triggers for rows, but not the one for TRUNCATE.
+    for number in range(partitions):
+        partition = f".events_{number} "
+        refuse_truncate = postgresql_engine.REFUSE_TRUNCATE
+        statements.append(refuse_truncate.replace(".events ", partition))
+    return _trimmed(statements)
 
 
 def roles(engine: EngineName = "postgresql") -> list[str]:
-    """Roles, grants and policies of PostgreSQL; can be run again, in a transaction."""
+    """The statements for the roles, grants and policies of PostgreSQL.
+
+    They run in one transaction, and it is safe to repeat them.
+    """
     from refold.adapters.sql import citus, roles as postgres_roles
 
     metadata = tables.build(SCHEMA, rowid=False).metadata
-    said = postgres_roles.statements(metadata)
+    statements = postgres_roles.statements(metadata)
     if engine == "citus":
-        said = citus.policies(said)
-    return _neat(["BEGIN", *said, "COMMIT"])
+        statements = citus.policies(statements)
+    return _trimmed(["BEGIN", *statements, "COMMIT"])
 
 
-def _made(metadata: MetaData, dialect: Any, *, parts: int = 0) -> Iterator[str]:
+def _create_statements(
+    metadata: MetaData, dialect: Any, *, partitions: int = 0
+) -> Iterator[str]:
+    """Yield the statements that create each table and its indexes, sorted by name."""
     for table in sorted(metadata.tables.values(), key=lambda table: table.name):
-        name, made = table.fullname, str(CreateTable(table).compile(dialect=dialect))
-        if parts and table.name in BIG:
-            yield f"{made.rstrip()} PARTITION BY HASH (user_id)"
-            for n in range(parts):
-                of_users = f"FOR VALUES WITH (MODULUS {parts}, REMAINDER {n})"
-                yield f"CREATE TABLE {name}_{n} PARTITION OF {name} {of_users}"
+        create = str(CreateTable(table).compile(dialect=dialect))
+        if partitions and table.name in BIG:
+            yield f"{create.rstrip()} PARTITION BY HASH (user_id)"
+            name = table.fullname
+            for number in range(partitions):
+                values = f"WITH (MODULUS {partitions}, REMAINDER {number})"
+                yield (
+                    f"CREATE TABLE {name}_{number} PARTITION OF {name} "
+                    f"FOR VALUES {values}"
+                )
         else:
-            yield made
+            yield create
         for index in sorted(table.indexes, key=lambda index: str(index.name)):
             yield str(CreateIndex(index).compile(dialect=dialect))
 
 
-def _neat(statements: list[str]) -> list[str]:
-    """Without what SQLAlchemy leaves at the ends of lines."""
-    return [
-        "\n".join(line.rstrip() for line in statement.strip().splitlines())
-        for statement in statements
-    ]
+def _trimmed(statements: list[str]) -> list[str]:
+    """The statements without the spaces that SQLAlchemy leaves at the ends of lines."""
+    trimmed: list[str] = []
+    for statement in statements:
+        lines = statement.strip().splitlines()
+        trimmed.append("\n".join(line.rstrip() for line in lines))
+    return trimmed
 
 
 Step = Callable[[Connection, Database], None]
 
 
 def first(connection: Connection, dialect: Database) -> None:
-    """All tables; events refuse UPDATE and DELETE."""
+    """Create all tables, and let events refuse UPDATE and DELETE."""
     dialect.tables.metadata.create_all(connection)
     dialect.guard_events(connection)
 
 
 def leases_have_periods(connection: Connection, dialect: Database) -> None:
-    """Leases that were taken before have the period 0: they are free at once."""
+    """Add ``leases.period``.  Older leases get the period 0 and are free at once."""
     leases = dialect.tables.leases
     columns = inspect(connection).get_columns(leases.name, schema=leases.schema)
     if not any(column["name"] == "period" for column in columns):
@@ -101,34 +118,40 @@ def leases_have_periods(connection: Connection, dialect: Database) -> None:
 
 
 def exports_are_recorded(connection: Connection, dialect: Database) -> None:
-    """Exports that were made before have no record."""
+    """Create ``exports``.  Older exports have no record."""
     dialect.tables.exports.create(connection, checkfirst=True)
 
 
-# What changes the schema later is a step of its own at the end; none is ever edited.
+# A later change of the schema is a new step at the end.  Steps are never edited.
 STEPS: Final[tuple[Step, ...]] = (first, leases_have_periods, exports_are_recorded)
 
 
 def migrate(
     dialect: Database, *, steps: tuple[Step, ...] = STEPS, moving: bool = False
 ) -> str:
-    """Take every step that the database has not taken, in one transaction.
+    """Upgrade the database by the steps that it lacks, in one transaction.
 
-    Returns the store's id, which never changes.  ``moving``: it is being moved here.
+    ``moving``: `refold move` fills the database now.
 
-    Raises IncompatibleStore if the database is of a newer Refold or another
-    program, StoreUnavailable if it cannot be reached, or the store was moved.
+    Returns the store's id, which never changes.
+
+    Raises IncompatibleStore if the database belongs to a newer Refold or to another
+    program, StoreUnavailable if it cannot be reached or the store was moved away.
     """
     with dialect.errors:
-        known = _known(dialect, moving=moving)
-        if known and known[0] == len(steps):
-            return known[1]
+        with dialect.engine().connect() as connection:
+            values = _settings(connection, dialect)
+        if not moving:
+            _refuse_moved(values, dialect.what)
+        version, store_id = _version(values)
+        if store_id and version == len(steps):
+            return store_id
         engine = dialect.engine().execution_options(refold_begin="IMMEDIATE")
         with engine.begin() as connection:
             dialect.lock_schema(connection)
             dialect.prepare(connection)
             version, store_id = _version(_settings(connection, dialect))
-            _check(version, len(steps))
+            _check_version(version, len(steps))
             for step in steps[version:]:
                 step(connection, dialect)
             dialect.spread(connection, new=not version)
@@ -138,24 +161,18 @@ def migrate(
             return store_id
 
 
-def _known(dialect: Database, *, moving: bool) -> tuple[int, str] | None:
-    with dialect.engine().connect() as connection:
-        values = _settings(connection, dialect)
-    if not moving:
-        _refuse_moved(values, dialect.what)
-    version, store_id = _version(values)
-    return (version, store_id) if store_id else None
-
-
 def settings_of(dialect: Database) -> dict[str, str]:
-    """What the database says of itself; nothing if there is no store in it."""
+    """The settings of the store in the database; empty if there is no store."""
     with dialect.errors, dialect.engine().connect() as connection:
         return _settings(connection, dialect)
 
 
 def _refuse_moved(values: dict[str, str], what: str) -> None:
-    if gone := moved(f"{MOVED}{values[MOVED_TO]}" if MOVED_TO in values else ""):
-        raise gone
+    """Raise StoreUnavailable if the store was moved away, or is being moved here."""
+    if MOVED_TO in values:
+        error = moved(f"{MOVED}{values[MOVED_TO]}")
+        if error is not None:
+            raise error
     if MOVING in values:
         raise StoreUnavailable(
             f"a store is being moved to {what} from {values[MOVING]}",
@@ -167,14 +184,15 @@ def _settings(connection: Connection, dialect: Database) -> dict[str, str]:
     settings = dialect.tables.settings
     if not inspect(connection).has_table(settings.name, schema=settings.schema):
         return {}
-    nothing = connection.exec_driver_sql(f"SELECT * FROM {settings.fullname} LIMIT 0")
-    if set(nothing.keys()) != {"name", "value"}:
+    empty = connection.exec_driver_sql(f"SELECT * FROM {settings.fullname} LIMIT 0")
+    if set(empty.keys()) != {"name", "value"}:  # a table of another program
         return {}
     rows = connection.execute(select(settings.c.name, settings.c.value)).all()
     return {row.name: row.value for row in rows}
 
 
 def _version(values: dict[str, str]) -> tuple[int, str]:
+    """The number of steps that the database has taken, and the store's id."""
     try:
         version = int(values.get("schema_version", 0))
     except ValueError:
@@ -184,7 +202,7 @@ def _version(values: dict[str, str]) -> tuple[int, str]:
     return version, values.get("store_id", "")
 
 
-def _check(version: int, newest: int) -> None:
+def _check_version(version: int, newest: int) -> None:
     if version > newest:
         raise IncompatibleStore(
             f"the database has schema {version}, this Refold knows up to {newest}: "
@@ -193,8 +211,8 @@ def _check(version: int, newest: int) -> None:
 
 
 def put_settings(
-    connection: Connection, dialect: Database, marks: dict[str, str]
+    connection: Connection, dialect: Database, values: dict[str, str]
 ) -> None:
-    """Have the database say this of itself."""
-    rows = [{"name": name, "value": value} for name, value in marks.items()]
+    """Insert or replace these settings of the store."""
+    rows = [{"name": name, "value": value} for name, value in values.items()]
     connection.execute(dialect.statement(_SQL["put_setting"]), rows)

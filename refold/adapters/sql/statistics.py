@@ -1,4 +1,4 @@
-"""The planner's statistics of PostgreSQL, which hold values of rows in plain."""
+"""The planner statistics of PostgreSQL, which contain plain values of rows."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ _SQL: Final = statements("postgres")
 
 
 def replace(connection: Connection, schema: str, tables: Sequence[str]) -> list[str]:
-    """Write tables anew, and replace the statistics of their columns.
+    """Rewrite the tables on disk, and replace the statistics of their columns.
 
-    Each statement is a transaction.  Returns the columns whose old statistics stay,
-    each with the reason.
+    Each statement is a transaction.  Returns the columns that keep their old
+    statistics, each with the reason.
     """
-    ask = connection.exec_driver_sql
+    execute = connection.exec_driver_sql
     for table in tables:
-        ask(f"VACUUM FULL {table}")
-        ask(f"ANALYZE {table}")
-    left: list[str] = []
-    # ANALYZE leaves the statistics of a table that is empty now.  To give a column its
-    # type again drops them, unless a policy or a partition names it.
-    for table, column, kind in ask(_SQL["described"], (schema,)).all():
-        if ask(f"SELECT 1 FROM {table} LIMIT 1").first() is not None:
+        execute(f"VACUUM FULL {table}")
+        execute(f"ANALYZE {table}")
+    failures: list[str] = []
+    # ANALYZE keeps the statistics of a table that is empty now.  Setting a column to
+    # the type it has drops them, unless a policy or a partition names the column.
+    for table, column, kind in execute(_SQL["described"], (schema,)).all():
+        if execute(f"SELECT 1 FROM {table} LIMIT 1").first() is not None:
             continue
         try:
-            ask(f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {kind}")
+            execute(f"ALTER TABLE {table} ALTER COLUMN {column} TYPE {kind}")
         except DBAPIError as error:
-            left.append(f"{table}.{column} ({type(error.orig).__name__})")
-    # Replaced rows stay in its file; only a database owner's command runs.
-    ask("VACUUM FULL pg_catalog.pg_statistic")
-    return left
+            failures.append(f"{table}.{column} ({type(error.orig).__name__})")
+    # The file of the statistics still contains the replaced rows.  This statement works
+    # for the owner of the database alone.
+    execute("VACUUM FULL pg_catalog.pg_statistic")
+    return failures
