@@ -654,15 +654,15 @@ def _clean(
             redactor, beside.value, tag, beside.data, judged=item is not None
         )
         tally.update(beside_tally)
-    if redactor.numbered and hasattr(tag, "told"):
+    if redactor.numbered and hasattr(tag, "with_numbers"):
         numbers = cast(Numbers, tag)
         ours = event_type not in _FROM_OUTSIDE
         call_id = clean.get("call_id")
-        clean = cast(JsonObject, numbers.told(clean, ours=ours))
+        clean = cast(JsonObject, numbers.with_numbers(clean, ours=ours))
         if event_type in _CALLS and clean["call_id"] != call_id:
             # A call and its result keep one id.
             clean = {**clean, "call_id": call_id}
-        clean_beside = cast(JsonObject, numbers.told(clean_beside, ours=False))
+        clean_beside = cast(JsonObject, numbers.with_numbers(clean_beside, ours=False))
     size = None
     if clean is payload.value and clean_beside is beside.value:
         size = len(payload.data) + len(beside.data)

@@ -159,12 +159,12 @@ def late(user_key: Callable[[], bytes], type: str, value: str) -> str:  # noqa: 
 
 
 class Numbers(Protocol):
-    """A tagger for numbered placeholders; ``told`` replaces its tags by the numbers."""
+    """A tagger whose tags ``with_numbers`` replaces by numbers."""
 
     def __call__(self, kind: str, value: str) -> str:
         """The tag of a value."""
 
-    def told(self, value: JsonValue, *, ours: bool) -> JsonValue:
+    def with_numbers(self, value: JsonValue, *, ours: bool) -> JsonValue:
         """``value``, redacted with this tagger, with numbers instead of tags.
 
         ours: the model wrote the value, so numbered placeholders in it are references

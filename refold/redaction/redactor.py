@@ -254,7 +254,7 @@ class Redactor:
     def _tag(self, tag: Tagger | None) -> Tagger | None:
         """The tagger, if the plan uses it."""
         plan = self.plan
-        numbers = plan.numbered and hasattr(tag, "told")
+        numbers = plan.numbered and hasattr(tag, "with_numbers")
         return tag if plan.pseudonyms or numbers else None
 
     def _until(self) -> float:

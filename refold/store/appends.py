@@ -486,7 +486,7 @@ class Writer:
             item, opaque = self.item(native, tag, "stub")
             clean = item.record
             if isinstance(tag, Numbering):
-                clean = cast(JsonObject, tag.told(clean, ours=False))
+                clean = cast(JsonObject, tag.with_numbers(clean, ours=False))
             held = {blob.sha256: blob.data for blob in opaque}
             yield replace(native, judged=(item, opaque)), whole(clean, (), held.get)
 

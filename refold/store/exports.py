@@ -1,4 +1,4 @@
-"""All that is kept of a user, written to a directory: readable, whole, or not there."""
+"""Exports: everything stored about a user, in a folder that is complete or absent."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class File(NamedTuple):
 class Files:
     """Writes the files of an export; each is on disk when it is closed.
 
-    What was begun in another process, and is the same, is written over.
+    A file that another process began is written again from its start.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -56,21 +56,26 @@ class Files:
         self.written: dict[str, File] = {}
 
     def write(self, path: str, data: bytes) -> None:
-        """A file of these bytes."""
+        """Write a file of these bytes."""
         with self.opened(path) as write:
             write(data)
 
     def write_json(self, path: str, value: JsonObject) -> None:
-        """A file that a person can read."""
+        """Write a JSON file that people can read."""
         self.write(path, orjson.dumps(value, option=orjson.OPT_INDENT_2))
 
-    def finish(self, form: str, at: int, said: JsonObject) -> JsonObject:
-        """Write the manifest, which names every file; returns it."""
+    def finish(self, form: str, at: int, facts: JsonObject) -> JsonObject:
+        """Write the manifest, which names every file; returns it.
+
+        form:  the format of the export.
+        at:    when it was made, in microseconds since 1970.
+        facts: what else the manifest says.
+        """
         manifest: JsonObject = {
             "format": form,
             "made_at": timestamp(at),
             "refold": version("refold"),
-            **said,
+            **facts,
             "files": [file._asdict() for file in self.written.values()],
         }
         manifest["digest"] = digest(manifest)
@@ -79,10 +84,11 @@ class Files:
 
     @contextmanager
     def opened(self, path: str) -> Iterator[Callable[[bytes], None]]:
-        """A new file that only its owner can read, to be written piece by piece."""
+        """Open a new file that only its owner can read, to write it in pieces."""
         place = self.folder / path
         self._make(place.parent)
-        hashed, size = hashlib.sha256(), 0
+        hashed = hashlib.sha256()
+        size = 0
         handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "wb") as file:
 
@@ -98,22 +104,23 @@ class Files:
         self.written[path] = File(path, size, hashed.hexdigest())
 
     def _make(self, folder: Path) -> None:
-        """The directories down to this one, the owner's alone whatever the umask."""
+        """Make the directories down to this one; only the owner can read them."""
         if folder != self.folder and not folder.exists():
             self._make(folder.parent)
             folder.mkdir(mode=0o700, exist_ok=True)
 
 
-# Events are opened a page at a time, however long a session is.
-_PAGE = 100
-_NAMED = 5
+# The events that are decrypted at a time, however long a session is.
+_PAGE: Final = 100
+# The most sessions that an error names.
+_NAMED: Final = 5
 
 
 class Exported(NamedTuple):
-    """Where an export is, and what its manifest says.
+    """The folder of an export, and its manifest.
 
-    unrecorded: why the store has no record of it, so that no erasure names it; empty if
-                the store has one.
+    unrecorded: why the store could not record the export, so that erasures will not
+                name it; empty if it is recorded.
     """
 
     path: Path
@@ -124,13 +131,13 @@ class Exported(NamedTuple):
 class CopyRecords:
     """Records that an export copies data of users, so that an erasure names the copy.
 
-    Each user's record is there before the first byte of theirs is written.  An export
-    that fails and leaves nothing behind ends with ``drop``.
+    A user is recorded before the first byte of their data is written.  An export that
+    fails and leaves no copy must call ``drop``.
 
     form:       the format of the copy.
-    location:   a path, or how the copy leaves: ``stdout``, ``HTTP``.
-    sessions:   of which sessions it is; None is all.
-    unrecorded: why the store took no record, if so; the export is made all the same.
+    location:   a path, or the way out: ``stdout``, ``HTTP``.
+    sessions:   the sessions in the copy; None is all.
+    unrecorded: why the store could not record the export, which continues; else empty.
     """
 
     def __init__(
@@ -156,28 +163,28 @@ class CopyRecords:
         )
 
     def of(self, user_id: str) -> None:
-        """Record the copy of this user's data, once."""
+        """Record the copy of this user's data, if it is not recorded yet."""
         if user_id in self._users:
             return
         try:
             self._writer.log.erasures.record_export(user_id, self._export)
         except errors.Erased:
-            return  # whoever reads what was erased is refused as well
+            return  # the user's data cannot be read either
         except (errors.StoreUnavailable, errors.KeyUnavailable) as error:
             self.unrecorded = str(error)
         else:
             self._users[user_id] = None
 
     def drop(self) -> None:
-        """Forget the export, which left no copy."""
+        """Delete the records of an export that left no copy."""
         for user_id in self._users:
-            # An erasure that began since reports a copy too many, which harms nobody.
+            # If that fails, an erasure names a copy that does not exist: no harm.
             with suppress(errors.RefoldError):
                 self._writer.log.erasures.drop_export(user_id, self._export.export_id)
 
     @contextmanager
     def whole_or_dropped(self) -> Iterator[None]:
-        """Forget the export if the block fails."""
+        """Delete the records if the block fails."""
         try:
             yield
         except BaseException:
@@ -188,14 +195,17 @@ class CopyRecords:
 def export_user(
     store: Any, user_id: str, out: Path, executor: Executor | None
 ) -> Exported:
-    """Write everything of the user to ``out``, which must not be there, or be empty.
+    """Write everything stored about the user to the folder ``out``.
 
-    What is read is of one moment for each stream; sessions that begin meanwhile are
-    not in it.  ``out`` appears at the end, whole; memory is bounded but for the list
-    of files.
+    The folder must not exist, or be empty; it appears when the export is complete.
+    Each stream is exported up to its head at that moment; sessions that begin during
+    the export are not in it.  Only the list of files grows in memory.
 
-    Raises Erased if the user or a session is erased meanwhile, SessionNotFound for a
-    user who has nothing, ExportFailed if something is already at ``out``.
+    executor: runs the sessions in processes of its own; None is this process.
+
+    Raises Erased if the user or a session is erased during the export, SessionNotFound
+    for a user without sessions, ExportFailed if ``out`` is not empty, or sessions
+    cannot be listed.
     """
     out = out.absolute()
     copies = CopyRecords(store.writer, "folder", out)
@@ -209,10 +219,13 @@ def export_user(
 
 @contextmanager
 def whole_or_nothing(out: Path) -> Iterator[Path]:
-    """A directory of the owner's alone that takes its name once it is whole."""
+    """Yield a private folder, which is moved to ``out`` if the block succeeds.
+
+    Raises ExportFailed if ``out`` is not empty, or cannot be written.
+    """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise errors.ExportFailed(
-            f"{str(out)!r} is there already: export to a new or empty folder"
+            f"{str(out)!r} exists already: export to a new or empty folder"
         )
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
@@ -240,36 +253,51 @@ class _Export:
         return self.writer.log
 
     def refuse_absent(self) -> None:
-        """Raise as ``run`` does for a user of whom nothing can be exported."""
+        """Raise the error of ``run`` if nothing of the user can be exported."""
         self._sessions()
 
     def run(self, store: Any, executor: Executor | None) -> JsonObject:
-        """Write it all, the manifest last, unless some was erased meanwhile."""
-        infos, said = self._sessions(), dict[int, JsonObject]()
+        """Write all files, the manifest last; returns the manifest.
+
+        Raises Erased if the user or a session was erased during it.
+        """
+        infos = self._sessions()
+        facts: dict[int, JsonObject] = {}
         work = partial(_session, self.files.folder)
-        for at, one, files in spread(store, work, enumerate(infos, start=1), executor):
-            said[at] = one
+        numbered = enumerate(infos, start=1)
+        for number, session_facts, files in spread(store, work, numbered, executor):
+            facts[number] = session_facts
             self.files.written |= files
-        manifest = self._manifest([said[at] for at in sorted(said)], self._about())
+        sessions = [facts[number] for number in sorted(facts)]
+        manifest = self._manifest(sessions, self._about())
         self.log.erasures.refuse_erased(self.user_id)
-        found = self.log.sessions(self.user_id)
-        there = {info.session_id for info in found if info.status != "erased"}
+        existing = {
+            info.session_id
+            for info in self.log.sessions(self.user_id)
+            if info.status != "erased"
+        }
         for info in infos:
-            if info.session_id not in there:
+            if info.session_id not in existing:
                 raise errors.Erased(f"session {info.session_id!r}")
         return manifest
 
     def _sessions(self) -> list[SessionInfo]:
+        """The sessions to export.
+
+        Raises Erased and SessionNotFound if there is none, ExportFailed if some cannot
+        be listed.
+        """
         self.log.erasures.refuse_erased(self.user_id)
-        found = self.log.sessions(self.user_id)
-        infos = [info for info in found if info.status != "erased"]
+        all_infos = self.log.sessions(self.user_id)
+        infos = [info for info in all_infos if info.status != "erased"]
         if not infos:
-            if found:
+            if all_infos:
                 raise errors.Erased("the user")
             raise errors.SessionNotFound(self.user_id, "*")
-        lost = self.log.orphans(Scope(self.user_id))
-        if lost:
-            names = ", ".join(sorted({repr(one.session_id) for one in lost})[:_NAMED])
+        orphans = self.log.orphans(Scope(self.user_id))
+        if orphans:
+            quoted = sorted({repr(orphan.session_id) for orphan in orphans})
+            names = ", ".join(quoted[:_NAMED])
             raise errors.ExportFailed(
                 f"there are events of {names} and no head, so they are not listed: "
                 f"`refold repair --user {self.user_id} --apply` lists them again"
@@ -277,16 +305,19 @@ class _Export:
         return infos
 
     def session(self, number: int, info: SessionInfo) -> JsonObject:
-        """The streams of one session, the main one first."""
+        """Write the streams of one session, the main one first; returns its facts."""
         folder = f"sessions/{number:05}"
         main = StreamId(info.user_id, info.session_id, MAIN)
         streams: list[Any] = []
-        for name in self.log.streams(*main[:2]):
+        for name in self.log.streams(info.user_id, info.session_id):
             place = "events" if name == MAIN else f"derived/{name}"
             stream = main._replace(stream=name)
             streams.append(self._stream(stream, f"{folder}/{place}.jsonl"))
         origin = self.log.head(main).state.forked_from
-        parent: Any = origin and {"session_id": origin[0], "at_seq": origin[1]}
+        parent: Any = None
+        if origin is not None:
+            session_id, at_seq = origin
+            parent = {"session_id": session_id, "at_seq": at_seq}
         return {
             "session_id": info.session_id,
             "status": info.status,
@@ -299,7 +330,7 @@ class _Export:
         }
 
     def _stream(self, stream: StreamId, path: str) -> JsonObject:
-        """Its events up to where it ends now, one a line, and their blobs."""
+        """Write the events of a stream up to its head, one a line, and their blobs."""
         head = self.log.head(stream)
         after = 0
         with self.files.opened(path) as write:
@@ -311,11 +342,15 @@ class _Export:
                     write(orjson.dumps(envelope.to_json()) + b"\n")
                     self._blobs(envelope)
                 after = page[-1].seq
-        end = head.hash.hex()
-        return {"stream": stream.stream, "seq": head.seq, "hash": end, "file": path}
+        return {
+            "stream": stream.stream,
+            "seq": head.seq,
+            "hash": head.hash.hex(),
+            "file": path,
+        }
 
     def _blobs(self, envelope: Envelope) -> None:
-        """The whole texts that were cut from the event, each once."""
+        """Write the whole texts that were cut from the event, each once."""
         main = envelope.stream_id.main
 
         def write(sha256: str) -> None:
@@ -323,13 +358,14 @@ class _Export:
             if path in self.files.written:
                 return
             with suppress(errors.Expired):
-                if (data := self.log.blob(main, sha256)) is not None:
+                data = self.log.blob(main, sha256)
+                if data is not None:
                     self.files.write(path, data)
 
         restored(envelope.payload.payload(), write)
 
     def _views(self, main: StreamId, path: str) -> str | None:
-        """What is kept for contexts: which events they show, by strategy."""
+        """Write the stored views of a session; returns the path, or None for none."""
         views: JsonObject = {}
         for name in self.log.view_names(main.user_id, main.session_id):
             view = self.log.load_view(main, name)
@@ -341,61 +377,89 @@ class _Export:
         return path
 
     def _about(self) -> JsonObject:
-        """What is known of the user besides: consent, holds, what was signed."""
+        """Write the user's consent, holds, accesses and certificates.
+
+        Returns how many certificates and holds there are.
+        """
         erasures = self.log.erasures
         holds: list[Any] = [
             {**hold._asdict(), "created_at": timestamp(hold.created_at)}
             for hold in erasures.holds(self.user_id)
         ]
         status = User(self.writer, self.user_id).status().to_json()
-        signed = [one.to_json() for one in erasures.certificates(self.user_id)]
-        uses: list[Any] = [
-            {"session_id": of, "reads": reads, "last": timestamp(last)}
-            for _, of, reads, last in self.log.retention.accesses(self.user_id)
+        certificates = [
+            certificate.to_json() for certificate in erasures.certificates(self.user_id)
         ]
-        about = {"user_id": self.user_id, **status, "holds": holds, "accesses": uses}
+        accesses: list[Any] = [
+            {"session_id": session_id, "reads": reads, "last": timestamp(last)}
+            for _, session_id, reads, last in self.log.retention.accesses(self.user_id)
+        ]
+        about: JsonObject = {
+            "user_id": self.user_id,
+            **status,
+            "holds": holds,
+            "accesses": accesses,
+        }
         self.files.write_json("user.json", about)
         with self.files.opened("certificates.jsonl") as write:
-            for certificate in signed:
+            for certificate in certificates:
                 write(orjson.dumps(certificate) + b"\n")
-        return {"certificates": len(signed), "holds": len(holds)}
+        return {"certificates": len(certificates), "holds": len(holds)}
 
-    def _manifest(self, sessions: list[JsonObject], about: JsonObject) -> JsonObject:
-        streams: list[Any] = [s for one in sessions for s in one["streams"]]  # type: ignore[union-attr]  # as _session made it
-        events = sum(one["seq"] for one in streams if one["stream"] == MAIN)
+    def _manifest(self, sessions: list[JsonObject], counts: JsonObject) -> JsonObject:
+        """Write the manifest; returns it.
+
+        sessions: the facts of each session.
+        counts:   more counts than those of the sessions.
+        """
+        events = 0
+        derived = 0
+        for session in sessions:
+            streams: Any = session["streams"]
+            for stream in streams:
+                if stream["stream"] == MAIN:
+                    events += stream["seq"]
+                else:
+                    derived += stream["seq"]
         blobs = [path for path in self.files.written if path.startswith("blobs/")]
-        said: JsonObject = {
+        facts: JsonObject = {
             "store": self.log.erasures.facts(),
             "tree_head": self.log.erasures.tree_head(),
             "user_id": self.user_id,
             "counts": {
                 "sessions": len(sessions),
                 "events": events,
-                "derived": sum(one["seq"] for one in streams) - events,
+                "derived": derived,
                 "blobs": len(blobs),
-                **about,
+                **counts,
             },
             "sessions": list(sessions),
         }
-        return self.files.finish(FORMAT, self.writer.clock(), said)
+        return self.files.finish(FORMAT, self.writer.clock(), facts)
 
 
 def _session(
     folder: Path, store: Any, item: tuple[int, SessionInfo], _: object
 ) -> tuple[int, JsonObject, dict[str, File]]:
-    """Write the streams of one session; what the manifest says of it, and its files."""
-    export = _Export(store.writer, item[1].user_id, Files(folder))
-    return item[0], export.session(*item), export.files.written
+    """Write the streams of one session; returns its number, its facts and its files.
+
+    item: the number of the session in the export, and the session.
+    """
+    number, info = item
+    export = _Export(store.writer, info.user_id, Files(folder))
+    facts = export.session(number, info)
+    return number, facts, export.files.written
 
 
 DATASET: Final = "refold-dataset/1"
 
 
 def record_dataset(writer: Writer, user_id: str, export_id: str, scope: str) -> bytes:
-    """Record that rows of a user are about to be exported; gives the salt of their ids.
+    """Record that rows of a user will be exported; returns the salt of their row ids.
 
-    It stands in the user's own session, so that an erasure can name the export.
-    ``scope`` is the consent that it needs, empty if it needs none.
+    The event is in the user's own session, so that an erasure can name the export.
+
+    scope: the scope that the user granted for it; empty if it needs no consent.
 
     Raises Erased, Frozen.
     """
@@ -408,9 +472,11 @@ def record_dataset(writer: Writer, user_id: str, export_id: str, scope: str) -> 
 
 
 def check_dataset(writer: Writer, users: Iterable[str]) -> None:
-    """Refuse a dataset if one of its users was erased, or began to be, meanwhile.
+    """Check that no user of a dataset is erased, or under erasure.
 
-    An erasure that begins later finds the export recorded.  Raises ExportFailed.
+    An erasure that begins later finds the export recorded.
+
+    Raises ExportFailed.
     """
     erasures = writer.log.erasures
     for user_id in users:
@@ -418,34 +484,44 @@ def check_dataset(writer: Writer, users: Iterable[str]) -> None:
             erasures.refuse_erased(user_id)
             if not erasures.jobs(user_id):
                 continue
-        raise errors.ExportFailed("somebody in it is being erased: export again")
+        raise errors.ExportFailed(
+            "a user in the dataset is being erased: export again without them"
+        )
 
 
 def datasets(log: EventLog, whose: Whose) -> list[JsonObject]:
-    """By export, the ids of rows of these a dataset may hold; raises as reading."""
-    user_id, sessions = whose
-    stream = StreamId(user_id, USER_SESSION, MAIN)
-    found: list[JsonObject] = []
+    """Return the datasets that may hold rows of a user, or of some of their sessions.
+
+    Each has the id of its export and the ids of the rows.  Raises the errors of
+    reading the user's own session.
+    """
+    stream = StreamId(whose.user_id, USER_SESSION, MAIN)
+    exported: list[JsonObject] = []
     for envelope in read_on(log, stream, types=("item",)):
         match envelope.payload:
-            case Item(format=kind, value={"salt": str(salt), "export": export}) if (
-                kind == DATASET
+            case Item(format=form, value={"salt": str(salt), "export": export}) if (
+                form == DATASET
             ):
-                of = [None] if sessions is None else [[name] for name in sessions]
-                rows = [subject(bytes.fromhex(salt), user_id, one) for one in of]
-                found.append({"export": export, "rows": [*rows]})
-    return found
+                key = bytes.fromhex(salt)
+                rows: list[Any] = []
+                if whose.sessions is None:
+                    rows.append(subject(key, whose.user_id, None))
+                else:
+                    for name in whose.sessions:
+                        rows.append(subject(key, whose.user_id, [name]))
+                exported.append({"export": export, "rows": rows})
+    return exported
 
 
 class ExportProblem(NamedTuple):
-    """Which file is not as the manifest says, and why."""
+    """A file that differs from the manifest, and how."""
 
     path: str
     detail: str
 
 
 class ExportChecked(NamedTuple):
-    """What the manifest says is there, and what does not fit."""
+    """The counts of a manifest, and the files that differ from it."""
 
     user_id: str
     counts: JsonObject
@@ -455,8 +531,8 @@ class ExportChecked(NamedTuple):
 def check_export(folder: Path) -> ExportChecked:
     """Check every file of an export against its manifest, and each stream's chain.
 
-    Raises InvalidConfiguration where there is no manifest of an export: what was cut
-    off has none.
+    Raises InvalidConfiguration if the folder has no manifest of an export.  An export
+    that was interrupted has none.
     """
     try:
         manifest = orjson.loads((folder / MANIFEST).read_bytes())
@@ -466,69 +542,75 @@ def check_export(folder: Path) -> ExportChecked:
     if not known:
         raise errors.InvalidConfiguration(
             f"there is no {MANIFEST} of an export in {str(folder)!r}: name a folder "
-            "that `refold export --out` made"
+            "that `refold export --out` wrote"
         )
     try:
         problems = list(_problems(folder, manifest))
         return ExportChecked(manifest.get("user_id", ""), manifest["counts"], problems)
     except (AttributeError, KeyError, TypeError, ValueError):
-        problem = ExportProblem(MANIFEST, "it does not say what an export's says")
+        problem = ExportProblem(MANIFEST, "it is not a manifest of an export")
         return ExportChecked("", {}, [problem])
 
 
 def _problems(folder: Path, manifest: dict[str, Any]) -> Iterator[ExportProblem]:
-    said = {name: value for name, value in manifest.items() if name != "digest"}
-    if digest(said) != manifest.get("digest"):
+    content = {name: value for name, value in manifest.items() if name != "digest"}
+    if digest(content) != manifest.get("digest"):
         yield ExportProblem(MANIFEST, "it is not what was written")
         return
     listed = {file["path"]: file for file in manifest["files"]}
-    there = {
-        (Path(place) / name).relative_to(folder).as_posix()
-        for place, _, names in os.walk(folder)  # links are files too
-        for name in names
-    }
-    for path in sorted(there - set(listed) - {MANIFEST}):
+    existing: set[str] = set()
+    for place, _, names in os.walk(folder):  # links are files, too
+        for name in names:
+            existing.add((Path(place) / name).relative_to(folder).as_posix())
+    for path in sorted(existing - set(listed) - {MANIFEST}):
         yield ExportProblem(path, "the manifest does not name it")
-    wrong = {path: _wrong(folder, path, file) for path, file in listed.items()}
-    yield from (ExportProblem(*one) for one in wrong.items() if one[1])
-    for stream in (s for one in manifest.get("sessions", ()) for s in one["streams"]):
-        path, detail = stream["file"], "the manifest does not name it"
-        if path in wrong:
-            detail = "" if wrong[path] else _broken(folder, stream)
+    wrong = {path: _difference(folder, path, file) for path, file in listed.items()}
+    for path, detail in wrong.items():
         if detail:
             yield ExportProblem(path, detail)
+    for session in manifest.get("sessions", ()):
+        for stream in session["streams"]:
+            path = stream["file"]
+            if path not in wrong:
+                yield ExportProblem(path, "the manifest does not name it")
+            elif not wrong[path]:
+                detail = _break_in_chain(folder, stream)
+                if detail:
+                    yield ExportProblem(path, detail)
 
 
-def _wrong(folder: Path, path: str, file: JsonObject) -> str:
-    """What is wrong with one file; empty if nothing is."""
+def _difference(folder: Path, path: str, file: JsonObject) -> str:
+    """How a file differs from the manifest; empty if it does not."""
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts:
         return "it is outside of the export"
     try:
         with (folder / path).open("rb") as opened:
-            found = hashlib.file_digest(opened, "sha256").hexdigest()
+            sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
             size = opened.tell()
     except OSError:
         return "it is missing, or cannot be read"
-    if File(path, size, found)._asdict() != file:
+    if File(path, size, sha256)._asdict() != file:
         return "it is not what was written"
-    if path.startswith("blobs/") and pure.name != found:
-        return "it is not the text of that digest"
+    if path.startswith("blobs/") and pure.name != sha256:
+        return "its name is not the digest of its text"
     return ""
 
 
-def _broken(folder: Path, stream: JsonObject) -> str:
-    """Where a stream's events do not follow on each other; empty if they do."""
-    seq, last = 0, GENESIS.hex()
+def _break_in_chain(folder: Path, stream: JsonObject) -> str:
+    """Where the chain of a stream's events breaks; empty if it does not."""
+    seq = 0
+    last_hash = GENESIS.hex()
     try:
         with (folder / str(stream["file"])).open("rb") as lines:
             for line in lines:
                 event = orjson.loads(line)
-                if (event["seq"], event["prev_hash"]) != (seq + 1, last):
-                    return f"the event behind seq {seq} does not follow on it"
-                seq, last = event["seq"], event["hash"]
+                if event["seq"] != seq + 1 or event["prev_hash"] != last_hash:
+                    return f"the event after seq {seq} does not continue the chain"
+                seq = event["seq"]
+                last_hash = event["hash"]
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
-        return f"what is behind seq {seq} is no event"
-    if (seq, last) != (stream["seq"], stream["hash"]):
+        return f"the line after seq {seq} is not an event"
+    if seq != stream["seq"] or last_hash != stream["hash"]:
         return f"the chain ends at seq {seq}, the manifest says {stream['seq']}"
     return ""

@@ -1,7 +1,7 @@
-"""Search: where words stand in what a user's sessions hold.
+"""Search for words in the events of a user's sessions.
 
-Each session has indexes of its own, a stored view for so many events, encrypted under
-its key: what deletes, re-redacts or erases a session takes them along.
+Each session has its own indexes, one for every 1,024 events.  An index is a stored
+view, encrypted with the session's key: it is deleted and erased with the session.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ from refold.projections.search import (
 from refold.store.history import read_on
 from refold.store.memory.views import keep_view
 
-MOST: Final = 50  # words that are searched for at once
+# The most words of one search.
+MOST: Final = 50
 _VERSION: Final = 1
 _NAME: Final = f"search{ports.BESIDE}{_VERSION}{ports.BESIDE}"
-# An index is written anew once what is behind it is this share of it, or so much.
-_SHARE, _BEHIND = 8, 64
+# An index is stored again once an eighth of its events are new, or 64 of them.
+_SHARE: Final = 8
+_MANY: Final = 64
 
 
 @quiet
 class Found(NamedTuple):
-    """An event that has all the words, and a line of it."""
+    """An event that contains all the words, and a line of it."""
 
     session_id: str
     seq: int
@@ -44,54 +46,69 @@ class Found(NamedTuple):
     snippet: str
 
     def to_json(self) -> JsonObject:
-        """As ``refold search --json`` prints it."""
+        """Return the JSON that ``refold search --json`` prints."""
         at = self.ts.isoformat().replace("+00:00", "Z")
         return {**self._asdict(), "ts": at}
 
 
 def wanted(text: str) -> set[str]:
-    """The words of what somebody searches for.  Raises InvalidEvent for none."""
-    found = words(text)
-    if not 0 < len(found) <= MOST:
-        raise InvalidEvent(f"search for 1 to {MOST} words, not for {len(found)}")
-    return found
+    """Return the words of a search.  Raises InvalidEvent for none, and for over 50."""
+    wanted_words = words(text)
+    count = len(wanted_words)
+    if not 0 < count <= MOST:
+        raise InvalidEvent(f"search for 1 to {MOST} words, not for {count}")
+    return wanted_words
 
 
 def search(
     log: ports.EventLog, infos: Sequence[ports.SessionInfo], text: str
 ) -> Iterator[Found]:
-    """The events of these sessions that have all words of ``text``, newest first.
+    """Yield the events of these sessions that contain all words of ``text``.
 
-    Those of the session that was written last come first.
+    The session that was written last comes first, and in a session the newest event.
+    Sessions that are erased during the search are left out.
+
+    Raises InvalidEvent for a text without words, or with more than 50.
     """
-    asked = wanted(text)
-    for info in sorted(infos, key=lambda one: one.updated_at, reverse=True):
+    wanted_words = wanted(text)
+    for info in sorted(infos, key=lambda info: info.updated_at, reverse=True):
         stream = StreamId(info.user_id, info.session_id)
         try:
-            yield from _Session(log, stream).search(info.head_seq, asked)
+            yield from _Session(log, stream).search(info.head_seq, wanted_words)
         except Erased:
-            continue  # meanwhile
+            continue
 
 
 class _Session:
     """The indexes of one session."""
 
     def __init__(self, log: ports.EventLog, stream: StreamId) -> None:
-        self._log, self._stream = log, stream
+        self._log = log
+        self._stream = stream
         self._key = log.session_proof_key(stream)
 
-    def search(self, head: int, asked: set[str]) -> Iterator[Found]:
-        for part in reversed(range((head + SEGMENT - 1) // SEGMENT)):
-            for seq in self._index(part, head).find(asked):
-                for one in self._log.read(self._stream, after=seq - 1, upto=seq):
-                    if asked <= words(text := searchable_text(one)):
-                        line, name = snippet(text, sorted(asked)), one.session_id
-                        yield Found(name, seq, one.type, one.ts, line)
+    def search(self, head: int, wanted_words: set[str]) -> Iterator[Found]:
+        """Yield the events up to ``head`` that contain these words, newest first."""
+        segments = (head + SEGMENT - 1) // SEGMENT
+        for segment in reversed(range(segments)):
+            for seq in self._index(segment, head).find(wanted_words):
+                for envelope in self._log.read(self._stream, after=seq - 1, upto=seq):
+                    text = searchable_text(envelope)
+                    # The index knows hashes, which two words may share.
+                    if wanted_words <= words(text):
+                        yield Found(
+                            session_id=envelope.session_id,
+                            seq=seq,
+                            type=envelope.type,
+                            ts=envelope.ts,
+                            snippet=snippet(text, sorted(wanted_words)),
+                        )
 
-    def _index(self, part: int, head: int) -> StoredIndex:
-        """The words of a part up to the head; what is new in it is read."""
-        first, last = part * SEGMENT + 1, min((part + 1) * SEGMENT, head)
-        name = f"{_NAME}{part}"
+    def _index(self, segment: int, head: int) -> StoredIndex:
+        """The index of a segment up to ``head``; reads the events that it lacks."""
+        first = segment * SEGMENT + 1
+        last = min((segment + 1) * SEGMENT, head)
+        name = f"{_NAME}{segment}"
         stored = self._log.load_view(self._stream, name)
         through = stored.through_seq if stored else first - 1
         if stored and through >= last:
@@ -101,8 +118,9 @@ class _Session:
             index = Index.load(self._key, first, through, stored.body)
         for envelope in read_on(self._log, self._stream, after=through, upto=last):
             index.take(envelope)
-        new, body = index.through - through, index.dump()
-        if new * _SHARE >= through - first + 1 or new >= _BEHIND:
+        body = index.dump()
+        new = index.through - through
+        if new * _SHARE >= through - first + 1 or new >= _MANY:
             view = ports.StoredView(index.through, 0, body)
             replaces = stored.through_seq if stored else 0
             keep_view(self._log, self._stream, name, view, replaces=replaces)

@@ -1,4 +1,4 @@
-"""The live vault: what numbered placeholders stand for, in this process's memory."""
+"""The vault: the values of numbered placeholders, in the memory of this process."""
 
 from __future__ import annotations
 
@@ -27,32 +27,42 @@ _SECRET: Final = {
     for rule in rules
     if name.startswith("secrets")
 }
-# What a vault keeps unless it is told otherwise; secrets must be named.
+# The types that a vault keeps by default; types of secrets must be named.
 PERSONAL: Final = frozenset(TYPES) - _SECRET - {UNSCANNED}
+# Blocks that a provider signed: a changed byte makes them invalid.
 _SIGNED: Final = frozenset({"thinking", "redacted_thinking"})
 ANY_TOOL: Final = "*"
 
+# The most values of a session that get numbers: each append stores the table of them.
+MOST_NUMBERED: Final = 1000
+# A placeholder with the tag of its value, which a number replaces.
+_TAGGED: Final = re.compile(r"\[[^\[\]#]{1,60}#([a-z2-7]{8})\]")
+# Blocks of the model in which no number is put.
+_UNNUMBERED_BLOCKS: Final = ("thinking", "redacted_thinking", "compaction")
+
 
 def foreign(text: str) -> str:
-    """``text`` of another session: its numbered placeholders stand for nothing here."""
+    """Escape the numbered placeholders in a text of another session.
+
+    Their numbers mean nothing in this session, or another value.
+    """
     if "[" not in text:
         return text
-    return NUMBERED.sub(lambda m: f"[~{m[0][1:]}" if m[1] in TYPES else m[0], text)
+
+    def escape(match: re.Match[str]) -> str:
+        placeholder, kind = match[0], match[1]
+        return f"[~{placeholder[1:]}" if kind in TYPES else placeholder
+
+    return NUMBERED.sub(escape, text)
 
 
 def unnumbered(text: str) -> str:
-    """``text`` without its placeholders' numbers, and tags for which they are put."""
+    """Empty each placeholder, so that texts with tags and with numbers are equal."""
     return _TAGGED.sub("[]", NUMBERED.sub("[]", text.replace("[~", "[")))
 
 
-# So many values have numbers in a session: the table is stored with each append.
-MOST_NUMBERED: Final = 1000
-_TAGGED = re.compile(r"\[[^\[\]#]{1,60}#([a-z2-7]{8})\]")
-_KEPT: Final = ("thinking", "redacted_thinking", "compaction")
-
-
 def inherited(known: Mapping[str, int]) -> dict[str, int]:
-    """The table that a fork begins with: it numbers on, and knows no value."""
+    """The table that a fork begins with: the last number of each type, and no value."""
     last: dict[str, int] = {}
     for entry, number in known.items():
         kind = entry.partition(":")[0] + ":"
@@ -60,26 +70,43 @@ def inherited(known: Mapping[str, int]) -> dict[str, int]:
     return last
 
 
-def told_numbers(known: Mapping[str, int], text: str) -> dict[str, int]:
-    """The table without values that ``known`` becomes by what stands in ``text``."""
-    found = dict(known)
+def numbers_after(known: Mapping[str, int], text: str) -> dict[str, int]:
+    """The last number of each type after the placeholders in ``text``.
+
+    known: the last numbers before it, each under its type and a colon.
+    """
+    last = dict(known)
     for match in NUMBERED.finditer(text):
-        number = int(match[0][len(match[1]) + 2 : -1])
-        found[f"{match[1]}:"] = max(number, found.get(f"{match[1]}:", 0))
-    return found
+        placeholder, kind = match[0], match[1]
+        last[f"{kind}:"] = max(_number_in(placeholder, kind), last.get(f"{kind}:", 0))
+    return last
+
+
+def _number_in(placeholder: str, kind: str) -> int:
+    """The 12 of ``[EMAIL_12]``."""
+    return int(placeholder[len(f"[{kind}_") : -1])
 
 
 class Numbering:
     """Numbers the values of a session, for the events of one append.
 
-    It is the tagger while these are redacted; ``told`` then puts numbers for tags.
+    It is the tagger while the events are redacted.  Afterwards, ``with_numbers``
+    replaces the tags by numbers.
 
-    known:  by type and tag, the number that a value has; under the type alone the
-            last one of the session that this is a fork of.
-    values: by type and tag, what was found.
+    known:  the number of each value, under ``type:tag``.  The last number of a parent
+            of a fork is under ``type:``.
+    values: the values that redaction found, under ``type:tag``.
     """
 
-    __slots__ = ("_given", "_key", "_kinds", "_session", "_user_key", "known", "values")
+    __slots__ = (
+        "_key",
+        "_kinds",
+        "_placeholders",
+        "_session",
+        "_user_key",
+        "known",
+        "values",
+    )
 
     def __init__(
         self,
@@ -88,78 +115,110 @@ class Numbering:
         known: Mapping[str, int],
         kinds: frozenset[str],
     ) -> None:
-        self._user_key, self._session, self._kinds = user_key, session_id, kinds
+        self._user_key = user_key
+        self._session = session_id
+        self._kinds = kinds
         self._key = b""
-        self._given: dict[str, str] = {}
-        self.known, self.values = dict(known), dict[str, str]()
+        # The numbered placeholder of each tag.
+        self._placeholders: dict[str, str] = {}
+        self.known = dict(known)
+        self.values: dict[str, str] = {}
 
     def __call__(self, kind: str, value: str) -> str:
+        """The tag of a value; it gets a number if its type has numbers."""
         if kind == "ID":
             return tag(self._user_key(), kind, value)
         if not self._key:
             name = b"numbers\0" + self._session.encode("utf-8", "surrogatepass")
             self._key = hmac.digest(self._user_key(), name, "sha256")
         mark = tag(self._key, kind, value)
-        entry, room = f"{kind}:{mark}", len(self.known) < MOST_NUMBERED
-        if entry not in self.known and kind in self._kinds and room:
+        entry = f"{kind}:{mark}"
+        if (
+            entry not in self.known
+            and kind in self._kinds
+            and len(self.known) < MOST_NUMBERED
+        ):
             self.known[entry] = self._last(kind) + 1
         if entry in self.known:
-            self._given[mark] = f"[{kind}_{self.known[entry]}]"
+            self._placeholders[mark] = f"[{kind}_{self.known[entry]}]"
             self.values.setdefault(entry, value)
         return mark
 
     def _last(self, kind: str) -> int:
-        found = [n for entry, n in self.known.items() if entry.startswith(f"{kind}:")]
-        return max(found, default=0)
+        """The last number of this type; 0 if there is none."""
+        numbers = [
+            number
+            for entry, number in self.known.items()
+            if entry.startswith(f"{kind}:")
+        ]
+        return max(numbers, default=0)
 
-    def told(self, value: JsonValue, *, ours: bool) -> JsonValue:
-        """``value``, redacted with this, with numbers for tags.
+    def with_numbers(self, value: JsonValue, *, ours: bool) -> JsonValue:
+        """``value``, redacted with this tagger, with numbers instead of tags.
 
-        What only looks like a placeholder is escaped; what the model wrote (``ours``)
-        may name one that was given.  What a provider signed stays as it is.
+        A text that only looks like a numbered placeholder is escaped.  Blocks that a
+        provider signed stay as they are.
+
+        ours: the model wrote the value, so numbered placeholders in it are references
+              to placeholders that the model was sent.
+
+        Raises RedactionError if two keys become equal.
         """
         if isinstance(value, str):
             if "[" not in value:
                 return value
-            # First what others wrote: what is put in is not to be escaped.
-            kept = NUMBERED.sub(lambda found: self._escaped(found, ours), value)
-            return _TAGGED.sub(lambda m: self._given.get(m[1], m[0]), kept)
+            # Escape look-alikes before numbers are put in, which must not be escaped.
+            escaped = NUMBERED.sub(partial(self._escaped, ours=ours), value)
+            return _TAGGED.sub(self._numbered, escaped)
         if isinstance(value, list):
-            items = [self.told(item, ours=ours) for item in value]
+            items = [self.with_numbers(item, ours=ours) for item in value]
             same = all(new is old for new, old in zip(items, value, strict=True))
             return value if same else items
-        if isinstance(value, dict) and not (ours and value.get("type") in _KEPT):
-            return self._pairs(value, ours)
+        if isinstance(value, dict):
+            if ours and value.get("type") in _UNNUMBERED_BLOCKS:
+                return value
+            return self._pairs(value, ours=ours)
         return value
 
-    def _pairs(self, value: dict[str, JsonValue], ours: bool) -> JsonValue:
-        pairs = {
-            str(self.told(key, ours=ours)): self.told(item, ours=ours)
-            for key, item in value.items()
-        }
+    def _pairs(self, value: dict[str, JsonValue], *, ours: bool) -> JsonValue:
+        pairs: dict[str, JsonValue] = {}
+        for key, item in value.items():
+            new_key = str(self.with_numbers(key, ours=ours))
+            pairs[new_key] = self.with_numbers(item, ours=ours)
         if len(pairs) < len(value):
             raise RedactionError("two keys look like one placeholder")
         same = all(pairs.get(key) is item for key, item in value.items())
         return value if same else pairs
 
-    def _escaped(self, found: re.Match[str], ours: bool) -> str:
-        kind, text = found[1], found[0]
-        given = ours and int(text[len(kind) + 2 : -1]) <= self._last(kind)
-        return text if kind not in self._kinds or given else f"[~{text[1:]}"
+    def _escaped(self, match: re.Match[str], *, ours: bool) -> str:
+        """The text of a match, escaped unless it refers to a placeholder."""
+        placeholder, kind = match[0], match[1]
+        if kind not in self._kinds:
+            return placeholder
+        if ours and _number_in(placeholder, kind) <= self._last(kind):
+            return placeholder
+        return f"[~{placeholder[1:]}"
+
+    def _numbered(self, match: re.Match[str]) -> str:
+        """The numbered placeholder for a match with a tag, if there is one."""
+        return self._placeholders.get(match[1], match[0])
 
 
 class Renumbering(Numbering):
-    """Numbers what is found in stored events, which may name what was given."""
+    """Numbers the values of stored events, which may refer to earlier placeholders."""
 
     __slots__ = ()
 
-    def told(self, value: JsonValue, *, ours: bool) -> JsonValue:  # noqa: ARG002  # all
-        """As ``Numbering.told``; a look-alike was escaped, or stands for nothing."""
-        return super().told(value, ours=True)
+    def with_numbers(self, value: JsonValue, *, ours: bool) -> JsonValue:  # noqa: ARG002  # all
+        """Like ``Numbering.with_numbers``, but every text may refer to a placeholder.
+
+        The append has already escaped texts that only look like one.
+        """
+        return super().with_numbers(value, ours=True)
 
 
-# So many values, and bytes of them, are kept of a session: they are stored with each
-# append, under its key.
+# The most values of a session that are stored, and the most bytes of them: each append
+# stores them, encrypted with the session's key.
 _MOST_KEPT: Final = 500
 _MOST_KEPT_BYTES: Final = 32_768
 
@@ -170,7 +229,13 @@ def kept_values(
     plan: Plan,
     now: int,
 ) -> dict[str, tuple[str, int]]:
-    """What is kept of a session when these values come; the old and too many go."""
+    """The stored values of a session after new ones: each with the time it was found.
+
+    Values that are too old are dropped; if there are too many, the oldest are dropped.
+
+    values: under ``type:tag``; only types that the policy keeps are added.
+    now:    microseconds since 1970.
+    """
     kept = {**before}
     for name, value in values.items():
         if name.partition(":")[0] in plan.kept:
@@ -186,9 +251,9 @@ def kept_values(
 def unexpired(
     kept: Mapping[str, tuple[str, int]], plan: Plan, now: int
 ) -> dict[str, tuple[str, int]]:
-    """Those that may be kept still: of types that are kept, and not too old."""
+    """The stored values that the policy still keeps, and that are not too old."""
     since = now - plan.kept_sec * 1_000_000 if plan.kept_sec else 0
-    # A time to come is that of a wrong clock: the value ages from now on.
+    # A time in the future is of a wrong clock: the value ages from now on.
     return {
         name: (value, min(at, now))
         for name, (value, at) in kept.items()
@@ -197,7 +262,10 @@ def unexpired(
 
 
 class Revealed(NamedTuple):
-    """A value with what its placeholders stand for, and how many of which type."""
+    """A value with values in place of placeholders.
+
+    types: how many placeholders of each type were replaced.
+    """
 
     value: Any
     types: Mapping[str, int]
@@ -210,15 +278,18 @@ NOTHING_KEPT: Final[Mapping[str, tuple[str, int]]] = MappingProxyType({})
 
 
 class Vault:
-    """Keeps values in memory, and puts them where their placeholders stand.
+    """Keeps the values of placeholders in memory, and reveals them.
 
-    Nothing of it is written, and another process has none of it.  Threads may share it.
+    Nothing is written to disk or shared with another process.  Threads may share it.
 
-    types:      those that are kept; of secrets only what is named here.
-    arguments:  by the name of a tool, or ``*`` for any, which types are put into the
-                arguments of its calls; none unless it is said.
-    most:       so many values are kept, and so many bytes of them: what was not used
-                for longest goes.
+    types:      the types that it keeps; types of secrets must be named here.
+    arguments:  by the name of a tool, or ``*`` for any other: the types that are
+                revealed in the arguments of its calls.  None by default.
+    most:       the most values.  The value that was not used for the longest time is
+                dropped first.
+    most_bytes: the most bytes of values.
+
+    Raises ValueError if one of these is below 1.
     """
 
     def __init__(
@@ -231,8 +302,10 @@ class Vault:
     ) -> None:
         if min(most, most_bytes) < 1:
             raise ValueError(f"a vault keeps at least 1, not {most} or {most_bytes}")
-        self._types, self._arguments = frozenset(types), dict(arguments or {})
-        self._most, self._most_bytes = most, most_bytes
+        self._types = frozenset(types)
+        self._arguments = dict(arguments or {})
+        self._most = most
+        self._most_bytes = most_bytes
         self._values: OrderedDict[tuple[StreamId, str], str] = OrderedDict()
         self._bytes = 0
         self._lock = forkable_lock()
@@ -244,39 +317,46 @@ class Vault:
         return len(self._values)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        raise TypeError("a vault is not written")
+        raise TypeError("a vault cannot be pickled or copied: it stays in memory")
 
     def put(self, stream: StreamId, values: Mapping[str, str]) -> None:
-        """Keep these values of a session, by type and keyed hash, as far as it may."""
+        """Keep these values of a session, if their types are kept.
+
+        values: under ``type:tag``.
+        """
         for name, value in values.items():
             if name.partition(":")[0] not in self._types:
                 continue
             with self._lock:
-                known = self._values.pop((stream, name), "")
-                self._bytes += _size(value) - _size(known)
+                before = self._values.pop((stream, name), "")
+                self._bytes += _size(value) - _size(before)
                 self._values[stream, name] = value
                 while len(self._values) > self._most or self._bytes > self._most_bytes:
-                    self._bytes -= _size(self._values.popitem(last=False)[1])
+                    _, oldest = self._values.popitem(last=False)
+                    self._bytes -= _size(oldest)
 
     def get(self, stream: StreamId, name: str) -> str | None:
-        """The value of this type and keyed hash; None if it is not here."""
+        """The value under this ``type:tag``; None if the vault does not have it."""
         with self._lock:
-            if (value := self._values.get((stream, name))) is not None:
+            value = self._values.get((stream, name))
+            if value is not None:
                 self._values.move_to_end((stream, name))
             return value
 
     def forget(self, user_id: str, session_id: str | None = None) -> None:
-        """Drop what is known of a session, or of all of a user's."""
+        """Drop the values of a session, or of all sessions of a user."""
         with self._lock:
             for key in [*self._values]:
-                owner, name, _ = key[0]
-                if owner == user_id and session_id in (None, name):
+                stream, _ = key
+                if stream.user_id != user_id:
+                    continue
+                if session_id is None or stream.session_id == session_id:
                     self._bytes -= _size(self._values.pop(key))
 
     def allowed(self, tool: str) -> frozenset[str]:
-        """The types that may be put into the arguments of calls of this tool."""
-        named = self._arguments.get(tool, self._arguments.get(ANY_TOOL, ()))
-        return frozenset(named)
+        """The types that are revealed in the arguments of calls of this tool."""
+        types = self._arguments.get(tool, self._arguments.get(ANY_TOOL, ()))
+        return frozenset(types)
 
     def reveal(
         self,
@@ -287,62 +367,74 @@ class Vault:
         types: Collection[str] | None = None,
         kept: Mapping[str, tuple[str, int]] = NOTHING_KEPT,
     ) -> Revealed:
-        """``value`` with values of these types, or all, where placeholders stand.
+        """Return ``value`` with values in place of the session's placeholders.
 
-        numbers: the session's table.  What is not known here, or what another session
-                 gave, stays; so does what a provider signed.
-        kept:    what is kept of the session besides.
+        A placeholder stays if no value is known for it, or if another session numbered
+        it.  Blocks that a provider signed stay as they are.
+
+        numbers: the session's table.
+        types:   only values of these types; None is all.
+        kept:    values that are stored with the session.
         """
         names = {
             f"[{name.partition(':')[0]}_{number}]": name
             for name, number in numbers.items()
             if not name.endswith(":")
         }
-        found = Counter[str]()
+        revealed: Counter[str] = Counter()
 
-        def one(match: re.Match[str]) -> str:
-            kind, placeholder = match[1], match[0]
+        def reveal(match: re.Match[str]) -> str:
+            placeholder, kind = match[0], match[1]
             name = names.get(placeholder)
             if name is None or (types is not None and kind not in types):
                 return placeholder
-            known = self.get(stream, name) or kept.get(name, (None,))[0]
-            found[kind] += known is not None
-            return placeholder if known is None else known
+            found = self.get(stream, name)
+            if not found:
+                found = kept[name][0] if name in kept else None
+            if found is None:
+                return placeholder
+            revealed[kind] += 1
+            return found
 
-        told = _mapped(value, partial(NUMBERED.sub, one))
-        return Revealed(told, {kind: n for kind, n in sorted(found.items()) if n})
+        result = _mapped(value, partial(NUMBERED.sub, reveal))
+        return Revealed(result, dict(sorted(revealed.items())))
 
 
 def mac_of(key: bytes, value: Any) -> str:
-    """What proves that this was sent to whoever has the key, and tells nothing else."""
+    """A code by which an owner of the key can check a value, and which hides it."""
     return hmac.digest(key, canonical(value), "sha256").hex()
 
 
 def in_own_blocks(
-    view: View, put: Callable[[Any], Revealed]
+    view: View, reveal: Callable[[Any], Revealed]
 ) -> tuple[list[Message], dict[str, int]]:
-    """The messages with values put into the blocks that are of the session's events."""
-    found, messages = Counter[str](), list[Message]()
+    """Reveal values in the blocks of a view that come from the session's own events.
+
+    Returns the messages, and how many placeholders of each type were replaced.
+    """
+    revealed: Counter[str] = Counter()
+    messages: list[Message] = []
     for message, origins in zip(view.messages, view.origins, strict=True):
         blocks = []
         for block, origin in zip(message["content"], origins, strict=True):
             if origin.span is not None and origin.span.first is not None:
-                block, types = put(block)
-                found.update(types)
+                block, types = reveal(block)
+                revealed.update(types)
             blocks.append(block)
         messages.append({**message, "content": blocks})
-    return messages, dict(found)
+    return messages, dict(revealed)
 
 
-def _mapped(value: Any, put: Any) -> Any:
+def _mapped(value: Any, reveal: Callable[[str], str]) -> Any:
+    """``value`` with ``reveal`` applied to each text, except in signed blocks."""
     if isinstance(value, str):
-        return put(value) if "[" in value else value
+        return reveal(value) if "[" in value else value
     if isinstance(value, list):
-        return [_mapped(item, put) for item in value]
+        return [_mapped(item, reveal) for item in value]
     if isinstance(value, dict):
         if value.get("type") in _SIGNED:
             return value
-        return {put(key): _mapped(item, put) for key, item in value.items()}
+        return {reveal(key): _mapped(item, reveal) for key, item in value.items()}
     return value
 
 

@@ -33,7 +33,7 @@ from refold.redaction.redactor import RedactionError
 from refold.store.appends import Writer
 from refold.store.contexts import RequestedViews, Viewer, named_in, with_derived
 from refold.store.history import History, born, handed_in, read_on
-from refold.store.vault import Renumbering, told_numbers
+from refold.store.vault import Renumbering, numbers_after
 
 _TRIES: Final = 3
 _AGAIN: Final = 20
@@ -466,7 +466,7 @@ class Repairer:
             state = born(self.log, state.stream, event)
         state = evolve(state, event)
         # Which values they stand for is lost with a head; none is given again.
-        numbers = told_numbers(state.numbers, str(event.payload()))
+        numbers = numbers_after(state.numbers, str(event.payload()))
         # When it was written: its id says so, if it is of the time (RFC 9562).
         timed, number = envelope.event_id.version == 7, envelope.event_id.int
         at = (number >> 80) * 1000 if timed else microseconds(envelope.ts)
@@ -606,7 +606,7 @@ class Rechecker:
         if not known and self._writer.redactor.plan.numbered_kinds:
             # What was typed stands for nothing, now as before.
             for envelope in read_on(log, self._stream):
-                known = told_numbers(known, str(envelope.payload.payload()))
+                known = numbers_after(known, str(envelope.payload.payload()))
         self._tag = self._writer.numbering(self._stream, known, kind=Renumbering)
         found = [e for name in log.streams(*place) for e in self._in_stream(name)]
         for name in log.view_names(*place):
