@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import isfinite
 from typing import Any, Final, NamedTuple
 
-from refold.domain.canonical import encodable
 from refold.redaction.checks.names import words
 from refold.redaction.engines.fold import Folded
 from refold.redaction.plan import Tagger
 from refold.redaction.rules.secrets import PROGRAMS
 from refold.redaction.scanner import Concern, Prepared
 from refold.redaction.settler import Settler, Text
-from refold.redaction.types import Placeholders, renamed
+from refold.redaction.types import renamed
 from refold.redaction.values import (
     MAX_DEPTH,
     MAX_NESTED,
     NO_SKIP,
-    JsonObject,
     JsonValue,
     OverBudget,
     RedactionError,
@@ -34,19 +30,24 @@ from refold.redaction.values import (
 
 
 class Around(NamedTuple):
-    """What is around a value: keys, and how many strings of JSON it is inside of."""
+    """The surroundings of a value.
+
+    key, parent: the key that it stands under, and the key of the object around that.
+    depth:       how many objects and arrays are around it.
+    nested:      how many strings of JSON are around it.
+    context:     context for everything in it, such as ``untrusted``.
+    """
 
     skip: Skip
     parent: str = ""
     key: str = ""
     depth: int = 0
     nested: int = 0
-    # Context for everything in the value, such as ``untrusted``.
     context: str = ""
 
 
 class Work(NamedTuple):
-    """What does the redacting, and what it needs for one value."""
+    """The settler, with the tagger and the end of the budget for one value."""
 
     settler: Settler
     tag: Tagger | None = None
@@ -54,15 +55,15 @@ class Work(NamedTuple):
 
 
 def redacted(value: JsonValue, work: Work, around: Around) -> tuple[JsonValue, Tally]:
-    """``value`` without what is found in it, and what that was.
+    """``value`` without its findings, and the tally of them.
 
     The same object is returned if nothing was found.  Raises TooDeep, and
     RedactionError for what is not JSON.
     """
     if isinstance(value, dict | list):
-        return _Walk(value, work, around).walked()
-    # A leaf by itself, as the only item of an array.
-    clean, tally = _Walk([value], work, around).walked()
+        return _Walk(value, work, around).result()
+    # A text or number is redacted as the only item of an array.
+    clean, tally = _Walk([value], work, around).result()
     return clean[0], tally  # type: ignore[index]  # it is that array
 
 
@@ -73,63 +74,80 @@ class _Walk:
         self, value: dict[str, JsonValue] | list[JsonValue], work: Work, around: Around
     ) -> None:
         plan = work.settler.plan
-        self._work, self._around, self._plan = work, around, plan
+        self._work = work
+        self._around = around
+        self._plan = plan
         self._nests = around.nested < MAX_NESTED and plan.nested_json
         self._scanner = work.settler.scanner
         self._placeholders = work.settler.placeholders
         self._flat = Flat(value, around, plan.skip_keys)
-        self._tally, self._more = Tally(), False
-        # Keys of which it is not known yet that they hold nothing and say nothing.
-        self._new: list[str] = []
-        # The texts that may be JSON: their places among all.
+        self._tally = Tally()
+        # Registered values or a recognizer may find something in any text.
+        self._finds_more = False
+        # Keys that are not known to be without findings and context.
+        self._new_keys: list[str] = []
+        # The indexes of texts that may be JSON.
         self._documents: frozenset[int] = frozenset()
+        # By key with a finding: the redacted key.
         self._names: dict[str, str] = {}
+        # By id of a node with a ``value``: the name that another item gives it, or
+        # nothing if the name has a finding.
         self._named: dict[int, str] = {}
 
-    def walked(self) -> tuple[JsonValue, Tally]:
-        flat, texts = self._flat, self._flat.texts
-        limit = self._plan.max_leaf_bytes
-        if texts and 4 * max(map(len, texts)) > limit:
-            for index, text in enumerate(texts):
-                if stub := self._work.settler.stub(text):
-                    self._write(index, *stub)
-                    texts[index] = ""
+    def result(self) -> tuple[JsonValue, Tally]:
+        """The redacted value and its tally."""
+        flat = self._flat
+        texts = flat.texts
+        settler = self._work.settler
+        if texts and 4 * max(map(len, texts)) > self._plan.max_leaf_bytes:
+            self._stub_long_texts()
         if flat.documents and self._nests:
             self._documents = frozenset(
-                i for i in flat.documents if _MAY_BE_JSON.match(texts[i])
+                index for index in flat.documents if _MAY_BE_JSON.match(texts[index])
             )
-        settler = self._work.settler
         if settler.finds_more:
             keys = flat.keys if self._plan.keys else ()
-            self._more = settler.finds_more_in([*keys, *texts])
-        if self._more:
-            self._new = [*flat.keys]
+            self._finds_more = settler.finds_more_in([*keys, *texts])
+        if self._finds_more:
+            self._new_keys = [*flat.keys]
         elif not flat.keys.keys() <= settler.quiet:
-            self._new = [key for key in flat.keys if key not in settler.quiet]
-        if self._new or self._documents:
+            self._new_keys = [key for key in flat.keys if key not in settler.quiet]
+        if self._new_keys or self._documents:
             prepared = self._surveyed()
         else:
             prepared = self._scanner.survey(texts)
         indexes: Sequence[int]
-        if self._new or self._documents or self._more or self._hints:
+        if self._new_keys or self._documents or self._finds_more or self._has_context:
             prepared = dict(prepared)
-            indexes = self._told(prepared)
+            indexes = self._to_redact(prepared)
         else:
-            indexes = sorted(i for i, one in prepared.items() if one.found != ())
+            indexes = sorted(
+                index for index, text in prepared.items() if text.found != ()
+            )
         if indexes:
             self._redact_texts(indexes, prepared)
-        tally = self._tally
-        return self._rebuilt() if tally.types else flat.nodes[0].value, tally
+        value = self._rebuilt() if self._tally.types else flat.nodes[0].value
+        return value, self._tally
+
+    def _stub_long_texts(self) -> None:
+        """Replace texts over the limit of bytes by stubs."""
+        texts = self._flat.texts
+        for index, text in enumerate(texts):
+            stub = self._work.settler.stub(text)
+            if stub:
+                self._write(index, *stub)
+                texts[index] = ""
 
     @property
-    def _hints(self) -> object:
-        """What besides keys of its objects may say what a text is."""
-        flat, around = self._flat, self._around
+    def _has_context(self) -> object:
+        """Whether anything besides keys of objects may give context to a text."""
+        flat = self._flat
+        around = self._around
         named = flat.named or flat.pairs or flat.flags or flat.tables or flat.commands
         return named or around.key or around.parent or around.context
 
-    def _told(self, prepared: dict[int, Prepared]) -> Sequence[int]:
-        """The texts in which something may be found, by what they or keys hold."""
+    def _to_redact(self, prepared: dict[int, Prepared]) -> Sequence[int]:
+        """The texts that may have findings, by their hits or by context."""
         flat = self._flat
         if flat.named:
             self._name_values()
@@ -139,50 +157,63 @@ class _Walk:
             self._name_columns()
         if flat.commands:
             self._judge_arguments(prepared)
-        if self._more:
+        if self._finds_more:
             return range(len(flat.texts))
-        told = {*prepared, *self._documents}
-        if self._new or self._hints:
-            told.update(self._spoken_to())
-        return sorted(told)
+        indexes = {*prepared, *self._documents}
+        if self._new_keys or self._has_context:
+            indexes.update(self._with_context())
+        return sorted(indexes)
 
     def _surveyed(self) -> dict[int, Prepared]:
-        """Texts that may hold something, without what may be JSON; redact keys."""
+        """Scan keys and texts together; redact the keys and return the texts' results.
+
+        Texts that may be JSON are left out.
+        """
         texts = self._flat.texts
-        keys = self._new if self._plan.keys else []
         if self._documents:
             texts = texts.copy()
             for index in self._documents:
                 texts[index] = ""
-        prepared = self._scanner.survey([*keys, *texts] if keys else texts)
-        if not keys:
-            return prepared
-        least = len(keys)
-        hot = range(least) if self._more else [i for i in prepared if i < least]
-        if hot:
-            given = [Text(keys[i], prepared.get(i), whole=False) for i in hot]
-            for one, (clean, tally) in zip(given, self._settled(given), strict=True):
-                if clean != one.text:
-                    self._names[one.text] = clean
-                    self._count(tally, None, "")
-        found = {i - least: one for i, one in prepared.items() if i >= least}
-        self._hush(key for i, key in enumerate(keys) if i not in prepared)
-        return found
+        if not self._plan.keys or not self._new_keys:
+            return self._scanner.survey(texts)
+        keys = self._new_keys
+        prepared = self._scanner.survey([*keys, *texts])
+        first = len(keys)
+        self._redact_keys(keys, prepared)
+        self._remember_quiet(key for i, key in enumerate(keys) if i not in prepared)
+        return {
+            index - first: text for index, text in prepared.items() if index >= first
+        }
 
-    def _hush(self, keys: Iterable[str]) -> None:
-        """Remember which of ``keys``, that hold nothing, say nothing either."""
-        speaks, quiet = self._scanner.concern, self._work.settler.quiet
+    def _redact_keys(
+        self, keys: Sequence[str], prepared: Mapping[int, Prepared]
+    ) -> None:
+        """Redact the keys, whose scan results come first in ``prepared``."""
+        indexes: Iterable[int] = range(len(keys))
+        if not self._finds_more:
+            indexes = [index for index in prepared if index < len(keys)]
+        jobs = [Text(keys[i], prepared.get(i), whole=False) for i in indexes]
+        if not jobs:
+            return
+        for job, (clean, tally) in zip(jobs, self._settled(jobs), strict=True):
+            if clean != job.text:
+                self._names[job.text] = clean
+                self._count(tally, None, "")
+
+    def _remember_quiet(self, keys: Iterable[str]) -> None:
+        """Remember those of ``keys``, which have no hits, that give no context."""
+        quiet = self._work.settler.quiet
         for key in keys:
             if (
                 len(quiet) < _QUIET
                 and len(key) < 100
-                and not speaks(key).rules
+                and not self._scanner.concern(key).rules
                 and not self._placeholders.within(key)
             ):
                 quiet.add(key)
 
     def _name_values(self) -> None:
-        """Find what siblings call the items ``value`` of objects, if that is clean."""
+        """Let the ``name`` in an object be the key of its ``value``, if it is clean."""
         for node in self._flat.named:
             value: dict[str, JsonValue] = node.value  # type: ignore[assignment]  # one
             for key, name in value.items():
@@ -195,16 +226,16 @@ class _Walk:
                     break
 
     def _name_seconds(self) -> None:
-        """Let the first of two strings be the key of the second, if that is clean.
+        """Let the first of two strings be the key of the second, if it is clean.
 
-        What has another context, or holds a placeholder, keeps what it has: a second
-        pass sees no more than the first.
+        A second string that gives context itself, or holds a placeholder, is left out,
+        so that a second pass sees the same as the first.
         """
-        speaks = self._scanner.concern
+        concern = self._scanner.concern
         for node, name, second in self._flat.pairs:
             if (
-                speaks(name).rules
-                and not speaks(second).rules
+                concern(name).rules
+                and not concern(second).rules
                 and not self._placeholders.within(second)
                 and not self._concern(node, 0).rules
                 and self._is_clean(name, "")
@@ -212,38 +243,46 @@ class _Walk:
                 self._flat.flags[id(node), 1] = name
 
     def _name_columns(self) -> None:
-        """Let the names of a table's columns be the keys of what is in its rows."""
+        """Let the names of a table's columns be the keys of the items in its rows."""
         nodes = {id(node.value): node for node in self._flat.nodes}
         for table in self._flat.tables:
             value: dict[str, JsonValue] = table.value  # type: ignore[assignment]  # one
-            for key, some in value.items():
-                if key.lower() in _COLUMNS and isinstance(some, list):
-                    names = [_column(one) for one in some]
-                    wanted = [
-                        index
-                        for index, name in enumerate(names)
-                        if self._scanner.concern(name).rules
-                        and self._is_clean(name, "")
-                    ]
-                    for row in _rows(value, len(names)) if wanted else ():
-                        for index in wanted:
-                            self._flat.flags[id(nodes[id(row)]), index] = names[index]
+            for key, columns in value.items():
+                if key.lower() not in _COLUMNS or not isinstance(columns, list):
+                    continue
+                names = [_column(column) for column in columns]
+                wanted = [
+                    index for index, name in enumerate(names) if self._is_context(name)
+                ]
+                if not wanted:
+                    continue
+                for row in _rows(value, len(names)):
+                    for index in wanted:
+                        self._flat.flags[id(nodes[id(row)]), index] = names[index]
+
+    def _is_context(self, name: str) -> bool:
+        """Whether ``name`` gives context and has no finding."""
+        return bool(self._scanner.concern(name).rules) and self._is_clean(name, "")
 
     def _judge_arguments(self, prepared: dict[int, Prepared]) -> None:
-        """Find in arrays that are command lines what the line as a whole would have."""
+        """Find in the arguments of a command what is found in the whole line."""
         flat = self._flat
-        indexes = {(id(node), name): i for i, (node, name) in enumerate(flat.places)}
+        indexes = {
+            (id(node), name): index for index, (node, name) in enumerate(flat.places)
+        }
         for node in flat.commands:
             line = " ".join(map(str, node.value))
             whole = self._scanner.look(line)
-            found = whole.found if whole else None
+            findings = (whole.found if whole else None) or ()
             place = 0
             for name, item in enumerate(node.value):
                 text = str(item)
                 inside = [
-                    one._replace(start=one.start - place, end=one.end - place)
-                    for one in found or ()
-                    if place <= one.start and one.end <= place + len(text)
+                    finding._replace(
+                        start=finding.start - place, end=finding.end - place
+                    )
+                    for finding in findings
+                    if place <= finding.start and finding.end <= place + len(text)
                 ]
                 index = indexes.get((id(node), name))
                 if inside and index is not None:
@@ -251,185 +290,220 @@ class _Walk:
                 place += len(text) + 1
 
     def _is_clean(self, name: str, key: str) -> bool:
+        """Whether nothing is found in ``name`` under ``key``."""
         if len(name) > 256 or self._placeholders.within(name):
             return False
         prepared = self._scanner.survey([name]).get(0)
         concern = self._scanner.concern(key)
-        if prepared is None and not concern.rules and not self._more:
+        if prepared is None and not concern.rules and not self._finds_more:
             return True
-        given = Text(name, prepared, concern)
-        return self._settled([given])[0][0] == name
+        [(clean, _)] = self._settled([Text(name, prepared, concern)])
+        return clean == name
 
     def _settled(self, texts: list[Text]) -> list[tuple[str, Tally]]:
         return self._work.settler.settle(texts, self._work.tag, self._work.until)
 
-    def _spoken_to(self) -> list[int]:
+    def _with_context(self) -> list[int]:
         """The texts to which a key may give context."""
-        flat, around, speaks = self._flat, self._around, self._scanner.concern
-        plain = self._placeholders.context_of
-        loud = {
-            key for key in self._new if speaks(plain(self._names.get(key, key))).rules
-        }
+        flat = self._flat
+        around = self._around
+        concern = self._scanner.concern
+        context_of = self._placeholders.context_of
+        speaking: set[str] = set()
+        for key in self._new_keys:
+            if concern(context_of(self._names.get(key, key))).rules:
+                speaking.add(key)
         if any(self._named.values()):
-            loud.update(key for key in flat.keys if key.lower() in VALUES)
+            speaking.update(key for key in flat.keys if key.lower() in VALUES)
         first = flat.nodes[0]
         if around.key or around.parent or around.context:
-            first.spoken = bool(
-                speaks(f"{around.parent} {around.key}", around.context).rules
-                or speaks(around.key).rules
-            )
-        flags = {at for at, flag in flat.flags.items() if speaks(flag).rules}
-        if not (loud or first.spoken or flags):
+            both = concern(f"{around.parent} {around.key}", around.context)
+            first.has_context = bool(both.rules or concern(around.key).rules)
+        flags = {place for place, flag in flat.flags.items() if concern(flag).rules}
+        if not (speaking or first.has_context or flags):
             return []
         for node in flat.nodes[1:]:
             above = node.parent
-            node.spoken = node.name in loud or (above is not None and above.spoken)
-        return [
-            index
-            for index, (node, name) in enumerate(flat.places)
-            if name in loud or node.spoken or (flags and (id(node), name) in flags)
-        ]
+            node.has_context = node.name in speaking or (
+                above is not None and above.has_context
+            )
+        indexes: list[int] = []
+        for index, (node, name) in enumerate(flat.places):
+            flagged = bool(flags) and (id(node), name) in flags
+            if name in speaking or node.has_context or flagged:
+                indexes.append(index)
+        return indexes
 
     def _redact_texts(
         self, indexes: Iterable[int], prepared: Mapping[int, Prepared]
     ) -> None:
-        flat, more, numbers = self._flat, self._more, self._plan.numbers
-        # In JSON that is text, a number is judged like any text.
-        nested = self._around.nested > 0 and numbers != "never"
-        like_text = nested or numbers == "always"
+        flat = self._flat
         jobs: list[tuple[int, Text]] = []
         for index in indexes:
-            text, (node, name) = flat.texts[index], flat.places[index]
-            ready = prepared.get(index)
-            concern = self._concern(node, name)
-            if index in self._documents:
-                if not (more or concern.rules) and self._scanner.clean(text):
-                    continue
-                if self._redacted_documents(text, node, name):
-                    continue
-                ready = self._scanner.look(text)
-            if ready is None and not concern.rules and not more:
-                continue
-            # A number stays unless its key or a checksum says what it is.
-            number = index in flat.numbers and not like_text
-            if number and (numbers == "never" or text[0] == "-"):
-                continue
-            jobs.append((index, Text(text, ready, concern, number=number)))
+            job = self._job(index, prepared.get(index))
+            if job is not None:
+                jobs.append((index, job))
         if not jobs:
             return
         try:
-            done = self._settled([given for _, given in jobs])
+            results = self._settled([job for _, job in jobs])
         except OverBudget as error:
             node, name = flat.places[jobs[error.index][0]]
             raise OverBudget(self._pointer(node, name)) from None
-        for (index, given), (clean, tally) in zip(jobs, done, strict=True):
-            if clean != given.text:
+        for (index, job), (clean, tally) in zip(jobs, results, strict=True):
+            if clean != job.text:
                 self._write(index, clean, tally)
 
+    def _job(self, index: int, prepared: Prepared | None) -> Text | None:
+        """The text at ``index`` for the settler; None if there is nothing to settle."""
+        flat = self._flat
+        text = flat.texts[index]
+        node, name = flat.places[index]
+        concern = self._concern(node, name)
+        if index in self._documents:
+            if not (self._finds_more or concern.rules) and self._scanner.clean(text):
+                return None
+            if self._redacted_documents(text, node, name):
+                return None
+            prepared = self._scanner.look(text)
+        if prepared is None and not concern.rules and not self._finds_more:
+            return None
+        number = index in flat.numbers and not self._numbers_like_text
+        if number and (self._plan.numbers == "never" or text[0] == "-"):
+            return None
+        return Text(text, prepared, concern, number=number)
+
+    @property
+    def _numbers_like_text(self) -> bool:
+        """Whether numbers are judged like text, without context or a checksum.
+
+        So are those of JSON in a string.
+        """
+        numbers = self._plan.numbers
+        return numbers == "always" or (self._around.nested > 0 and numbers != "never")
+
     def _write(self, index: int, clean: str, tally: Tally) -> None:
+        """Write the redacted text into its node, and count its findings."""
         node, name = self._flat.places[index]
         self._count(tally, node, name)
         if self._nests and index in self._flat.documents:
-            # It was no JSON, but without what is redacted it may become JSON.
+            # It was no JSON, but without its findings it may have become JSON.
             again, more = redacted(clean, self._work, self._inside(node, name, 0))
             self._count(more, node, name)
             clean = again if isinstance(again, str) else clean
         node.writes[name] = clean
 
     def _inside(self, node: Node, name: str | int, nested: int) -> Around:
-        """What is around what a text holds, ``nested`` levels of JSON further in."""
+        """The surroundings of the content of a text, ``nested`` strings further in."""
         parent, key = self._keys_of(node, name)
-        nested += self._around.nested
         return Around(
-            NO_SKIP, parent, key, node.depth + 1, nested, self._around.context
+            NO_SKIP,
+            parent,
+            key,
+            depth=node.depth + 1,
+            nested=self._around.nested + nested,
+            context=self._around.context,
         )
 
     def _redacted_documents(self, text: str, node: Node, name: str | int) -> bool:
-        """Redact ``text`` as one JSON document or one a line; False: it is neither."""
+        """Redact ``text`` as a JSON document or as one a line; False if it is none."""
+        # Few events have JSON in a string.
+        from refold.redaction.json_text import parsed, patched
+
         documents = parsed(text)
         if documents is None:
             return False
         inside = self._inside(node, name, 1)
-        tally, clean = Tally(), []
+        tally = Tally()
+        sources: list[str] = []
         try:
             for source, value in documents:
-                new, found = redacted(value, self._work, inside)
-                clean.append(
-                    source
-                    if new is value
-                    else patched(source, value, new, self._placeholders)
-                )
-                tally.update(found)
+                new, findings = redacted(value, self._work, inside)
+                if new is not value:
+                    source = patched(source, value, new, self._placeholders)
+                sources.append(source)
+                tally.update(findings)
         except TooDeep:
             return False
         except OverBudget as error:
             raise OverBudget(f"{self._pointer(node, name)}{error.at}") from None
+        clean = "\n".join(sources)
         registered = self._work.settler.registered
-        if registered and registered.find("\n".join(clean)):
+        if registered and registered.find(clean):
             return False
         if tally:
             self._count(tally, node, name)
-            node.writes[name] = "\n".join(clean)
+            node.writes[name] = clean
         return True
 
     def _concern(self, node: Node, name: str | int) -> Concern:
+        """The rules for which the keys of an item are context."""
         parent, key = self._keys_of(node, name)
-        whole = f"{parent} {key}" if parent else key
-        return self._scanner.concern(whole, self._around.context)
+        keys = f"{parent} {key}" if parent else key
+        return self._scanner.concern(keys, self._around.context)
 
     def _keys_of(self, node: Node, name: str | int) -> tuple[str, str]:
-        """The key of an item's object, and its own; an array has those of itself."""
-        if node.keys is None:
-            above, around = node.parent, self._around
-            node.keys = (
-                self._keys_of(above, node.name)
-                if above
-                else (around.parent, around.key)
-            )
+        """The key of the object around an item, and its own key.
+
+        The items of an array have the keys of the array.
+        """
+        keys = node.keys
+        if keys is None:
+            if node.parent:
+                keys = self._keys_of(node.parent, node.name)
+            else:
+                keys = (self._around.parent, self._around.key)
+            node.keys = keys
         if isinstance(name, int):
             flag = self._flat.flags.get((id(node), name))
-            return (node.keys[1], flag) if flag else node.keys
+            return (keys[1], flag) if flag else keys
         if len(name) == 1 and name.isascii() and name.isalpha():
-            # It says nothing of its own: {"student_ids": {"a": …, "b": …}}.
-            return node.keys
+            # It gives no context of its own: {"student_ids": {"a": …, "b": …}}.
+            return keys
         named = self._named.get(id(node), "")
-        named = named if named and name.lower() in VALUES else ""
-        key = named or self._names.get(name, name)
-        return node.keys[1], named or self._placeholders.context_of(key)
+        if named and name.lower() in VALUES:
+            return keys[1], named
+        return keys[1], self._placeholders.context_of(self._names.get(name, name))
 
     def _count(self, tally: Tally, node: Node | None, name: str | int) -> None:
+        """Add ``tally``, with the path of the item if the plan wants paths."""
         if self._plan.audit == "paths" and node is not None and tally:
             tally.paths[:] = [self._pointer(node, name)]
         self._tally.update(tally)
 
     def _pointer(self, node: Node, name: str | int) -> str:
-        steps = []
+        """The JSON pointer of an item, with redacted keys."""
+        steps: list[str] = []
         here: Node | None = node
         while here is not None:
             step = self._names.get(name, name) if isinstance(name, str) else str(name)
             steps.append(step.replace("~", "~0").replace("/", "~1"))
-            name, here = here.name, here.parent
+            name = here.name
+            here = here.parent
         return "/" + "/".join(reversed(steps))
 
     def _rebuilt(self) -> JsonValue:
-        """The value with all that was written; what did not change is shared."""
+        """The value with all that was written; unchanged parts are shared."""
         names = self._names
         for node in reversed(self._flat.nodes):
-            value, writes = node.value, node.writes
-            keyed = isinstance(value, dict) and not names.keys().isdisjoint(value)
-            if not (writes or keyed):
-                continue
-            new: JsonValue = (
-                self._object(node, value)
-                if isinstance(value, dict)
-                else [writes.get(index, item) for index, item in enumerate(value)]
-            )
+            value = node.value
+            writes = node.writes
+            new: JsonValue
+            if isinstance(value, dict):
+                if not writes and names.keys().isdisjoint(value):
+                    continue
+                new = self._rebuilt_object(node, value)
+            else:
+                if not writes:
+                    continue
+                new = [writes.get(index, item) for index, item in enumerate(value)]
             if node.parent is None:
                 return new
             node.parent.writes[node.name] = new
         return self._flat.nodes[0].value
 
-    def _object(self, node: Node, value: dict[str, JsonValue]) -> JsonValue:
+    def _rebuilt_object(self, node: Node, value: dict[str, JsonValue]) -> JsonValue:
+        """The object with redacted keys, numbered where two would be the same."""
         taken = {name for name in value if name not in self._names}
         clean: dict[str, JsonValue] = {}
         copies: dict[str, int] = {}
@@ -443,138 +517,31 @@ class _Walk:
 
 
 def _column(item: JsonValue) -> str:
-    """The name of a column: a string, or an object that has one."""
+    """The name of a column: a string, or the ``name`` of an object."""
     if isinstance(item, dict):
         item = item.get("name", item.get("Name"))
     return item if isinstance(item, str) else ""
 
 
 def _rows(table: dict[str, JsonValue], width: int) -> Iterator[list[JsonValue]]:
-    """The arrays of so many items in the arrays of ``table``."""
-    for some in table.values():
-        for row in some if isinstance(some, list) else ():
+    """The rows of a table: arrays with ``width`` items in its arrays."""
+    for rows in table.values():
+        if not isinstance(rows, list):
+            continue
+        for row in rows:
             if isinstance(row, list) and len(row) == width:
                 yield row
 
 
-def parsed(text: str) -> list[tuple[str, JsonValue]] | None:
-    """The JSON documents in ``text``, each with its source; empty lines have none."""
-    try:
-        return [(text, _JSON.decode(text))]
-    except (ValueError, RecursionError):
-        lines = text.split("\n")
-    if len(lines) == 1 or not all(
-        _OPENS.match(line) or not line.strip() for line in lines
-    ):
-        return None
-    try:
-        return [(line, _JSON.decode(line) if line.strip() else None) for line in lines]
-    except (ValueError, RecursionError):
-        return None
-
-
-def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
-    """Refuse an object that has a key twice: the first value would not be seen."""
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        raise ValueError("a key stands twice")
-    return value
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not isfinite(number):
-        raise ValueError(f"{text} is not JSON, or is too large")
-    return number
-
-
-_JSON: Final = json.JSONDecoder(
-    strict=False,
-    object_pairs_hook=_unique,
-    parse_constant=_finite,
-    parse_float=_finite,
-)
-
-# The strings, numbers and words of a JSON text, in order.
-_TOKENS: Final = re.compile(
-    r'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+\-]*|true|false|null', re.DOTALL
-)
-# The characters of a string as they stand: each escape, with the pair it is half of.
-_CHARACTERS: Final = re.compile(
-    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|.",
-    re.DOTALL,
-)
-
-
-def patched(
-    source: str, old: JsonValue, new: JsonValue, placeholders: Placeholders
-) -> str:
-    """``source``, the JSON text of ``old``, with what is other in ``new`` in its place.
-
-    All else keeps its bytes: white space, spellings of numbers, escapes.
-    """
-    tokens = _TOKENS.finditer(source)
-    out, end = [], 0
-    pending: list[tuple[JsonValue, JsonValue]] = [(old, new)]
-    while pending:
-        before, after = pending.pop()
-        if isinstance(before, dict) and isinstance(after, dict):
-            items = zip(before.items(), after.items(), strict=True)
-            pending += [
-                pair
-                for (key, value), (name, clean) in reversed([*items])
-                for pair in ((value, clean), (key, name))
-            ]
-        elif isinstance(before, list) and isinstance(after, list):
-            pending += reversed([*zip(before, after, strict=True)])
-        else:
-            token = next(tokens)
-            if before is not after and before != after:
-                out += [
-                    source[end : token.start()],
-                    _respelt(token[0], before, after, placeholders),
-                ]
-                end = token.end()
-    return "".join((*out, source[end:]))
-
-
-def _respelt(
-    token: str, old: JsonValue, new: JsonValue, placeholders: Placeholders
-) -> str:
-    """A token of JSON for ``new``: of a string, what both share keeps its spelling."""
-    if not (isinstance(old, str) and isinstance(new, str)):
-        return compact_json(new)
-    spelt = _CHARACTERS.findall(token, 1, len(token) - 1)
-    if len(spelt) != len(old):
-        return compact_json(new)  # half of a pair somewhere
-    out, place = ['"'], 0
-    # What is between placeholders stood in the old text, in this order.
-    pieces = placeholders.pieces(new)
-    for index, (piece, kept) in enumerate(pieces):
-        at = -1 if kept else old.find(piece, place)
-        if at >= 0 and index and index == len(pieces) - 1:
-            at = max(at, len(old) - len(piece))
-        if at < 0:
-            out.append(compact_json(piece)[1:-1])
-        else:
-            place = at + len(piece)
-            out += spelt[at:place]
-    return "".join((*out, '"'))
-
-
-def compact_json(value: JsonValue) -> str:
-    """``value`` as compact JSON."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    # Half of a surrogate pair can only be written as its escape.
-    return text if encodable(text) else json.dumps(value, separators=(",", ":"))
-
-
-# {"name": "DB_PASSWORD", "value": "…"}: the name is the key of the value.
-_BEGINS, _OPENS = "{[ \t\r\n", re.compile(r"\s*[\[{]")
+# A text that begins like JSON may become JSON; only these forms may be JSON already.
+_BEGINS = "{[ \t\r\n"
+_OPENS = re.compile(r"\s*[\[{]")
 _MAY_BE_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*[\[\]{\"0-9\-tfn])")
-# So many keys are remembered that hold nothing and say nothing.
+# The most quiet keys that a settler remembers.
 _QUIET: Final = 1000
-VALUES, NAMES = frozenset(words("of_values")), frozenset(words("of_names"))
+# {"name": "DB_PASSWORD", "value": "…"}: the name is the key of the value.
+VALUES = frozenset(words("of_values"))
+NAMES = frozenset(words("of_names"))
 # {"columns": ["user", "password"], "rows": [["ada", "…"]]}: the names of columns.
 _COLUMNS = frozenset(words("of_columns"))
 # ["X-Api-Key", "…"]: the first is the key of the second, if that is no name itself.
@@ -584,10 +551,11 @@ _SECOND = re.compile(r"(?=[^0-9]{0,64}[0-9])(?:\S{4,}|[^A-Za-z]{4,64}\Z)")
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """An object or an array of a value, and what is to be written into it.
+    """An object or an array of a value, and the new items that are written into it.
 
-    keys:   the key of the object around it and its own, when that is known.
-    spoken: a key around it may give context to what it holds.
+    name:        its key or index in ``parent``.
+    keys:        the key of the object around it and its own, once they are known.
+    has_context: a key around it may give context to its items.
     """
 
     value: dict[str, JsonValue] | list[JsonValue]
@@ -596,23 +564,23 @@ class Node:
     depth: int
     skip: Skip
     keys: tuple[str, str] | None = None
-    spoken: bool = False
+    has_context: bool = False
     writes: dict[str | int, JsonValue] = field(default_factory=dict)
 
 
 class Flat:
-    """The leaves of a value that may hold something, and where each stands.
+    """The leaves of a value that may have findings, and their places.
 
-    texts:   strings, and numbers without a fraction as text.
-    places:  the node and the name of each text.
-    numbers: which of them are numbers.
-    documents: which of them may be JSON.
-    keys:    every key, once.
-    named:   objects with a ``value`` that a sibling names.
-    flags:   by array and index, the flag that a string follows, as in a command line.
-    pairs:   arrays of two strings, and these; the first may name the second.
-    commands: arrays that begin with a program that takes secrets as arguments.
-    tables:  objects that may hold the names of columns, and rows.
+    texts:     strings, and numbers without a fraction as text.
+    places:    the node and the name of each text.
+    numbers:   the indexes of texts that are numbers.
+    documents: the indexes of texts that may be JSON.
+    keys:      every key, once, in order.
+    named:     objects with a ``value`` that another item names.
+    flags:     by array and index, the flag before a string, as in a command line.
+    pairs:     arrays of two strings, with these; the first may name the second.
+    commands:  arrays that begin with a program that takes secrets as arguments.
+    tables:    objects that may hold the names of columns, and rows.
     """
 
     def __init__(
@@ -631,10 +599,11 @@ class Flat:
         self.tables: list[Node] = []
         self.commands: list[Node] = []
         self._skip_keys = skip_keys
-        # The objects' keys, and whether one of them is a ``value``, or names columns.
+        # By the keys of an object: whether one of them is a ``value``, or columns.
         self._shapes: dict[tuple[str, ...], tuple[bool, bool]] = {}
         if around.depth >= MAX_DEPTH:
             raise TooDeep
+        # The loop adds the nodes in each node to the list.
         self.nodes = [Node(value, None, "", around.depth, around.skip)]
         for node in self.nodes:
             if isinstance(node.value, dict):
@@ -649,17 +618,16 @@ class Flat:
 
     def _object(self, node: Node, value: dict[str, JsonValue]) -> None:
         shape = tuple(value)
-        named = self._shapes.get(shape)
-        if named is None:
+        kinds = self._shapes.get(shape)
+        if kinds is None:
             lower = {key.lower() for key in shape}
-            named = self._shapes[shape] = (
-                not VALUES.isdisjoint(lower),
-                not _COLUMNS.isdisjoint(lower),
-            )
+            kinds = (not VALUES.isdisjoint(lower), not _COLUMNS.isdisjoint(lower))
+            self._shapes[shape] = kinds
             self.keys.update(dict.fromkeys(shape))
-        if named[0]:
+        has_value, has_columns = kinds
+        if has_value:
             self.named.append(node)
-        if named[1]:
+        if has_columns:
             self.tables.append(node)
         first = _first_steps(node.skip) if node.skip else _NONE
         items: Iterable[tuple[str, JsonValue]] = value.items()
@@ -698,8 +666,10 @@ class Flat:
         items: Iterable[tuple[str | int, JsonValue]],
         first: frozenset[str] | None,
     ) -> None:
-        """Take the items; ``first``: names that a path to skip enters; None: any."""
-        texts, places, deep = self.texts, self.places, node.depth + 1 == MAX_DEPTH
+        """Collect the items; ``first``: the names on paths to skip; None: any name."""
+        texts = self.texts
+        places = self.places
+        is_deepest = node.depth + 1 == MAX_DEPTH
         for name, item in items:
             kind = type(item)
             if (
@@ -715,7 +685,7 @@ class Flat:
                     continue
             nests = kind is dict or kind is list
             if nests or (kind is not str and isinstance(item, (dict, list, tuple))):
-                if deep:
+                if is_deepest:
                     raise TooDeep
                 if item:
                     value: Any = [*item] if isinstance(item, tuple) else item
@@ -751,6 +721,8 @@ def _program(command: str) -> str:
 
 
 def long(number: float) -> bool:
-    """Whether it is an integer, or a float that is one, of 7 to 19 digits."""
-    # Fewer say nothing, more are no card; tables are often read as floats.
+    """Whether it is an integer, or a float without a fraction, of 7 to 19 digits.
+
+    Fewer digits tell nothing, more are no card.  Tables are often read as floats.
+    """
     return 10**6 <= abs(number) < 10**19 and number == int(number)

@@ -12,6 +12,7 @@ CHECKS = {
 UNUSED = {
     *CHECKS,
     "refold.redaction.engines.vectorscan",
+    "refold.redaction.json_text",
     "refold.redaction.pieces",
     "refold.redaction.policy",
     "refold.redaction.recognizers",

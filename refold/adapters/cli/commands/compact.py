@@ -36,7 +36,7 @@ from refold.domain.erasure import RetentionPolicy
 from refold.domain.errors import InvalidConfiguration, UnknownModel, counted
 from refold.domain.events import Summary
 from refold.projections import models
-from refold.redaction.documents import compact_json
+from refold.redaction.json_text import compact_json
 from refold.store.work.workers import EVERY_SEC, STUCK_SEC, Worker
 
 if TYPE_CHECKING:

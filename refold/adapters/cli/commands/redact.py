@@ -17,8 +17,8 @@ from refold.adapters.cli import options, output
 from refold.adapters.display import values
 from refold.domain.errors import InvalidConfiguration, RefoldError, counted
 from refold.opener import make_redactor
-from refold.redaction.documents import compact_json
 from refold.redaction.engines import start_quickly
+from refold.redaction.json_text import compact_json
 from refold.redaction.policy import Policy, PolicyError
 from refold.redaction.redactor import RedactionError
 

@@ -1,0 +1,137 @@
+"""JSON as text: parsed without loss, and changed without touching other bytes."""
+
+from __future__ import annotations
+
+import json
+import re
+from math import isfinite
+from typing import Final
+
+from refold.domain.canonical import encodable
+from refold.redaction.types import Placeholders
+from refold.redaction.values import JsonObject, JsonValue
+
+_OPENS: Final = re.compile(r"\s*[\[{]")
+
+
+def parsed(text: str) -> list[tuple[str, JsonValue]] | None:
+    """The JSON documents in ``text``: the whole, or one a line.
+
+    Each comes with its source.  An empty line has the value None.  The result is None
+    if ``text`` is no JSON.
+    """
+    try:
+        return [(text, _JSON.decode(text))]
+    except (ValueError, RecursionError):
+        lines = text.split("\n")
+    if len(lines) == 1:
+        return None
+    for line in lines:
+        if line.strip() and not _OPENS.match(line):
+            return None
+    try:
+        return [(line, _JSON.decode(line) if line.strip() else None) for line in lines]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
+    """Refuse an object that has a key twice: its first value would not be scanned."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("a key stands twice")
+    return value
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text} is not JSON, or is too large")
+    return number
+
+
+_JSON: Final = json.JSONDecoder(
+    strict=False,
+    object_pairs_hook=_unique,
+    parse_constant=_finite,
+    parse_float=_finite,
+)
+
+# The strings, numbers and words of a JSON text, in order.
+_TOKENS: Final = re.compile(
+    r'"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+\-]*|true|false|null', re.DOTALL
+)
+# The characters of a string as written: an escape, or two that make one character.
+_CHARACTERS: Final = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|.",
+    re.DOTALL,
+)
+
+
+def patched(
+    source: str, old: JsonValue, new: JsonValue, placeholders: Placeholders
+) -> str:
+    """The JSON text ``source`` of ``old`` with the changes that make it ``new``.
+
+    All other bytes stay: white space, spellings of numbers, escapes.
+    """
+    tokens = _TOKENS.finditer(source)
+    out: list[str] = []
+    end = 0
+    # A stack of old and new values, the next in the text on top.
+    pending: list[tuple[JsonValue, JsonValue]] = [(old, new)]
+    while pending:
+        before, after = pending.pop()
+        if isinstance(before, dict) and isinstance(after, dict):
+            items = list(zip(before.items(), after.items(), strict=True))
+            for (key, value), (new_key, new_value) in reversed(items):
+                pending.append((value, new_value))
+                pending.append((key, new_key))
+        elif isinstance(before, list) and isinstance(after, list):
+            pending += reversed(list(zip(before, after, strict=True)))
+        else:
+            token = next(tokens)
+            if before is not after and before != after:
+                out.append(source[end : token.start()])
+                out.append(_written_anew(token[0], before, after, placeholders))
+                end = token.end()
+    out.append(source[end:])
+    return "".join(out)
+
+
+def _written_anew(
+    token: str, old: JsonValue, new: JsonValue, placeholders: Placeholders
+) -> str:
+    """The JSON of ``new``.  Characters of a string that ``old`` had keep their form.
+
+    token: the JSON of ``old``.
+    """
+    if not (isinstance(old, str) and isinstance(new, str)):
+        return compact_json(new)
+    written = _CHARACTERS.findall(token, 1, len(token) - 1)
+    if len(written) != len(old):
+        return compact_json(new)  # it has half of a surrogate pair
+    out = ['"']
+    place = 0
+    # The pieces between placeholders stand in the old text, in this order.
+    pieces = placeholders.pieces(new)
+    for index, (piece, is_placeholder) in enumerate(pieces):
+        start = -1 if is_placeholder else old.find(piece, place)
+        if start >= 0 and index and index == len(pieces) - 1:
+            start = max(start, len(old) - len(piece))
+        if start < 0:
+            out.append(compact_json(piece)[1:-1])
+        else:
+            place = start + len(piece)
+            out += written[start:place]
+    out.append('"')
+    return "".join(out)
+
+
+def compact_json(value: JsonValue) -> str:
+    """``value`` as compact JSON."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if encodable(text):
+        return text
+    # Half of a surrogate pair can only be written as its escape.
+    return json.dumps(value, separators=(",", ":"))
