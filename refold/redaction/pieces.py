@@ -1,4 +1,4 @@
-"""Redaction of what comes by and by: text in pieces, records of logs, output."""
+"""Redaction of texts that arrive in pieces: streams, log records, printed output."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from refold.redaction.engines import IN_RUN, run_start
 from refold.redaction.engines.fold import Folded, fold
@@ -24,22 +24,40 @@ if TYPE_CHECKING:
     from refold.redaction.rules.rule import Rule
 
 _CHUNK = 65_536
-# How far before and after a value its validator may look.
+# How far before and after a value its check may look.
 _JUDGED = 64
-# How many places to cut are tried before more text is waited for.
+# How many places to cut are tried before the stream waits for more text.
 _TRIES = 4
 _HIDDEN = "\u200b"
-# A place in a text, what is before it redacted, with the character there, and a tally.
-_Cut: TypeAlias = tuple[int, str, Tally]
+
+
+class _Cut(NamedTuple):
+    """A place at which a text can be divided.
+
+    clean: the text up to and with the character there, redacted.
+    tally: the findings in it.
+    """
+
+    place: int
+    clean: str
+    tally: Tally
+
+
+class _Gate(NamedTuple):
+    """A literal, the rules that are tried at it, and how far they can match or look."""
+
+    literal: str
+    rules: list[Rule]
+    span: int
 
 
 class StreamRedactor:
-    """Redacts a text that arrives in pieces; made for one text.
+    """Redacts one text that arrives in pieces.
 
-    What ``feed`` and ``close`` return is together what ``redactor.text`` returns for
-    all pieces together, however the text is divided.  The end of what was fed is held
-    back: some hundred characters, and more while a value may go on.  What may never end
-    is held to the end, up to the plan's ``max_leaf_bytes``.
+    The results of ``feed`` and ``close`` together are the result of ``redactor.text``
+    for the whole text, however it is divided.  The end of the text is held back: some
+    hundred characters, and more while a value may go on.  A value that may never end is
+    held back to the end of the text, up to the plan's ``max_leaf_bytes``.
 
     Raises ValueError for a plan with ``drop_leaf``, or a redactor with a recognizer:
     both need the whole text.
@@ -52,71 +70,79 @@ class StreamRedactor:
             raise ValueError("a recognizer judges whole texts: a stream has none")
         if not isinstance(redactor.registered, Registered | None):
             raise ValueError("a stream needs registered values of the class Registered")
-        self._redactor, self._tag = redactor, tag
+        self._redactor = redactor
+        self._tag = tag
         plan = redactor.plan
         self._placeholders = Placeholders(plan.labels, plan.numbered_kinds)
-        rules = plan.rules
-        self._gates = [
-            # How far from it the end of a text must be to change nothing there.
-            (literal, found, max(reach(rule.pattern) for rule in found) + _JUDGED)
-            for literal, found in _gates(rules).items()
-        ]
-        # How far a rule looks back from where its literal or its digits begin.
-        self._back = max([0, *(r.reach for r in rules)]) + LEAD + max(CONTEXT, _JUDGED)
-        # How much of the end may belong to a trigger that is not complete.
-        self._open = max(CONTEXT + TRAIL + _JUDGED, LONGEST, *map(_opening, rules))
+        self._gates = _gates(plan.rules)
+        furthest = max((rule.reach for rule in plan.rules), default=0)
+        # How far a rule looks back from the start of its literal or its digits.
+        self._back = max(0, furthest) + LEAD + max(CONTEXT, _JUDGED)
+        # How many characters at the end may belong to an incomplete trigger.
+        self._open = max(
+            CONTEXT + TRAIL + _JUDGED, LONGEST, *map(_trigger_length, plan.rules)
+        )
         self._pieces: list[str] = []
-        self._length = self._tried = 0
+        self._length = 0
+        # The length of the held text at the last try to release some of it.
+        self._tried = 0
+        # The characters at the start of the held text that were already returned.
         self._shared = 0
         self._closed = False
         self.tally = Tally()
 
     def feed(self, piece: str) -> str:
-        """Take the next piece; return what is redacted and final, maybe nothing.
+        """Add the next piece; return text that is redacted and final, maybe none.
 
         Raises RedactionError, and ValueError once it is closed.
         """
         if self._closed:
             raise ValueError("the stream is closed")
-        ready = []
+        released: list[str] = []
         for start in range(0, len(piece), _CHUNK):
-            self._pieces.append(piece[start : start + _CHUNK])
-            self._length += len(self._pieces[-1])
-            # Each try costs as much as what is held is long.
+            chunk = piece[start : start + _CHUNK]
+            self._pieces.append(chunk)
+            self._length += len(chunk)
+            # The cost of a try grows with the held text, so tries become rarer.
             if self._length >= self._tried + max(self._tried // 4, CONTEXT):
-                ready.append(self._released())
-        return "".join(ready)
+                released.append(self._released())
+        return "".join(released)
 
     def close(self) -> str:
         """Return the redacted rest.  Raises RedactionError."""
         if self._closed:
             return ""
         clean, tally = self._redacted("".join(self._pieces))
-        self._pieces, self._closed = [], True
+        self._pieces = []
+        self._closed = True
         self.tally.update(tally)
         return clean[self._shared :]
 
     def _released(self) -> str:
+        """The redacted text up to the last place where the held text can be cut."""
         held = "".join(self._pieces)
         clean = ""
-        if cut := self._cut(held):
-            place, clean, tally = cut
-            clean, held = clean[self._shared :], held[place:]
+        cut = self._cut(held)
+        if cut:
+            clean = cut.clean[self._shared :]
+            held = held[cut.place :]
             self._shared = 1
-            self.tally.update(tally)
-        self._pieces, self._length, self._tried = [held], len(held), len(held)
+            self.tally.update(cut.tally)
+        self._pieces = [held]
+        self._length = len(held)
+        self._tried = len(held)
         return clean
 
     def _redacted(self, text: str) -> tuple[str, Tally]:
         return self._redactor.text(text, tag=self._tag)
 
     def _cut(self, text: str) -> _Cut | None:
-        """The last place at which ``text`` can be divided, and each part stand alone.
+        """The last place at which ``text`` can be divided; None if there is none.
 
-        That is where nothing before it can be judged anew when more text comes, nothing
-        that is to come looks back over it, and the parts together become what the whole
-        becomes.  Both parts have the character there, so that a pattern sees what is
-        next to what it matches.
+        At such a place, more text changes nothing before it, nothing after it looks
+        back over it, and the two redacted parts together are the redacted whole.  Both
+        parts have the character there, so that a pattern sees what is next to its
+        match.
         """
         registered = self._redactor.registered
         longest = registered.longest() if isinstance(registered, Registered) else 0
@@ -131,27 +157,28 @@ class StreamRedactor:
         if clean:
             last = len(folded.text) - self._back - self._open
             for place in _places(text, folded, last):
-                return place, text[: place + 1], Tally()
+                return _Cut(place, text[: place + 1], Tally())
             return None
         last = self._settled(folded.text) - longest
         places = list(_places(text, folded, last))
         return self._divided(text, places) if places else None
 
     def _settled(self, text: str) -> int:
-        """Up to where nothing in ``text``, which is folded, can be judged anew."""
+        """The end of the part of the folded ``text`` that more text cannot change."""
         end = len(text) - self._open
         end = run_start(text, end, IN_RUN) - self._back
         lower = text.lower()
-        for literal, rules, span in self._gates:
-            place = lower.find(literal, max(0, len(text) - span))
+        for gate in self._gates:
+            place = lower.find(gate.literal, max(0, len(text) - gate.span))
             while 0 <= place < end + self._back:
-                if any(_may_go_on(rule, text, place) for rule in rules):
+                if any(_may_go_on(rule, text, place) for rule in gate.rules):
                     end = min(end, place - self._back)
                     break
-                place = lower.find(literal, place + 1)
+                place = lower.find(gate.literal, place + 1)
         return end
 
     def _divided(self, text: str, places: list[int]) -> _Cut | None:
+        """The first of ``places`` at which the redacted parts make the whole."""
         whole, _ = self._redacted(text)
         for place in places:
             clean, tally = self._redacted(text[: place + 1])
@@ -160,27 +187,32 @@ class StreamRedactor:
                 continue
             rest, _ = self._redacted(text[place:])
             if rest.startswith(shared) and clean + rest[1:] == whole:
-                return place, clean, tally
+                return _Cut(place, clean, tally)
         return None
 
 
-def _gates(rules: tuple[Rule, ...]) -> dict[str, list[Rule]]:
-    found: dict[str, list[Rule]] = {}
+def _gates(rules: tuple[Rule, ...]) -> list[_Gate]:
+    """The literals at which rules are tried, each with its rules."""
+    by_literal: dict[str, list[Rule]] = {}
     for rule in rules:
         if rule.at == "gate":
             for literal in rule.gate:
-                found.setdefault(literal, []).append(rule)
-    return found
+                by_literal.setdefault(literal, []).append(rule)
+    gates: list[_Gate] = []
+    for literal, of_literal in by_literal.items():
+        furthest = max(reach(rule.pattern) for rule in of_literal)
+        gates.append(_Gate(literal, of_literal, furthest + _JUDGED))
+    return gates
 
 
-def _opening(rule: Rule) -> int:
-    """How long what triggers ``rule`` is at most."""
+def _trigger_length(rule: Rule) -> int:
+    """The most characters of a trigger of ``rule``."""
     longest = max(map(len, rule.gate), default=0)
     return longest + reach(rule.lead) + reach(rule.then)
 
 
 def _may_go_on(rule: Rule, text: str, place: int) -> bool:
-    """Whether more text could change what ``rule`` makes of ``place``."""
+    """Whether more text could change the result of ``rule`` at ``place``."""
     match = re.compile(rule.pattern).match(text, place)
     if match and match.end() + _JUDGED > len(text):
         return True
@@ -191,10 +223,10 @@ def _may_go_on(rule: Rule, text: str, place: int) -> bool:
 
 
 def _places(text: str, folded: Folded, last: int) -> Iterator[int]:
-    """Places in ``text`` to cut at, the best first: ends of lines, spaces, any.
+    """Places to cut ``text`` at, the best first: ends of lines, spaces, any place.
 
-    ``last`` is a place in ``folded``.  Lines are folded as a whole: one is divided only
-    if there is nothing to fold in its first part.
+    ``last`` is a place in ``folded``.  Lines are folded as a whole, so a line is
+    divided only if there is nothing to fold in its first part.
     """
     if last <= 0:
         return
@@ -211,7 +243,7 @@ def _places(text: str, folded: Folded, last: int) -> Iterator[int]:
 
 
 def _spread(text: str, character: str, end: int, start: int = 0) -> Iterator[int]:
-    """Some places of ``character``, from the last one on in growing steps."""
+    """Some places of ``character``, from the last backwards in growing steps."""
     step = 0
     for _ in range(_TRIES):
         end = text.rfind(character, start, max(start, end - step))
@@ -221,13 +253,13 @@ def _spread(text: str, character: str, end: int, start: int = 0) -> Iterator[int
         step = 2 * step + 1
 
 
-# What every record has: all else came from `extra`, or from a formatter.
+# The attributes of every record; any other comes from `extra`, or from a formatter.
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({})))
 _FORMATTER: Final = logging.Formatter()
 
 
 class TextSink(Protocol):
-    """A stream that text is written to."""
+    """A stream that accepts text."""
 
     def write(self, text: str, /) -> object: ...
 
@@ -235,14 +267,15 @@ class TextSink(Protocol):
 
 
 class RedactingFilter(logging.Filter):
-    """A filter of log records that lets all pass, redacted: for handlers and loggers.
+    """A filter for handlers and loggers that redacts log records and drops none.
 
     On a handler it sees every record that the handler writes; on a logger only those
     that are logged with that very logger.  It redacts the message with its arguments,
-    the text of an exception and of a stack, and what ``extra`` added.  The exception
-    itself is taken off the record: its text stands in ``exc_text``.
+    the text of an exception and of a stack, and values from ``extra``.  The exception
+    itself is removed from the record: its text stays in ``exc_text``.
 
-    It never raises: what cannot be redacted is withheld, and the record says why.
+    It never raises: a value that cannot be redacted is withheld, and the record says
+    why.
     """
 
     def __init__(self, redactor: Redactor, name: str = "") -> None:
@@ -253,16 +286,17 @@ class RedactingFilter(logging.Filter):
         """Redact ``record`` in place, if its logger is under the filter's name."""
         if not super().filter(record):
             return True
-        record.msg = self._kept(lambda: self._message(record))
+        record.msg = self._or_withheld(lambda: self._message(record))
         record.args = None
         if record.exc_info or record.exc_text:
-            record.exc_text = self._kept(lambda: self._exception(record))
+            record.exc_text = self._or_withheld(lambda: self._exception(record))
             record.exc_info = None
         if record.stack_info:
-            record.stack_info = self._kept(lambda: self._text(str(record.stack_info)))
+            stack = str(record.stack_info)
+            record.stack_info = self._or_withheld(lambda: self._text(stack))
         for name in vars(record).keys() - _STANDARD:
             extra = partial(self._extra, name, vars(record)[name])
-            vars(record)[name] = self._kept(extra)
+            vars(record)[name] = self._or_withheld(extra)
         return True
 
     def _message(self, record: logging.LogRecord) -> Any:
@@ -271,8 +305,9 @@ class RedactingFilter(logging.Filter):
         return self._text(record.getMessage())
 
     def _exception(self, record: logging.LogRecord) -> str:
-        told = record.exc_info if record.exc_info and record.exc_info[0] else None
-        text = _FORMATTER.formatException(told) if told else record.exc_text
+        text = record.exc_text
+        if record.exc_info and record.exc_info[0]:
+            text = _FORMATTER.formatException(record.exc_info)
         return self._text(text or "")
 
     def _extra(self, name: str, value: Any) -> Any:
@@ -292,7 +327,8 @@ class RedactingFilter(logging.Filter):
     def _text(self, text: str, key: str | None = None) -> str:
         return self._redactor.text(text, key=key)[0]
 
-    def _kept(self, work: Callable[[], Any]) -> Any:
+    def _or_withheld(self, work: Callable[[], Any]) -> Any:
+        """The result of ``work``, or a note in its place if it fails."""
         try:
             return work()
         except Exception as error:
@@ -300,20 +336,20 @@ class RedactingFilter(logging.Filter):
 
 
 class RedactingWriter(io.TextIOBase):
-    """A text stream that writes to another what is redacted: for what tools print.
+    """A text stream that writes redacted text to another, for the output of tools.
 
-    What is written together is the text of all writes together, redacted, however the
-    writes divide it.  So the end of it is held back until what follows shows that no
-    value goes on there: ``flush`` writes what is safe, ``close`` all.  The other stream
-    stays open.
+    All writes together write the redacted text of all of them, however they divide it.
+    The end is held back until the following text shows that no value goes on there:
+    ``flush`` writes what is safe, ``close`` everything.  The other stream stays open.
 
-    It has no ``fileno`` and no ``buffer``: bytes written to those would pass unseen.
-    Threads may share it.
+    It has no ``fileno`` and no ``buffer``: bytes written to those would not be
+    redacted.  Threads may share it.
     """
 
     def __init__(self, stream: TextSink, redactor: Redactor) -> None:
         super().__init__()
-        self._stream, self._redactor = stream, redactor
+        self._stream = stream
+        self._redactor = redactor
         self._redacting = StreamRedactor(redactor)
         self._lock = RLock()
         self._busy = False
@@ -325,30 +361,31 @@ class RedactingWriter(io.TextIOBase):
         return False
 
     def write(self, text: str, /) -> int:
-        """Take ``text``; return its length.  What cannot be redacted is withheld."""
+        """Add ``text``; return its length.  If it cannot be redacted, it is withheld."""
         with self._lock:
             if self.closed:
                 raise ValueError("write to a closed RedactingWriter")
-            self._pass(lambda: self._redacting.feed(text))
+            self._pass_on(lambda: self._redacting.feed(text))
         return len(text)
 
     def flush(self) -> None:
-        """Flush the other stream; what is held back stays held back."""
+        """Flush the other stream; text that is held back stays held back."""
         with self._lock:
             if not self.closed:
                 self._stream.flush()
 
     def close(self) -> None:
-        """Write what is held back, and take no more."""
+        """Write the text that is held back, and accept no more."""
         with self._lock:
             if self.closed:
                 return
             try:
-                self._pass(self._redacting.close)
+                self._pass_on(self._redacting.close)
             finally:
                 super().close()
 
-    def _pass(self, work: Callable[[], str]) -> None:
+    def _pass_on(self, work: Callable[[], str]) -> None:
+        """Write the result of ``work``, or a note in its place if it fails."""
         if self._busy:
             raise RuntimeError("a RedactingWriter was written to from its own write")
         self._busy = True
@@ -364,19 +401,22 @@ class RedactingWriter(io.TextIOBase):
 
 
 def redacted_lines(lines: Iterable[str], redactor: Redactor) -> Iterator[str]:
-    """The lines of the text that ``lines`` are together, redacted.
+    """The redacted lines of the text that ``lines`` together are.
 
-    A value of several lines is found too; one that has become a placeholder leaves
-    fewer lines.  Raises RedactionError.
+    A value of several lines is found too; its placeholder leaves fewer lines.
+
+    Raises RedactionError.
     """
     redacting = StreamRedactor(redactor)
     rest = ""
     for line in lines:
         ready = rest + redacting.feed(line)
         *whole, rest = ready.split("\n")
-        yield from (f"{one}\n" for one in whole)
+        for complete in whole:
+            yield f"{complete}\n"
     *whole, rest = (rest + redacting.close()).split("\n")
-    yield from (f"{one}\n" for one in whole)
+    for complete in whole:
+        yield f"{complete}\n"
     if rest:
         yield rest
 
