@@ -1,4 +1,4 @@
-"""The operations under ``/v1``: each is one call of the store, for who may make it."""
+"""The operations under ``/v1``: each checks the caller and calls the store once."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ log = logging.getLogger("refold.server")
 
 
 async def _known_query(request: Request) -> None:
-    """Refuse query parameters that an operation does not have, misspelt ones say."""
+    """Refuse unknown and repeated query parameters."""
     if not request.query_params:
         return
     repeatable = query_parameters(request.scope["endpoint"])
     counts = Counter(name for name, _ in request.query_params.multi_items())
     for name, count in counts.items():
-        if name not in repeatable:  # its name may be a secret: it is not repeated
+        if name not in repeatable:  # the name may be a secret: the error omits it
             raise RequestValidationError([{"type": "unknown", "loc": ("query",)}])
         if count > 1 and not repeatable[name]:
             repeated = {"type": "repeated", "loc": ("query", name)}
@@ -66,7 +66,7 @@ async def _known_query(request: Request) -> None:
 def query_parameters(function: Callable[..., Any]) -> dict[str, bool]:
     """The query parameters of an operation, and whether each may be repeated.
 
-    Those of its dependencies are included.
+    Parameters of its dependencies are included.
     """
     repeatable: dict[str, bool] = {}
     signature = inspect.signature(function, eval_str=True)
@@ -85,9 +85,10 @@ router = APIRouter(prefix="/v1", dependencies=[Depends(_known_query)])
 MOST: Final = 1_000  # entries of one answer
 SEQS: Final = 2**63 - 1
 HEARTBEAT_SEC: Final = 15.0
-_FRAMES, _HELD = 256, 1 << 20  # of a feed: frames and bytes that are kept
+_MOST_FRAMES: Final = 256  # frames that a feed keeps
+_MOST_BYTES: Final = 1 << 20  # bytes that a feed keeps, or one page of a tail has
 _JSON: Final = "application/json"
-# What the store itself records, and what a session begins with.
+# Event types that only the store itself records.
 _OWN: Final = frozenset(
     {"summary", "compaction", "fork", "redaction_applied", "consent", "forget", "item"}
 )
@@ -102,14 +103,14 @@ def answer(value: Any, status: int = 200) -> Response:
 
 
 class Asked(NamedTuple):
-    """A request that may be answered: of which store, and about whom."""
+    """An authorized request: the store, the caller, and the user it is about."""
 
     store: SessionStore
     caller: Caller
     user_id: str
 
     def session(self, quoted: str) -> Session:
-        """The session that a path names; 404 for what can be no name."""
+        """The session in a path.  Raises HTTPException 404 for an invalid name."""
         try:
             name = check_session_id(unquote(quoted, errors="strict"))
         except (errors.InvalidEvent, UnicodeDecodeError):
@@ -118,50 +119,52 @@ class Asked(NamedTuple):
 
 
 def asked(request: Request, scope: str, user_id: str | None = None) -> Asked:
-    """Who asks, if their token has this scope; about ``user_id``, if it may.
+    """Authorize a request that needs this scope, about the caller or ``user_id``.
 
-    Another user can be named by who has the scope ``admin``.  To anybody else there is
-    none.  Both are recorded.
+    Only a caller with the scope ``admin`` may name another user.  Every other caller
+    gets 404, as for a user who does not exist.  The access log records both.
+
+    Raises HTTPException.
     """
     store, caller = request.app.state.store, request.state.caller
     if not caller.may(scope):
         store.access_log.note("scope_refused", caller.user_id, denied="Scope")
         raise HTTPException(403)
-    whose = user_id or caller.user_id
-    if whose != caller.user_id:
+    subject = user_id or caller.user_id
+    if subject != caller.user_id:
         if not caller.may("admin"):
             store.access_log.note("foreign_user", caller.user_id, denied="Foreign")
             raise HTTPException(404)
         try:
-            check_id("user_id", whose)
+            check_id("user_id", subject)
         except errors.InvalidEvent:
             raise HTTPException(404) from None
         store.access_log.note("admin_named_user", caller.user_id)
-        store.access_log.note("named_by_admin", whose)
-    return Asked(store, caller, whose)
+        store.access_log.note("named_by_admin", subject)
+    return Asked(store, caller, subject)
 
 
 @cache
 def _with(scope: str) -> Any:
-    async def who(
+    async def authorized(
         request: Request,
         user_id: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
     ) -> Asked:
         return asked(request, scope, user_id)
 
-    return Depends(who)
+    return Depends(authorized)
 
 
 @cache
 def _session(scope: str) -> Any:
-    whose = _with(scope)
+    authorized = _with(scope)
 
-    async def which(
-        session_id: Annotated[str, Path(examples=["s-1"])], of: Asked = whose
+    async def session(
+        session_id: Annotated[str, Path(examples=["s-1"])], of: Asked = authorized
     ) -> Session:
         return of.session(session_id)
 
-    return Depends(which)
+    return Depends(session)
 
 
 ReadAsked = Annotated[Asked, _with("read")]
@@ -186,16 +189,21 @@ def _spec(
         int | None, Query(alias="cachedContextTurns", ge=1, le=10_000)
     ] = None,
 ) -> str | None:
-    """The strategy that a query names; turns name ``turn_window``."""
-    turns = {"full_turns": full_turns, "cached_turns": cached_turns}
-    given = ",".join(f"{k}={v}" for k, v in turns.items() if v is not None)
-    if given and strategy:
+    """The strategy of a query; numbers of turns choose ``turn_window``."""
+    settings: list[str] = []
+    if full_turns is not None:
+        settings.append(f"full_turns={full_turns}")
+    if cached_turns is not None:
+        settings.append(f"cached_turns={cached_turns}")
+    if not settings:
+        return checked_spec(strategy)
+    if strategy:
         raise errors.UnknownStrategy("give either turns or a strategy, not both")
-    return f"turn_window:{given}" if given else checked_spec(strategy)
+    return f"turn_window:{','.join(settings)}"
 
 
 def checked_spec(strategy: str | None) -> str | None:
-    """It, unless it names a file: that would be one of the server's."""
+    """Return the spec.  Raises UnknownStrategy if it names a file of the server."""
     if strategy and "@" in strategy:
         raise errors.UnknownStrategy("a strategy is named here, not read from a file")
     return strategy
@@ -205,7 +213,7 @@ Spec = Annotated[str | None, Depends(_spec)]
 
 
 class Model(BaseModel):
-    """A body: what it does not have is refused."""
+    """A body; fields that it does not declare are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
@@ -228,7 +236,7 @@ class Events(Model):
 
 
 _EVENTS: Final = TypeAdapter(Events)
-_LIGHT: Final = 1 << 16  # bytes: what is larger is read in a thread
+_LIGHT: Final = 1 << 16  # bytes of a body; a larger one is parsed in a thread
 
 
 @router.post("/sessions/{session_id}/events", operation_id="append", status_code=201)
@@ -246,8 +254,11 @@ async def append(
     if the session moved on, the append is refused with 409.
     """
     body = await request.body()
-    read = partial(_drafts, body, request.state.request_id, request.state.caller)
-    drafts, unscanned = read() if len(body) < _LIGHT else await asyncio.to_thread(read)
+    parse = partial(_drafts, body, request.state.request_id, request.state.caller)
+    if len(body) < _LIGHT:
+        drafts, unscanned = parse()
+    else:
+        drafts, unscanned = await asyncio.to_thread(parse)
     receipt = await session.append_async(
         drafts,
         idempotency_key=idempotency_key,
@@ -260,23 +271,29 @@ async def append(
 def _drafts(
     body: bytes, request_id: str, caller: Caller
 ) -> tuple[list[Draft], Literal["refuse", "stub"]]:
+    """The drafts in a body, and how to treat text that cannot be scanned.
+
+    Raises InvalidEvent.
+    """
     try:
-        given = _EVENTS.validate_json(body)
+        batch = _EVENTS.validate_json(body)
     except ValidationError as wrong:
-        mended = _mended(body)
-        if mended is None:
-            kinds = {str(one["type"]) for one in wrong.errors(include_input=False)}
-            said = f"this is not a list of events ({', '.join(sorted(kinds))})"
-            raise errors.InvalidEvent(said) from None
-        given = mended
-    beside = request_id, caller.may("review")
-    return [_draft(one, *beside) for one in given.events], given.unscanned
+        repaired_batch = _repaired(body)
+        if repaired_batch is None:
+            faults = {str(fault["type"]) for fault in wrong.errors(include_input=False)}
+            raise errors.InvalidEvent(
+                f"this is not a list of events ({', '.join(sorted(faults))})"
+            ) from None
+        batch = repaired_batch
+    may_decide = caller.may("review")
+    drafts = [_draft(given, request_id, may_decide) for given in batch.events]
+    return drafts, batch.unscanned
 
 
-def _mended(body: bytes) -> Events | None:
-    """The events of JSON that only a lenient reader takes, such as half of a pair.
+def _repaired(body: bytes) -> Events | None:
+    """The events in JSON that only a lenient parser accepts, such as half a surrogate.
 
-    Each event that was repaired says so in its ``meta``.  None if they are no events.
+    Each repaired event has a warning in its ``meta``.  None if they are no events.
     """
     try:
         whole = json.loads(body.decode())
@@ -303,7 +320,7 @@ def _draft(given: Given, request_id: str, may_decide: bool) -> Draft:
 
 
 def labels_of(texts: Iterable[str]) -> dict[str, str]:
-    """The labels that are written so.  Raises InvalidEvent for what is no label."""
+    """Parse labels of the form NAME=VALUE.  Raises InvalidEvent."""
     labels: dict[str, str] = {}
     for text in texts:
         name, sign, value = text.partition("=")
@@ -319,19 +336,26 @@ def sessions(
 ) -> Response:
     """List sessions by name; go on with the last one as `after`."""
     labels = labels_of(label)
-    found = of.store.sessions(of.user_id, label=labels, after=after, limit=limit)
-    last = found[-1].session_id if len(found) == limit else None
-    told = [one.to_json() | {"status": one.status} for one in found]
-    return answer({"sessions": told, "next": last})
+    infos = of.store.sessions(of.user_id, label=labels, after=after, limit=limit)
+    last = infos[-1].session_id if len(infos) == limit else None
+    entries = [info.to_json() | {"status": info.status} for info in infos]
+    return answer({"sessions": entries, "next": last})
 
 
 @router.get("/sessions/{session_id}", operation_id="session")
 def session(one: ReadSession) -> Response:
-    """Show how far a session is, and its labels."""
+    """Show the head of a session, its labels and streams."""
     head = one.head()
-    whose = {"user_id": one.user_id, "session_id": one.session_id}
-    told = {"head_seq": head.seq, "status": head.status, "labels": one.labels()}
-    return answer({**told, **whose, "streams": one.history.streams()})
+    return answer(
+        {
+            "head_seq": head.seq,
+            "status": head.status,
+            "labels": one.labels(),
+            "user_id": one.user_id,
+            "session_id": one.session_id,
+            "streams": one.history.streams(),
+        }
+    )
 
 
 @router.get("/sessions/{session_id}/events", operation_id="events")
@@ -342,9 +366,10 @@ def events(
     type: Several = (),  # noqa: A002  # as an event's field is named
 ) -> Response:
     """Read events in their order; go on with `next` as `after`."""
-    found = one.events(after, limit, types=type)
-    last = found[-1].seq if len(found) == limit else None
-    return answer({"events": [each.to_json() for each in found], "next": last})
+    envelopes = one.events(after, limit, types=type)
+    last = envelopes[-1].seq if len(envelopes) == limit else None
+    entries = [envelope.to_json() for envelope in envelopes]
+    return answer({"events": entries, "next": last})
 
 
 @router.get("/sessions/{session_id}/state", operation_id="state")
@@ -384,14 +409,16 @@ class Compaction(Model):
 @router.post("/sessions/{session_id}/compact", operation_id="compact")
 def compact(one: AppendSession, body: Compaction) -> Response:
     """Compact a session if it is due; the answer has the summaries that were made."""
-    done: list[Envelope] = []
-    chosen = checked_spec(body.strategy)
-    while made := one.compact(chosen):
-        done.append(made)
+    strategy = checked_spec(body.strategy)
+    summaries: list[Envelope] = []
+    summary = one.compact(strategy)
+    while summary is not None:
+        summaries.append(summary)
         if not body.until_idle:
             break
+        summary = one.compact(strategy)
     one.head()
-    return answer({"summaries": [summary.to_json() for summary in done]})
+    return answer({"summaries": [summary.to_json() for summary in summaries]})
 
 
 @router.get("/sessions/{session_id}/compare", operation_id="compare")
@@ -402,10 +429,10 @@ def compare(
 ) -> Response:
     """Compare what strategies would have sent, and cost."""
     one.head()
-    chosen = [spec for spec in map(checked_spec, strategy) if spec]
-    done = one.proofs.compare(chosen or None, model=model)
-    skipped = [each._asdict() for each in done.skipped]
-    outcomes = [each.to_json() for each in done.outcomes]
+    specs = [spec for spec in map(checked_spec, strategy) if spec]
+    comparison = one.proofs.compare(specs or None, model=model)
+    skipped = [entry._asdict() for entry in comparison.skipped]
+    outcomes = [outcome.to_json() for outcome in comparison.outcomes]
     return answer({"outcomes": outcomes, "skipped": skipped})
 
 
@@ -413,9 +440,9 @@ def compare(
 def verify(one: ReadSession, chain_only: Annotated[bool, Query()] = False) -> Response:
     """Check that what is stored of a session is what was written."""
     one.head()
-    done = one.verify(chain_only=chain_only)
-    told = done._asdict() | {"problems": [each.to_json() for each in done.problems]}
-    return answer({"ok": not done.problems, **told})
+    verification = one.verify(chain_only=chain_only)
+    problems = [problem.to_json() for problem in verification.problems]
+    return answer({"ok": not problems, **verification._asdict(), "problems": problems})
 
 
 @router.get("/sessions/{session_id}/proof", operation_id="prove")
@@ -440,8 +467,8 @@ def search(
     limit: Most = 20,
 ) -> Response:
     """Find events that have all words, the newest session first."""
-    found = of.store.search(of.user_id, words, session_id=session_id, limit=limit)
-    return answer({"found": [each.to_json() for each in found]})
+    hits = of.store.search(of.user_id, words, session_id=session_id, limit=limit)
+    return answer({"found": [hit.to_json() for hit in hits]})
 
 
 @router.put("/sessions/{session_id}/labels", operation_id="label")
@@ -460,11 +487,11 @@ def export(of: ReadAsked) -> Response:
 
     def lines() -> Iterator[bytes]:
         for info in infos:
-            one = of.store.session(user_id=of.user_id, session_id=info.session_id)
+            session = of.store.session(user_id=of.user_id, session_id=info.session_id)
             with recorded_as("export"):
-                found = one.history.timeline()
-            for each in found:
-                yield orjson.dumps(each.to_json()) + b"\n"
+                envelopes = session.history.timeline()
+            for envelope in envelopes:
+                yield orjson.dumps(envelope.to_json()) + b"\n"
 
     infos = of.store.sessions(of.user_id, internal=True)
     if infos:
@@ -479,31 +506,34 @@ def costs(
     by: Annotated[Literal["session", "user", "day"], Query()] = "session",
 ) -> Response:
     """Show what models' answers used, and cost in US dollars."""
-    found = of.store.costs(of.user_id, session_id=session_id, by=by)
-    return answer({"costs": [each.to_json() for each in found]})
+    spendings = of.store.costs(of.user_id, session_id=session_id, by=by)
+    return answer({"costs": [spending.to_json() for spending in spendings]})
 
 
 @router.get("/models", operation_id="models")
 def models(of: ReadAsked) -> Response:
     """Show the models that are known, and how history is summarised by default."""
-    made: Any = of.store.settings.strategy("history_summary")
-    told = made.model_dump(mode="json")
-    notes = told.pop("memories") or {}
-    flags = {
-        "history_summary_min_version": str(told.pop("summary_version")),
-        "history_summary_params": orjson.dumps(told).decode(),
-        "memories_params": notes,
-    }
-    known = [model.model_dump(mode="json") for model in packaged_models()]
-    return answer({"models": known, **flags})
+    strategy: Any = of.store.settings.strategy("history_summary")
+    parameters = strategy.model_dump(mode="json")
+    memories = parameters.pop("memories") or {}
+    version = parameters.pop("summary_version")
+    return answer(
+        {
+            "models": [model.model_dump(mode="json") for model in packaged_models()],
+            "history_summary_min_version": str(version),
+            "history_summary_params": orjson.dumps(parameters).decode(),
+            "memories_params": memories,
+        }
+    )
 
 
 @router.get("/memory", operation_id="memory")
 def memory(of: ReadAsked) -> Response:
     """Show what was learned from a user's sessions, with its evidence."""
-    found = of.store.memory.of(of.user_id)
-    consent = of.store.user(of.user_id).status().to_json()
-    return answer({"items": [each.to_json() for each in found.items], **consent})
+    memories = of.store.memory.of(of.user_id)
+    consents = of.store.user(of.user_id).status().to_json()
+    items = [item.to_json() for item in memories.items]
+    return answer({"items": items, **consents})
 
 
 class Consent(Model):
@@ -545,23 +575,25 @@ def reviews(
     every: Annotated[bool, Query(alias="all")] = False,
 ) -> Response:
     """List questions to humans, the gravest first."""
-    found = of.store.reviews.list(
+    questions = of.store.reviews.list(
         of.user_id, session_id=session_id, open_only=not every
     )
-    told = [each.to_json() for each in found]
-    for question in told:
-        question.pop("bundle", None)  # one has it that is shown alone
-    return answer({"reviews": told, "unreadable": len(found.unreadable)})
+    entries = [question.to_json() for question in questions]
+    for entry in entries:
+        entry.pop("bundle", None)  # the operation `review` shows it
+    return answer({"reviews": entries, "unreadable": len(questions.unreadable)})
 
 
 @router.get("/sessions/{session_id}/reviews/{seq}", operation_id="review")
 def review(of: ReadAsked, one: ReadSession, seq: int) -> Response:
     """Show a question to a human, with what it is asked on."""
     one.head()
-    listed, name = of.store.reviews.list, one.session_id
-    for each in listed(of.user_id, session_id=name, open_only=False):
-        if each.seq == seq:
-            return answer(each.to_json())
+    questions = of.store.reviews.list(
+        of.user_id, session_id=one.session_id, open_only=False
+    )
+    for question in questions:
+        if question.seq == seq:
+            return answer(question.to_json())
     raise HTTPException(404)
 
 
@@ -605,13 +637,13 @@ def delete_user_data(of: EraseAsked, body: Erasure) -> Response:
     once and destroyed only then.  `salt` is 32 random bytes of your own in hex: keep
     it before you ask, so that it is not lost if this answer is.
     """
-    erasures, name = of.store.erasures, body.session_id
     if body.dry_run:
-        return answer(erasures.plan(of.user_id, session_id=name)._asdict())
+        plan = of.store.erasures.plan(of.user_id, session_id=body.session_id)
+        return answer(plan._asdict())
     done = of.store.erase(
         of.user_id,
         body.reason,
-        session_id=name,
+        session_id=body.session_id,
         operator=of.caller.user_id,
         grace=None if body.grace is None else span("grace", body.grace),
         salt=None if body.salt is None else bytes.fromhex(body.salt),
@@ -639,15 +671,16 @@ BODY_FIELDS: Final = frozenset(
 @router.get("/erasures", operation_id="certificates")
 def certificates(of: EraseAsked) -> Response:
     """List the certificates of what was forgotten of a user."""
-    found = of.store.erasures.certificates(of.user_id)
-    return answer({"certificates": [each.to_json() for each in found]})
+    certificates = of.store.erasures.certificates(of.user_id)
+    entries = [certificate.to_json() for certificate in certificates]
+    return answer({"certificates": entries})
 
 
 @dataclass
 class Feed:
-    """What comes new in a session, read once for all who listen.
+    """The new events of a session, read once for all its listeners.
 
-    The newest frames are kept, and no others: who is slow reads the rest of the log.
+    It keeps the newest frames only; slow listeners read older events from the log.
     """
 
     session: Session
@@ -660,66 +693,82 @@ class Feed:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
-        """Read what comes, until the session ends or nobody listens any more."""
+        """Read new events until the session ends or the last listener leaves."""
         try:
-            async for each in self.session.history.follow_async(
+            async for envelope in self.session.history.follow_async(
                 after=self.begins, every=0.25
             ):
-                self._keep(each.seq, frame(each))
+                self._keep(envelope.seq, frame(envelope))
             last = b"event: end\ndata: {}\n\n"
         except Exception as error:
             last = failed(error)
         self.ended = self.ended or last
-        self._tell()
+        self._wake_listeners()
 
     def _keep(self, seq: int, text: bytes) -> None:
         self.frames.append((seq, text))
         self._bytes += len(text)
-        while len(self.frames) > (_FRAMES if self._bytes <= _HELD else 1):
-            self._bytes -= len(self.frames.popleft()[1])
-        self._tell()
+        while self._is_full():
+            _, oldest = self.frames.popleft()
+            self._bytes -= len(oldest)
+        self._wake_listeners()
+
+    def _is_full(self) -> bool:
+        """Whether the oldest frame has to go; the newest stays at any size."""
+        if self._bytes > _MOST_BYTES:
+            return len(self.frames) > 1
+        return len(self.frames) > _MOST_FRAMES
 
     def end(self, last: bytes) -> None:
-        """Read no more, and tell those who listen this."""
+        """Stop reading, and send ``last`` to the listeners."""
         self.ended = self.ended or last
         if self.task is not None:
             self.task.cancel()
-        self._tell()
+        self._wake_listeners()
 
-    def _tell(self) -> None:
-        told, self._changed = self._changed, asyncio.Event()
-        told.set()
+    def _wake_listeners(self) -> None:
+        changed = self._changed
+        self._changed = asyncio.Event()
+        changed.set()
 
     async def after(self, seq: int, wait: float) -> tuple[int, bytes]:
-        """The frames behind this seq, and the seq of the last: none is a heartbeat."""
+        """Return the seq of the last frame behind this seq, and these frames.
+
+        They are empty if none came within ``wait`` seconds.
+        """
         newest = self.frames[-1][0] if self.frames else self.begins
         if seq >= newest and not self.ended:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), wait)
         first = self.frames[0][0] if self.frames else self.begins + 1
-        if seq + 1 < first:  # more came than is kept, or was there before
+        if seq + 1 < first:  # the feed does not keep the next frame
             return await asyncio.to_thread(self._page, seq, first - 1)
-        found = [one for one in self.frames if one[0] > seq]
-        return (found[-1][0] if found else seq), b"".join(text for _, text in found)
+        texts: list[bytes] = []
+        last = seq
+        for frame_seq, text in self.frames:
+            if frame_seq > seq:
+                texts.append(text)
+                last = frame_seq
+        return last, b"".join(texts)
 
     def _page(self, seq: int, upto: int) -> tuple[int, bytes]:
-        found = bytearray()
-        for each in self.session.history.pages(seq, upto):
-            found += frame(each)
-            seq = each.seq
-            if len(found) > _HELD:
+        frames = bytearray()
+        for envelope in self.session.history.pages(seq, upto):
+            frames += frame(envelope)
+            seq = envelope.seq
+            if len(frames) > _MOST_BYTES:
                 break
-        return seq, bytes(found)
+        return seq, bytes(frames)
 
 
 def frame(envelope: Envelope) -> bytes:
-    """An event as one of the server's."""
-    told = orjson.dumps(envelope.to_json())
-    return b"id: %d\nevent: event\ndata: %b\n\n" % (envelope.seq, told)
+    """An event of the log as a server-sent event."""
+    data = orjson.dumps(envelope.to_json())
+    return b"id: %d\nevent: event\ndata: %b\n\n" % (envelope.seq, data)
 
 
 def failed(error: Exception) -> bytes:
-    """What a tail ends with that cannot go on."""
+    """The last frame of a tail that failed."""
     code = type(error).__name__
     if not isinstance(error, errors.RefoldError):
         log.error("unexpected %s in a tail", code)
@@ -727,19 +776,19 @@ def failed(error: Exception) -> bytes:
     return b'event: error\ndata: {"code":"%b"}\n\n' % code.encode()
 
 
-# The last frame of a tail whose server ends: a comment, so the client reconnects.
+# The last frame of a tail whose server stops: a comment, so the client reconnects.
 CLOSING: Final = b": closing\n\n"
 
 
 class Feeds:
-    """The feeds of the sessions that somebody listens to."""
+    """The feeds of the sessions that have listeners."""
 
     def __init__(self) -> None:
         self._by_stream: dict[StreamId, Feed] = {}
         self.closing = False
 
     def close(self) -> None:
-        """End all tails, also those that begin from now on, because the server ends.
+        """End all tails, and those that begin later, because the server stops.
 
         Clients that reconnect continue at another server.
         """
@@ -747,8 +796,8 @@ class Feeds:
         for feed in self._by_stream.values():
             feed.end(CLOSING)
 
-    # Not an asynchronous generator: the one that uses it may be closed by the loop, in
-    # no order, when the server ends.
+    # Not an asynchronous generator: when the server stops, the loop closes those in no
+    # particular order, and the tails that use this are such generators.
     @contextmanager
     def joined(self, session: Session, head: int) -> Iterator[Feed]:
         """The session's feed, which ends with its last listener."""
@@ -788,18 +837,18 @@ async def tail(
 
     async def frames(place: int) -> AsyncIterator[bytes]:
         yield b"retry: 1000\n\n"
-        # The server may have begun to end while the head was read.
+        # The server may have begun to stop while the head was read.
         if feeds.closing:
             yield CLOSING
             return
         with feeds.joined(one, head.seq) as feed:
             while (left := until - time.time()) > 0:
-                if feeds.closing:  # what this client has not read yet can be long
+                if feeds.closing:  # the client may have much to read yet
                     yield CLOSING
                     return
                 try:
                     place, text = await feed.after(place, min(HEARTBEAT_SEC, left))
-                except Exception as error:  # it was erased, say, and some is not read
+                except Exception as error:  # the session was erased, for example
                     yield failed(error)
                     return
                 yield text or b": \n\n"
@@ -821,7 +870,7 @@ def describe(app: FastAPI) -> None:
         return orjson.dumps(_described(app.openapi()))
 
     @app.get("/v1/openapi.json", include_in_schema=False)
-    async def openapi(of: ReadAsked) -> Response:  # noqa: ARG001  # it says who may
+    async def openapi(of: ReadAsked) -> Response:  # noqa: ARG001  # it authorizes
         return Response(described(), media_type=_JSON)
 
 
