@@ -361,7 +361,7 @@ class RedactingWriter(io.TextIOBase):
         return False
 
     def write(self, text: str, /) -> int:
-        """Add ``text``; return its length.  If it cannot be redacted, it is withheld."""
+        """Add ``text``; return its length.  It is withheld if it cannot be redacted."""
         with self._lock:
             if self.closed:
                 raise ValueError("write to a closed RedactingWriter")

@@ -39,7 +39,7 @@ def test_a_person_sees_what_was_sealed(refold: Refold, sample: Path) -> None:
     sealed = refold("seal")
     after = refold("verify")
 
-    assert "nothing is sealed" in before.out
+    assert "no seals yet" in before.out
     assert sealed.out.startswith("1 leaf  sealed 20")
     assert refold("seal", "--list").out == sealed.out
     assert "✓ seals  1 tree head, 1 anchored, 1 leaf" in after.out

@@ -1,6 +1,7 @@
 """``verify`` proves what it can and says what does not hold."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def test_a_person_sees_each_session(refold: Refold, sample: Path) -> None:
     assert ran.code == 0
     first, sealed, total = ran.out.splitlines()
     assert first.startswith("✓ lin / run  57 events")
-    assert sealed.startswith("nothing is sealed")
+    assert sealed.startswith("no seals yet")
     assert total.startswith("all is as it was written: 1 session, 57 events")
 
 
@@ -64,6 +65,24 @@ def test_a_check_without_keys_says_what_it_does_not_find(
     assert "as it was written" not in ran.out
     assert "chains link up" in ran.out
     assert "no keys were used" in ran.out
+
+
+def test_a_check_since_the_seal_says_that_it_skips_holds(
+    refold: Refold, sample: Path
+) -> None:
+    held = refold("hold", "--user", "lin", "--name", "case", "--reason", "a lawsuit")
+    assert held.code == 0
+    with closing(sqlite3.connect(sample)) as database, database:
+        database.execute("DELETE FROM holds")
+
+    since_seal = refold("verify", "--since-seal")
+    chain_only = refold("verify", "--chain-only")
+
+    assert since_seal.code == 0
+    assert "not checked: events before the newest seals" in since_seal.out
+    assert "holds" in since_seal.out
+    assert "not checked" not in chain_only.out
+    assert chain_only.code == 1
 
 
 @pytest.mark.parametrize("floor", [2**63 - 1, -5, "many"])

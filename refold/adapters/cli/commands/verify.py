@@ -136,6 +136,8 @@ def verify(
         screen.line(verdict, f", {_counts(totals)}")
         if chain_only or since_seal:
             screen.line((_UNKEYED, "dim"))
+        if since_seal:
+            screen.line((_SKIPPED, "dim"))
 
     sealed = None
     if seals is not None:
@@ -152,6 +154,9 @@ def verify(
 _UNKEYED: Final = (
     "no keys were used: only a full `refold verify` finds an unsealed end of a session "
     "that was rewritten together with its hashes"
+)
+_SKIPPED: Final = (
+    "not checked: events before the newest seals, views, holds, freezes, and erasures"
 )
 
 
@@ -186,7 +191,7 @@ def _show_session(
 
 def _show_seals(screen: Screen, seals: SealsVerified) -> None:
     if not seals.tree_heads and not seals.problems:
-        screen.line(("nothing is sealed: `refold seal` does it", "dim"))
+        screen.line(("no seals yet: run `refold seal`", "dim"))
         return
     counts = ", ".join(
         (
