@@ -40,7 +40,7 @@ def test_a_follower_sees_all_that_other_processes_write(
 @pytest.fixture
 def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits does so until it is stopped, or the test's time is up."""
-    monkeypatch.setattr(subscription, "_SHORTEST", 1000)
+    monkeypatch.setattr(subscription, "_SHORTEST_PAUSE", 1000)
 
 
 def test_stop_ends_one_that_waits_in_another_thread(make: Make, no_clock: None) -> None:

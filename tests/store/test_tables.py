@@ -336,7 +336,7 @@ def test_nothing_is_written_over(filled: SessionStore, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("mine")
 
-    with pytest.raises(ExportFailed, match="there already"):
+    with pytest.raises(ExportFailed, match="exists already"):
         tables(filled).write(tmp_path / "out")
 
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
