@@ -1,4 +1,4 @@
-"""A policy: what is redacted, read from a TOML file and checked before it is used."""
+"""A policy: settings of redaction, read from a TOML file and checked before use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial, reduce
 from operator import getitem
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    NamedTuple,
+    Self,
+    TypeAlias,
+    get_args,
+)
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic_core import ErrorDetails
@@ -38,23 +48,31 @@ Count: TypeAlias = Annotated[int, Field(ge=0)]
 
 
 class PolicyError(ValueError):
-    """A policy cannot be used: where it was read, the line, and what is wrong there."""
+    """A policy cannot be used.
+
+    where:  the name of its source.
+    line:   the line of the mistake.
+    reason: the mistake.
+    """
 
     def __init__(self, where: str, line: int, reason: str) -> None:
         super().__init__(f"{where} line {line}: {reason}")
-        self.where, self.line, self.reason = where, line, reason
+        self.where = where
+        self.line = line
+        self.reason = reason
 
 
 class Wrong(ValueError):
-    """What is wrong with a policy, and the place in it where that stands."""
+    """A mistake in a policy, and its place there."""
 
     def __init__(self, place: Place, reason: str) -> None:
         super().__init__(reason)
-        self.place, self.reason = place, reason
+        self.place = place
+        self.reason = reason
 
 
 class Part(BaseModel):
-    """A table of the file: it has the keys that are listed here, and no other."""
+    """A table of the file; keys that are not fields of it are refused."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid", frozen=True, strict=True, hide_input_in_errors=True
@@ -62,7 +80,7 @@ class Part(BaseModel):
 
     @classmethod
     def _of(cls, data: dict[str, Any]) -> Self:
-        # As JSON, strictly: an array is a tuple there, and nothing else is bent.
+        # In strict mode only JSON lets an array be a tuple, and nothing else converts.
         try:
             return cls.model_validate_json(json.dumps(data, default=str))
         except ValidationError as error:
@@ -71,7 +89,7 @@ class Part(BaseModel):
 
 
 class Scan(Part):
-    """``[scan]``: what is looked at, and how long."""
+    """``[scan]``: the parts of a value that are scanned, and limits."""
 
     keys: bool = True
     numbers: Literal["contextual", "never", "always"] = "contextual"
@@ -83,41 +101,41 @@ class Scan(Part):
 
 
 class SkipPart(Part):
-    """``[skip]``: what is left alone, by JSON pointer or by key."""
+    """``[skip]``: parts that are not scanned, by JSON pointer or by key."""
 
     pointers: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
 
 
 class Allow(Part):
-    """``[allow]``: values that are no finding, whatever a rule says."""
+    """``[allow]``: values that are never findings."""
 
     values: tuple[str, ...] = ()
     regex: tuple[str, ...] = ()
 
 
 class TypePart(Part):
-    """``[types.X]``: what is done with findings of a type."""
+    """``[types.X]``: the action for findings of a type."""
 
     action: Action = "redact"
 
 
 class LimitsPart(Part):
-    """``[limits]``: of the size guard, in bytes."""
+    """``[limits]``: limits of the size guard, in bytes."""
 
     leaf_bytes: int = 65_536
     event_bytes: int = 1_048_576
 
 
 class VaultPart(Part):
-    """``[vault]``: types whose values are kept, encrypted, and for how many days."""
+    """``[vault]``: types whose values are kept, encrypted, and the number of days."""
 
     types: tuple[str, ...] = ()
     days: Annotated[int, Field(ge=0, le=36_500)] = 0
 
 
 class RecognizerPart(Part):
-    """``[recognizer]``: how far a recognizer that the program gives is trusted."""
+    """``[recognizer]``: limits for the recognizer that the program passes."""
 
     budget_ms: Annotated[int, Field(ge=1, le=600_000)] = 200
     max_bytes: Annotated[int, Field(ge=1)] = 65_536
@@ -126,7 +144,7 @@ class RecognizerPart(Part):
 
 
 class OwnRule(Part):
-    """``[[rules]]``: a rule of one's own."""
+    """``[[rules]]``: an own rule."""
 
     id: str
     type: str
@@ -154,9 +172,10 @@ _AS_IN_PLAN: Final = {
 
 
 class Policy(Part):
-    """What is redacted and how, as the tables of a policy file say it.
+    """The tables of a policy file.
 
-    ``Policy.parse`` reads and checks a file's text; ``plan`` is what a redactor takes.
+    ``Policy.parse`` reads and checks a file's text.  ``plan`` returns the settings that
+    a redactor needs.
     """
 
     version: Literal[1] = 1
@@ -182,29 +201,29 @@ class Policy(Part):
 
     @classmethod
     def parse(cls, text: str, *, where: str = "policy.toml") -> Self:
-        """The policy that ``text`` describes; ``where`` is what errors call it.
+        """The policy in ``text``; ``where`` is its name in errors.
 
-        Raises PolicyError for the first line that cannot be used: of TOML, of a key
-        or a value, or of a rule that does not keep what its examples promise.
+        Raises PolicyError for the first line with a mistake: in TOML, in a key or a
+        value, or in a rule whose examples fail.
         """
         text = text.removeprefix("\ufeff")
-        with _told(where, text):
+        with _at_line(where, text):
             policy = cls._of(_loaded(where, text))
-            policy._plan = policy._made()
-            policy._limited()
+            policy._plan = policy._checked_plan()
+            policy._checked_limits()
         return policy
 
     @classmethod
     def of_packs(cls, packs: Sequence[str]) -> Self:
-        """As by default, with these packs.  Raises PolicyError for an unknown one."""
+        """The default policy with these packs.  Raises PolicyError for unknown ones."""
         return cls().with_packs(packs)
 
     def with_packs(self, packs: Sequence[str]) -> Self:
-        """The same policy with other packs.  Raises PolicyError for an unknown one."""
+        """This policy with other packs.  Raises PolicyError for an unknown one."""
         return self._with(packs=tuple(packs))
 
     def with_engine(self, engine: EngineName) -> Self:
-        """The same policy with another engine."""
+        """This policy with another engine."""
         return self._with(engine=engine)
 
     def _with(self, **changed: Any) -> Self:
@@ -214,31 +233,31 @@ class Policy(Part):
         return policy
 
     def plan(self) -> Plan:
-        """All that a redactor is to do.  Raises PolicyError as ``parse`` does."""
+        """The settings for a redactor.  Raises PolicyError as ``parse`` does."""
         if self._plan is None:
-            with _told("policy"):
-                self._plan = self._made()
+            with _at_line("policy"):
+                self._plan = self._checked_plan()
         return self._plan
 
     def limits(self) -> Limits:
         """The limits of the size guard.  Raises PolicyError as ``parse`` does."""
-        with _told("policy"):
-            return self._limited()
+        with _at_line("policy"):
+            return self._checked_limits()
 
-    def _limited(self) -> Limits:
+    def _checked_limits(self) -> Limits:
         try:
             return Limits(self.limits_.leaf_bytes, self.limits_.event_bytes)
         except ValueError as error:
             raise Wrong(("limits",), str(error)) from None
 
     def guard(self, recognizer: Recognizer | None) -> Guard | None:
-        """``recognizer`` behind this policy's limits; None where there is none."""
+        """``recognizer`` with this policy's limits; None without a recognizer."""
         if recognizer is None:
             return None
         limits = self.recognizer.model_dump()
         return Guard(recognizer, min_score=self.min_score, **limits)
 
-    def _made(self) -> Plan:
+    def _checked_plan(self) -> Plan:
         packs = self._packs()
         pack_rules = tuple(rule for rules in packs.values() for rule in rules)
         rules = (*pack_rules, *self._own_rules(pack_rules))
@@ -309,13 +328,12 @@ class Policy(Part):
 
 
 @contextmanager
-def _told(where: str, text: str = "") -> Iterator[None]:
-    """Turn what is wrong at a place of a policy into what is wrong at its line."""
+def _at_line(where: str, text: str = "") -> Iterator[None]:
+    """Turn a mistake at a place of a policy into a PolicyError with its line."""
     try:
         yield
     except Wrong as wrong:
         line = line_of(text, wrong.place)
-        # With the key it is about in front.
         path = ".".join(step for step in wrong.place if isinstance(step, str))
         reason = f"{path}: {wrong.reason}" if path else wrong.reason
         raise PolicyError(where, line, reason) from None
@@ -340,7 +358,7 @@ def _loaded(where: str, text: str) -> dict[str, Any]:
 
 
 def _reason(model: type[Part], error: ErrorDetails) -> str:
-    """What pydantic says of a key, in our words where ours say more."""
+    """The problem that pydantic reports about a key, often in clearer words."""
     *table, key = error["loc"] or ("",)
     if error["type"] == "missing":
         return "it is missing"
@@ -352,13 +370,16 @@ def _reason(model: type[Part], error: ErrorDetails) -> str:
 
 
 def _keys(model: type[Part], table: Sequence[int | str]) -> list[str]:
-    """The keys that the table at that place may have."""
-    keys = {one.alias or name: one for name, one in model.model_fields.items()}
+    """The keys that the table at a place may have."""
+    fields = {info.alias or name: info for name, info in model.model_fields.items()}
     if not table:
-        return [*keys]
-    kind = keys[str(table[0])].annotation
-    parts = [one for one in (kind, *get_args(kind)) if one in Part.__subclasses__()]
-    return _keys(parts[0], ())
+        return [*fields]
+    annotation = fields[str(table[0])].annotation
+    # The part itself, or that in a tuple or dict of parts.
+    for kind in (annotation, *get_args(annotation)):
+        if kind in Part.__subclasses__():
+            return _keys(kind, ())
+    return []
 
 
 class PackPart(Part):
@@ -393,7 +414,7 @@ def _rules_of(plugin: Plugin, *, min_score: float) -> tuple[Rule, ...]:
         raise plugin.failed(f"is no text in TOML: {plugin.place}")
     rules: list[Rule] = []
     try:
-        with _told(plugin.place, text):
+        with _at_line(plugin.place, text):
             pack = PackPart._of(_toml(plugin.place, text))
             for index, own in enumerate(pack.rules):
                 rules.append(_proved_rule(own, ("rules", index), min_score))
@@ -415,8 +436,8 @@ def _proved_rule(own: OwnRule, place: Place, min_score: float) -> Rule:
     return rule
 
 
-def _known(name: str, kinds: Iterable[str], place: Place) -> str:
-    """Our name of a type that something may find."""
+def _type_named(name: str, kinds: Iterable[str], place: Place) -> str:
+    """Our name of a type; ``kinds`` are the types of all rules.  Raises Wrong."""
     kind = canonical(name)
     if kind not in kinds:
         hint = "the types are in the reference of policies, and those of your rules"
@@ -426,17 +447,19 @@ def _known(name: str, kinds: Iterable[str], place: Place) -> str:
 
 
 def _by_type(types: Mapping[str, TypePart], kinds: Iterable[str]) -> dict[str, Action]:
-    found: dict[str, Action] = {}
+    """The actions by our names of types."""
+    actions: dict[str, Action] = {}
     for name, part in types.items():
         place: Place = ("types", name)
-        kind = _known(name, kinds, place)
-        if kind in found:
+        kind = _type_named(name, kinds, place)
+        if kind in actions:
             raise Wrong(place, f"{kind} is here already, by another of its names")
-        found[kind] = part.action
-    return found
+        actions[kind] = part.action
+    return actions
 
 
 def _allowed(patterns: Sequence[str]) -> Iterator[str]:
+    """The patterns of allowed values, checked."""
     for index, source in enumerate(patterns):
         try:
             pattern = Pattern(source, bounded=False)
@@ -459,39 +482,40 @@ def _skips(pointers: Sequence[str]) -> Iterator[Path]:
 
 
 def _labels(written: dict[str, str], kinds: Iterable[str]) -> dict[str, str]:
-    """The labels of the locale, and over them those of single types."""
+    """The labels of the locale, replaced by those of single types."""
     locale = written.get("locale", "en")
     if locale not in LOCALES:
         known = ", ".join(LOCALES)
         raise Wrong(("labels", "locale"), f"there are no labels for it: {known}")
-    found = labels(locale, kinds)
+    by_type = labels(locale, kinds)
     for name, label in written.items():
         if name == "locale":
             continue
-        kind = _known(name, kinds, ("labels", name))
+        kind = _type_named(name, kinds, ("labels", name))
         if label == f"REDACTED:{kind}":
-            found.pop(kind, None)
+            by_type.pop(kind, None)
             continue
         if not LABEL.fullmatch(label):
             raise Wrong(
                 ("labels", name),
                 "a label has 2 to 40 letters, digits, _ or -, and begins with a letter",
             )
-        found[kind] = label
-    return found
+        by_type[kind] = label
+    return by_type
 
 
-# Above those of the packs: what an organisation calls its own is called so.
+# Higher than in the packs, so that an organisation's own rule names the type.
 _PRIORITY: Final = 100
 _LEAST_DIGITS: Final = 6
-# Less than what an engine looks at around a run of digits.
-_MOST_BEFORE, _MOST_AFTER = 12, 20
+# The most characters around a run of digits; fewer than those an engine looks at.
+_MOST_BEFORE: Final = 12
+_MOST_AFTER: Final = 20
 _SHAPE: Final = r"[0-9](?:[ .()\-/]{0,3}[0-9]){%d}"
 _ID = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*")
 
 
 def rule_of(own: OwnRule, *, min_score: float) -> Rule:
-    """The rule that ``own`` describes, in a policy that finds from ``min_score`` on.
+    """The rule that ``own`` describes, in a policy with this least score.
 
     Raises Wrong; its place starts within the rule.
     """
@@ -518,8 +542,8 @@ def rule_of(own: OwnRule, *, min_score: float) -> Rule:
             reach=anchor.reach if anchor.before else 0,
             pattern=pattern.scoped(anchor.rest),
         )
-    digits = _run(pattern)
-    # What is found only with its context is tried only near the words of it.
+    digits = _digits_of(pattern)
+    # A rule that needs its context is tried only near words of it.
     words = own.context if score < min_score else ()
     return rule(
         digits=digits,
@@ -558,7 +582,7 @@ def _pattern(own: OwnRule) -> Pattern:
 
 
 def _scores(own: OwnRule, min_score: float) -> tuple[float, float]:
-    """Score and boost; where context is required, nothing is found without it."""
+    """Score and boost.  The score is 0 if context is required.  Raises Wrong."""
     best = min(1.0, own.score + (own.context_boost if own.context else 0))
     if own.context_required and not own.context:
         raise Wrong(("context_required",), "it needs words in context")
@@ -574,16 +598,16 @@ def _scores(own: OwnRule, min_score: float) -> tuple[float, float]:
 
 
 def _anchor(own: OwnRule, pattern: Pattern) -> Anchor | None:
-    """The literals that each match has, the most telling there are."""
-    found = list(_anchors(own, pattern))
-    if own.trigger and not found:
+    """The most telling literals that each match has; None without any."""
+    anchors = list(_anchors(own, pattern))
+    if own.trigger and not anchors:
         raise Wrong(
             ("trigger",),
             "no text of the trigger stands in every match, before or at the start of "
             "the group `value` if there is one",
         )
     return max(
-        found, key=lambda anchor: min(map(_weight, anchor.literals)), default=None
+        anchors, key=lambda anchor: min(map(_weight, anchor.literals)), default=None
     )
 
 
@@ -600,12 +624,15 @@ def _anchors(own: OwnRule, pattern: Pattern) -> Iterator[Anchor]:
 
 
 def _weight(literal: str) -> int:
-    """How telling a literal is: its characters but spaces, outside of ASCII double."""
-    shown = "".join(literal.split())
-    return sum(1 if character.isascii() else 2 for character in shown)
+    """The weight of a literal: 1 for each character in ASCII, 2 for each other."""
+    weight = 0
+    for character in "".join(literal.split()):
+        weight += 1 if character.isascii() else 2
+    return weight
 
 
-def _run(pattern: Pattern) -> int:
+def _digits_of(pattern: Pattern) -> int:
+    """The least digits in a row of a match.  Raises Wrong if they are too few."""
     run = pattern.digit_run()
     if run is None or run.digits < _LEAST_DIGITS:
         raise Wrong(
@@ -635,7 +662,8 @@ def _context(own: OwnRule) -> str:
 def _word(word: str) -> str:
     """The word in any case, not within another; spaces may be _ or - in a key."""
     parts = r"[\s_\-]?".join(map(re.escape, word.split()))
-    starts = r"(?<![A-Za-z])" if word[:1].isascii() and word[:1].isalpha() else ""
+    first = word[:1]
+    starts = r"(?<![A-Za-z])" if first.isascii() and first.isalpha() else ""
     return f"{starts}(?i:{parts})"
 
 
@@ -660,15 +688,15 @@ def prove(rule: Rule, *, min_score: float = 0.6) -> None:
 
 
 def prove_stable(rules: Iterable[Rule], plan: Plan) -> None:
-    """Redact the examples of ``rules`` twice, as ``plan`` says and in all its rules.
+    """Redact the examples of ``rules`` twice with ``plan`` and all its rules.
 
-    Raises Wrong; its place starts from the place of the rule among ``rules``.
+    Raises Wrong; its place begins with the index of the rule.
     """
     redactor = Redactor(replace(plan, engine="stdlib"))
     for number, rule in enumerate(rules):
         for index, example in enumerate(rule.examples):
-            key, text = _parted(example)
-            once, _ = redactor.text(_plain(text), key=key)
+            key, text = _key_and_text(example)
+            once, _ = redactor.text(_without_marks(text), key=key)
             if redactor.text(once, key=key)[0] != once:
                 place = ("rules", number, "examples", index)
                 raise Wrong(place, "redacting it twice changes it again")
@@ -686,7 +714,7 @@ def _prove_stable_pack(name: str, rules: tuple[Rule, ...], plan: Plan) -> None:
 
 @cache
 def proved(rules: tuple[Rule, ...]) -> bool:
-    """Prove a pack of ours, all of it together.  Raises Wrong, which names the rule."""
+    """Prove a built-in pack as a whole.  Raises Wrong with the name of a rule."""
     redactor = Redactor(Plan(name="proof", rules=rules, engine="stdlib"))
     for rule in rules:
         try:
@@ -701,27 +729,30 @@ def proved(rules: tuple[Rule, ...]) -> bool:
 
 def _prove(redactor: Redactor, rule: Rule) -> None:
     for index, example in enumerate(rule.examples):
-        key, marked = _parted(example)
-        place, text = ("examples", index), _plain(marked)
-        found, _ = redactor.text(text, key=key)
-        if found == text:
+        key, marked = _key_and_text(example)
+        place = ("examples", index)
+        text = _without_marks(marked)
+        clean, _ = redactor.text(text, key=key)
+        if clean == text:
             raise Wrong(place, "the rule finds nothing in it")
-        if text != marked and found != _MARKED.sub(f"[REDACTED:{rule.type}]", marked):
-            what = "the rule finds something else than what is «marked» in it"
-            raise Wrong(place, what)
-        if redactor.text(found, key=key)[0] != found:
+        expected = _MARKED.sub(f"[REDACTED:{rule.type}]", marked)
+        if text != marked and clean != expected:
+            reason = "the rule finds something else than what is «marked» in it"
+            raise Wrong(place, reason)
+        if redactor.text(clean, key=key)[0] != clean:
             raise Wrong(place, "redacting it twice changes it again")
     for index, example in enumerate(rule.counter_examples):
-        key, text = _parted(example)
-        if redactor.text(text, key=key)[1].rules.get(rule.id):
+        key, text = _key_and_text(example)
+        _, tally = redactor.text(text, key=key)
+        if tally.rules.get(rule.id):
             raise Wrong(("counter_examples", index), "the rule finds a value in it")
 
 
-def _parted(example: Example) -> tuple[str | None, str]:
+def _key_and_text(example: Example) -> tuple[str | None, str]:
     return example if isinstance(example, tuple) else (None, example)
 
 
-def _plain(marked: str) -> str:
+def _without_marks(marked: str) -> str:
     return _MARKED.sub(lambda match: match[0][1:-1], marked)
 
 
@@ -730,27 +761,31 @@ _AT_END = re.compile(r"\(at end of document\)")
 
 
 def line_of(text: str, place: Place) -> int:
-    """The line of ``place`` in a TOML text, or of the closest thing around it there."""
+    """The line of ``place`` in a TOML text, or of the closest place around it."""
     whole = tomllib.loads(text)
     while place and _at(whole, place) is None:
         place = place[:-1]
     if not place:
         return 1
-    starts, statements = zip(*_statements(text), strict=True)
+    statements = list(_statements(text))
+    sources = [statement.source for statement in statements]
 
-    def has_come(count: int) -> bool:
-        return _at(tomllib.loads("\n".join(statements[:count])), place) is not None
+    def has_place(count: int) -> bool:
+        """Whether the first ``count`` statements have the place."""
+        return _at(tomllib.loads("\n".join(sources[:count])), place) is not None
 
-    index = bisect_left(range(1, len(starts)), True, key=has_come)
-    # An element of an array stands so many lines into it, as far as a text tells.
-    item, statement = _at(whole, place), statements[index]
-    told = item if isinstance(place[-1], int) and isinstance(item, str) else ""
-    offset: int = statement.count("\n", 0, max(0, statement.find(told)))
-    return int(starts[index]) + offset
+    index = bisect_left(range(1, len(statements)), True, key=has_place)
+    statement = statements[index]
+    # A text in an array may stand on a later line of its statement.
+    item = _at(whole, place)
+    start = 0
+    if isinstance(place[-1], int) and isinstance(item, str):
+        start = max(0, statement.source.find(item))
+    return statement.line + statement.source.count("\n", 0, start)
 
 
 def _at(value: Any, place: Place) -> Any:
-    """What stands at ``place``; None if nothing does."""
+    """The value at ``place``; None if there is none."""
     try:
         return reduce(getitem, place, value)
     except (KeyError, IndexError, TypeError):
@@ -758,27 +793,34 @@ def _at(value: Any, place: Place) -> Any:
 
 
 def line_of_syntax(error: tomllib.TOMLDecodeError, text: str) -> tuple[int, str]:
-    """The line of a mistake in the writing of TOML, and what it is."""
+    """The line of a syntax error in TOML, and a description."""
     message = str(error)
-    found = _AT_LINE.search(message)
-    line = int(found[1]) if found else max(1, len(text.splitlines()))
+    at_line = _AT_LINE.search(message)
+    line = int(at_line[1]) if at_line else max(1, len(text.splitlines()))
     reason = _AT_END.sub("", _AT_LINE.sub("", message)).strip()
     return line, f"{reason[:1].lower()}{reason[1:]}"
 
 
-def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Each header and assignment of a valid TOML text with its first line."""
-    held: list[str] = []
+class _Statement(NamedTuple):
+    """A header or an assignment of a TOML text, and its first line."""
+
+    line: int
+    source: str
+
+
+def _statements(text: str) -> Iterator[_Statement]:
+    """The headers and assignments of a valid TOML text, in order."""
+    lines: list[str] = []
     start = 1
     for number, line in enumerate(text.split("\n"), start=1):
-        if not held:
+        if not lines:
             start = number
-        held.append(line)
-        statement = "\n".join(held)
+        lines.append(line)
+        source = "\n".join(lines)
         try:
-            value = tomllib.loads(statement)
+            value = tomllib.loads(source)
         except tomllib.TOMLDecodeError:
-            continue
-        held = []
+            continue  # the statement goes on in the next line
+        lines = []
         if value:
-            yield start, statement
+            yield _Statement(start, source)
