@@ -462,7 +462,7 @@ class Scanner:
             text = texts[index]
             telling = [end for number, end in hits if number < _TELLING]
             if telling:
-                folded[index] = fold(text, told=telling)
+                folded[index] = fold(text, telling_ends=telling)
             else:
                 results[index] = self._judged(text, Folded(text), hits)
         hits_in_folded = dict(self._hits([one.text for one in folded.values()]))
@@ -493,7 +493,7 @@ class Scanner:
         telling = [end for number, end in hits if number < _TELLING]
         if not telling:
             return self._judged(text, Folded(text), hits)
-        folded = fold(text, told=telling)
+        folded = fold(text, telling_ends=telling)
         return self._judged(text, folded, self._placed(folded.text))
 
     def _judged(

@@ -221,7 +221,7 @@ def test_json_in_which_something_is_found_is_taken_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "beside", "told"),
+    ("data", "has_value", "expected"),
     [
         (b'{"token":1}', False, True),
         (b'{"token" :1}', False, True),
@@ -233,9 +233,9 @@ def test_json_in_which_something_is_found_is_taken_apart() -> None:
     ],
 )
 def test_keys_and_items_name_something_and_what_an_object_holds_does_not(
-    data: bytes, beside: bool, told: bool
+    data: bytes, has_value: bool, expected: bool
 ) -> None:
     end = data.index(b"token") + len(b"token")
     end = data.index(b'"', end) + 1
 
-    assert names_something(data, end, beside=beside) is told
+    assert names_something(data, end, has_value=has_value) is expected

@@ -1,4 +1,4 @@
-"""What looks through bytes for all that rules are triggered by, in one pass."""
+"""Engines: find the triggers of all rules in bytes, in one pass."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any, AnyStr, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from refold.redaction.engines.patterns import reach
 
-# Half of a surrogate pair has no UTF-8: engines see a character in its place that no
-# pattern means, not a question mark.
+# Half of a surrogate pair has no UTF-8.  Engines see a character in its place that no
+# pattern contains, and no question mark.
 UNPAIRED: Final = "refold.unpaired"
 
 
@@ -27,43 +27,43 @@ def _replaced(error: UnicodeError) -> tuple[bytes, int]:
 codecs.register_error(UNPAIRED, _replaced)
 
 EngineName: TypeAlias = Literal["auto", "vectorscan", "stdlib"]
-# The number of a trigger, and where it ends.
+# The number of a trigger, and the end of its place.
 Hit: TypeAlias = tuple[int, int]
 
 
 class Engine(Protocol):
-    """Triggers, ready to run over any bytes of UTF-8; threads may share it."""
+    """Triggers, ready to be found in bytes of UTF-8; threads may share it."""
 
     @property
     def name(self) -> str:
-        """Which engine, and its version."""
+        """The name of the engine and its version."""
 
     @property
     def gates(self) -> bool:
-        """Whether ``in_json`` is so fast that it pays to ask it first."""
+        """Whether ``in_json`` is so fast that calling it first saves time."""
 
     def in_json(self, data: bytes) -> list[Hit] | None:
-        """What ``scan`` finds, in JSON of texts; None: a key may say what is there."""
+        """The hits in JSON, as ``scan``; None if a key may give context to a text."""
 
     def scan(self, data: bytes) -> list[Hit]:
-        """(number of a trigger, where it ends) for each place that has one.
+        """(number of a trigger, end) for each place that has one.
 
-        A place may be named more than once, and one may be named that has none.
+        A place may be listed more than once, and a place without a trigger may be too.
         """
 
 
 class Trigger(NamedTuple):
-    """One thing to look for in a text, in any ASCII case.
+    """A form to look for in a text, in any ASCII case.
 
-    literal: what must be there, in lower case; empty for a shape.
+    literal: the text to find, in lower case; empty for a shape.
     lead:    a pattern of the character before the literal, or empty.
-    then:    a pattern of what follows the literal, or empty.
-    shape:   a pattern, where there is no literal.
-    run:     of digits, how many there are at least; 0: it is not about digits.
-    word:    what stands shortly before the digits, or right after them; the shape is
-             of both.
-    key:     it is of strings that name something, as keys do, and end there; it is
-             only asked whether it is there, with such digits.
+    then:    a pattern of the text after the literal, or empty.
+    shape:   a pattern, for triggers without a literal.
+    run:     the least number of digits; 0 for triggers without digits.
+    word:    the word shortly before the digits, or right after them; the shape has
+             both.
+    key:     it is a word of keys and other names, which end there.  Engines only say
+             whether such a word is there, and for some, digits too.
     """
 
     literal: str = ""
@@ -76,7 +76,7 @@ class Trigger(NamedTuple):
 
     @property
     def expression(self) -> str:
-        """A pattern without groups that capture: of a rare literal, that alone."""
+        """A pattern without capturing groups; of a rare literal, the literal alone."""
         if self.shape:
             return self.shape
         if self.rare:
@@ -84,50 +84,52 @@ class Trigger(NamedTuple):
         return f"{self.lead}{re.escape(self.literal)}{_shortest(self.then)}"
 
     @property
-    def beside(self) -> bool:
-        """Whether it is looked for only around many digits."""
+    def near_digits(self) -> bool:
+        """Whether engines look for it only near many digits."""
         return self.run >= MANY and not (self.key or self.word)
 
     @property
     def reach(self) -> int:
-        """How many characters before its end the literal may begin at most."""
+        """The most characters between the start of the literal and the end of a hit."""
         return len(self.literal) + reach(self.then) + 1
 
     @property
     def rare(self) -> bool:
-        """Whether the literal alone hardly ever stands in prose or in code."""
+        """Whether prose and code hardly ever have the literal."""
         literal = self.literal
-        numbered = len(literal) > 2 and any(map(str.isdigit, literal))
-        signed = len(literal) > 5 and not literal.isalpha() and literal[0] != "-"
-        return numbered or (signed and " " not in literal)
+        if len(literal) > 2 and any(map(str.isdigit, literal)):
+            return True
+        if " " in literal:
+            return False
+        return len(literal) > 5 and not literal.isalpha() and literal[0] != "-"
 
 
-# What follows a key in JSON, and a string that may name what is beside it; in JSON that
-# is a string itself, white space is escaped.
+# The end of a key in JSON, and of any string that may name another.  Within a JSON
+# string, white space is escaped.
 _ENDS_KEY = re.compile(rb"(?: |\\+[nrt])*:")
 _ENDS_NAME = re.compile(rb"(?: |\\+[nrt])*[:,}\]]")
 
 
-# How a key ends that any other string of its object may name.
+# The end of a key whose value another string of its object may name.
 _VALUE = re.compile(rb"(?i:val|value)[\"\\]")
 
 
 def holds_value(data: bytes) -> bool:
-    """Whether a key in JSON may be that of a value which a string beside it names."""
+    """Whether JSON may have a ``value`` that another string of its object names."""
     return _VALUE.search(data) is not None
 
 
-def names(data: bytes, end: int, *, beside: bool) -> bool:
-    """Whether what ends there in JSON may name something.
+def names(data: bytes, end: int, *, has_value: bool) -> bool:
+    """Whether the string that ends at ``end`` in JSON may name something.
 
-    That are keys, strings in arrays, and ``beside`` a "value", any string.
+    Keys and strings in arrays may; in JSON with a ``value``, any string may.
     """
     if not _ENDS_NAME.match(data, end):
         return False
-    if beside or _ENDS_KEY.match(data, end):
+    if has_value or _ENDS_KEY.match(data, end):
         return True
     start = data.rfind(b'"', 0, end - 1)
-    # What follows a key is what an object holds.
+    # A string after a colon is the value of a key.
     return data[start - 1 : start] != b":" and data[start - 2 : start] != b": "
 
 
@@ -135,17 +137,18 @@ _TAIL = re.compile(r"(\[(?:\\.|[^\]\\])+\]|\\?[^\\)\]])\{(\d+),\d+\}$")
 
 
 def _shortest(then: str) -> str:
-    """``then`` without what may follow but need not, which would end at many places."""
+    """``then`` without the optional rest of its last repeat, which has many ends."""
     tail = _TAIL.search(then)
     if tail is None:
         return then
     atom, least = tail.groups()
-    return then[: tail.start()] + (f"{atom}{{{least}}}" if int(least) else "")
+    start = then[: tail.start()]
+    return f"{start}{atom}{{{least}}}" if int(least) else start
 
 
 # Six or more digits, with separators between them.
 _SIX: Final = r"[0-9](?:[ .()\-/]{0,3}[0-9]){5}"
-# Shapes of so many digits are looked for only around runs that have them.
+# Shapes with at least this many digits are looked for only near runs that have them.
 MANY: Final = 10
 IN_RUN: Final = "0123456789 .()-/"
 # How many bytes around a run rules may look at: four for each character.
@@ -155,18 +158,18 @@ _CHUNK: Final = 64
 
 
 def spoken(word: str) -> Trigger:
-    """A word and the digits after it that it may speak of."""
+    """A word and digits after it to which it may give context."""
     shape = rf"{re.escape(word)}[0-9]?[^0-9]{{0,60}}{_SIX}"
     return Trigger(shape=shape, run=6, word=word)
 
 
 def spoken_after(word: str) -> Trigger:
-    """Digits and a word right after them that may speak of them."""
+    """Digits and a word right after them that may give them context."""
     return Trigger(shape=rf"[0-9][ \-]{{1,2}}{re.escape(word)}", run=6, word=word)
 
 
 def run_start(text: AnyStr, place: int, members: AnyStr) -> int:
-    """Where a run of ``members``, ``IN_RUN``, around ``place`` begins; or ``place``."""
+    """The start of the run of ``members`` (``IN_RUN``) before ``place``; else that."""
     while place > 0:
         first = max(0, place - _CHUNK)
         place = first + len(text[first:place].rstrip(members))
@@ -176,7 +179,7 @@ def run_start(text: AnyStr, place: int, members: AnyStr) -> int:
 
 
 def run_end(text: AnyStr, place: int, members: AnyStr) -> int:
-    """Where what may be a run of digits around ``place`` ends, or ``place``."""
+    """The end of the run of ``members`` (``IN_RUN``) after ``place``; else that."""
     while place < len(text):
         rest = text[place : place + _CHUNK].lstrip(members)
         place = min(place + _CHUNK, len(text)) - len(rest)
@@ -185,29 +188,31 @@ def run_end(text: AnyStr, place: int, members: AnyStr) -> int:
     return place
 
 
-# After so many bytes the faster engine pays for the seconds it takes to compile.
+# After this many bytes the faster engine is worth the seconds that it takes to compile.
 _WORTH_IT: Final = 262_144
-# Filled by a process that will not live long enough for a slow start to pay.
+# Not empty in a process that ends too soon for a slow start to be worth it.
 _SHORT_LIVED: Final[list[bool]] = []
 
 
 class Warming:
-    """``first`` until ``make`` is worth its time; all engines find the same."""
+    """Runs ``first`` until a faster engine is worth its start; both find the same."""
 
     def __init__(self, first: Engine, make: Callable[[], Engine]) -> None:
-        self._engine, self._make = first, make
+        self._engine = first
+        self._make = make
+        # How many bytes are left until the faster engine starts.
         self._left = _WORTH_IT
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     @property
     def name(self) -> str:
-        """Which engine is at work now."""
+        """The name and version of the engine that runs now."""
         return self._engine.name
 
     @property
     def gates(self) -> bool:
-        """Whether it is worth asking first."""
+        """Whether calling ``in_json`` first saves time."""
         return self._engine.gates
 
     def in_json(self, data: bytes) -> list[Hit] | None:
@@ -219,23 +224,23 @@ class Warming:
         return self._engine.scan(data)
 
     def _count(self, data: bytes) -> None:
-        # A lost count of another thread only makes it a little later.
+        # If threads lose a count, the faster engine only starts a little later.
         if self._left > 0:
             self._left -= len(data)
             if self._left <= 0 and self._lock.acquire(blocking=False):
                 self._start()
 
     def _start(self) -> None:
-        # A daemon, so that a process which ends does not wait for seconds until the
-        # engine is compiled.  Compiling holds no lock and no data of this process.
+        # A daemon thread, so that a process can end without waiting for the compiler,
+        # which holds no lock and no data of the process.
         thread = threading.Thread(target=self._warm, name="refold-warm", daemon=True)
-        # A process that ends starts no thread any more: the first engine goes on.
+        # A process that is ending cannot start threads; the first engine stays.
         with suppress(RuntimeError):
             thread.start()
             self._thread = thread
 
     def join(self) -> None:
-        """Wait until the change that has begun, if any, is made."""
+        """Wait until the faster engine is there, if it was started."""
         if self._thread is not None:
             self._thread.join()
 
@@ -244,25 +249,25 @@ class Warming:
 
 
 def start_quickly() -> None:
-    """Let ``auto`` mean the engine that starts fastest, for all of this process."""
+    """Let ``auto`` mean the engine with the fastest start, in this whole process."""
     _SHORT_LIVED.append(True)
 
 
 def engine_of(name: EngineName, triggers: Sequence[Trigger]) -> Engine:
     """The engine called ``name`` over ``triggers``.
 
-    ``auto`` begins with the standard library; where Vectorscan is installed, which
-    takes seconds to compile, that takes over once there was enough to do.
+    ``auto`` begins with the standard library.  If Vectorscan is installed, which takes
+    seconds to compile, it takes over once enough bytes were scanned.
 
     Raises ModuleNotFoundError if that engine is not installed.
     """
-    given = tuple(triggers)
+    all_triggers = tuple(triggers)
     if name != "auto":
-        return _engine(name, given)
-    plain = _engine("stdlib", given)
+        return _engine(name, all_triggers)
+    first = _engine("stdlib", all_triggers)
     if _SHORT_LIVED or best() == "stdlib":
-        return plain
-    return Warming(plain, partial(_engine, "vectorscan", given))
+        return first
+    return Warming(first, partial(_engine, "vectorscan", all_triggers))
 
 
 @lru_cache(maxsize=8)
@@ -271,17 +276,18 @@ def _engine(name: EngineName, triggers: tuple[Trigger, ...]) -> Engine:
     return engine
 
 
-# The literals that are in a text, and whether the text may look like something else.
+# Returns the literals in a text, and whether the text must also be searched folded.
 Literals: TypeAlias = Callable[[str], tuple[list[str], bool]]
 
 
 def literals(name: EngineName, texts: Sequence[str]) -> Literals:
-    """What says which of ``texts`` are in a text; threads may share it.
+    """A function that returns which of ``texts`` are in a text; threads may share it.
 
     Raises ModuleNotFoundError if that engine is not installed.
     """
-    made: Literals = _module(best() if name == "auto" else name).literals(texts)
-    return made
+    engine = best() if name == "auto" else name
+    search: Literals = _module(engine).literals(texts)
+    return search
 
 
 def best() -> EngineName:
@@ -291,7 +297,7 @@ def best() -> EngineName:
 
 @cache
 def installed() -> bool:
-    """Whether what Vectorscan needs is installed: not every platform has it."""
+    """Whether the package that Vectorscan needs is installed."""
     return util.find_spec("hyperscan") is not None
 
 

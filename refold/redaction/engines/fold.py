@@ -1,9 +1,9 @@
-"""One spelling for what looks alike, with the way back to the original places.
+"""Folding: one spelling for texts that look alike, with the way back to each place.
 
 Full-width forms, odd spaces, odd dashes and letters whose other case is ASCII become
-ASCII one for one; characters that show nothing are left out; escapes of JSON such as
-``\\u5bc6`` become their character.  Rules match the folded text; what they find is
-replaced in the original.  Only lines that hold something telling are folded.
+ASCII, one for one.  Invisible characters are removed.  Escapes of JSON such as
+``\\u5bc6`` become their character.  Rules match the folded text, and their findings are
+replaced in the original.  Only lines with telling characters are folded.
 """
 
 import re
@@ -18,19 +18,19 @@ _HIDDEN = (
     "\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f"
     "\u3164\ufeff"
 )
-# What changes how the character before looks: common in prose, after pictures.
+# Characters that change how the one before looks: common in prose, after pictures.
 _SELECTORS = "\ufe00-\ufe0f"
 _WIDE = "＃＆＊＋－．／０-９＝＠Ａ-Ｚ＿ａ-ｚ"
 
-# Letters whose other case is an ASCII letter: nothing else stands for one in a search
-# that ignores case.
+# The letters whose other case is an ASCII letter: only these equal one in a search that
+# ignores case.
 _LETTERS = "\u0130\u0131\u017f\u212a"
 _LETTERS_AS = str.maketrans(_LETTERS, "iisk")
 
 # An escape of a character that is not a control character.
 _TELLING_ESCAPE = r"\\u(?:[1-9a-fA-F]|0[1-9a-fA-F]|00[2-9a-fA-F])"
-# What a text must hold to be folded, as patterns of any engine.  Prose is full of
-# dashes and wide spaces: they count only inside a value or right before one.
+# The telling forms, for which a text is folded, as patterns of any engine.  Prose is
+# full of dashes and wide spaces: these count only inside a value or right before one.
 _EITHER = f"[{_SPACES}{_DASHES}]"
 _TELLING_WIDE = "|".join(
     (
@@ -45,17 +45,17 @@ _TELLING_WIDE = "|".join(
         f"[0-9]{{2}}{_EITHER}[0-9]{{2}}{_EITHER}[0-9]",
     )
 )
-# What colours a terminal: its last letter is no part of the word after it.
-_COLOUR = r"(?:\x1b|\\u001[bB])\["
-TELLING = (_TELLING_WIDE, rf"{_TELLING_ESCAPE}|{_COLOUR}")
+# A color in a terminal: the last letter of its code is no part of the word after it.
+_COLOR = r"(?:\x1b|\\u001[bB])\["
+TELLING = (_TELLING_WIDE, rf"{_TELLING_ESCAPE}|{_COLOR}")
 _TELLING = re.compile("|".join(TELLING))
-# One of these is in all that is telling, and hardly any of them in most texts.
+# Every telling form has one of these characters, and most texts have hardly any.
 _RARE = re.compile(f"[{_WIDE}{_HIDDEN}{_LETTERS}{_SPACES}{_DASHES}{_SELECTORS}]")
 _ESCAPED = re.compile(_TELLING_ESCAPE)
 _AROUND = 8
-# From the first backslash of a run on: each level of JSON in JSON doubles them.
+# Begins at the first backslash of several: each level of JSON in JSON doubles them.
 _ESCAPE = r"\\(?<!\\\\)\\*+u([0-9a-fA-F]{4})"
-_LEFT_OUT = re.compile(
+_REMOVED = re.compile(
     rf"(?:\x1b|\\+u001[bB])\[[0-9;:?]{{0,32}}[A-Za-z]|{_ESCAPE}|[{_HIDDEN}{_SELECTORS}]+"
 )
 _ALL = "".join(map(chr, range(0x80, 0x10000)))
@@ -68,9 +68,11 @@ _ALIKE: dict[int, int | str] = {
 
 
 class Folded(NamedTuple):
-    """A folded text; ``starts`` in it and ``origins`` in the original are equal places.
+    """A folded text, with the places at which it and the original correspond.
 
-    ``widths`` holds the length in the original of each escape, by its folded place.
+    starts:  places in the folded text from which the shift to the original is constant.
+    origins: the same places in the original.
+    widths:  the length in the original of each escape, by its folded place.
     """
 
     text: str
@@ -79,7 +81,7 @@ class Folded(NamedTuple):
     widths: dict[int, int] = {}  # noqa: RUF012 - shared, and never changed
 
     def place(self, index: int) -> int:
-        """Where the character at ``index`` stands in the original."""
+        """The place in the original of the character at ``index``."""
         at = bisect_right(self.starts, index) - 1
         return self.origins[at] + index - self.starts[at]
 
@@ -90,34 +92,35 @@ class Folded(NamedTuple):
         return self.place(start), self.place(end - 1) + self.widths.get(end - 1, 1)
 
 
-def fold(text: str, *, told: Sequence[int] = ()) -> Folded:
-    """Fold the lines of ``text`` that need it; without any, it stays as it is.
+def fold(text: str, *, telling_ends: Sequence[int] = ()) -> Folded:
+    """Fold the lines of ``text`` that need it; the others stay as they are.
 
-    told: where something telling ends, if that is known already.
+    telling_ends: the ends of telling forms, if the caller knows them.
     """
-    if not (told or "\\u" in text or "\x1b" in text or not text.isascii()):
+    if not (telling_ends or "\\u" in text or "\x1b" in text or not text.isascii()):
         return Folded(text)
-    ends = told or telling(text)
+    ends = telling_ends or telling(text)
     lines = _lines(text, ends)
     return _folded(text, lines) if lines else Folded(text)
 
 
 def telling(text: str) -> list[int]:
-    """Where something ends for which ``text`` must be folded, in no order."""
-    ends = []
+    """The ends of telling forms in ``text``, in no order."""
+    ends: list[int] = []
     if not text.isascii():
-        for start, stop in _around(text):
+        for start, stop in _near_rare(text):
             ends += [match.end() for match in _TELLING.finditer(text, start, stop)]
     if "\\u" in text:
         ends += [match.end() for match in _ESCAPED.finditer(text)]
     if "\x1b" in text or "\\u001" in text:
-        ends += [match.end() for match in re.finditer(_COLOUR, text)]
+        ends += [match.end() for match in re.finditer(_COLOR, text)]
     return ends
 
 
-def _around(text: str) -> Iterator[tuple[int, int]]:
-    """The parts of the text with characters for which it may have to be folded."""
-    start = stop = -1
+def _near_rare(text: str) -> Iterator[tuple[int, int]]:
+    """The parts of the text around characters of telling forms."""
+    start = -1
+    stop = -1
     for rare in _RARE.finditer(text):
         if rare.start() - _AROUND > stop:
             if stop >= 0:
@@ -129,36 +132,42 @@ def _around(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _lines(text: str, ends: Iterable[int]) -> list[tuple[int, int]]:
-    """The lines in which these places are."""
-    found: list[tuple[int, int]] = []
+    """The lines in which telling forms with these ends stand, in order."""
+    lines: list[tuple[int, int]] = []
     last = -1
     for end in sorted(ends):
         if end <= last:
             continue
-        # What is telling may be a line's last character.
+        # A telling form may end with the last character of its line.
         place = max(0, end - 1)
         start = text.rfind("\n", 0, place) + 1
         stop = text.find("\n", place)
         last = len(text) if stop < 0 else stop
-        if not found or start > found[-1][0]:
-            found.append((start, last))
-    return found
+        if not lines or start > lines[-1][0]:
+            lines.append((start, last))
+    return lines
 
 
 def _folded(text: str, lines: list[tuple[int, int]]) -> Folded:
+    """``text`` with these lines folded."""
     out: list[str] = []
-    starts, origins, widths = [0], [0], dict[int, int]()
-    length = end = 0
+    starts = [0]
+    origins = [0]
+    widths: dict[int, int] = {}
+    # The length of the folded text so far, and the end of the original it stands for.
+    length = 0
+    end = 0
     for begin, stop in lines:
         out.append(text[end:begin])
         length += begin - end
         end = begin
-        for match in _LEFT_OUT.finditer(text, begin, stop):
+        for match in _REMOVED.finditer(text, begin, stop):
             out.append(_alike(text[end : match.start()]))
             length += match.start() - end
             end = match.end()
-            if match[1]:
-                out.append(_alike(chr(int(match[1], 16))))
+            code = match[1]
+            if code:
+                out.append(_alike(chr(int(code, 16))))
                 starts.append(length)
                 origins.append(match.start())
                 widths[length] = end - match.start()

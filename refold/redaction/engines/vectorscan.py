@@ -1,4 +1,4 @@
-"""Vectorscan, through the package ``hyperscan``: all triggers in one pass."""
+"""Vectorscan as an engine, through ``hyperscan``: all triggers in one pass."""
 
 from __future__ import annotations
 
@@ -28,48 +28,59 @@ from refold.redaction.engines import (
 from refold.redaction.engines.fold import TELLING
 
 _IN_RUN: Final = IN_RUN.encode()
-# With a run of digits in so many bytes, a pass over all is faster than a look at each.
+# With a run of digits in this many bytes or fewer, one pass over all bytes is faster
+# than a look at each run.
 _DENSE = 1024
 
 
 class Triggers:
-    """Databases that are each fast, and scanned only where they can find something.
+    """Several databases, each fast and scanned only where it can find something.
 
-    All in one would be far slower: expressions that are not ASCII need a mode of their
-    own, and shapes of digits are many states that most texts have no use for.
+    One database for everything would be far slower.  Expressions that are not ASCII
+    need a mode of their own, and shapes of digits have many states that most texts do
+    not use.
     """
 
     gates = True
 
     def __init__(self, triggers: Sequence[Trigger]) -> None:
         self.name = f"vectorscan/{version('hyperscan')}"
-        numbered = list(enumerate(triggers))
+        # The number of the expression for long runs of digits.
         self._run = len(triggers)
-        plain = [(n, t.expression) for n, t in numbered if not (t.beside or t.key)]
-        plain.append((self._run, _LONG_RUN))
-        keys = [(n, t.shape) for n, t in numbered if t.key]
-        in_ascii = [
-            (n, only) for n, text in plain if (only := narrow(text) or _in_any(text))
-        ]
-        self._plain = _caseless(in_ascii)
-        # What only ``in_json`` asks for: a text of prose is not searched for it.
-        in_keys = [(n, only) for n, text in keys if (only := narrow(text))]
-        self._of_keys = _caseless(in_keys)
-        self._wide = _caseless(one for one in (*plain, *keys) if not one[1].isascii())
-        self._keys = {n for n, _ in keys}
-        self._keys_alone = {n for n in self._keys if not triggers[n].run}
-        self._shapes = _caseless((n, t.shape) for n, t in numbered if t.beside)
+        texts: list[tuple[int, str]] = []
+        keys: list[tuple[int, str]] = []
+        shapes: list[tuple[int, str]] = []
+        for number, trigger in enumerate(triggers):
+            if trigger.key:
+                keys.append((number, trigger.shape))
+            elif trigger.near_digits:
+                shapes.append((number, trigger.shape))
+            else:
+                texts.append((number, trigger.expression))
+        texts.append((self._run, _LONG_RUN))
+        self._plain = _caseless(_in_ascii(texts))
+        # Only ``in_json`` needs words of keys: prose is not searched for them.
+        self._of_keys = _caseless(_narrowed(keys))
+        self._wide = _caseless(
+            (number, text) for number, text in (*texts, *keys) if not text.isascii()
+        )
+        self._keys = {number for number, _ in keys}
+        self._keys_without_digits = {
+            number for number in self._keys if not triggers[number].run
+        }
+        self._shapes = _caseless(shapes)
 
     def in_json(self, data: bytes) -> list[Hit] | None:
         hits = self._hits(data)
         hits += self._of_keys.hits(data)
-        # Some keys say something of long runs of digits alone.
-        long = self._run in map(itemgetter(0), hits)
-        asked = self._keys if long else self._keys_alone
-        asked_at = [end for number, end in hits if number in asked]
-        beside = bool(asked_at) and holds_value(data)
-        for end in asked_at:
-            if names(data, end, beside=beside):
+        # Some words of keys give context only to long runs of digits.
+        keys = self._keys_without_digits
+        if self._run in map(itemgetter(0), hits):
+            keys = self._keys
+        ends = [end for number, end in hits if number in keys]
+        has_value = bool(ends) and holds_value(data)
+        for end in ends:
+            if names(data, end, has_value=has_value):
                 return None
         return self._in_texts(data, hits)
 
@@ -81,25 +92,42 @@ class Triggers:
         return hits if data.isascii() else hits + self._wide.hits(data)
 
     def _in_texts(self, data: bytes, hits: list[Hit]) -> list[Hit]:
-        """The ``hits`` of no key, and what is around long runs of digits."""
+        """The ``hits`` without those of keys, and shapes near long runs of digits."""
         if not hits:
             return hits
-        keys, run = self._keys, self._run
+        keys = self._keys
+        run = self._run
         hits = [hit for hit in hits if hit[0] not in keys]
         if run not in map(itemgetter(0), hits):
             return hits
-        long = [end for number, end in hits if number == run]
-        found = [hit for hit in hits if hit[0] != run]
-        if len(long) * _DENSE > len(data):
-            return found + self._shapes.hits(data)
-        for start, stop in windows(data, long):
-            inside = self._shapes.hits(data[start:stop])
-            found += [(number, start + end) for number, end in inside]
-        return found
+        ends_of_runs = [end for number, end in hits if number == run]
+        in_texts = [hit for hit in hits if hit[0] != run]
+        if len(ends_of_runs) * _DENSE > len(data):
+            return in_texts + self._shapes.hits(data)
+        for start, stop in windows(data, ends_of_runs):
+            for number, end in self._shapes.hits(data[start:stop]):
+                in_texts.append((number, start + end))
+        return in_texts
+
+
+def _in_ascii(expressions: Iterable[tuple[int, str]]) -> Iterable[tuple[int, str]]:
+    """The parts of the expressions that can match in ASCII."""
+    for number, text in expressions:
+        only_ascii = narrow(text) or _unless_wide(text)
+        if only_ascii:
+            yield number, only_ascii
+
+
+def _narrowed(expressions: Iterable[tuple[int, str]]) -> Iterable[tuple[int, str]]:
+    """The parts of the expressions that can be narrowed to ASCII."""
+    for number, text in expressions:
+        only_ascii = narrow(text)
+        if only_ascii:
+            yield number, only_ascii
 
 
 class _Database:
-    """Expressions over bytes, compiled together, and what it takes to run them."""
+    """Expressions over bytes, compiled together, with the memory to run them."""
 
     def __init__(self, expressions: Sequence[tuple[int, str]], *, flags: int) -> None:
         self._local = threading.local()
@@ -115,12 +143,13 @@ class _Database:
         )
 
     def hits(self, data: bytes) -> list[Hit]:
-        """(number of an expression, where a match ends) for each match."""
-        compiled, hits = self._compiled, list[Hit]()
+        """(number of an expression, end of a match) for each match."""
+        compiled = self._compiled
+        hits: list[Hit] = []
         if compiled is None:
             return hits
         try:
-            # Working memory, which no two searches may share at a time.
+            # Working memory, which only one search may use at a time.
             scratch = self._local.scratch
         except AttributeError:
             scratch = self._local.scratch = hyperscan.Scratch(compiled)
@@ -129,7 +158,7 @@ class _Database:
                 data, match_event_handler=_note, context=hits, scratch=scratch
             )
         except hyperscan.ScratchInUseError:
-            # A signal's handler, or a log line, in the middle of a search.
+            # A signal handler or a log line searches in the middle of a search.
             hits.clear()
             fresh = hyperscan.Scratch(compiled)
             compiled.scan(data, match_event_handler=_note, context=hits, scratch=fresh)
@@ -148,36 +177,44 @@ def _note(number: int, _start: int, end: int, _flags: int, hits: list[Hit]) -> N
 
 
 def literals(texts: Sequence[str]) -> Literals:
-    """One database of all literals, made for short ones: a long one costs no more."""
+    """A search in one database of all literals, which compiles short ones fast."""
     database = _Database(
         [(0, _telling()), *enumerate(map(_exactly, texts), start=1)],
         flags=hyperscan.HS_FLAG_SINGLEMATCH,
     )
 
-    def found(text: str) -> tuple[list[str], bool]:
-        there = sorted(database.hits(text.encode(errors="replace")))
-        folds = bool(there) and there[0][0] == 0
-        return [texts[number - 1] for number, _ in there[folds:]], folds
+    def search(text: str) -> tuple[list[str], bool]:
+        numbers = sorted(number for number, _ in database.hits(_utf8(text)))
+        # Number 0 stands for a telling form.
+        folds = bool(numbers) and numbers[0] == 0
+        if folds:
+            numbers = numbers[1:]
+        return [texts[number - 1] for number in numbers], folds
 
-    return found
+    return search
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode(errors="replace")
 
 
 @cache
 def _telling() -> str:
-    """What a text holds that may look like something else, over bytes."""
+    """The expression, over bytes, of telling forms, for which a text is folded."""
     return "|".join(map(in_bytes, TELLING))
 
 
 def _exactly(literal: str) -> str:
-    """``literal`` for an expression: its bytes in hex."""
+    """The expression for ``literal``: its bytes in hex."""
     return "".join(f"\\x{byte:02x}" for byte in literal.encode())
 
 
-def _in_any(expression: str) -> str:
-    """An expression that cannot be narrowed, if it may yet match in ASCII."""
+def _unless_wide(expression: str) -> str:
+    """An expression that cannot be narrowed, if it may still match in ASCII."""
     return expression if expression[:1].isascii() and expression[0] != "(" else ""
 
 
+# Ten digits or more, with the character after them.
 # Ten digits or more, and what ends them.
 _LONG_RUN: Final = (
     rf"[0-9](?:[ .()\-/]{{0,3}}[0-9]){{{MANY - 1},}}"
@@ -187,31 +224,34 @@ _LONG_RUN: Final = (
 
 def windows(data: bytes, ends: Sequence[int]) -> list[tuple[int, int]]:
     """The parts of ``data`` around the runs of digits at ``ends``, merged."""
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     last = -1
     for end in sorted(ends):
         if end <= last:
             continue
-        start, last = _around(data, end)
-        start, stop = max(0, start - BEFORE), min(len(data), last + AFTER)
+        first, last = _run_around(data, end)
+        start = max(0, first - BEFORE)
+        stop = min(len(data), last + AFTER)
+        # No character is cut in two.
         while start and data[start] & 0xC0 == 0x80:
             start -= 1
         while stop < len(data) and data[stop] & 0xC0 == 0x80:
             stop += 1
-        if found and start <= found[-1][1]:
-            start = found.pop()[0]
-        found.append((start, stop))
-    return found
+        if merged and start <= merged[-1][1]:
+            start, _ = merged.pop()
+        merged.append((start, stop))
+    return merged
 
 
-def _around(data: bytes, place: int) -> tuple[int, int]:
-    """Where what may be a run begins that ends before ``place`` or goes on after it."""
+def _run_around(data: bytes, place: int) -> tuple[int, int]:
+    """The start and end of the run of digits that touches ``place``."""
     start = max(0, place - 16)
     if not data[start:place].strip(_IN_RUN):
         start = run_start(data, start, _IN_RUN)
     return start, run_end(data, place, _IN_RUN)
 
 
+# A class with its repeat, an escape, or any other character.
 # A class with what is said of how often, an escape, or any other character.
 _TOKEN = re.compile(
     r"(?P<set>\[\^?(?:\\.|[^\]\\])+\])(?:(?P<maybe>\?)|\{(?P<least>\d+),(?P<most>\d+)\})?"
@@ -219,33 +259,38 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _MEMBER = re.compile(r"(\\.|[^\\])(?:-(\\.|[^\\]))?", re.DOTALL)
-# Any character that is not ASCII; for a range of many, that is near enough.
+# Any character that is not ASCII, which is close enough for a long range of them.
 _ANY = r"[\xc2-\xf4][\x80-\xbf]{1,3}"
 _MANY = 512
 
 
 def in_bytes(pattern: str) -> str:
-    """``pattern`` over bytes: it matches wherever that does, perhaps more often."""
-    out = []
+    """``pattern`` over bytes: it matches wherever that does, and maybe elsewhere."""
+    parts: list[str] = []
     for token in _TOKEN.finditer(pattern):
-        if token["set"] is None:
-            out.append(_hex(token["other"]))
-        elif token["set"].startswith("[^"):
-            out.append(_negated(token, pattern))
+        characters = token["set"]
+        if characters is None:
+            parts.append(_hex(token["other"]))
+        elif characters.startswith("[^"):
+            parts.append(_negated(token, pattern))
         else:
-            often = token[0][len(token["set"]) :]
-            out.append(_members(token["set"]) + often)
-    return "".join(out)
+            repeat = token[0][len(characters) :]
+            parts.append(_members(characters) + repeat)
+    return "".join(parts)
 
 
 def narrow(pattern: str) -> str:
-    """What of ``pattern`` can match in ASCII; empty: nothing."""
-    only = _CLASS_OR_WAY.sub(
-        lambda m: _WIDE.sub("", m[0]) if m[0][0] == "[" else "", pattern
-    )
-    return only if only.isascii() and "[]" not in only else ""
+    """The part of ``pattern`` that can match in ASCII; empty if there is none."""
+    only_ascii = _CLASS_OR_WAY.sub(_without_wide, pattern)
+    return only_ascii if only_ascii.isascii() and "[]" not in only_ascii else ""
 
 
+def _without_wide(match: re.Match[str]) -> str:
+    """A class without the characters that are not ASCII; no other alternative."""
+    return _WIDE.sub("", match[0]) if match[0][0] == "[" else ""
+
+
+# A class, or an alternative of a group that cannot match in ASCII.
 # A class, or one way of a group that cannot match in ASCII.
 _CLASS_OR_WAY = re.compile(
     r"\[(?:\\.|[^\]\\])+\]|\|[^\x00-\x7f]+(?=[|)])|(?<=\(\?:)[^\x00-\x7f]+\|"
@@ -258,30 +303,35 @@ def _hex(text: str) -> str:
 
 
 def _negated(token: re.Match[str], pattern: str) -> str:
-    """A character that is none of some ASCII ones may take four bytes.
+    """A negated class of ASCII, whose character may take four bytes.
 
-    At either end of a pattern one of them is enough.
+    At either end of a pattern one byte is enough.
     """
-    negated, most = token["set"], token["most"]
+    negated = token["set"]
+    most = token["most"]
     if most:
         return f"{negated}{{{token['least']},{4 * int(most)}}}"
     if token["maybe"]:
         return f"{negated}{{0,4}}"
-    first = pattern[: token.start()] in ("", "(?:", "(?:^|")
-    return negated if first or token.end() == len(pattern) else f"{negated}{{1,4}}"
+    is_first = pattern[: token.start()] in ("", "(?:", "(?:^|")
+    is_last = token.end() == len(pattern)
+    return negated if is_first or is_last else f"{negated}{{1,4}}"
 
 
 def _members(text: str) -> str:
-    """A class, as ways of a group if some of its members take several bytes."""
+    """A class, as alternatives if some of its members take several bytes."""
     if text.isascii():
         return text
-    plain, ways = "", []
+    plain = ""
+    ways: list[str] = []
     for first, last in _MEMBER.findall(text[1:-1]):
         if first.isascii():
             plain += f"{first}-{last}" if last else first
         elif last and ord(last) - ord(first) > _MANY:
             ways.append(_ANY)
         else:
-            codes = range(ord(first), ord(last or first) + 1)
-            ways += [_hex(chr(code))[3:-1] for code in codes]
-    return f"(?:{'|'.join([f'[{plain}]'] * bool(plain) + ways)})"
+            for code in range(ord(first), ord(last or first) + 1):
+                ways.append(_exactly(chr(code)))
+    if plain:
+        ways.insert(0, f"[{plain}]")
+    return f"(?:{'|'.join(ways)})"
