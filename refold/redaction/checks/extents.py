@@ -1,74 +1,87 @@
-"""Where values are that go on over lines: keys in PEM, the columns of tables."""
+"""Extents of values that continue over lines: keys in PEM, the columns of tables."""
 
 from __future__ import annotations
 
 import base64
 import re
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from refold.redaction.checks.names import ABOUT, patterns
 from refold.redaction.checks.secrets import odd
 
 _Extents: TypeAlias = list[tuple[int, int]]
 
-_LIKE = patterns("extents")
-# A line of a key is as long as this, but for the last; a key has no more lines.
-_FULL_LINE, _MOST_LINES, _FURTHEST = 32, 1024, 32_768
-# Where its first line is said in base64, and what is remembered together.
-_HEAD_OF, _BLOCK = 256, 16
+_PATTERNS = patterns("extents")
+# Every line of a key except the last is at least this long.
+_FULL_LINE: Final = 32
+# The most lines of a key, and the most characters.
+_MOST_LINES: Final = 1024
+_FURTHEST: Final = 32_768
+# The part of a key in base64 that must have its first line.
+_HEAD_OF: Final = 256
+# How many places are remembered together.
+_BLOCK: Final = 16
 
 
 def key_lines(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
-    """A private key from its first line on, to its last or as far as it goes."""
+    """A private key from its first line to its last, or to the end of its lines."""
     if _is_covered(match.start(), seen):
         return []
-    head = _LIKE.HEAD.match(text, match.start())
+    head = _PATTERNS.HEAD.match(text, match.start())
     start = head.end() if head else match.start()
-    if head and _LIKE.TAIL.search(match.group()):
-        return [match.span()] if _material(text, start, match.end()) else []
+    if head and _PATTERNS.TAIL.search(match.group()):
+        return [match.span()] if _has_material(text, start, match.end()) else []
     end = _down(text, start)
     _cover(match.start(), end, seen)
     return [(match.start(), end)] if end > start else []
 
 
 def _is_covered(place: int, seen: set[int]) -> bool:
-    """Whether ``place``, or some characters around it, were looked at as lines."""
+    """Whether ``place`` or its block was covered by an earlier call."""
     return place in seen or -1 - place // _BLOCK in seen
 
 
 def _cover(start: int, end: int, seen: set[int]) -> None:
-    """What begins between these places needs no look of its own."""
+    """Remember ``start`` and the blocks up to ``end``, so that no call looks again.
+
+    Places are remembered as they are, blocks as negative numbers.
+    """
     seen.add(start)
     seen.update(range(-(end // _BLOCK), -((start + _BLOCK - 1) // _BLOCK)))
 
 
 def key_lines_before(text: str, match: re.Match[str], _: set[int]) -> _Extents:
-    """The lines of a private key of which only the last ones are there."""
+    """The lines of a private key of which only the last ones are in the text."""
     first = max(0, match.start() - _FURTHEST)
-    # What is before the end of another key is no part of this one.
+    # Text before the end of another key is no part of this one.
     first = max(first, text.rfind("-----END", first, match.start()))
-    breaks = [
-        found.span() for found in _LIKE.BREAK.finditer(text, first, match.start())
-    ]
-    start, stop = match.start(), match.start()
-    # The last line of a key is short, and may be behind words that tools put there.
+    lines: list[tuple[int, int]] = []  # upwards: (start, end of the line before)
+    for line_break in _PATTERNS.BREAK.finditer(text, first, match.start()):
+        before, after = line_break.span()
+        lines.insert(0, (after, before))
+    lines.append((first, first))
+    start = match.start()
+    stop = match.start()
+    # The last line of a key is short, and may stand behind words of a tool.
     short = 1
-    for after, before in (*((e, b) for b, e in reversed(breaks)), (first, first)):
-        ended = text.rfind("-----END", after, stop)  # of another key
-        after = max(after, ended + len("-----END")) if ended >= 0 else after
-        runs = list(_LIKE.RUN.finditer(text, after, stop))
+    for after, before in lines:
+        end_of_other = text.rfind("-----END", after, stop)
+        if end_of_other >= 0:
+            after = max(after, end_of_other + len("-----END"))
+        runs = list(_PATTERNS.RUN.finditer(text, after, stop))
+        is_last = start == match.start()
         if any(map(_is_full, runs)) or (
-            start == match.start() and runs and _by_itself(text, after, stop, runs)
+            is_last and runs and _is_only_material(text, after, stop, runs)
         ):
             start = runs[0].start()
         elif stop != match.start() and (
-            runs or _LIKE.LETTERS.search(text, after, stop)
+            runs or _PATTERNS.LETTERS.search(text, after, stop)
         ):
             short -= 1
-            if short < 0 or start < match.start():
+            if short < 0 or not is_last:
                 break
-        if ended >= 0:
+        if end_of_other >= 0:
             break
         stop = before
     return [(start, match.end())] if start < match.start() else []
@@ -94,64 +107,69 @@ def encoded_key(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
     return [(start, end)]
 
 
-def _material(text: str, start: int, end: int) -> bool:
-    """Whether there is any of a key: a word of a sentence is none."""
-    return any(
-        _LIKE.TOLD.search(run.group())
-        and not re.match(" [a-z]", text[run.end() : run.end() + 2])
-        for run in _LIKE.RUN.finditer(text, start, end)
-    )
+def _has_material(text: str, start: int, end: int) -> bool:
+    """Whether a part of a key is there; a word of a sentence is none."""
+    for run in _PATTERNS.RUN.finditer(text, start, end):
+        in_sentence = re.match(" [a-z]", text[run.end() : run.end() + 2])
+        if _PATTERNS.TOLD.search(run.group()) and not in_sentence:
+            return True
+    return False
 
 
 def _down(text: str, start: int) -> int:
-    """Where the lines of a key end that go on from ``start``."""
-    end = place = start
-    if _LIKE.ASKED.match(text, start):
+    """The end of the lines of a key that continue from ``start``."""
+    end = start
+    place = start
+    if _PATTERNS.ASKED.match(text, start):
         return end
     for number in range(_MOST_LINES):
         limit = min(len(text), place + 16_384)
-        # Where another key begins, a trigger of its own is.
-        begins = text.find("-----BEGIN", place, limit)
-        limit = limit if begins < 0 else begins
-        found = _LIKE.BREAK.search(text, place, limit)
-        stop = found.start() if found else limit
-        runs = list(_LIKE.RUN.finditer(text, place, stop))
+        # Another key that begins has a trigger of its own.
+        next_key = text.find("-----BEGIN", place, limit)
+        if next_key >= 0:
+            limit = next_key
+        line_break = _PATTERNS.BREAK.search(text, place, limit)
+        stop = line_break.start() if line_break else limit
+        runs = list(_PATTERNS.RUN.finditer(text, place, stop))
         if runs:
-            if not (any(map(_is_full, runs)) or _by_itself(text, place, stop, runs)):
+            is_full = any(map(_is_full, runs))
+            if not is_full and not _is_only_material(text, place, stop, runs):
                 return end
             end = runs[-1].end()
         elif (
             number
-            and not _LIKE.FIELD.search(text, place, stop)
+            and not _PATTERNS.FIELD.search(text, place, stop)
             and text[place:stop].strip(" \t\"'+,;|>#*/│-→:0123456789")
         ):
             return end
-        if not found:
+        if not line_break:
             return end
-        place = found.end()
+        place = line_break.end()
     return end
 
 
 def _is_full(run: re.Match[str]) -> bool:
-    """Whether it is as long as a line of a key, and no digest in hex."""
-    long = run.end() - run.start() >= _FULL_LINE
-    return long and not _LIKE.HEX.fullmatch(run.group())
+    """Whether a run is as long as a line of a key, and no digest in hex."""
+    is_long = run.end() - run.start() >= _FULL_LINE
+    return is_long and not _PATTERNS.HEX.fullmatch(run.group())
 
 
-def _by_itself(text: str, place: int, stop: int, runs: list[re.Match[str]]) -> bool:
-    """Whether a line holds nothing but material, and what tools put around it."""
+def _is_only_material(
+    text: str, place: int, stop: int, runs: list[re.Match[str]]
+) -> bool:
+    """Whether a line holds a part of a key and nothing else but a tool's signs."""
     first = runs[0].group()
-    if not (_LIKE.TOLD.search(first) and _LIKE.LETTERS.search(first)):
+    if not (_PATTERNS.TOLD.search(first) and _PATTERNS.LETTERS.search(first)):
         return False
-    return not re.search("[A-Za-z]{2}", _LIKE.RUN.sub("", text[place:stop]))
+    return not re.search("[A-Za-z]{2}", _PATTERNS.RUN.sub("", text[place:stop]))
 
 
 _DELIMITERS = ("|", "\t", ",", ";", "│", "  ")
-_MOST_ROWS = 100_000
+_MOST_ROWS: Final = 100_000
 
 
 def cells(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
-    """The cells below those of a table's head that name a secret."""
+    """The cells in those columns of a table whose head names a secret."""
     first = text.rfind("\n", 0, match.start()) + 1
     if first in seen:
         return []
@@ -159,69 +177,84 @@ def cells(text: str, match: re.Match[str], seen: set[int]) -> _Extents:
     last = text.find("\n", match.start())
     head = text[first:last]
     for delimiter in _DELIMITERS:
-        names = _split(head, 0, delimiter)
-        if len(names) < 2 or not _is_head([head[a:b] for a, b in names], delimiter):
+        spans = _split(head, 0, delimiter)
+        names = [head[start:end] for start, end in spans]
+        if len(spans) < 2 or not _is_head(names, delimiter):
             continue
-        wanted = [
-            index
-            for index, (a, b) in enumerate(names)
-            if (name := _LIKE.NAME.fullmatch(head, a, b))
-            and not ABOUT.search(name["joined"])
-        ]
-        # What the line below repeats is no head.
-        same = names[0][1] > names[0][0] and text.startswith(
-            head[: names[0][1] + 1], last + 1
-        )
-        if wanted and not same:
-            known = bool(_LIKE.OF_USERS.search(head))
-            return list(
-                _below(text, last + 1, delimiter, len(names), wanted, known, seen)
-            )
+        wanted: list[int] = []
+        for index, (start, end) in enumerate(spans):
+            name = _PATTERNS.NAME.fullmatch(head, start, end)
+            if name and not ABOUT.search(name["joined"]):
+                wanted.append(index)
+        # A line whose first cell the next line repeats is no head.
+        start, end = spans[0]
+        repeated = end > start and text.startswith(head[: end + 1], last + 1)
+        if wanted and not repeated:
+            of_users = bool(_PATTERNS.OF_USERS.search(head))
+            rows = _rows(text, last + 1, delimiter, len(spans), seen)
+            return list(_secrets_in(text, rows, wanted, of_users=of_users))
     return []
 
 
 def _is_head(names: list[str], delimiter: str) -> bool:
-    """Whether a line of cells names columns: short names, and nothing is left out."""
-    inner = names[bool(delimiter in "|│" and not names[0].strip()) :]
-    inner = inner[: len(inner) - bool(delimiter in "|│" and not inner[-1].strip())]
-    return len(inner) > 0 and all(map(_LIKE.COLUMN.fullmatch, inner))
+    """Whether a line of cells names columns: short names, and none is empty."""
+    if delimiter in "|│":
+        # The delimiter may also stand at both ends of the line.
+        if not names[0].strip():
+            names = names[1:]
+        if names and not names[-1].strip():
+            names = names[:-1]
+    return len(names) > 0 and all(map(_PATTERNS.COLUMN.fullmatch, names))
 
 
-def _below(
-    text: str,
-    place: int,
-    delimiter: str,
-    width: int,
-    wanted: list[int],
-    known: bool,
-    seen: set[int],
-) -> Iterator[tuple[int, int]]:
+def _rows(
+    text: str, place: int, delimiter: str, width: int, seen: set[int]
+) -> Iterator[list[tuple[int, int]]]:
+    """The cells of each row from ``place`` on, while a line has ``width`` of them."""
     for _ in range(_MOST_ROWS):
         stop = text.find("\n", place)
-        stop = len(text) if stop < 0 else stop
+        if stop < 0:
+            stop = len(text)
         if stop <= place:
             return
         row = text[place:stop]
-        if not _LIKE.RULE.fullmatch(row):
-            parts = _split(row, place, delimiter)
-            if len(parts) != width:
+        if not _PATTERNS.RULE.fullmatch(row):
+            spans = _split(row, place, delimiter)
+            if len(spans) != width:
                 return
-            for index in wanted:
-                a, b = parts[index]
-                cell = _LIKE.PLAIN.fullmatch(text, a, b)
-                if cell and (odd(cell[1]) or (known and _LIKE.WORD.fullmatch(cell[1]))):
-                    yield cell.span(1)
+            yield spans
         seen.add(place)
         place = stop + 1
 
 
+def _secrets_in(
+    text: str,
+    rows: Iterator[list[tuple[int, int]]],
+    wanted: list[int],
+    *,
+    of_users: bool,
+) -> Iterator[tuple[int, int]]:
+    """The cells in the wanted columns that may be secrets.
+
+    of_users: the table lists users, so that a plain word is a password too.
+    """
+    for spans in rows:
+        for index in wanted:
+            start, end = spans[index]
+            cell = _PATTERNS.PLAIN.fullmatch(text, start, end)
+            if not cell:
+                continue
+            if odd(cell[1]) or (of_users and _PATTERNS.WORD.fullmatch(cell[1])):
+                yield cell.span(1)
+
+
 def _split(row: str, offset: int, delimiter: str) -> list[tuple[int, int]]:
-    """Where the cells of a row are."""
+    """The cells of a row, as places from ``offset`` on."""
     if delimiter == "  ":
         spans = [match.span() for match in re.finditer(r"\S+(?: \S+)*", row)]
         return [(offset + start, offset + end) for start, end in spans]
-    found = []
+    cells: list[tuple[int, int]] = []
     for cell in row.split(delimiter):
-        found.append((offset, offset + len(cell)))
+        cells.append((offset, offset + len(cell)))
         offset += len(cell) + 1
-    return found
+    return cells
