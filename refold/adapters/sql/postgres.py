@@ -6,7 +6,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, partial
 from itertools import accumulate, islice
 from threading import Lock
@@ -334,7 +334,12 @@ class PostgresDatabase(Database):
             try:
                 yield
             finally:
-                connection.invalidate()  # the lock goes with its connection
+                # The server ends a closed connection later, and its lock with it.
+                with suppress(DBAPIError):
+                    connection.exec_driver_sql(
+                        f"SELECT pg_advisory_unlock({_FILL_LOCK})"
+                    )
+                connection.invalidate()
 
     def pass_position(self, position: int) -> None:
         """Let what is appended from now on have higher positions than this.
