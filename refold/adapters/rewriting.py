@@ -25,14 +25,14 @@ from refold.domain.session import evolve
 from refold.redaction.chokepoint import RedactedEvent
 
 _TRIES: Final = 3
-# At most so many rows are bound by one event, and so many of them named in it.
+# The most rows that one event binds, and the most replaced rows that it names.
 _BOUND: Final = 10_000
 _NAMED: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Rewriter:
-    """Seals one session anew."""
+    """Encrypts one session under a new key."""
 
     _log: streams.EncryptedStreams
     _stream: StreamId
@@ -40,10 +40,12 @@ class Rewriter:
     _now: int
 
     def run(self) -> Rewritten:
-        """Do it, again if another rewriting of the session was first.
+        """Rewrite the session; try again if another rewriting was first.
 
-        Who was late several times reads the session while nobody can move it: others
-        wait for that, but it ends.
+        After several tries, the session is read while it is locked: other writers wait
+        for that, and it ends.
+
+        Raises SessionNotFound, Erased, Frozen, CorruptEvent, StoreUnavailable.
         """
         for _ in range(_TRIES):
             draft = self._draft()
@@ -53,15 +55,19 @@ class Rewriter:
             if done or draft.is_there():
                 break
         else:
-            draft = self._while_none_moves()
+            draft = self._while_locked()
         return draft.result()
 
-    def _while_none_moves(self) -> _Draft:
+    def _while_locked(self) -> _Draft:
+        """Read and rewrite the session in one transaction that locks it."""
         drafts: list[_Draft] = []
 
         def finished(heads: Heads) -> Rewrite | None:
-            drafts.extend(filter(None, [self._draft()]))
-            return drafts[-1].finished(heads) if drafts else None
+            draft = self._draft()
+            if draft is None:
+                return None
+            drafts.append(draft)
+            return draft.finished(heads)
 
         done = self._log.recorder.rewrite(self._stream, finished)
         if not drafts or not (done or drafts[-1].is_there()):
@@ -72,7 +78,7 @@ class Rewriter:
         return drafts[-1]
 
     def _draft(self) -> _Draft | None:
-        """The session, read once; None if others sealed it anew meanwhile."""
+        """Read the session once; None if another process rewrote it during the read."""
         user_id, session_id, _ = self._stream
         row = self._log.recorder.head_row(self._stream)
         if row is None:
@@ -93,7 +99,7 @@ class Rewriter:
 
 
 class _Draft:
-    """The session under its new key, as far as it was read."""
+    """The rows of a session under its new key, as far as they were read."""
 
     def __init__(
         self,
@@ -104,10 +110,16 @@ class _Draft:
         new: SessionKey,
         now: int,
     ) -> None:
-        self._log, self._stream, self._rewriting = log, stream, rewriting
-        self._old, self.new, self._now = old, new, now
+        self._log = log
+        self._stream = stream
+        self._rewriting = rewriting
+        self._old = old
+        self.new = new
+        self._now = now
+        # By stream: the rewritten rows, and the seqs of those that were replaced.
         self._rows: dict[str, list[EncryptedEvent]] = {}
         self._superseded: dict[str, set[int]] = {}
+        # The digests of blobs before, the blobs afterwards, and the expired ones.
         self._cut_before: set[str] = set()
         self._cut: dict[str, Blob] = {}
         self._expired: set[str] = set()
@@ -115,29 +127,29 @@ class _Draft:
         self._batch: Batch | None = None
 
     def is_there(self) -> bool:
-        """Whether it took effect though the answer to the commit was lost."""
+        """Whether the rewriting took effect although the answer to COMMIT was lost."""
         if self._batch is None:
             return False
-        first, recorder = self._batch.events[0], self._log.recorder
-        found = recorder.select_events(self._stream, gt=first.seq - 1, limit=1)
-        return bool(found) and found[0].hash == first.hash
+        first = self._batch.events[0]
+        rows = self._log.recorder.select_events(self._stream, gt=first.seq - 1, limit=1)
+        return bool(rows) and rows[0].hash == first.hash
 
     def result(self) -> Rewritten:
-        """What was done."""
+        """Count the replaced events and the blobs that are gone."""
         events = sum(len(seqs) for seqs in self._superseded.values())
         gone = len(self._cut_before - set(self._cut) - self._expired)
         return Rewritten(events, gone, self.new.version)
 
     def read(self, name: str, upto: int | None = None) -> None:
-        """Seal anew what of this stream was not yet."""
+        """Rewrite the rows of a stream that were not read yet, up to a seq."""
         stream = self._stream._replace(stream=name)
-        sealed = self._rows.setdefault(name, [])
+        rewritten = self._rows.setdefault(name, [])
         while page := self._log.recorder.select_events(
-            stream, gt=len(sealed), lte=upto, limit=PAGE
+            stream, gt=len(rewritten), lte=upto, limit=PAGE
         ):
-            sealed.extend(self._resealed(row) for row in page)
+            rewritten.extend(self._rewritten(row) for row in page)
 
-    def _resealed(self, row: EncryptedEvent) -> EncryptedEvent:
+    def _rewritten(self, row: EncryptedEvent) -> EncryptedEvent:
         envelope = self._log.envelope(row)
         again = self._rewriting.again(envelope)
         replaced = ReplacedEvent(row, cast("RedactedEvent | None", again), self.new)
@@ -161,8 +173,8 @@ class _Draft:
                 self._cut[sha256] = Blob(sha256, data)
 
     def finished(self, heads: Heads) -> Rewrite | None:
-        """The whole session, read to these heads; None if its key is another now."""
-        if MAIN not in heads:  # it was erased meanwhile, or somebody deleted the row
+        """Return the session up to these heads; None if it has another key now."""
+        if MAIN not in heads:  # the session was erased, or the row was deleted
             self._log.keys.refuse_erased(*self._stream[:2])
             raise errors.SessionNotFound(*self._stream[:2])
         for name, head in heads.items():
@@ -172,13 +184,13 @@ class _Draft:
             return None
         for name, head in heads.items():
             self.read(name, upto=head.seq)
-        kept, expired = self._blobs.rows(self._cut.values(), self.new), self._expired
-        marks = (
+        blobs = self._blobs.rows(self._cut.values(), self.new)
+        marks = [
             self._blobs.expired(self._blobs.address(sha256), self.new)
-            for sha256 in expired - set(self._cut)
-        )
+            for sha256 in self._expired - set(self._cut)
+        ]
         batch = self._log.batch(self._append(heads), self.new)
-        self._batch = replace(batch, blobs=(*kept, *marks))
+        self._batch = replace(batch, blobs=(*blobs, *marks))
         return Rewrite(
             batch=self._batch,
             rows=tuple(row for rows in self._rows.values() for row in rows),
@@ -188,30 +200,32 @@ class _Draft:
 
     def _append(self, heads: Heads) -> Append:
         base = streams.opened_head(self._stream, heads[MAIN], self._old)
-        state, events = self._rewriting.state(base.state), list(self._bound())
+        state = self._rewriting.state(base.state)
+        events = list(self._bound())
         for event in events:
             state = evolve(state, event)
         recorded = tuple(self._rewriting.record(event) for event in events)
         return Append(base, state, recorded, self._now)
 
     def _state(self, name: str, heads: Heads) -> bytes:
-        stream, head = self._stream._replace(stream=name), heads[name]
+        stream = self._stream._replace(stream=name)
+        head = heads[name]
         state = streams.opened_head(stream, head, self._old).state
         state = self._rewriting.state(state)
         return streams.encrypted_head(head, state, self.new).state
 
     def _bound(self) -> Iterator[RedactionApplied]:
-        """The events that bind all rows, a run of them each."""
-        for name, sealed in self._rows.items():
+        """The events that bind all rows to the chain, one for each run of rows."""
+        for name, rewritten in self._rows.items():
             superseded = self._superseded.get(name, set())
-            for run in _runs(sealed, superseded):
+            for run in _runs(rewritten, superseded):
                 rows = [row.resealing for row in run]
-                named = [row for row in rows if row.seq in superseded]
+                replaced = [row for row in rows if row.seq in superseded]
                 yield RedactionApplied(
                     stream=name,
-                    seqs=tuple(row.seq for row in named),
-                    hashes=tuple(row.digest.hex() for row in named),
-                    first_hashes=tuple(row.first_digest.hex() for row in named),
+                    seqs=tuple(row.seq for row in replaced),
+                    hashes=tuple(row.digest.hex() for row in replaced),
+                    first_hashes=tuple(row.first_digest.hex() for row in replaced),
                     first_seq=rows[0].seq,
                     last_seq=rows[-1].seq,
                     digest=resealed(rows),
@@ -222,13 +236,16 @@ class _Draft:
 def _runs(
     rows: list[EncryptedEvent], superseded: set[int]
 ) -> Iterator[list[EncryptedEvent]]:
+    """Split rows into runs that one event can bind."""
     run: list[EncryptedEvent] = []
-    named = 0
+    replaced = 0
     for row in rows:
         run.append(row)
-        named += row.header.seq in superseded
-        if len(run) == _BOUND or named == _NAMED:
+        if row.header.seq in superseded:
+            replaced += 1
+        if len(run) == _BOUND or replaced == _NAMED:
             yield run
-            run, named = [], 0
+            run = []
+            replaced = 0
     if run:
         yield run

@@ -81,12 +81,9 @@ class SessionCore:
         IdempotencyConflict, SessionClosed, Erased, KeyUnavailable, StoreUnavailable.
         """
         fields = appends.draft_fields(ts, request_id, agent, meta)
+        drafts = appends.drafts_of(events, fields)
         order = appends.Order(
-            self.stream,
-            appends.drafts_of(events, fields),
-            idempotency_key,
-            expected_seq,
-            unscanned=unscanned,
+            self.stream, drafts, idempotency_key, expected_seq, unscanned=unscanned
         )
         receipt = self.writer.append(order)
         if self.upkeep.is_on:
@@ -107,12 +104,9 @@ class SessionCore:
     ) -> appends.Receipt:
         """``append`` for asyncio: it does not block the loop."""
         fields = appends.draft_fields(ts, request_id, agent, meta)
+        drafts = appends.drafts_of(events, fields)
         order = appends.Order(
-            self.stream,
-            appends.drafts_of(events, fields),
-            idempotency_key,
-            expected_seq,
-            unscanned=unscanned,
+            self.stream, drafts, idempotency_key, expected_seq, unscanned=unscanned
         )
         receipt = await self.writer.append_async(order)
         if self.upkeep.waits:

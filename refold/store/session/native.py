@@ -201,9 +201,13 @@ class NativeItems(SessionPart):
                 restored(event.payload.payload(), read_blob) for event in events
             ]
             value = whole(record, payloads, read_blob)
-            format_name, kind = str(record.get("format")), str(record.get("kind"))
             yield NativeItem(
-                first.seq, format_name, kind, record.get("id"), value, events
+                seq=first.seq,
+                format=str(record.get("format")),
+                kind=str(record.get("kind")),
+                id=record.get("id"),
+                value=value,
+                events=events,
             )
 
     def _pages(self, after: int) -> Iterator[Envelope]:

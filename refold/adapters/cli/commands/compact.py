@@ -48,6 +48,15 @@ if TYPE_CHECKING:
     from refold.store.work.workers import Unit
 
 
+SummarizerOption = Annotated[
+    Summarizer,
+    typer.Option(help="What writes the summaries; abridged needs no model."),
+]
+ModelOption = Annotated[
+    str | None, typer.Option(metavar="M", help="Model for the summarizer anthropic.")
+]
+
+
 def compact(
     call: Call,
     user: Annotated[
@@ -66,14 +75,8 @@ def compact(
             help="Strategy to compact with: name, name:key=value or @file.toml.",
         ),
     ] = None,
-    summarizer: Annotated[
-        Summarizer,
-        typer.Option(help="What writes the summaries; abridged needs no model."),
-    ] = "abridged",
-    model: Annotated[
-        str | None,
-        typer.Option(metavar="M", help="Model for the summarizer anthropic."),
-    ] = None,
+    summarizer: SummarizerOption = "abridged",
+    model: ModelOption = None,
     until_idle: Annotated[
         bool,
         typer.Option(
@@ -259,14 +262,8 @@ def worker(
             metavar="FILE", help="Run the duty retain, with this policy in TOML."
         ),
     ] = None,
-    summarizer: Annotated[
-        Summarizer,
-        typer.Option(help="What writes the summaries; abridged needs no model."),
-    ] = "abridged",
-    model: Annotated[
-        str | None,
-        typer.Option(metavar="M", help="Model for the summarizer anthropic."),
-    ] = None,
+    summarizer: SummarizerOption = "abridged",
+    model: ModelOption = None,
     lease: Annotated[
         float,
         typer.Option(
@@ -418,14 +415,8 @@ def rebuild(
     ],
     user: UserFilter = None,
     session: SessionFilter = None,
-    summarizer: Annotated[
-        Summarizer,
-        typer.Option(help="What writes the summaries; abridged needs no model."),
-    ] = "abridged",
-    model: Annotated[
-        str | None,
-        typer.Option(metavar="M", help="Model for the summarizer anthropic."),
-    ] = None,
+    summarizer: SummarizerOption = "abridged",
+    model: ModelOption = None,
     jobs: JobsOption = 1,
     dry_run: Annotated[
         bool,

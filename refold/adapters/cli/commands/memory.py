@@ -462,7 +462,7 @@ def _refreshed(store: SessionStore, user: str | None) -> Result:
 
 
 def _refresh(store: SessionStore, user: str) -> Counter[str]:
-    """Refresh one user; returns what is counted of them."""
+    """Refresh the memory of one user; returns its counts for the report."""
     if store.erasures.is_frozen(user):
         return Counter(frozen=1)
     try:
