@@ -206,7 +206,7 @@ OF_SQLITE: Final = {
     ("refold/adapters/sql/clocks.py", "ObservedTime.open"),
     ("refold/adapters/sql/clocks.py", "ObservedTime.observe"),
     ("refold/adapters/sql/clocks.py", "ObservedTime._read"),
-    ("refold/adapters/sql/clocks.py", "ObservedTime._noted"),
+    ("refold/adapters/sql/clocks.py", "ObservedTime._record"),
 }
 
 

@@ -148,7 +148,7 @@ class PostgresDatabase(Database):
         driver.autocommit = False
         if row is None:
             return True
-        self._time.heard(row[2])
+        self._time.set(row[2])
         return bool(row[0] != process)
 
     def _named_process(self, driver: Driver) -> int:
