@@ -316,6 +316,25 @@ def test_a_deleted_session_may_begin_again(
     assert load(store) is None
 
 
+def test_a_session_is_deleted_while_the_rows_of_an_earlier_one_remain(
+    store: refold.SessionStore, projects: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def delete_no_rows(name: object, work: object) -> bool:
+        return True
+
+    monkeypatch.setattr(store.upkeep.background, "ask", delete_no_rows)
+    write(projects, conversation())
+    by_import(store, projects)
+    mirrored = mirror(store)
+    asyncio.run(mirrored.delete(KEY))
+    append(mirrored, conversation("x"))
+
+    asyncio.run(mirrored.delete(KEY))
+
+    assert asyncio.run(mirrored.list_sessions(KEY["project_key"])) == []
+    assert load(store) is None
+
+
 def test_an_entry_that_is_nested_too_deeply_is_refused_alone(
     store: refold.SessionStore,
 ) -> None:

@@ -319,21 +319,27 @@ class RefoldSessionStore(_Protocol):
         )
 
     def _parts(self, project: str, session_id: str) -> dict[str, Session]:
-        """The sessions of a transcript and its sub-agents', by part."""
+        """The sessions of a transcript and its sub-agents', by part.
+
+        A session that is being erased is none of them, although its rows are there.
+        """
         parts: dict[str, Session] = {}
         infos = self._store.sessions(
             self._user_id, label={_PROJECT: project, _SESSION: session_id}
         )
         for info in infos:
             session = self._named(info.session_id)
-            parts[session.labels()[_PART]] = session
+            with suppress(Erased):
+                parts[session.labels()[_PART]] = session
         for name in self._imported_names(session_id):
             agent = name.partition("~")[2]
             part = f"{claude_code.SUB_AGENTS}/agent-{agent}" if agent else _MAIN
             session = self._named(name)
-            is_listed = session in parts.values()
-            if not is_listed and self._is_of_project(session, project):
-                parts.setdefault(part, session)
+            if session in parts.values():
+                continue
+            with suppress(Erased):
+                if self._is_of_project(session, project):
+                    parts.setdefault(part, session)
         return parts
 
     def _imported_names(self, session_id: str) -> Iterator[str]:
@@ -363,7 +369,7 @@ class RefoldSessionStore(_Protocol):
         for labels in (mirrored, _of_capture(project)):
             for info in self._store.sessions(self._user_id, label=labels):
                 session = self._named(info.session_id)
-                with suppress(SessionNotFound):
+                with suppress(SessionNotFound, Erased):
                     session_id = session.labels().get(_SESSION, info.session_id)
                     about = {"mtime": session.head().updated_at // 1000}
                     about |= more(session)
