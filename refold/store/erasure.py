@@ -854,8 +854,8 @@ class Eraser:
         left = self.erasures.left(whose)
         done = done._replace(left=left, database=self.erasures.database)
         if cleaned.get("statistics_left"):
-            columns = ", ".join(cleaned["statistics_left"])
-            why = f"old statistics of the server stay, which may hold names: {columns}"
+            places = ", ".join(cleaned["statistics_left"])
+            why = f"files of the server may still hold names: {places}"
             done = done._replace(unfinished=why)
         return done._replace(cleaned=cleaned, files=files)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 
 import refold
 from refold.adapters.keys.master import MasterKeyFile
+from refold.adapters.sql import statistics
 from tests.support.stores import open_at
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize("others", [0, 1])
@@ -79,6 +82,49 @@ def test_no_byte_of_the_servers_tables_names_who_was_erased(
 
             assert stored(connection, b"quetzal-user") == []
             assert stored(connection, b"quetzal-session-") == []
+
+
+def test_deleted_rows_go_when_the_last_transaction_that_sees_them_ends(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    with (
+        open_at(postgres_url, tmp_path) as store,
+        psycopg.connect(postgres_url, autocommit=True) as connection,
+        psycopg.connect(postgres_url) as older,
+    ):
+        session = store.session(user_id="quetzal-user", session_id="s")
+        session.append(refold.UserInput(text="hello"))
+        older.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        older.execute("SELECT pg_current_snapshot()")
+        with ThreadPoolExecutor() as pool:
+            erasure = pool.submit(store.erase, "quetzal-user", "asked", vacuum=True)
+            looks = "SELECT count(*) FROM pg_stat_activity"
+            looks += " WHERE pid <> pg_backend_pid() AND query LIKE '%backend_xmin%'"
+            until(lambda: connection.execute(looks).fetchone() != (0,), "it waits")
+            assert not erasure.done()
+            older.rollback()
+            done = erasure.result()
+
+        assert done.unfinished == ""
+        assert stored(connection, b"quetzal-user") == []
+
+
+def test_a_transaction_that_keeps_deleted_rows_is_reported(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics, "PATIENCE", 0.1)
+    with (
+        open_at(postgres_url, tmp_path) as store,
+        psycopg.connect(postgres_url) as older,
+    ):
+        session = store.session(user_id="quetzal-user", session_id="s")
+        session.append(refold.UserInput(text="hello"))
+        older.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        older.execute("SELECT pg_current_snapshot()")
+
+        done = store.erase("quetzal-user", "asked", vacuum=True)
+
+    assert "an older transaction sees" in done.unfinished
 
 
 def test_statistics_of_the_key_store_hold_no_destroyed_key(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,19 +12,26 @@ from sqlalchemy.exc import DBAPIError
 from refold.adapters.sql.tables import statements
 
 _SQL: Final = statements("postgres")
+PATIENCE: Final = 30.0  # seconds to wait for transactions that see deleted rows
+_PAUSE: Final = 0.05  # seconds between two looks
 
 
 def replace(connection: Connection, schema: str, tables: Sequence[str]) -> list[str]:
     """Rewrite the tables on disk, and replace the statistics of their columns.
 
-    Each statement is a transaction.  Returns the columns that keep their old
-    statistics, each with the reason.
+    Each statement is a transaction.  VACUUM keeps the deleted rows that an older
+    transaction still sees, such as an ANALYZE of the server, so that ends first.
+
+    Returns the columns that keep their old statistics, each with the reason, and the
+    tables that keep deleted rows because a transaction does not end.
     """
     execute = connection.exec_driver_sql
+    failures: list[str] = []
+    if not _older_transactions_end(connection):
+        failures.append(f"deleted rows of {schema}, which an older transaction sees")
     for table in tables:
         execute(f"VACUUM FULL {table}")
         execute(f"ANALYZE {table}")
-    failures: list[str] = []
     # ANALYZE keeps the statistics of a table that is empty now.  Setting a column to
     # the type it has drops them, unless a policy or a partition names the column.
     for table, column, kind in execute(_SQL["described"], (schema,)).all():
@@ -35,5 +43,24 @@ def replace(connection: Connection, schema: str, tables: Sequence[str]) -> list[
             failures.append(f"{table}.{column} ({type(error.orig).__name__})")
     # The file of the statistics still contains the replaced rows.  This statement works
     # for the owner of the database alone.
+    if not _older_transactions_end(connection):
+        failures.append("replaced statistics, which an older transaction sees")
     execute("VACUUM FULL pg_catalog.pg_statistic")
     return failures
+
+
+def _older_transactions_end(connection: Connection) -> bool:
+    """Wait until no other transaction of the database sees what is deleted by now.
+
+    Returns False if one is still there after ``PATIENCE``.  A role that may not see the
+    transactions of others does not wait.
+    """
+    execute = connection.exec_driver_sql
+    newest = execute("SELECT pg_current_xact_id()::text").scalar_one()
+    number = str(int(newest) % 2**32)  # without the epoch, as snapshots have it
+    deadline = time.monotonic() + PATIENCE
+    while execute(_SQL["older_transactions"], (number,)).scalar_one():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_PAUSE)
+    return True

@@ -239,6 +239,11 @@ JOIN pg_attribute a ON a.attname = s.attname
   AND a.attrelid = to_regclass(s.schemaname || '.' || s.tablename)
 WHERE s.schemaname = %s
 
+-- name: older_transactions
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+  AND age(backend_xmin) >= age(%s::text::xid)
+
 -- name: size
 SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class
 WHERE relkind = 'r' AND relnamespace = to_regnamespace('refold')
