@@ -88,8 +88,9 @@ def test_the_page_shows_how_far_a_replica_is_behind(
         assert asked(primary, on_primary)[1] > 0
         assert asked(at(replica), on_replica)[0] is not None
         asked(at(replica), "SELECT pg_wal_replay_resume()")
-        caught_up(primary, at(replica))
-        assert asked(primary, on_primary)[1] == 0
+        # The primary's own processes keep writing a little, and the replica
+        # reports its position after it has replayed: the distance is 0 at times.
+        until(lambda: asked(primary, on_primary)[1] == 0, "the distance to be 0")
 
 
 def test_a_restore_to_an_earlier_point_leaves_the_erased_unreadable(
