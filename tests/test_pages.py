@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -21,6 +22,7 @@ PAGES: Final = (
     "README.md",
     "docs/tutorial.md",
     *sorted(f"docs/how-to/{page.name}" for page in (ROOT / "docs/how-to").glob("*.md")),
+    "examples/plugin/README.md",
 )
 SAMPLE: Final = ROOT / "examples" / "sample" / "agent_run.jsonl"
 INSTALLED: Final = "Refold is installed where the tests run"
@@ -39,6 +41,13 @@ class Given(NamedTuple):
     """What cannot run here, by a part of its text: the reason why."""
 
 
+# `pip install` adds to a folder of the page, which Python searches, without a network.
+PIP: Final = f"""
+printf '#!/bin/sh\\nexec "{sys.executable}" -m pip "$@"\\n' > bin/pip
+chmod +x bin/pip
+export PIP_TARGET="$PWD/packages" PYTHONPATH="$PWD/packages" PIP_NO_INDEX=1
+export PIP_NO_DEPS=1 PIP_NO_BUILD_ISOLATION=0 PIP_DISABLE_PIP_VERSION_CHECK=1
+"""
 ADA: Final = "refold import run.jsonl --user ada --session s-1\n"
 GIVEN: Final[Mapping[str, Given]] = {
     "README.md": Given(
@@ -51,6 +60,8 @@ GIVEN: Final[Mapping[str, Given]] = {
         }
     ),
     "docs/how-to/export-a-user.md": Given(before=ADA),
+    "docs/how-to/extend-refold.md": Given(before=f"{PIP}{ADA}"),
+    "examples/plugin/README.md": Given(before=PIP),
     "docs/how-to/forget-a-user.md": Given(before=ADA, anew=True),
     "docs/how-to/give-memory-to-a-model.md": Given(
         before=ADA.replace("s-1", "s-7"),

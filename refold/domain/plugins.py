@@ -26,8 +26,10 @@ class Group(NamedTuple):
 
 
 IMPORTERS: Final = Group("refold.importers", "importer")
+STRATEGIES: Final = Group("refold.strategies", "strategy")
 PACKS: Final = Group("refold.packs", "pack")
 COMMANDS: Final = Group("refold.commands", "command")
+_GROUPS: Final = (IMPORTERS, STRATEGIES, PACKS, COMMANDS)
 
 
 class Plugin(NamedTuple):
@@ -130,6 +132,26 @@ def find(group: Group, name: str, built_in: Collection[str]) -> Plugin | None:
     if name in plugins.refused:
         raise InvalidConfiguration(plugins.refused[name])
     return plugins.usable.get(name)
+
+
+def package_behind(error: BaseException) -> str | None:
+    """Return the package of the plugin that ran when ``error`` was raised, or None."""
+    from traceback import walk_tb
+
+    running: set[str] = set()  # the top-level packages of all frames
+    for frame, _ in walk_tb(error.__traceback__):
+        module = frame.f_globals.get("__name__", "")
+        running.add(module.partition(".")[0])
+    for group in _GROUPS:
+        for point in _entry_points(group):
+            if point.dist is not None and _top_level(point.value) in running:
+                return point.dist.name
+    return None
+
+
+def _top_level(place: str) -> str:
+    """The first part of the module in ``module:attribute``."""
+    return place.partition(":")[0].partition(".")[0].strip()
 
 
 def _entry_points(group: Group) -> list[EntryPoint]:

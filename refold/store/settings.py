@@ -12,12 +12,23 @@ from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
 
 if TYPE_CHECKING:
-    from refold.domain.events import Request
+    from refold.domain.events import Request, StrategyRef
 
 
 def default_of_prepare() -> Strategy:
     """Return the strategy of ``prepare`` if none is named; see decision 0034."""
     return spec.parse("history_summary")
+
+
+def _recorded(ref: StrategyRef) -> Strategy:
+    """Return the strategy of a request.  Raises UnknownStrategy."""
+    try:
+        return spec.parse(ref.model_dump())
+    except errors.UnknownStrategy as error:
+        raise errors.UnknownStrategy(
+            f"this session uses the strategy {ref.name}: {error}; install the package "
+            "that adds it, or name another strategy"
+        ) from None
 
 
 def _no_file(path: Path) -> dict[str, Any]:
@@ -56,7 +67,7 @@ class Settings:
         if isinstance(given, Strategy):
             return given
         if given is None and last is not None:
-            return spec.parse(last.strategy.model_dump())
+            return _recorded(last.strategy)
         if given is None:
             given = self.context.get("strategy")
         if given is None:

@@ -1,4 +1,4 @@
-"""The example package adds an importer, a pack and a command."""
+"""The example package adds an importer, a strategy, a pack and a command."""
 
 from __future__ import annotations
 
@@ -55,6 +55,17 @@ def test_a_file_of_the_format_is_recognised_and_imported_once(
     }
 
 
+def test_the_strategy_compacts_and_makes_contexts(target: Path, database: str) -> None:
+    session = ("--user=ada", "--session=T-17", "--strategy=customer_posts:keep=1")
+
+    compacted = run_refold(target, "compact", *session, "--db", database)
+    context = run_refold(target, "context", *session, "--db", database)
+
+    assert [compacted.stderr, context.stderr] == ["", ""]
+    assert "compacted seq 1 to 4" in compacted.stdout
+    assert "  summary  seq 1 to 4\n  raw      seq 5 to 6\n" in context.stdout
+
+
 def test_the_pack_redacts_when_a_policy_names_it(target: Path, tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text('version = 1\npacks = ["secrets", "contracts"]\n')
@@ -103,8 +114,19 @@ def test_without_the_package_its_names_are_unknown(
     command = run_refold(nothing, "tickets", "--user=ada", "--db", database)
     pack = run_refold(nothing, "redact", "--packs=contracts", stdin="CTR-204817")
     importer = run_refold(nothing, "import", "a.json", "--user=a", "--format=helpdesk")
+    strategy = run_refold(
+        nothing,
+        "context",
+        "--user=ada",
+        "--session=T-17",
+        "--strategy=customer_posts",
+        "--db",
+        database,
+    )
 
     assert "No such command" in command.stderr
     assert "there is no pack of that name" in pack.stderr
     assert "there is no such format" in importer.stderr
-    assert [command.returncode, pack.returncode, importer.returncode] == [2, 2, 2]
+    assert "there is no such strategy" in strategy.stderr
+    for failed in (command, pack, importer, strategy):
+        assert failed.returncode == 2

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -15,9 +13,7 @@ from refold.domain import plugins
 from refold.domain.errors import ImportFailed, InvalidConfiguration
 from refold.redaction import Policy, PolicyError
 from refold.redaction.rules import PACKS
-from tests.support.packages import run_refold, write_package
-
-Install = Callable[..., None]
+from tests.support.packages import Install, run_refold, write_package
 
 _IMPORTER: Final = """
 NAME = "notes"
@@ -28,28 +24,6 @@ def recognises(source):
 def read(source):
     raise KeyError("a text of the file")
 """
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "packages"
-
-
-@pytest.fixture
-def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Installs packages that this process can load, until the end of a test."""
-    folder.mkdir()
-    monkeypatch.syspath_prepend(folder)
-    before = set(sys.modules)
-
-    def write(
-        name: str, entry_points: Mapping[str, Mapping[str, str]], module: str = ""
-    ) -> None:
-        write_package(folder, name, entry_points, module)
-
-    yield write
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
 
 
 def refused(path: Path, form: str = "auto") -> str:

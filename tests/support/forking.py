@@ -100,6 +100,7 @@ def _become(asked: dict[str, Any], fds: list[int]) -> None:
     os.chdir(asked["cwd"])
     os.environ.clear()
     os.environ.update(asked["env"])
+    adopt_python_path()
     time.tzset()
     random.seed()
     sys.argv = asked["argv"]
@@ -112,6 +113,12 @@ def _become(asked: dict[str, Any], fds: list[int]) -> None:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     os._exit(code)
+
+
+def adopt_python_path() -> None:
+    """Look for modules in the folders of PYTHONPATH, too, as a new Python does."""
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[1:1] = [folder for folder in folders if folder and folder not in sys.path]
 
 
 def _run(asked: dict[str, Any]) -> int:

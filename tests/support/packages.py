@@ -6,12 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 EXAMPLE: Final = ROOT / "examples" / "plugin"
+
+# Writes a package: ``install(name, entry_points, module)``, as ``write_package`` does.
+Install = Callable[..., None]
 
 
 def install_example(folder: Path, target: Path) -> None:

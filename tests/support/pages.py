@@ -17,6 +17,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from tests.support.forking import adopt_python_path
+
 ROOT: Final = Path(__file__).parents[2]
 _PART: Final = re.compile(
     r"^(?P<heading>#+) [^\n]*$"
@@ -54,6 +56,9 @@ def commands(text: str) -> list[str]:
 
 def run(step: dict[str, Any], names: dict[str, Any]) -> str:
     """Run one step; returns what it printed."""
+    if step["file"]:
+        Path(step["file"]).write_text(step["text"])
+        return ""
     if step["language"] == "python":
         with redirect_stdout(StringIO()) as printed:
             exec(compile(step["text"], step["name"], "exec"), names)  # noqa: S102  # our own page
@@ -70,9 +75,9 @@ def run(step: dict[str, Any], names: dict[str, Any]) -> str:
         for name, equals, value in (pair.partition("=") for pair in found):
             if equals:
                 os.environ[name] = value
+        adopt_python_path()
         return done.stdout
-    Path(step["file"]).write_text(step["text"])
-    return ""
+    raise AssertionError(step["language"])
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ from refold.adapters.cli.options import (
     VersionOption,
 )
 from refold.domain import errors
+from refold.domain.plugins import package_behind
 
 if TYPE_CHECKING:
     from typer._click.formatting import HelpFormatter
@@ -314,15 +315,17 @@ def _unexpected(error: Exception, args: Sequence[str]) -> str:
     place = f"{os.path.basename(frame.filename)}:{frame.lineno}"
     return (
         f"unexpected {type(error).__name__} in {place}: this is a bug in "
-        f"{_program(args)}; run it again with REFOLD_DEBUG=1 to see the traceback"
+        f"{_program(error, args)}; run it again with REFOLD_DEBUG=1 to see the "
+        "traceback"
     )
 
 
-def _program(args: Sequence[str]) -> str:
-    """Refold, or the package that added the command."""
-    if COMMANDS.keys().isdisjoint(args):
+def _program(error: Exception, args: Sequence[str]) -> str:
+    """Refold, or the package that added the command or whose code was running."""
+    package = package_behind(error)
+    if package is None and COMMANDS.keys().isdisjoint(args):
         plugins = added().usable
         for arg in args:
             if arg in plugins:
-                return f"the package {plugins[arg].package}"
-    return "Refold"
+                package = plugins[arg].package
+    return "Refold" if package is None else f"the package {package}"

@@ -42,6 +42,7 @@ from refold.adapters.server.refusals import (
     refusal_of,
 )
 from refold.domain import errors
+from refold.domain.plugins import package_behind
 from refold.redaction.redactor import RedactionError
 from refold.store import SessionStore
 from refold.store.recorded import request_of
@@ -418,6 +419,9 @@ class Gate:
             return self._answer(scope, refusal_of(error))
         *_, frame = traceback.extract_tb(error.__traceback__)
         place = f"{basename(frame.filename)}:{frame.lineno}"
+        package = package_behind(error)
+        if package is not None:
+            place += f" of the package {package}"
         log.error("unexpected %s in %s", type(error).__name__, place)
         return self._answer(scope, UNEXPECTED)
 

@@ -63,7 +63,7 @@ class Refusal(NamedTuple):
 
 
 UNEXPECTED: Final = Refusal(
-    500, "unexpected", "this is a bug in Refold: the server's log names the place"
+    500, "unexpected", "this is a bug: the server's log names the place"
 )
 
 

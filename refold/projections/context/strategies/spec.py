@@ -5,10 +5,13 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from importlib import import_module
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from refold.domain.errors import UnknownStrategy
 from refold.projections.context.strategy import Strategy, valid_names
+
+if TYPE_CHECKING:
+    from refold.domain.plugins import Installed, Plugin
 
 _PACKAGE: Final = "refold.projections.context.strategies"
 # The class of each built-in strategy, in the module that has the strategy's name.
@@ -25,15 +28,33 @@ _BUILT_IN: Final[Mapping[str, str]] = {
     "tool_clearing": "ToolClearing",
     "native": "Native",
 }
+# The names of the strategies that contain others; ``composite`` builds them.
+PIPELINE: Final = "pipeline"
+FOR_AGENT: Final = "for_agent"
+# The names that no package or program can give to a strategy.
+_RESERVED: Final = (*_BUILT_IN, PIPELINE, FOR_AGENT)
 
 
 class Registry(MutableMapping[str, type[Strategy]]):
-    """Strategies by name; the module of a built-in one loads when it is looked up."""
+    """Strategies by name: built-in ones, registered ones, and those of plugins.
+
+    The module of a built-in strategy, and that of a plugin's, loads when the strategy
+    is looked up.
+    """
 
     def __init__(self) -> None:
+        # Built-in and registered strategies, and those of plugins that were looked up.
         self._strategies: dict[str, type[Strategy] | None] = dict.fromkeys(_BUILT_IN)
+        # The names for which plugins were searched.
+        self._searched: set[str] = set()
 
     def __getitem__(self, name: str) -> type[Strategy]:
+        """Return the strategy of this name.
+
+        Raises InvalidConfiguration if a plugin that adds the name cannot be used.
+        """
+        if name not in _RESERVED and name not in self._searched:
+            self._search_plugins(name)
         kind = self._strategies[name]
         if kind is None:
             module = import_module(f"{_PACKAGE}.{name}")
@@ -46,18 +67,70 @@ class Registry(MutableMapping[str, type[Strategy]]):
 
     def __delitem__(self, name: str) -> None:
         del self._strategies[name]
+        self._searched.discard(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._strategies)
+        yield from self._strategies
+        for name in self.plugins().usable:
+            if name not in self._strategies:
+                yield name
 
     def __len__(self) -> int:
-        return len(self._strategies)
+        return sum(1 for _ in self)
+
+    def plugins(self) -> Installed:
+        """Return the strategies that installed packages add; loads none of them."""
+        from refold.domain import plugins
+
+        return plugins.installed(plugins.STRATEGIES, _RESERVED)
+
+    def register(self, kind: type[Strategy]) -> None:
+        """Add a strategy under its name; loads no plugin.
+
+        Raises UnknownStrategy if another strategy has the name.
+        """
+        name = kind.name
+        if name in _RESERVED:
+            is_taken = self.get(name) is not kind
+        else:
+            is_taken = self._strategies.get(name, kind) is not kind
+        if is_taken:
+            raise UnknownStrategy(f"there is a strategy {name!r} already")
+        self._strategies[name] = kind
+
+    def _search_plugins(self, name: str) -> None:
+        """Take the strategy of this name from the plugin that adds it, if any does.
+
+        Raises InvalidConfiguration.
+        """
+        from refold.domain import plugins
+
+        plugin = plugins.find(plugins.STRATEGIES, name, _RESERVED)
+        if plugin is not None:
+            kind = _loaded(plugin)  # the module may register it
+            if self._strategies.setdefault(name, kind) is not kind:
+                raise plugin.failed(
+                    "is refused, because the program registers another strategy "
+                    "of that name"
+                )
+        if name in self._strategies:
+            self._searched.add(name)
+
+
+def _loaded(plugin: Plugin) -> type[Strategy]:
+    """Load the strategy of a plugin.
+
+    Raises InvalidConfiguration, which names the package.
+    """
+    kind = plugin.load()
+    if not isinstance(kind, type) or not issubclass(kind, Strategy):
+        raise plugin.failed(f"is no subclass of Strategy: {plugin.place}")
+    if getattr(kind, "name", None) != plugin.name:
+        raise plugin.failed(f"must have name = {plugin.name!r}: {plugin.place}")
+    return kind
 
 
 STRATEGIES: Final = Registry()
-# The names of the strategies that contain others; ``composite`` builds them.
-PIPELINE: Final = "pipeline"
-FOR_AGENT: Final = "for_agent"
 _UNREADABLE: Final = (
     "the strategy cannot be read: write NAME or NAME:key=value,key=value with values "
     "in TOML syntax"
@@ -73,8 +146,7 @@ def register(kind: Kind) -> Kind:
 
     Raises UnknownStrategy if another strategy has the name.
     """
-    if STRATEGIES.setdefault(kind.name, kind) is not kind:
-        raise UnknownStrategy(f"there is a strategy {kind.name!r} already")
+    STRATEGIES.register(kind)
     return kind
 
 
@@ -86,7 +158,8 @@ def parse(spec: str | Mapping[str, Any]) -> Strategy:
     file or a recorded strategy, has ``name`` and the parameters, either next to it or
     under ``params``.  The caller reads files.
 
-    Raises UnknownStrategy, with the valid names, for anything else.
+    Raises UnknownStrategy, with the valid names, for anything else, and
+    InvalidConfiguration for a strategy of a package that cannot be used.
     """
     if isinstance(spec, str):
         steps = split(spec)
@@ -183,7 +256,8 @@ def strategy(name: str, params: Mapping[str, Any]) -> Strategy:
     kind = STRATEGIES.get(name)
     if kind is None:
         valid = valid_names(name, sorted(STRATEGIES))
-        raise UnknownStrategy(f"there is no such strategy ({valid})")
+        remarks = STRATEGIES.plugins().remarks()
+        raise UnknownStrategy(f"there is no such strategy ({valid}){remarks}")
     return kind(**params)
 
 
