@@ -72,6 +72,8 @@ class Meta(Model):
     source:      the origin of an imported event.
     native:      the framework's item that this event and the following ones represent,
                  with references to their texts instead of copies.
+    in_context:  False for a plan, a human's decision, or another entry that only says
+                 in a typed form what a call and its result say.  No context shows it.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -88,6 +90,7 @@ class Meta(Model):
     call_id: str | None = None
     source: JsonObject | None = None
     native: JsonObject | None = None
+    in_context: bool = True
 
     @classmethod
     def of(cls, value: Self | Mapping[str, object] | None) -> Self:

@@ -348,10 +348,14 @@ def _too_large(size: int) -> str:
 
 
 class Piece(NamedTuple):
-    """An event as an importer read it: its type and its fields, not checked yet."""
+    """An event as an importer read it: its type and its fields, not checked yet.
+
+    in_context: False if the event only says what a call and its result say.
+    """
 
     type: str
     fields: dict[str, Any]
+    in_context: bool = True
 
 
 Found: TypeAlias = Piece | Skipped
@@ -396,6 +400,7 @@ class Origin:
             scenario=self.scenario,
             response_id=self.response_id,
             source=source,
+            in_context=piece.in_context,
         )
         return Draft(event, self.ts, self.request_id, self.agent, meta)
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from refold.adapters.importers import base, messages
+from refold.adapters.importers import base, decisions, messages
 from refold.adapters.importers.identity import Identities
 from refold.domain.envelope import Draft, Format, Native
 from refold.domain.events import JsonObject, is_unreached
@@ -429,9 +429,11 @@ def _found(entry: dict[str, Any]) -> Iterator[base.Found] | str:
     """The events of an entry, or why there are none."""
     kind = entry.get("type")
     if kind == "user" or _is_queued(entry):
-        return _user(entry)
+        return decisions.in_claude_code(_user(entry), entry)
     if kind == "assistant":
-        return _assistant(entry)
+        return decisions.in_claude_code(_assistant(entry), entry)
+    if base.at(entry, "attachment", "type") == "hook_permission_decision":
+        return decisions.in_attachment(entry)
     if entry.get("subtype") == "compact_boundary":
         return "mark of a compaction: contexts still show what came before it"
     if kind == "attachment":

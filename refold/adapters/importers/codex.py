@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Final
 
-from refold.adapters.importers import base, messages, openai
+from refold.adapters.importers import base, decisions, messages, openai
 from refold.adapters.importers.identity import Identities
 from refold.domain.canonical import canonical, text_digest
 from refold.domain.envelope import Draft, Format
@@ -140,6 +140,8 @@ class _Rollout:
         origin = base.Origin(f"line {number}", ts=ts, key=key)
         if kind == "turn_context":
             self._model = base.text(told, "model") or self._model
+            if base.at(told, "collaboration_mode", "mode") == "plan":
+                self._take_of_others([decisions.plan(decisions.PLAN_MODE)], origin)
         elif kind == "response_item":
             self._item(told, origin)
         elif kind == "event_msg":
@@ -202,7 +204,7 @@ class _Rollout:
         elif kind in _OPAQUE:
             found = [base.Piece("provider_edit", {"blocks": [item]})]
         why = f"item without a text: {base.shown(kind)}"
-        found = found or [base.Skipped("", why)]
+        found = [*decisions.in_codex(found)] or [base.Skipped("", why)]
         if is_of_model and not kind.endswith("_output"):
             self._take_of_model(found, origin)
         else:
@@ -219,6 +221,9 @@ class _Rollout:
             self._take_of_others([base.Piece("error", fields)], origin)
         elif kind == "task_complete" and told.get("error"):
             self._take_of_others([_failed_turn(told["error"])], origin)
+        elif kind == "item_completed" and base.at(told, "item", "type") == "Plan":
+            plan = base.text(told, "item", "text") or ""
+            self._take([decisions.plan(plan)], origin)
         elif kind == "thread_rolled_back":
             self._take_of_others([base.Skipped("", _ROLLED_BACK)], origin)
         elif kind not in _AGAIN:
@@ -263,7 +268,7 @@ def _returned(item: dict[str, Any]) -> base.Piece:
     told = base.parsed(content)[0] if isinstance(content, str) else None
     ended = base.mapping(told, "metadata")
     failed = base.at(given, "success") is False or ended.get("exit_code")
-    failed = failed or _exit_code(content)
+    failed = failed or _exit_code(content) or decisions.refused_in_codex(content)
     took = base.milliseconds(ended, "duration_seconds", per_unit=1000.0)
     return messages.returned(item["call_id"], content, failed=bool(failed), took=took)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from refold.adapters.importers import base, messages
+from refold.adapters.importers import base, decisions, messages
 from refold.adapters.importers.messages import Message
 from refold.adapters.importers.openai import located
 from refold.adapters.importers.tau_bench import outcome
@@ -15,9 +15,10 @@ from refold.domain.errors import counted
 from refold.domain.events import JsonObject
 
 NAME = "inspect"
-_TOLD = frozenset({"model", "tool", "score"})
+_TOLD = frozenset({"approval", "model", "tool", "score"})
+_APPROVALS = {"approve": decisions.APPROVED, "reject": decisions.REJECTED}
 # Of the rest of an evaluation; a log may name others, which are not repeated.
-_RUN = {"approval", "compaction", "error", "info", "input", "logger", "sandbox"}
+_RUN = {"compaction", "error", "info", "input", "logger", "sandbox"}
 _SAMPLE = {"sample_init", "sample_limit", "score_edit", "state", "store", "subtask"}
 _KNOWN = frozenset(_RUN | _SAMPLE | {"span_begin", "span_end", "step"})
 
@@ -28,6 +29,7 @@ class Timing:
     def __init__(self, events: list[Any]) -> None:
         self._answers: dict[str, dict[str, Any]] = {}
         self._calls: dict[str, list[dict[str, Any]]] = {}
+        self._approvals: dict[str, list[dict[str, Any]]] = {}
         self._kinds: Counter[str] = Counter()
         self._unmatched = 0
         times = [base.moment(event, "timestamp") for event in events]
@@ -56,6 +58,18 @@ class Timing:
         event = events.pop(0) if (events := self._calls.get(call_id)) else None
         return base.milliseconds(event, "working_time", per_unit=1000.0)
 
+    def approvals(self, call_id: Any) -> Iterator[base.Piece]:
+        """The decisions on a call, of a person or of a policy."""
+        for event in self._approvals.pop(str(call_id), []):
+            answer = base.text(event, "decision") or ""
+            yield decisions.decision(
+                decisions.TOOL,
+                _APPROVALS.get(answer, answer),
+                call_id=call_id,
+                by=base.text(event, "approver") or "",
+                reason=base.text(event, "explanation") or "",
+            )
+
     def left_out(self) -> Iterator[str]:
         """Say what of the events is not in the messages; ask after all messages."""
         for kind, count in sorted(self._kinds.items()):
@@ -64,6 +78,9 @@ class Timing:
             yield f"{counted(answers, 'model event')} without a message of that id"
         if calls := sum(map(len, self._calls.values())):
             yield f"{counted(calls, 'tool event')} whose result is no message here"
+        if approvals := sum(map(len, self._approvals.values())):
+            why = "whose call is in no message here"
+            yield f"{counted(approvals, 'approval event')} {why}"
 
     def _when(self, value: dict[str, Any], answer: dict[str, Any]) -> datetime | None:
         """When a message came; those before the first answer came as it all began."""
@@ -80,6 +97,9 @@ class Timing:
         kind = base.text(event, "event") or ""
         if kind == "tool" and base.text(event, "id"):
             self._calls.setdefault(event["id"], []).append(event)
+        elif kind == "approval":
+            call_id = base.text(event, "call", "id") or ""
+            self._approvals.setdefault(call_id, []).append(event)
         elif kind == "model":
             choice = next(base.each(event, "output", "choices"), None)
             message_id = base.text(choice, "message", "id")
@@ -126,6 +146,8 @@ def found(message: dict[str, Any], timing: Timing) -> Iterator[base.Found]:
             yield from messages.heard(parts, messages.words, _file, why)
         case "assistant":
             yield from _assistant(message)
+            for call in base.each(message, "tool_calls"):
+                yield from timing.approvals(call.get("id"))
         case "tool":
             yield _result(message, timing)
         case role:

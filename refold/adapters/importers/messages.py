@@ -134,6 +134,12 @@ def plain(content: Any) -> list[str] | None:
     return texts if len(texts) == len(content) else None
 
 
+def joined_text(content: Any) -> str:
+    """The texts of a content, each on lines of its own, without its other parts."""
+    texts = [words(part) for part in parts(content)]
+    return "\n".join(text for text in texts if text)
+
+
 def words(part: Any) -> str | None:
     """The text that a part is, or the text block."""
     told = base.at(part, "text") if base.at(part, "type") == "text" else part

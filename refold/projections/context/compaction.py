@@ -32,6 +32,7 @@ from refold.projections.context.units import (
     Turn,
     Unit,
     holds,
+    is_restated,
     joined,
     place,
     seen_by,
@@ -414,7 +415,7 @@ def source_of(
         if not is_in_span or holds(compaction.omitted, envelope.seq):
             continue
         visible = seen_by(compaction.reader, envelope)
-        if visible is not None:
+        if visible is not None and not is_restated(visible):
             span.append(visible)
     new = of_events(span)
     earlier = [summary_text(summary) for summary in absorbed]

@@ -502,7 +502,7 @@ class OutlineBuilder:
         if placed is not None and placed.kind != "user":
             waiting = waiting.member(seq, placed, self.thread, self._uncut_from())
         review = envelope.payload
-        if isinstance(review, events.HumanReview):
+        if isinstance(review, events.HumanReview) and envelope.meta.in_context:
             if review.decision is None:
                 waiting = waiting.asked(seq, self.thread, self.user_seq)
             elif review.refers_to is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
-from typing import Literal, NamedTuple, assert_never
+from typing import Final as TypingFinal, Literal, NamedTuple, assert_never
 
 from refold.domain import events
 from refold.domain.envelope import Envelope
@@ -177,9 +177,27 @@ def place(
             shown = False
         case unknown:
             assert_never(unknown)
-    if not shown:
+    if not shown or not envelope.meta.in_context:
         return thread, None
     return thread._replace(direct=False), Place("entry", seq)
+
+
+# Events that a context shows as an entry of their own, if they are in a context.
+_ENTRIES: TypingFinal = frozenset(
+    {
+        "planner",
+        "reflection",
+        "aggregate",
+        "error",
+        "final",
+        "hitl",
+    }
+)
+
+
+def is_restated(envelope: Envelope) -> bool:
+    """Whether the event only says in a typed form what a call and its result say."""
+    return not envelope.meta.in_context and envelope.type in _ENTRIES
 
 
 def weight(envelope: Envelope, placed: Place) -> int:

@@ -20,10 +20,16 @@ from refold.projections.context.compaction import Compaction, recorded_fields
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.text import Block, cleared_text, entry_of
-from refold.projections.context.units import Spans, Thread, holds, place
+from refold.projections.context.units import (
+    Spans,
+    Thread,
+    holds,
+    is_restated,
+    place,
+)
 from refold.projections.context.view import Origin, View, ViewSpan
 
-_Never = Literal["type", "replaced", "question", "said", "empty"]
+_Never = Literal["type", "replaced", "question", "restated", "said", "empty"]
 _NotNow = Literal["agent", "compacted", "omitted", "cleared", "pins_budget", "later"]
 Reason = Literal[_Never, _NotNow, "window"]
 _Raw = Literal["raw", "open", "newest_input", "no_result", "pinned"]
@@ -350,6 +356,8 @@ def _ends(part: Part) -> Span:
 
 def _never_shown(envelope: Envelope) -> Reason | None:
     """The reason why no context shows such an event, or None if one may show it."""
+    if is_restated(envelope):
+        return "restated"
     match envelope.payload:
         case log.SystemPrompt(text=str(text)):
             return "replaced" if text.strip() else "empty"
