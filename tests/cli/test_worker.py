@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from refold.adapters.cli.commands import compact
+from refold.adapters.cli import health
 from refold.store.work.workers import Unit, Worker
 from tests.cli.conftest import Refold
 from tests.support import warm
@@ -53,8 +53,9 @@ def test_it_works_tells_how_it_goes_and_ends_in_order(
 
     assert {asked(port, f"/health{more}")[0] for more in ("", "/ready")} == {200}
     assert status == 200
-    assert 'refold_worker_units_total{duty="compact",came="done"} 1' in metrics
-    assert "refold_worker_failing 0" in metrics
+    assert 'refold_worker_units_total{came="done",duty="compact"} 1.0\n' in metrics
+    assert "# TYPE refold_worker_units_total counter\n" in metrics
+    assert "refold_worker_failing 0.0\n" in metrics
     working.send_signal(signal.SIGTERM)
     out, _ = working.communicate()
 
@@ -70,7 +71,7 @@ def test_who_does_not_go_on_is_not_well(
 
     def once(worker: Worker) -> None:
         worker.failing.add("list")
-        with compact._health(worker, 0) as port:
+        with health.served(worker, 0) as port:
             paths = ("/health", "/health/ready", "/metrics")
             found.append(tuple(asked(str(port), path)[0] for path in paths))
             worker.turned_at -= 601_000_000
@@ -90,7 +91,7 @@ def test_a_duty_that_is_overdue_makes_the_worker_not_ready(
     answers: list[tuple[int, str]] = []
 
     def once(worker: Worker) -> None:
-        with compact._health(worker, 0) as port:
+        with health.served(worker, 0) as port:
             answers.append(asked(str(port), "/health/ready"))
             for unit in worker._waits_since:
                 worker._waits_since[unit] -= 599_000_000
@@ -107,7 +108,7 @@ def test_a_duty_that_is_overdue_makes_the_worker_not_ready(
     assert answers[3][1].startswith("# seal: overdue for 601 seconds\n")
     metrics = answers[4][1]
     assert re.search(r'refold_worker_overdue_seconds{duty="seal"} 601\.', metrics)
-    assert 'refold_worker_overdue_seconds{duty="erase"} 0\n' in metrics
+    assert 'refold_worker_overdue_seconds{duty="erase"} 0.0\n' in metrics
 
 
 def test_a_port_that_is_taken_is_named(refold: Refold, sample: Path) -> None:
@@ -127,7 +128,7 @@ def test_metrics_say_which_format_they_have(
 
     def once(worker: Worker) -> None:
         with (
-            compact._health(worker, 0) as port,
+            health.served(worker, 0) as port,
             urlopen(f"http://127.0.0.1:{port}/metrics") as answer,
         ):
             found.append(answer.headers["Content-Type"])

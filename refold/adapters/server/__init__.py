@@ -269,7 +269,7 @@ def serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> N
 
 def _serve(store: SessionStore, place: Place, tell: Callable[[str], object]) -> None:
     uvicorn = import_extra("uvicorn", "server")
-    for module in ("fastapi", "jinja2", "jwt", "prometheus_client"):
+    for module in ("fastapi", "jinja2", "jwt"):
         import_extra(module, "server")
     from refold.adapters.server.access_tokens import SCOPES, verifier_of
     from refold.adapters.server.app import Limits, application

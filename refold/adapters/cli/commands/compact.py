@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from threading import Thread
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -37,7 +36,7 @@ from refold.domain.errors import InvalidConfiguration, UnknownModel, counted
 from refold.domain.events import Summary
 from refold.projections import models
 from refold.redaction.json_text import compact_json
-from refold.store.work.workers import EVERY_SEC, STUCK_SEC, Worker
+from refold.store.work.workers import EVERY_SEC, Worker
 
 if TYPE_CHECKING:
     from refold.domain.ports import SessionInfo
@@ -329,59 +328,11 @@ def worker(
         done=partial(_print_task, call),
     )
     if health is not None:
-        call.with_resource(_health(background, health))
+        from refold.adapters.cli.health import served
+
+        call.with_resource(served(background, health))
     with stopped_by_signals(background.stop):
         background.run()
-
-
-@contextmanager
-def _health(worker: Worker, port: int) -> Iterator[int]:
-    """Serve the worker's health and metrics on loopback while the block runs.
-
-    The answers are in Prometheus' format.  Except for /metrics, the status is 503 if
-    the worker is stuck; /health/ready is 503 also if a duty fails or is overdue.
-    """
-    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            silent = worker.silent_sec()
-            overdue = worker.overdue()
-            problems = []
-            if silent > STUCK_SEC:
-                problems.append(f"# no progress for {silent:.0f} seconds\n")
-            if self.path.endswith("/ready"):
-                for name in sorted(worker.failing):
-                    problems.append(f"# {name}: the last attempt failed\n")
-                for duty, seconds in sorted(overdue.items()):
-                    problems.append(f"# {duty}: overdue for {seconds:.0f} seconds\n")
-            facts = {"silent_seconds": silent, "failing": float(len(worker.failing))}
-            for duty in worker.duties:
-                seconds = overdue.get(duty, 0.0)
-                facts[f'overdue_seconds{{duty="{duty}"}}'] = seconds
-            for (duty, came), units in sorted(worker.counts.items()):
-                facts[f'units_total{{duty="{duty}",came="{came}"}}'] = units
-            lines = [f"refold_worker_{name} {n:g}\n" for name, n in facts.items()]
-            sick = bool(problems) and self.path != "/metrics"
-            if sick:
-                lines = problems + lines
-            self.send_response(503 if sick else 200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.end_headers()
-            self.wfile.write("".join(lines).encode())
-
-        def log_message(self, *_: object) -> None: ...
-
-    try:
-        listening = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    except OSError as error:
-        why = f"port {port} cannot be had ({str(error.strerror).lower()})"
-        raise InvalidConfiguration(f"{why}: choose another") from None
-    with listening as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        output.complain(f"health: http://127.0.0.1:{server.server_port}/health")
-        yield server.server_port
-        server.shutdown()
 
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
