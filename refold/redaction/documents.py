@@ -16,6 +16,7 @@ from refold.redaction.scanner import Concern, Prepared
 from refold.redaction.settler import Settler, Text
 from refold.redaction.types import renamed
 from refold.redaction.values import (
+    FILE_BEGINNINGS,
     MAX_DEPTH,
     MAX_NESTED,
     NO_SKIP,
@@ -99,6 +100,8 @@ class _Walk:
         flat = self._flat
         texts = flat.texts
         settler = self._work.settler
+        if flat.files:
+            self._judge_files()
         if texts and 4 * max(map(len, texts)) > self._plan.max_leaf_bytes:
             self._stub_long_texts()
         if flat.documents and self._nests:
@@ -128,6 +131,28 @@ class _Walk:
             self._redact_texts(indexes, prepared)
         value = self._rebuilt() if self._tally.types else flat.nodes[0].value
         return value, self._tally
+
+    def _judge_files(self) -> None:
+        """Search only the metadata of texts that are files in base64."""
+        # Few events have files.
+        from refold.redaction.files import declared_type
+
+        flat = self._flat
+        for index in flat.files:
+            node, name = flat.places[index]
+            around = node.parent.value if node.parent else None
+            declared = declared_type(name, node.value, around)
+            try:
+                file = self._work.settler.file(flat.texts[index], declared)
+            except OverBudget:
+                raise OverBudget(self._pointer(node, name)) from None
+            if file is None:
+                continue
+            clean, tally = file
+            if tally:
+                self._count(tally, node, name)
+                node.writes[name] = clean
+            flat.texts[index] = ""
 
     def _stub_long_texts(self) -> None:
         """Replace texts over the limit of bytes by stubs."""
@@ -361,7 +386,7 @@ class _Walk:
         node, name = flat.places[index]
         concern = self._concern(node, name)
         if index in self._documents:
-            if not (self._finds_more or concern.rules) and self._scanner.clean(text):
+            if self._is_clean_document(text, concern):
                 return None
             if self._redacted_documents(text, node, name):
                 return None
@@ -372,6 +397,12 @@ class _Walk:
         if number and (self._plan.numbers == "never" or text[0] == "-"):
             return None
         return Text(text, prepared, concern, number=number)
+
+    def _is_clean_document(self, text: str, concern: Concern) -> bool:
+        """Whether nothing can be found in a text that may be JSON."""
+        if self._finds_more or concern.rules or not self._scanner.clean(text):
+            return False
+        return not any(beginning in text for beginning in FILE_BEGINNINGS)
 
     @property
     def _numbers_like_text(self) -> bool:
@@ -537,6 +568,9 @@ def _rows(table: dict[str, JsonValue], width: int) -> Iterator[list[JsonValue]]:
 _BEGINS = "{[ \t\r\n"
 _OPENS = re.compile(r"\s*[\[{]")
 _MAY_BE_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\[\s*[\[\]{\"0-9\-tfn])")
+# The beginnings of texts that may be files in base64.
+_FILES: Final = (*FILE_BEGINNINGS, "data:")
+_FILE_LETTERS: Final = frozenset(beginning[:3] for beginning in _FILES)
 # The most quiet keys that a settler remembers.
 _QUIET: Final = 1000
 # {"name": "DB_PASSWORD", "value": "…"}: the name is the key of the value.
@@ -575,6 +609,7 @@ class Flat:
     places:    the node and the name of each text.
     numbers:   the indexes of texts that are numbers.
     documents: the indexes of texts that may be JSON.
+    files:     the indexes of texts that may be files in base64.
     keys:      every key, once, in order.
     named:     objects with a ``value`` that another item names.
     flags:     by array and index, the flag before a string, as in a command line.
@@ -610,11 +645,14 @@ class Flat:
                 self._object(node, node.value)
             else:
                 self._array(node, node.value)
-        self.documents = [
-            index
-            for index, text in enumerate(self.texts)
-            if text[:1] in _BEGINS and _OPENS.match(text)
-        ]
+        self.documents: list[int] = []
+        self.files: list[int] = []
+        for index, text in enumerate(self.texts):
+            if text[:1] in _BEGINS:
+                if _OPENS.match(text):
+                    self.documents.append(index)
+            elif text[:3] in _FILE_LETTERS and text.startswith(_FILES):
+                self.files.append(index)
 
     def _object(self, node: Node, value: dict[str, JsonValue]) -> None:
         shape = tuple(value)

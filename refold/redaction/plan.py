@@ -52,6 +52,8 @@ class Plan:
     work_per_kb:    the most steps of a text for each 1024 characters; 0: no limit.
     over_budget:    a text that takes more steps refuses the value, or is replaced by a
                     stub.
+    files:          in an image or PDF file, parts with findings are removed, or the
+                    file is refused: a placeholder stands for all of it.
     pseudonyms:     placeholders carry a tag, the same for equal values of a user.
     numbered:       placeholders carry a number, the same for equal values of a session.
     kept:           types whose values are kept, encrypted, for readers with permission.
@@ -77,6 +79,7 @@ class Plan:
     budget_ms: int = 0
     work_per_kb: int = WORK_PER_KB
     over_budget: Literal["refuse", "stub"] = "refuse"
+    files: Literal["clean", "refuse"] = "clean"
     pseudonyms: bool = False
     numbered: bool = False
     kept: frozenset[str] = frozenset()
@@ -114,8 +117,10 @@ class Plan:
             self.pseudonyms,
         ]
         if self.numbered:
-            # Fingerprints of plans without numbers stay as they were.
+            # Fingerprints of plans with the defaults stay as they were.
             settings.append("numbered")
+        if self.files != "clean":
+            settings.append(f"files={self.files}")
         return hashlib.sha256(orjson.dumps(settings)).hexdigest()[:12]
 
 

@@ -98,6 +98,7 @@ class Scan(Part):
     budget_ms: Count = 0
     work_per_kb: Count = WORK_PER_KB
     over_budget: Literal["refuse", "stub"] = "refuse"
+    files: Literal["clean", "refuse"] = "clean"
 
 
 class SkipPart(Part):

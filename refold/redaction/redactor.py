@@ -17,6 +17,7 @@ from refold.redaction.plan import Plan, Tagger
 from refold.redaction.scanner import Scanner
 from refold.redaction.settler import Finds, Settler, Text
 from refold.redaction.values import (
+    FILE_BEGINNINGS,
     MAX_DEPTH,
     NO_SKIP,
     JsonObject,
@@ -34,6 +35,9 @@ _R = TypeVar("_R")
 _COMPILING: Final = forkable_lock()
 # JSON with a quote in every so many bytes, or more, has many leaves.
 _DENSE: Final = 64
+# The beginnings of texts that may be files, and of files in JSON.
+_FILES: Final = (*FILE_BEGINNINGS, "data:")
+_ENCODED_FILES: Final = tuple(beginning.encode() for beginning in FILE_BEGINNINGS)
 # Objects that are no JSON must not pass as if they were scanned.
 _STRICT: Final = (
     orjson.OPT_PASSTHROUGH_DATACLASS
@@ -151,6 +155,10 @@ class Redactor:
 
         ``tag`` makes the pseudonyms, if the plan wants any.  Raises RedactionError.
         """
+        if text.startswith(_FILES):
+            file = self._settler.file(text)
+            if file is not None:
+                return file
         if stub := self._settler.stub(text):
             return stub
         prepared = self.scanner.look(text)
@@ -186,7 +194,8 @@ class Redactor:
 
         Only changed parts are copied; a clean value is returned itself.  A key, its
         parent, and the name in the same object as a ``value`` give context to the
-        texts under them.  Strings that hold JSON are redacted as JSON.
+        texts under them.  Strings that hold JSON are redacted as JSON.  Of images and
+        PDF files in base64, only metadata and what follows their end is searched.
 
         skip:    paths that are left alone.
         tag:     makes the pseudonyms, if the plan wants any.
@@ -220,6 +229,9 @@ class Redactor:
                 return False
         if data.count(b'"') * _DENSE <= len(data):
             return False
+        for beginning in _ENCODED_FILES:
+            if beginning in data:
+                return False
         settler = self._settler
         plan = self.plan
         if plan.budget_ms or plan.on_error != "block":

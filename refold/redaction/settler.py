@@ -187,6 +187,40 @@ class Settler:
             pending = remaining
         return [self._result(root) for root in roots]
 
+    def file(self, text: str, declared: str | None = None) -> tuple[str, Tally] | None:
+        """The file that ``text`` is, without its findings; None if it is no file.
+
+        A placeholder stands for a file that cannot be cleaned.
+
+        declared: the type that the place of the text declares.
+
+        Raises OverBudget.
+        """
+        # Few events have files.
+        from refold.redaction.files import judged
+
+        cleans = self.plan.files == "clean"
+        verdict = judged(text, declared, self._tallies, cleans=cleans)
+        if verdict is None:
+            return None
+        clean = verdict.text
+        if clean is None:
+            clean = self.placeholders.of(next(iter(verdict.tally.types)))
+        return clean, verdict.tally
+
+    def _tallies(self, texts: Sequence[str]) -> list[Tally]:
+        """What is found in each of ``texts``, without tags.
+
+        Raises OverBudget.
+        """
+        prepared = self.scanner.survey(texts)
+        jobs = [Text(text, prepared.get(index)) for index, text in enumerate(texts)]
+        results = self.settle(jobs, None, 0.0)
+        found: list[Tally] = []
+        for text, (clean, tally) in zip(texts, results, strict=True):
+            found.append(Tally() if clean == text else tally)
+        return found
+
     def _redacted(self, piece: _Piece) -> Sequence[_Piece]:
         """Redact ``piece`` once; return the pieces of it that still need redaction."""
         account = piece.account

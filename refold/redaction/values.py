@@ -15,6 +15,9 @@ Path: TypeAlias = tuple[str, ...]
 Skip: TypeAlias = frozenset[Path]
 NO_SKIP: Final[Skip] = frozenset()
 
+# The beginnings of files in base64: PNG, JPEG, GIF, RIFF (WebP), PDF.
+FILE_BEGINNINGS: Final = ("iVBORw0KGg", "/9j/", "R0lGOD", "UklGR", "JVBERi")
+
 # The most levels of a value, and of JSON in strings of JSON.
 MAX_DEPTH: Final = 128
 MAX_NESTED: Final = 8

@@ -1,0 +1,126 @@
+"""Images and PDF files in base64: their metadata is searched, their pixels are not.
+
+A key in base64 letters that stands in a picture by chance is no key, and replacing it
+would damage the picture.  A text is a file if it decodes to the container that its
+place declares, or, without a declared type, to a container that is valid to its last
+byte.  Everything in the file besides pixels and the content of pages is searched, and
+so is everything behind its end.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from refold.domain import media
+from refold.redaction.types import UNSCANNED
+from refold.redaction.values import FILE_BEGINNINGS, Tally
+
+# Below this number of characters, a file with a broken structure is searched as text.
+_LEAST_BROKEN: Final = 4096
+_URI: Final = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,", re.ASCII)
+_DATA_KEYS: Final = frozenset({"data", "blob", "bytes"})
+_TYPE_KEYS: Final = ("media_type", "mimeType", "mime_type", "mediaType")
+
+# Finds values in texts: the type of a value in each, and the tally, or None.
+Search = Callable[[Sequence[str]], Sequence[Tally]]
+
+
+class Verdict(NamedTuple):
+    """What is to be stored for a file.
+
+    text:  the file, unchanged or cleaned; None if the file must not be stored.
+    tally: what was found in it.
+    """
+
+    text: str | None
+    tally: Tally
+
+
+def declared_type(key: str | int, value: Any, around: Any = None) -> str | None:
+    """Return the type of the file under ``key`` of ``value``, if something says it.
+
+    around: the object or array around ``value``.
+    """
+    if key not in _DATA_KEYS or not isinstance(value, dict):
+        return None
+    for name in _TYPE_KEYS:
+        media_type = media.media_type_of(value.get(name))
+        if media_type is not None:
+            return media_type
+    if isinstance(around, dict):  # {"format": "png", "source": {"bytes": "…"}}
+        form = around.get("format")
+        for prefix in ("image", "application"):
+            media_type = media.media_type_of(f"{prefix}/{form}")
+            if media_type is not None:
+                return media_type
+    return None
+
+
+def judged(
+    text: str, declared: str | None, search: Search, *, cleans: bool
+) -> Verdict | None:
+    """Search the file that ``text`` is; None if it is no file.
+
+    declared: the type that the place of the text declares.
+    cleans:   whether parts with findings are removed; else such a file is refused.
+    """
+    start = 0
+    uri = _URI.match(text)
+    if uri is not None:
+        start = uri.end()
+        declared = media.media_type_of(uri[1])
+        if declared is None:
+            return None
+    encoded = text[start:]
+    if not encoded.startswith(FILE_BEGINNINGS):
+        return None
+    data = media.decoded(encoded)
+    file = media.read(data) if data is not None else None
+    if data is None or file is None:
+        return None
+    tally = Tally()
+    bad: list[media.Part] = []
+    parts = _searched_parts(encoded, file)
+    findings = search([part.text for part in parts])
+    for part, found in zip(parts, findings, strict=True):
+        if not part.is_read:
+            found = Tally({UNSCANNED: 1}, {"file": 1})
+        if found:
+            tally.update(found)
+            bad.append(part)
+    if not bad:
+        return Verdict(text, tally) if _is_exempt(encoded, file, declared) else None
+    if not cleans or any(part.replacement is None for part in bad):
+        return Verdict(None, tally)
+    clean = media.without(data, bad)
+    return Verdict(text[:start] + b64encode(clean).decode(), tally)
+
+
+def _searched_parts(encoded: str, file: media.File) -> list[media.Part]:
+    """The parts of a file, with the letters of what follows its end.
+
+    A key may be spelled in these letters, and not only in the bytes.
+    """
+    parts: list[media.Part] = []
+    for part in file.parts:
+        if file.is_whole and part.start >= file.end:
+            letters = encoded[part.start * 4 // 3 :]
+            part = replace(part, text=f"{part.text}\n{letters}")
+        parts.append(part)
+    return parts
+
+
+def _is_exempt(encoded: str, file: media.File, declared: str | None) -> bool:
+    """Whether the letters of a file without findings are not searched as text.
+
+    Bytes are searched in place of letters if the structure of a declared file is
+    broken, because such a file has the letters of keys by chance as well.
+    """
+    if declared is not None:
+        is_long = len(encoded) >= _LEAST_BROKEN
+        return declared == file.media_type and (file.is_whole or is_long)
+    return file.is_whole and all(part.start < file.end for part in file.parts)
