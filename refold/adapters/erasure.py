@@ -35,7 +35,7 @@ from refold.domain.chain import leaf_hash, root_of
 from refold.domain.erasure import (
     FREEZE,
     Accesses,
-    Job,
+    ErasureJob,
     LegalHold,
     NewCertificate,
     Readmission,
@@ -58,7 +58,7 @@ _SAID: Final = b"refold certificate"
 _TRIES: Final = 3
 
 
-class StoredErasures:
+class StoredErasureSteps:
     """The ErasureSteps of a store; each is a transaction, but for ``delete``."""
 
     def __init__(self, recorder: Recorder, keys: KeyRing) -> None:
@@ -72,19 +72,21 @@ class StoredErasures:
     def database(self) -> str:
         return self._database.what
 
-    def new_job(self, whose: Whose, *, due_at: int | None, facts: JsonObject) -> Job:
+    def new_job(
+        self, whose: Whose, *, due_at: int | None, facts: JsonObject
+    ) -> ErasureJob:
         user_ref = self._keys.user_ref(whose.user_id)
         facts = {**facts, "audit": to_forget(self._keys, whose)}
-        return Job(str(uuid4()), user_ref, whose, "begun", due_at, facts)
+        return ErasureJob(str(uuid4()), user_ref, whose, "begun", due_at, facts)
 
-    def begin(self, job: Job) -> Job:
+    def begin(self, job: ErasureJob) -> ErasureJob:
         """Keep the record; the erased subjects of sessions are there from now on."""
         subjects = self.subjects(job, "erasing")
         return self._database.change(NOBODY, lambda c: self.begun(c, job, subjects))
 
     def begun(
-        self, connection: sa.Connection, job: Job, subjects: Sequence[Subject]
-    ) -> Job:
+        self, connection: sa.Connection, job: ErasureJob, subjects: Sequence[Subject]
+    ) -> ErasureJob:
         """The job, kept with its subjects, or the one that is there for the same."""
         table = self._t.subjects
         # Who begins a session of the user has locked this row, and is waited for.
@@ -101,7 +103,9 @@ class StoredErasures:
         connection.execute(sa.insert(self._t.erasures).values(_row_of(job)))
         return job
 
-    def subjects(self, job: Job, status: Literal["erasing", "erased"]) -> list[Subject]:
+    def subjects(
+        self, job: ErasureJob, status: Literal["erasing", "erased"]
+    ) -> list[Subject]:
         """What the job is of, as the database knows it: nothing of it begins again."""
         user, refs = job.user_ref, self._refs(job.whose)
         entry = self._keys.store.get_user(user)
@@ -114,14 +118,14 @@ class StoredErasures:
             return None
         return [self._keys.session_ref(whose.user_id, name) for name in whose.sessions]
 
-    def jobs(self, user_id: str | None = None) -> list[Job]:
+    def jobs(self, user_id: str | None = None) -> list[ErasureJob]:
         ref = None if user_id is None else self._keys.user_ref(user_id)
         found = self._database.read(ref, self._under_way(ref))
-        return [Job.load(*row) for row in found]
+        return [ErasureJob.load(*row) for row in found]
 
-    def _jobs(self, connection: sa.Connection, user_ref: str) -> list[Job]:
+    def _jobs(self, connection: sa.Connection, user_ref: str) -> list[ErasureJob]:
         rows = connection.execute(self._under_way(user_ref))
-        return [Job.load(*row) for row in rows]
+        return [ErasureJob.load(*row) for row in rows]
 
     def _under_way(self, user_ref: str | None) -> Any:
         table = self._t.erasures
@@ -153,7 +157,7 @@ class StoredErasures:
                 stranded.append(Stranded(whose, self._has_keys(whose)))
         return stranded
 
-    def _has_lost_record(self, jobs: Sequence[Job]) -> bool:
+    def _has_lost_record(self, jobs: Sequence[ErasureJob]) -> bool:
         """Whether a subject is being erased by none of these jobs."""
         covered = {
             subject.ref for job in jobs for subject in self.subjects(job, "erasing")
@@ -164,7 +168,7 @@ class StoredErasures:
         )
 
     def _not_covered(
-        self, user_id: str, names: set[str], jobs: Sequence[Job]
+        self, user_id: str, names: set[str], jobs: Sequence[ErasureJob]
     ) -> Whose | None:
         """What is marked of a user and is in none of these jobs."""
         for job in jobs:
@@ -191,16 +195,16 @@ class StoredErasures:
         in_use = {place.session_ref for place in store.keys_of(user_ref)}
         return not in_use.isdisjoint(refs)
 
-    def keep(self, job: Job) -> None:
+    def keep(self, job: ErasureJob) -> None:
         self._database.run(NOBODY, sa.insert(self._t.erasures).values(_row_of(job)))
 
-    def advance(self, job: Job, before: erasure.Stage) -> Job | None:
+    def advance(self, job: ErasureJob, before: erasure.Stage) -> ErasureJob | None:
         table = self._t.erasures
         here = table.c.job_id == job.job_id
         values = {"stage": job.stage, "due_at": job.due_at, "body": job.dump()}
         changed = sa.update(table).where(here, table.c.stage == before).values(values)
 
-        def attempt(connection: sa.Connection) -> Job | None:
+        def attempt(connection: sa.Connection) -> ErasureJob | None:
             if connection.execute(changed).rowcount:
                 return job
             known = self._jobs(connection, job.user_ref)
@@ -208,7 +212,7 @@ class StoredErasures:
 
         return self._database.change(NOBODY, attempt)
 
-    def widen(self, job: Job, whose: Whose) -> Job | None:
+    def widen(self, job: ErasureJob, whose: Whose) -> ErasureJob | None:
         """Take more sessions into the job, known by their hashes from now on."""
         facts = {**job.facts, "audit": to_forget(self._keys, whose)}
         wider = replace(job, whose=whose, facts=facts)
@@ -216,7 +220,7 @@ class StoredErasures:
             self._subjects.set(subject)
         return self.advance(wider, job.stage)
 
-    def mark(self, job: Job) -> None:
+    def mark(self, job: ErasureJob) -> None:
         """Mark all heads, durably: keys are destroyed on the strength of that."""
         whose = job.whose
         self._database.change(whose.user_id, lambda c: self.marked(c, whose))
@@ -231,7 +235,7 @@ class StoredErasures:
         marked = marked.values(before=heads.c.status, status="erased")
         _turn(connection, heads, mine, [marked], key_share=True)
 
-    def hold_keys(self, job: Job, *, now: int) -> int:
+    def hold_keys(self, job: ErasureJob, *, now: int) -> int:
         """Put the keys aside."""
         refs = self._refs(job.whose)
         with self._changing_keys() as allowed:
@@ -239,7 +243,7 @@ class StoredErasures:
         self._seen(job.whose.user_id)
         return held
 
-    def destroy_keys(self, job: Job, *, now: int) -> int:
+    def destroy_keys(self, job: ErasureJob, *, now: int) -> int:
         refs = self._refs(job.whose)
         with self._changing_keys() as allowed:
             gone = self._keys.store.destroy(job.user_ref, refs, now, allowed=allowed)
@@ -301,7 +305,7 @@ class StoredErasures:
             if str(floor).isdecimal():
                 self.remember(FLOOR, str(floor).encode())
 
-    def restore(self, job: Job) -> None:
+    def restore(self, job: ErasureJob) -> None:
         with self._changing_keys() as allowed:
             self._keys.store.release(
                 job.user_ref, self._refs(job.whose), allowed=allowed
@@ -374,7 +378,7 @@ class StoredErasures:
         table: sa.Table = getattr(self._t, place.name)
         return table
 
-    def delete(self, job: Job) -> Iterator[tuple[str, int]]:
+    def delete(self, job: ErasureJob) -> Iterator[tuple[str, int]]:
         """Walk the tables of the inventory in order, and do in each what it says there.
 
         Rows are deleted in bounded transactions.
@@ -395,7 +399,7 @@ class StoredErasures:
                 case _:
                     raise NotImplementedError(f"{place.removal} in a table")
 
-    def _mark_leaves(self, job: Job) -> None:
+    def _mark_leaves(self, job: ErasureJob) -> None:
         """Have the tree's leaves name the certificate, and no stream any more."""
         user_id, sessions = job.whose
         for session in (None,) if sessions is None else sessions:
@@ -413,7 +417,7 @@ class StoredErasures:
             time.sleep((time.monotonic() - started) * _PAUSE)
             started = time.monotonic()
 
-    def _remember_floor(self, job: Job) -> None:
+    def _remember_floor(self, job: ErasureJob) -> None:
         """Have the key store remember the highest position that this job deletes.
 
         It does so before the first row is deleted, and once: when a job is resumed, the
@@ -433,11 +437,11 @@ class StoredErasures:
         """Whether the database has the setting ``floor``: PostgreSQL has a sequence."""
         return self._database.name == "sqlite"
 
-    def _take_names_out(self) -> Mapping[str, Callable[[Job], None]]:
+    def _take_names_out(self) -> Mapping[str, Callable[[ErasureJob], None]]:
         """By the name of a table, what takes the names out of its rows."""
         return {"audit": self._unname_accesses}
 
-    def _unname_accesses(self, job: Job) -> None:
+    def _unname_accesses(self, job: ErasureJob) -> None:
         """Take out of the access log what names who is erased."""
         named = job.facts.get("audit")
         if named:
@@ -445,7 +449,7 @@ class StoredErasures:
 
     def certify(
         self,
-        job: Job,
+        job: ErasureJob,
         statement: JsonObject,
         *,
         now: int,
@@ -540,7 +544,7 @@ class StoredErasures:
         return signed._replace(said=orjson.loads(said))
 
     def _end(
-        self, connection: sa.Connection, job: Job, subjects: list[Subject]
+        self, connection: sa.Connection, job: ErasureJob, subjects: list[Subject]
     ) -> bool:
         """Set the subjects and drop the job; False if the job is gone."""
         table = self._t.erasures
@@ -757,7 +761,7 @@ class StoredErasures:
         newest = self._tree.newest()
         return newest.head.to_json() if newest else None
 
-    def tree_leaves(self, job: Job) -> JsonObject:
+    def tree_leaves(self, job: ErasureJob) -> JsonObject:
         leaves = self._tree.erased(job.job_id)
         return {"count": len(leaves), "root": root_of(leaves).hex()}
 
@@ -809,7 +813,7 @@ def _opened_export(row: Any, key: UserKey) -> StoredExport:
     )
 
 
-def _row_of(job: Job) -> dict[str, Any]:
+def _row_of(job: ErasureJob) -> dict[str, Any]:
     return {
         "job_id": job.job_id,
         "user_ref": job.user_ref,
@@ -870,7 +874,7 @@ class StoredRetention:
     """The Retention of a store: freezes, and what is known of the use of sessions."""
 
     def __init__(
-        self, recorder: Recorder, keys: KeyRing, erasures: StoredErasures
+        self, recorder: Recorder, keys: KeyRing, erasures: StoredErasureSteps
     ) -> None:
         self._database, self._t = recorder.database, recorder.database.tables
         self._recorder, self._keys, self._erasures = recorder, keys, erasures
@@ -1009,10 +1013,12 @@ class StoredRetention:
 
         return self._database.change(blobs.user_id, attempt)
 
-    def begin_unused(self, job: Job, unused: erasure.Unused) -> Job | None:
+    def begin_unused(
+        self, job: ErasureJob, unused: erasure.Unused
+    ) -> ErasureJob | None:
         subjects = self._erasures.subjects(job, "erasing")
 
-        def attempt(connection: sa.Connection) -> Job:
+        def attempt(connection: sa.Connection) -> ErasureJob:
             self._subjects.locked(connection, job.user_ref)
             begun = self._erasures.begun(connection, job, subjects)
             if begun is job:

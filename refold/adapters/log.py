@@ -26,7 +26,7 @@ from refold.domain.locks import computed_once
 
 if TYPE_CHECKING:
     from refold.adapters.erasure import (
-        StoredErasures,
+        StoredErasureSteps,
         StoredRepairs,
         StoredRetention,
     )
@@ -52,11 +52,11 @@ class EncryptedLog(EncryptedStreams):
         return Tree(self.recorder.database)
 
     @computed_once
-    def erasures(self) -> StoredErasures:
+    def erasures(self) -> StoredErasureSteps:
         """The steps of erasures, holds, and freezes."""
-        from refold.adapters.erasure import StoredErasures
+        from refold.adapters.erasure import StoredErasureSteps
 
-        return StoredErasures(self.recorder, self.keys)
+        return StoredErasureSteps(self.recorder, self.keys)
 
     @computed_once
     def retention(self) -> StoredRetention:

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from pydantic import JsonValue
 
-from refold.adapters.erasure import StoredErasures
+from refold.adapters.erasure import StoredErasureSteps
 from refold.adapters.keys.master import create_private
 from refold.adapters.keys.signatures import Signer, key_id, signed_by
 from refold.adapters.rows import EncryptedEvent
@@ -61,7 +61,7 @@ class TreeSeals:
 
     tree: Tree
     recorder: Recorder
-    erasures: StoredErasures
+    erasures: StoredErasureSteps
     anchor: Anchor
     signer: Callable[[], Signer]
     _position: int = field(default=0, init=False)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from sqlalchemy import func, literal, select
 
-from refold.adapters.erasure import StoredErasures
+from refold.adapters.erasure import StoredErasureSteps
 from refold.adapters.rows import FROZEN, THAWED, EncryptedEvent, HeadRow
 from refold.adapters.sql.database import NOBODY
 from refold.adapters.sql.recorder import Recorder, Subjects
@@ -369,7 +369,7 @@ def _highest_deleted(remembered: Mapping[str, bytes]) -> int:
 class Standing:
     """Proves what stands beside the events: guards, settings, holds and subjects."""
 
-    def __init__(self, recorder: Recorder, erasures: StoredErasures) -> None:
+    def __init__(self, recorder: Recorder, erasures: StoredErasureSteps) -> None:
         self._database, self._t = recorder.database, recorder.database.tables
         self._erasures, self._subjects = erasures, Subjects(recorder.database)
 

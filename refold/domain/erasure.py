@@ -145,7 +145,7 @@ class Whose(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ErasureJob:
     """An erasure in progress, which is stored until it is complete.
 
     user_ref: the keyed hash of the user.
@@ -161,7 +161,7 @@ class Job:
     due_at: int | None
     facts: Mapping[str, Any]
 
-    def at(self, stage: Stage, **facts: Any) -> Job:
+    def at(self, stage: Stage, **facts: Any) -> ErasureJob:
         """Return the job at a later stage, with further facts."""
         return replace(self, stage=stage, facts={**self.facts, **facts})
 
@@ -181,7 +181,7 @@ class Job:
     @classmethod
     def load(
         cls, job_id: str, user_ref: str, stage: Stage, due_at: int | None, body: str
-    ) -> Job:
+    ) -> ErasureJob:
         """Return the job that ``dump`` wrote."""
         stored = orjson.loads(body)
         sessions = stored["sessions"]
@@ -291,7 +291,7 @@ class ErasureSteps(Protocol):
     def database(self) -> str:
         """The name of the database in messages."""
 
-    def begin(self, job: Job) -> Job:
+    def begin(self, job: ErasureJob) -> ErasureJob:
         """Store the job; from now on, no session of the user can begin.
 
         Returns the job that is in progress already, if there is one for the same scope.
@@ -299,35 +299,37 @@ class ErasureSteps(Protocol):
         Raises OnHold, and Erased if the user was erased before.
         """
 
-    def new_job(self, whose: Whose, *, due_at: int | None, facts: JsonObject) -> Job:
+    def new_job(
+        self, whose: Whose, *, due_at: int | None, facts: JsonObject
+    ) -> ErasureJob:
         """Return a new job, which is not stored yet."""
 
-    def jobs(self, user_id: str | None = None) -> list[Job]:
+    def jobs(self, user_id: str | None = None) -> list[ErasureJob]:
         """Return the erasures in progress, of a user or all."""
 
     def stranded(self, user_id: str | None = None) -> list[Stranded]:
         """Return data that is marked as erased although its erasure has no record."""
 
-    def keep(self, job: Job) -> None:
+    def keep(self, job: ErasureJob) -> None:
         """Store the record of a job again."""
 
-    def mark(self, job: Job) -> None:
+    def mark(self, job: ErasureJob) -> None:
         """Mark all heads as erased: from now on, reads and writes fail."""
 
-    def hold_keys(self, job: Job, *, now: int) -> int:
+    def hold_keys(self, job: ErasureJob, *, now: int) -> int:
         """Set the keys aside for the grace period; returns their number."""
 
-    def destroy_keys(self, job: Job, *, now: int) -> int:
+    def destroy_keys(self, job: ErasureJob, *, now: int) -> int:
         """Destroy the keys for good; returns their number."""
 
-    def advance(self, job: Job, before: Stage) -> Job | None:
+    def advance(self, job: ErasureJob, before: Stage) -> ErasureJob | None:
         """Store the stage of the job, if the stored stage is ``before``.
 
         Returns the stored job, which another process may have advanced, or None if
         another process completed it.
         """
 
-    def widen(self, job: Job, whose: Whose) -> Job | None:
+    def widen(self, job: ErasureJob, whose: Whose) -> ErasureJob | None:
         """Store a wider scope of the job.
 
         Returns the stored job, which another process may have changed, or None if
@@ -337,12 +339,12 @@ class ErasureSteps(Protocol):
     def remains(self, whose: Whose) -> Remains:
         """Count the rows that an erasure will delete."""
 
-    def delete(self, job: Job) -> Iterator[tuple[str, int]]:
+    def delete(self, job: ErasureJob) -> Iterator[tuple[str, int]]:
         """Delete all rows in batches, heads last; yield the table and size of each."""
 
     def certify(
         self,
-        job: Job,
+        job: ErasureJob,
         statement: JsonObject,
         *,
         now: int,
@@ -377,7 +379,7 @@ class ErasureSteps(Protocol):
         Raises Erased, KeyUnavailable.
         """
 
-    def restore(self, job: Job) -> None:
+    def restore(self, job: ErasureJob) -> None:
         """Restore keys and heads during the grace period; the job's record stays."""
 
     def prepare_readmission(self, user_id: str) -> Readmission:
@@ -434,7 +436,7 @@ class ErasureSteps(Protocol):
     def tree_head(self) -> JsonObject | None:
         """Return the newest signed tree head, if the store was sealed."""
 
-    def tree_leaves(self, job: Job) -> JsonObject:
+    def tree_leaves(self, job: ErasureJob) -> JsonObject:
         """Return the count and the root of the job's leaves, which stay in the tree."""
 
     def certificates(self, user_id: str | None = None) -> list[Signed]:
@@ -555,7 +557,7 @@ class Retention(Protocol):
         Returns their number, which is 0 if the session was erased or frozen since.
         """
 
-    def begin_unused(self, job: Job, unused: Unused) -> Job | None:
+    def begin_unused(self, job: ErasureJob, unused: Unused) -> ErasureJob | None:
         """Begin an erasure and mark its heads, if the sessions are unused.
 
         This is one transaction: a concurrent append either comes before it, and then

@@ -22,7 +22,7 @@ from refold.domain.envelope import Draft, Envelope, Recordable, microseconds
 from refold.domain.erasure import (
     FREEZE,
     SALT,
-    Job,
+    ErasureJob,
     LegalHold,
     NewCertificate,
     Readmission,
@@ -50,10 +50,12 @@ from refold.store.vault import unexpired
 _RETURNED: Final = "erased before; a backup of the database brought rows back"
 _LOST: Final = "erased before; the record of the erasure was lost"
 _TRIES: Final = 3
-_NAMES: Final = 20  # of sessions that are looked for in files, beside the user
-_TELLING: Final = 6
+# The number of session ids that are searched for in files, besides the user's id.
+_NAMES: Final = 20
+# Shorter session ids are not hidden in reasons, because they occur in any text.
+_SHORTEST_HIDDEN: Final = 6
 _HIDDEN: Final = "[REDACTED:USER_ID]"
-# What the certificate of an erasure says as its job has it.
+# Facts of a job that its certificate repeats.
 _CERTIFIED: Final = (
     "sessions",
     "requested_at",
@@ -68,31 +70,31 @@ _CERTIFIED: Final = (
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 Progress = Callable[[str, int, int], None]
 REASON: Final = "retention"
-_AT_ONCE: Final = 500  # sessions of one erasure
+_BATCH: Final = 500  # sessions of one erasure
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @quiet
-class Erasure(NamedTuple):
-    """What came of an erasure.
+class ErasureResult(NamedTuple):
+    """The result of an erasure.
 
-    certificate: the signed statement; None where nothing was left to sign.
-    salt:        in hex: with it the certificate can be shown to be this user's.  It is
-                 handed over here, once, and kept nowhere.
-    database:    which one, as messages name it.
-    already:     it was erased before, and the certificate is of then; only what a cut
-                 off run left was done.
-    unfinished:  why deleted bytes could not be overwritten or searched for, if so: the
-                 erasure is certified, and the next call does that again.
-    removed:     files that were removed, by the place of the inventory they were in.
-    copies:      exports that have a copy of it, which Refold cannot delete: each with
-                 ``export``, ``made_at``, ``format``, ``location`` and ``machine``.  The
-                 locations are handed over here, and kept nowhere.  None if they could
-                 not be read.
-    due_at:      when it will be destroyed, if it is held back; microseconds since 1970.
+    certificate: the signed statement; None if nothing was left to sign.
+    salt:        in hex.  It proves that the certificate is about this user.  It is
+                 returned only here, once, and stored nowhere.
+    database:    the name of the database in messages.
+    already:     an earlier erasure was complete, and the certificate is from then.
+                 This call did only what an interrupted run had left to do.
+    unfinished:  why deleted bytes could not be overwritten or searched for, if so.  The
+                 erasure is certified, and the next call tries again.
+    removed:     the removed files, by their place in the inventory.
+    copies:      exports that contain the erased data, which Refold cannot delete: each
+                 with ``export``, ``made_at``, ``format``, ``location`` and ``machine``.
+                 The locations are returned only here, and stored nowhere.  None if the
+                 records of exports could not be read.
+    due_at:      the end of the grace period, if there is one; microseconds since 1970.
     left:        rows that a search of every table found afterwards.
-    cleaned:     what was done to overwrite deleted bytes.
-    files:       in how many places a search of the files found names.
+    cleaned:     a report of how deleted bytes were overwritten.
+    files:       the number of places where a search of the files found names.
     """
 
     certificate: Signed | None = None
@@ -113,25 +115,38 @@ class Erasure(NamedTuple):
         return inventory.outside()
 
     def to_json(self) -> dict[str, Any]:
-        """The same for programs."""
-        told, due = self._asdict(), self.due_at
-        signed = told.pop("certificate")
-        told |= {
-            name: dict(told[name]) for name in ("left", "cleaned", "files", "removed")
+        """Return the result as JSON."""
+        due_at: str | int | None = self.due_at
+        if self.due_at:
+            due_at = timestamp(self.due_at)
+        copies = None
+        if self.copies is not None:
+            copies = list(self.copies)
+        result: dict[str, Any] = {
+            "salt": self.salt or None,
+            "already": self.already,
+            "due_at": due_at,
+            "left": dict(self.left),
+            "cleaned": dict(self.cleaned),
+            "files": dict(self.files),
+            "database": self.database,
+            "unfinished": self.unfinished,
+            "removed": dict(self.removed),
+            "copies": copies,
+            "outside": [place.to_json() for place in self.outside],
         }
-        told |= {"salt": self.salt or None, "due_at": due and timestamp(due)}
-        told["copies"] = None if self.copies is None else list(self.copies)
-        told["outside"] = [place.to_json() for place in self.outside]
-        return told if signed is None else {**signed.to_json(), **told}
+        if self.certificate is None:
+            return result
+        return {**self.certificate.to_json(), **result}
 
 
 @quiet
 class ErasurePlan(NamedTuple):
-    """What an erasure would delete, what forbids it, and which exports hold copies.
+    """The rows that an erasure would delete, the holds on it, and existing copies.
 
-    exports: datasets with rows of it; None if that cannot be read.
-    already: it was erased before, and nothing is left to delete.
-    copies:  other exports of it, as in ``Erasure``.
+    exports: datasets that contain the data; None if that cannot be read.
+    already: an earlier erasure is complete, and nothing is left to delete.
+    copies:  other exports of the data, as in ``ErasureResult``.
     """
 
     sessions: list[str]
@@ -143,8 +158,13 @@ class ErasurePlan(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """Who asks for what to be erased, and how."""
+class ErasureRequest:
+    """The data that somebody wants to have erased, the reason, and the options.
+
+    key_backups: how long backups of the key store survive.
+    absent_ok:   erase also a user without rows or certificates.
+    salt:        the salt of the certificate; a random one by default.
+    """
 
     whose: Whose
     reason: str
@@ -165,102 +185,106 @@ class Ask:
                 raise errors.InvalidConfiguration(why)
 
 
-class Retained(NamedTuple):
-    """What a retention did, or with ``dry_run`` would do.
+class RetentionResult(NamedTuple):
+    """The result of a retention run, or of what ``dry_run`` would do.
 
-    sessions:  user and session of those that expired.
-    kept:      how many did and are there still, by what keeps them: ``hold``,
-               ``freeze``, ``fork`` (a living one needs it), ``in_use`` (by now), or
-               ``unreadable``: users of whom something does not open.
-    completed: erasures of before that were cut off, and are done now.
-    erasures:  with their certificates.
-    blobs, audit: how many of these expired; None where that was not asked.
-    memory:    how many extracts of sessions that are gone expired.
+    sessions:  user and session id of each expired session.
+    kept:      the number of expired sessions that stay, by the reason: ``hold``,
+               ``freeze``, ``fork`` (a live fork needs them) or ``in_use`` (used
+               since).  ``unreadable`` counts users with data that cannot be decrypted.
+    completed: the number of interrupted erasures that this run completed.
+    erasures:  the erasures of this run, with their certificates.
+    blobs, audit: the number of expired whole texts and of expired records of the
+               access log; None if the policy has no time for them.
+    memory:    the number of expired extracts of erased sessions.
     """
 
     dry_run: bool
     sessions: list[tuple[str, str]]
     kept: dict[str, int]
     completed: int
-    erasures: list[Erasure]
+    erasures: list[ErasureResult]
     blobs: int | None = None
     audit: int | None = None
     memory: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """The same for programs."""
-        told = self._asdict()
-        told["sessions"] = [{"user_id": u, "session_id": s} for u, s in self.sessions]
-        told["certificates"] = [
-            {"certificate": one.certificate.to_json(), "salt": one.salt}
-            for one in told.pop("erasures")
-            if one.certificate is not None
-        ]
-        return told
+        """Return the result as JSON."""
+        sessions = []
+        for user_id, session_id in self.sessions:
+            sessions.append({"user_id": user_id, "session_id": session_id})
+        certificates = []
+        for erased in self.erasures:
+            if erased.certificate is not None:
+                certificate = erased.certificate.to_json()
+                certificates.append({"certificate": certificate, "salt": erased.salt})
+        return {
+            "dry_run": self.dry_run,
+            "sessions": sessions,
+            "kept": self.kept,
+            "completed": self.completed,
+            "blobs": self.blobs,
+            "audit": self.audit,
+            "memory": self.memory,
+            "certificates": certificates,
+        }
 
 
 class Erasures:
     """Erasures, legal holds, freezes and retention of a store."""
 
     def __init__(self, writer: Writer, access_log: AccessLog) -> None:
-        self.writer, self._access_log = writer, access_log
+        self.writer = writer
+        self._access_log = access_log
 
     @recorded("erasure_plan", named=False)
     def plan(
         self, user_id: str, *, session_id: str | None = None, absent_ok: bool = False
     ) -> ErasurePlan:
-        """What ``erase`` would delete, and which holds forbid it; changes nothing.
+        """Return what ``erase`` would delete, and the holds that forbid it.
 
-        Raises UserNotFound unless ``absent_ok``, SessionNotFound.
+        Changes nothing.  Raises UserNotFound unless ``absent_ok``, SessionNotFound.
         """
         whose = whose_of(user_id, session_id)
         return Eraser(self.writer).plan(whose, absent_ok=absent_ok)
 
     @recorded("erasure_list", "erasures")
-    def pending(self) -> list[Job]:
-        """Erasures that are not done: cut off, or held back until their date."""
+    def pending(self) -> list[ErasureJob]:
+        """Return incomplete erasures: interrupted ones, and those in a grace period."""
         return self.writer.log.erasures.jobs()
 
     @recorded("erasure_list", "erasures", named=False)
     def stranded(self, user_id: str | None = None) -> list[erasure.Stranded]:
-        """Data marked as erased by an erasure whose record is gone.
+        """Return data that is marked as erased by an erasure whose record is lost.
 
-        ``erase`` completes such an erasure, and ``restore`` undoes it where the keys
-        are still there.
+        ``erase`` completes such an erasure.  ``restore`` undoes it if the keys still
+        exist.
         """
         return self.writer.log.erasures.stranded(scope(user_id).user_id)
 
     def unfinished(self, user_id: str | None) -> Iterator[tuple[SessionInfo, Verified]]:
-        """Erasures that were cut off, as problems of what they are of."""
+        """Yield interrupted erasures, as problems of the sessions that they erase."""
         user_id = scope(user_id).user_id
         for job in self.writer.log.erasures.jobs(user_id):
-            owner, names = job.whose
-            if job.stage != "held" and user_id in (None, owner):
-                name = names[0] if names else "_user"
-                detail = "its erasure was cut off: `refold erase --due` completes it"
-                problem = Problem(owner, name, "main", None, "erasure", detail)
-                info = SessionInfo(owner, name, 0, "erased", 0)
-                yield info, Verified(0, 0, 0, [problem])
-        # Not by the method that people call, which the access log records.
+            if job.stage != "held" and user_id in (None, job.whose.user_id):
+                yield _erasure_problem(
+                    job.whose,
+                    "its erasure was cut off: `refold erase --due` completes it",
+                )
+        # ``self.stranded`` would record an access in the access log.
         for whose, restorable in self.writer.log.erasures.stranded(user_id):
-            owner, names = whose
-            name = names[0] if names else "_user"
-            problem = Problem(
-                owner, name, "main", None, "erasure", _lost_record(restorable)
-            )
-            info = SessionInfo(owner, name, 0, "erased", 0)
-            yield info, Verified(0, 0, 0, [problem])
+            yield _erasure_problem(whose, _lost_record(restorable))
 
     @recorded("erasure", "erasures", named=False)
     def complete(
         self, *, vacuum: bool = False, progress: Progress | None = None
-    ) -> Iterator[Erasure]:
-        """Complete every erasure that was cut off, or whose time has come.
+    ) -> Iterator[ErasureResult]:
+        """Complete every interrupted erasure, and those with an ended grace period.
 
-        Erased users whose rows came back with a backup of the database are erased
-        again, and so is data whose keys are destroyed, where the record of the erasure
-        is gone.  Where the keys are still there, nobody knows whether a grace is over:
-        ``stranded`` names such data.
+        Erased users with rows from a restored backup of the database are erased again.
+        So is data whose keys are destroyed if the record of its erasure is lost.  If
+        the keys still exist, the end of the grace period is unknown; ``stranded``
+        returns such data.
         """
         eraser = Eraser(self.writer, progress)
         jobs = self.pending()
@@ -268,41 +292,51 @@ class Erasures:
             self.writer.time.observe()
         for job in jobs:
             if job.stage == "restoring":
-                eraser.restored(job)
+                eraser.restore(job)
             elif job.stage != "held" or eraser.is_due(job):
                 yield eraser.run(job, vacuum=vacuum)
         for whose, restorable in self.writer.log.erasures.stranded():
             if not restorable:
-                yield eraser.erase(Ask(whose, _LOST, "", vacuum=vacuum))
+                yield eraser.erase(ErasureRequest(whose, _LOST, "", vacuum=vacuum))
         for user_id in self.writer.log.erasures.returned():
-            ask = Ask(Whose(user_id), _RETURNED, "", vacuum=vacuum, absent_ok=True)
-            yield eraser.erase(ask)
+            request = ErasureRequest(
+                whose=Whose(user_id),
+                reason=_RETURNED,
+                operator="",
+                vacuum=vacuum,
+                absent_ok=True,
+            )
+            yield eraser.erase(request)
 
     @recorded("restore", named=False)
     def restore(self, user_id: str, reason: str, *, operator: str = "") -> Signed:
-        """Undo the erasures of a user that are held back; a certificate says so.
+        """Undo the erasures of a user that are in a grace period.
 
-        Raises NotErased if there is none.
+        Returns the certificate of the last one.  Raises NotErased if there is none.
         """
-        eraser, signed = Eraser(self.writer), None
-        said = eraser.said(whose_of(user_id, None), reason, operator)
-        told = {"restored_for": said["reason"], "restored_by": said["operator"]}
+        eraser = Eraser(self.writer)
+        words = eraser.redacted_words(whose_of(user_id, None), reason, operator)
+        facts = {"restored_for": words["reason"], "restored_by": words["operator"]}
+        jobs: list[ErasureJob] = []
         for job in self.writer.log.erasures.jobs(user_id):
             if job.stage in ("held", "restoring"):
-                job = replace(job, facts={**job.facts, **told})
-                signed = eraser.restored(job) or signed
+                jobs.append(replace(job, facts={**job.facts, **facts}))
+        signed: list[Signed | None] = [eraser.restore(job) for job in jobs]
         for whose, restorable in self.writer.log.erasures.stranded(user_id):
             if restorable:
-                signed = eraser.restored(eraser.reinstated(whose, told)) or signed
-        if signed is None:
+                signed.append(eraser.restore(eraser.record_again(whose, facts)))
+        certificates = [
+            certificate for certificate in signed if certificate is not None
+        ]
+        if not certificates:
             raise errors.NotErased("that user has no erasure that can be undone")
-        return signed
+        return certificates[-1]
 
     @recorded("readmit", named=False)
     def readmit(self, user_id: str, reason: str, *, operator: str = "") -> Signed:
-        """Let an erased user come back, with a new key and in a new epoch.
+        """Let an erased user return, with a new key and in a new epoch.
 
-        Earlier data does not come back.  Raises NotErased.
+        Erased data stays erased.  Raises NotErased.
         """
         ids.check_id("user_id", user_id)
         readmission = self.writer.log.erasures.prepare_readmission(user_id)
@@ -316,9 +350,10 @@ class Erasures:
     def hold(
         self, user_id: str, name: str, reason: str, *, operator: str = ""
     ) -> Signed | None:
-        """Forbid to erase a user, by a legal hold of this name; None if it was there.
+        """Place a legal hold with this name on a user, which forbids their erasure.
 
-        It keeps an erasure from beginning, not one that is under way.
+        It prevents new erasures, and does not stop one that has begun.  Returns a
+        certificate, or None if the user has a hold of this name.
         """
         ids.check_id("user_id", user_id)
         self.writer.log.erasures.refuse_erased(user_id)
@@ -334,10 +369,10 @@ class Erasures:
     def release(
         self, user_id: str, name: str, reason: str, *, operator: str = ""
     ) -> Signed:
-        """End a legal hold.  Raises NotErased if there is none of that name."""
+        """Release a legal hold.  Raises NotErased if there is none of that name."""
         name = self._name(ids.check_id("user_id", user_id), name)
         absent = errors.NotErased(f"there is no legal hold {name!r} on that user")
-        # Without a hold nothing is signed, which would make a key for a new user.
+        # Signing would create a key for a user who does not exist.
         if not self._has_hold(user_id, name):
             raise absent
         certificate = self._signed(
@@ -349,25 +384,28 @@ class Erasures:
 
     @recorded("hold_list", "holds", named=False)
     def holds(self, user_id: str) -> list[LegalHold]:
-        """The legal holds on a user."""
+        """Return the legal holds on a user."""
         return self.writer.log.erasures.holds(ids.check_id("user_id", user_id))
 
     @recorded("certificate_list", "certificates", named=False)
     def certificates(self, user_id: str | None = None) -> list[Signed]:
-        """What was signed, of a user or all, the oldest first."""
+        """Return the certificates of a user or of all users, the oldest first."""
         return self.writer.log.erasures.certificates(scope(user_id).user_id)
 
     def public_key(self) -> bytes:
-        """What certificates and tree heads are checked with: 32 bytes of Ed25519."""
+        """Return the key that verifies certificates and tree heads.
+
+        It has 32 bytes, for Ed25519.
+        """
         return self.writer.log.erasures.public_key()
 
     @recorded("freeze", named=False)
     def freeze(self, user_id: str, reason: str, *, operator: str = "") -> Signed | None:
-        """Keep all data of a user as it is: readable, but nothing is added or erased.
+        """Keep all data of a user readable and unchanged.
 
-        From when this returns, the database refuses every append: it raises Frozen.
-        Retention and ``erase`` leave the user alone.  Returns a
-        certificate, None if the user is frozen already.
+        After this returns, every append raises Frozen, and retention and ``erase`` do
+        not touch the user.  Returns a certificate, or None if the user is frozen
+        already.
 
         Raises Erased.
         """
@@ -381,9 +419,9 @@ class Erasures:
     def unfreeze(
         self, user_id: str, reason: str, *, operator: str = ""
     ) -> Signed | None:
-        """Let a user go on; returns a certificate, None if they were not frozen."""
+        """End a freeze; returns a certificate, or None if the user is not frozen."""
         ids.check_id("user_id", user_id)
-        # Without a freeze nothing is signed, which would make a key for a new user.
+        # Signing would create a key for a user who does not exist.
         if not self._has_hold(user_id, FREEZE):
             return None
         certificate = self._signed("unfrozen", user_id, reason, operator)
@@ -393,7 +431,7 @@ class Erasures:
 
     @recorded("hold_list", named=False)
     def is_frozen(self, user_id: str) -> bool:
-        """Whether the user is frozen at present."""
+        """Whether the user is frozen."""
         return any(hold.name == FREEZE for hold in self.holds(user_id))
 
     @recorded("retention", named=False)
@@ -405,39 +443,39 @@ class Erasures:
         operator: str = "",
         key_backups: timedelta | None = None,
         progress: Callable[[str, str], None] | None = None,
-        erased: Callable[[Erasure], None] | None = None,
-    ) -> Retained:
-        """Erase what nobody used for as long as the policy says.
+        erased: Callable[[ErasureResult], None] | None = None,
+    ) -> RetentionResult:
+        """Erase data that nobody has used for the time that the policy states.
 
-        Each erasure is complete, with its certificate; cut off, it is completed by the
-        next call.  A session that is used meanwhile stays, and so do those of a user
-        who is held or frozen, and those that a fork in use goes on from.
+        Each erasure is complete and has a certificate; the next call completes one that
+        was interrupted.  Sessions stay if they are used during the run, if the user is
+        under a hold or frozen, and if a fork in use continues them.
 
-        dry_run:     say what would go, and change nothing.
+        dry_run:     return what would be erased, and change nothing.
         operator:    for the certificates; redacted.
-        key_backups: how long backups of the key store survive, for them too.
-        erased:      called with each erasure at once: a salt is handed over only once,
-                     and a later failure loses what is returned.
+        key_backups: how long backups of the key store survive, for the certificates.
+        erased:      called with each erasure as soon as it is complete.  A salt is
+                     returned only once, and a later failure loses the return value.
         """
         self._access_log.count()
-        asked = Ask(Whose(""), REASON, operator, key_backups=key_backups)
-        retainer = Retainer(self.writer, policy, asked, dry_run, progress, erased)
-        done = retainer.run()
+        request = ErasureRequest(Whose(""), REASON, operator, key_backups=key_backups)
+        retainer = Retainer(self.writer, policy, request, dry_run, progress, erased)
+        result = retainer.run()
         if policy.audit is None or dry_run or self._access_log.trail is None:
-            return done
-        return done._replace(audit=self._access_log.purge(policy.audit))
+            return result
+        return result._replace(audit=self._access_log.purge(policy.audit))
 
-    def _name(self, user_id: str, given: str) -> str:
-        """The name of a hold as it is kept: another, if something is found in it."""
-        if given == FREEZE:
+    def _name(self, user_id: str, name: str) -> str:
+        """Return the name under which a hold is stored: redacted, if necessary."""
+        if name == FREEZE:
             raise errors.InvalidEvent(
-                f"{given!r} names no legal hold: store.erasures.freeze and unfreeze"
+                f"{name!r} names no legal hold: store.erasures.freeze and unfreeze"
             )
-        return self.writer.recorded_id(user_id, ids.check_id("name", given))
+        return self.writer.recorded_id(user_id, ids.check_id("name", name))
 
     def _hold(self, user_id: str, name: str, reason: str) -> LegalHold:
-        said = Eraser(self.writer).redacted(reason, Whose(user_id))
-        return LegalHold(name, said, self.writer.clock())
+        redacted = Eraser(self.writer).redacted(reason, Whose(user_id))
+        return LegalHold(name, redacted, self.writer.clock())
 
     def _has_hold(self, user_id: str, name: str) -> bool:
         holds = self.writer.log.erasures.holds(user_id)
@@ -453,22 +491,39 @@ class Erasures:
         hold: str | None = None,
         readmission: Readmission | None = None,
     ) -> NewCertificate:
-        """Sign an act before it is done; reason and operator go with the user's key."""
-        eraser, whose = Eraser(self.writer), whose_of(user_id, None)
-        said = eraser.said(whose, reason, operator)
+        """Sign an act before it happens.
+
+        Reason and operator are encrypted with the user's key, and disappear with it.
+        """
+        eraser = Eraser(self.writer)
+        whose = whose_of(user_id, None)
+        words = eraser.redacted_words(whose, reason, operator)
         if hold is not None:
-            said["hold"] = hold
+            words["hold"] = hold
         now = self.writer.clock()
         statement = eraser.statement(act, whose, os.urandom(SALT), now)
         if readmission is not None:
             statement["epoch"] = readmission.epoch
         return self.writer.log.erasures.sign(
-            user_id, statement, now=now, said=said, readmission=readmission
+            user_id, statement, now=now, said=words, readmission=readmission
         )
 
 
+def _erasure_problem(whose: Whose, detail: str) -> tuple[SessionInfo, Verified]:
+    """Return an incomplete erasure as a problem of the first session that it erases."""
+    name = "_user"
+    if whose.sessions:
+        name = whose.sessions[0]
+    problem = Problem(whose.user_id, name, "main", None, "erasure", detail)
+    info = SessionInfo(whose.user_id, name, 0, "erased", 0)
+    return info, Verified(0, 0, 0, [problem])
+
+
 def whose_of(user_id: str, session_id: str | None) -> Whose:
-    """The user, or a session of theirs.  Raises InvalidEvent for no such name."""
+    """Return the user, or one session of the user, as the scope of an erasure.
+
+    Raises InvalidEvent for an invalid id.
+    """
     ids.check_id("user_id", user_id)
     if session_id is None:
         return Whose(user_id)
@@ -481,10 +536,10 @@ def whose_of(user_id: str, session_id: str | None) -> Whose:
 
 @dataclass(frozen=True, slots=True)
 class Eraser:
-    """Erases in the store of a writer.
+    """Runs the steps of erasures in the store of a writer.
 
-    retaining: sessions that began to be erased because nobody used them: no fork of
-               theirs is left, and deleted bytes are overwritten once, after all.
+    retaining: whether a retention erases unused sessions.  None of them has a fork, and
+               deleted bytes are overwritten once, after the last erasure.
     """
 
     writer: Writer
@@ -496,7 +551,7 @@ class Eraser:
         return self.writer.log.erasures
 
     def plan(self, whose: Whose, *, absent_ok: bool = False) -> ErasurePlan:
-        """What would be deleted; nothing is changed."""
+        """Return what would be deleted; changes nothing."""
         already = False
         if not any(self.erasures.left(whose).values()):
             try:
@@ -517,265 +572,322 @@ class Eraser:
         return ErasurePlan(names, counts, holds, exports, already, copies)
 
     def _exports(self, whose: Whose) -> list[JsonObject] | None:
-        """The datasets with rows of these; None if that cannot be read."""
+        """Return the datasets that contain this data; None if that cannot be read."""
         with suppress(errors.RefoldError):
             return datasets(self.writer.log, whose)
         return None
 
     def _copies(self, whose: Whose) -> list[JsonObject] | None:
-        """The recorded exports of these; None if that cannot be read."""
+        """Return the recorded exports of this data; None if that cannot be read."""
         try:
             exports = self.erasures.exports(whose.user_id)
         except errors.RefoldError:
             return None
         return [export.to_json() for export in exports if export.has(whose)]
 
-    def erase(self, ask: Ask) -> Erasure:
-        """Do all of it, or what is left of it."""
-        job = self.begun(ask)
-        if isinstance(job, Erasure):
+    def erase(self, request: ErasureRequest) -> ErasureResult:
+        """Erase the data, or complete an erasure that was interrupted."""
+        job = self.begin(request)
+        if isinstance(job, ErasureResult):
             return job
-        return self.run(job, vacuum=ask.vacuum, at_once=ask.grace is None)
+        return self.run(job, vacuum=request.vacuum, at_once=request.grace is None)
 
-    def begun(self, ask: Ask) -> Job | Erasure:
-        """The job of it, begun now or before; what came of it, if it is done."""
-        for name in ask.whose.sessions or (None,):
-            self.writer.vault.forget(ask.whose.user_id, name)
-        job = self._under_way(ask.whose)
+    def begin(self, request: ErasureRequest) -> ErasureJob | ErasureResult:
+        """Return the job of the erasure, which is new or was begun before.
+
+        Returns the result if an earlier erasure is complete.
+        """
+        for name in request.whose.sessions or (None,):
+            self.writer.vault.forget(request.whose.user_id, name)
+        job = self._job_in_progress(request.whose)
         if job is None:
             try:
-                self._refuse_erased(ask.whose)
-                self._refuse_absent(ask.whose, absent_ok=ask.absent_ok)
+                self._refuse_erased(request.whose)
+                self._refuse_absent(request.whose, absent_ok=request.absent_ok)
             except errors.Erased:
-                # A backup of the database may have come back since.
-                if not any(self.erasures.left(ask.whose).values()):
-                    kept = self._extracts(ask.whose)
-                    if not kept:
-                        return self._erased_before(ask)
-                    ask = replace(ask, whose=ask.whose._replace(sessions=kept))
-            whose = self._with_forks(ask.whose)
-            job = self.erasures.begin(self.asked(replace(ask, whose=whose)))
-            # From now on a dataset in the making is refused: see check_dataset.
-            job = self._to(job, job.stage, exports=self._exports(job.whose))
-        elif job.stage == "held" and ask.grace is None:
+                # A restored backup of the database may have brought rows back.
+                if not any(self.erasures.left(request.whose).values()):
+                    extracts = self._extracts(request.whose)
+                    if not extracts:
+                        return self._erased_before(request)
+                    whose = request.whose._replace(sessions=extracts)
+                    request = replace(request, whose=whose)
+            whose = self._with_forks(request.whose)
+            job = self.erasures.begin(self.new_job(replace(request, whose=whose)))
+            # From now on, an unfinished dataset is refused: see ``check_dataset``.
+            job = self._advance(job, job.stage, exports=self._exports(job.whose))
+        elif job.stage == "held" and request.grace is None:
             job = job.at("held", due_at=None)
-        if ask.salt is not None and "salt" not in job.facts:
-            job = self._to(job, job.stage, salt=ask.salt.hex())
+        if request.salt is not None and "salt" not in job.facts:
+            job = self._advance(job, job.stage, salt=request.salt.hex())
         return job
 
-    def _under_way(self, whose: Whose) -> Job | None:
-        """The job that is of the same, once a restoration that was cut off is done."""
+    def _job_in_progress(self, whose: Whose) -> ErasureJob | None:
+        """Return the job that erases this data.
+
+        An interrupted restoration of the data is completed first, and is not returned.
+        """
         for job in self.erasures.jobs(whose.user_id):
-            if _same(job.whose, whose):
-                if job.stage != "restoring":
-                    return job
-                self.restored(job)
+            if not _covers(job.whose, whose):
+                continue
+            if job.stage != "restoring":
+                return job
+            self.restore(job)
         return None
 
     def _refuse_erased(self, whose: Whose) -> None:
+        """Raise Erased for erased data, and SessionNotFound for a missing session."""
         self.erasures.refuse_erased(whose.user_id)
         for name in whose.sessions or ():
             stream = ids.StreamId(whose.user_id, name, ids.MAIN)
             if self.writer.log.head(stream).seq:
                 continue
-            # What lost its head is not listed any more, and can be erased all the same.
+            # A session that lost its head is not listed, but can be erased.
             if not any(self.erasures.left(Whose(whose.user_id, (name,))).values()):
                 raise errors.SessionNotFound(whose.user_id, name)
 
     def _refuse_absent(self, whose: Whose, *, absent_ok: bool) -> None:
-        """Sign nothing for a name that was mistyped, or is in another database."""
-        user_id, sessions = whose
-        if sessions is not None or absent_ok:
+        """Raise UserNotFound for a user whom this database has never contained.
+
+        The id may be mistyped, or be that of a user in another database.
+        """
+        if whose.sessions is not None or absent_ok:
             return
-        # A user without rows may have been here before: certificates show that.
-        known = any(self.erasures.left(whose).values())
-        if not (known or self.erasures.certificates(user_id)):
-            raise errors.UserNotFound(user_id, database=self.erasures.database)
+        if any(self.erasures.left(whose).values()):
+            return
+        # Certificates show that a user without rows was here before.
+        if not self.erasures.certificates(whose.user_id):
+            raise errors.UserNotFound(whose.user_id, database=self.erasures.database)
 
-    def _erased_before(self, ask: Ask) -> Erasure:
-        """Nothing is left to do but to clean up behind a run that was cut off."""
-        signed = self.erasures.certificates(ask.whose.user_id)
-        acts = [one for one in signed if one.statement["act"] == "erased"]
-        last = acts[-1] if acts and ask.whose.sessions is None else None
-        removed = self.erasures.forget_files(ask.whose)
-        done = Erasure(last, already=True, removed=removed)
-        return self._searched(ask.whose, done, [], ask.vacuum)
+    def _erased_before(self, request: ErasureRequest) -> ErasureResult:
+        """Clean up after an interrupted run; nothing else is left to do."""
+        last = None
+        certificates = self.erasures.certificates(request.whose.user_id)
+        if request.whose.sessions is None:
+            for certificate in certificates:
+                if certificate.statement["act"] == "erased":
+                    last = certificate
+        removed = self.erasures.forget_files(request.whose)
+        result = ErasureResult(last, already=True, removed=removed)
+        return self._searched(request.whose, result, [], request.vacuum)
 
-    def asked(self, ask: Ask) -> Job:
-        """The job of it; nothing is kept of it yet."""
-        now, whose = self.writer.clock(), ask.whose
+    def new_job(self, request: ErasureRequest) -> ErasureJob:
+        """Return the job of an erasure, which is not stored yet."""
+        now = self.writer.clock()
         facts: dict[str, Any] = {
-            **self.said(whose, ask.reason, ask.operator),
+            **self.redacted_words(request.whose, request.reason, request.operator),
             "requested_at": timestamp(now),
             "key_backups_until": None,
             "tree_before": self.erasures.tree_head(),
         }
-        if ask.key_backups is not None:
-            until = now + ask.key_backups // _MICROSECOND
+        if request.key_backups is not None:
+            until = now + request.key_backups // _MICROSECOND
             facts["key_backups_until"] = timestamp(until)
-        if ask.salt is not None:
-            facts["salt"] = ask.salt.hex()
+        if request.salt is not None:
+            facts["salt"] = request.salt.hex()
         due_at = None
-        if ask.grace is not None:
-            grace = ask.grace // _MICROSECOND
+        if request.grace is not None:
+            grace = request.grace // _MICROSECOND
             facts["grace"] = grace
             due_at = self.writer.time.observe().now + grace
-        return self.erasures.new_job(whose, due_at=due_at, facts=facts)
+        return self.erasures.new_job(request.whose, due_at=due_at, facts=facts)
 
-    def is_due(self, job: Job) -> bool:
-        """Whether the grace of a job is over, by the time of the store.
+    def is_due(self, job: ErasureJob) -> bool:
+        """Whether the grace period of a job has ended, by the time of the store.
 
-        A date that is further ahead than the grace is that of a wrong clock: the grace
-        begins again now.
+        An end that is further away than the grace period lasts comes from a wrong
+        clock.  The grace period then begins again now.
         """
         if job.due_at is None:
             return True
-        time, grace = self.writer.time, job.facts.get("grace")
-        left = job.due_at - time.now()
+        grace = job.facts.get("grace")
+        left = job.due_at - self.writer.time.now()
         if grace is not None and left > grace + TOLERANCE and job.stage == "held":
-            judged = time.observe()
-            if not judged.disputed:
-                later = replace(job, due_at=judged.now + grace)
+            observed = self.writer.time.observe()
+            if not observed.disputed:
+                later = replace(job, due_at=observed.now + grace)
                 self.erasures.advance(later, job.stage)
         return left <= 0
 
     def _with_forks(self, whose: Whose) -> Whose:
-        """The sessions, and those forked from them, which read their events."""
+        """Add the forks of the sessions, which read their events, and the extracts."""
         if whose.sessions is None or self.retaining:
             return whose
-        user_id, names = whose.user_id, whose.sessions
-        infos = [i for i in self.writer.log.sessions(user_id) if i.status != "erased"]
-        found = with_forks(self.writer, infos, user_id, names)
-        kept = self._extracts(whose._replace(sessions=tuple(found)))
-        return whose._replace(sessions=tuple(sorted({*found, *kept})))
+        infos: list[SessionInfo] = []
+        for info in self.writer.log.sessions(whose.user_id):
+            if info.status != "erased":
+                infos.append(info)
+        names = with_forks(self.writer, infos, whose.user_id, whose.sessions)
+        extracts = self._extracts(whose._replace(sessions=tuple(names)))
+        return whose._replace(sessions=tuple(sorted({*names, *extracts})))
 
     def _extracts(self, whose: Whose) -> tuple[str, ...]:
-        """What memory keeps of these sessions, as sessions of their own."""
-        log, user_id = self.writer.log, whose.user_id
-        there = {info.session_id for info in log.sessions(user_id)}
-        if not any(name.startswith(ids.KEPT) for name in there):
+        """Return the sessions in which memory keeps extracts of these sessions."""
+        log = self.writer.log
+        existing = {info.session_id for info in log.sessions(whose.user_id)}
+        if not any(name.startswith(ids.KEPT) for name in existing):
             return ()
-        names = {
-            kept
-            for name in whose.sessions or ()
-            for kept in extract_names(log, user_id, name).values()
-        }
-        return tuple(sorted(names & there))
+        names: set[str] = set()
+        for session_id in whose.sessions or ():
+            names.update(extract_names(log, whose.user_id, session_id).values())
+        return tuple(sorted(names & existing))
 
-    def said(self, whose: Whose, reason: str, operator: str) -> dict[str, Any]:
-        """Why and by whom, as a certificate may say it."""
-        told = {"reason": reason, "operator": operator}
-        return {name: self.redacted(text, whose) for name, text in told.items()}
+    def redacted_words(
+        self, whose: Whose, reason: str, operator: str
+    ) -> dict[str, Any]:
+        """Return reason and operator in the form that a certificate may contain."""
+        return {
+            "reason": self.redacted(reason, whose),
+            "operator": self.redacted(operator, whose),
+        }
 
     def redacted(self, text: str, whose: Whose) -> str:
-        """The text as a certificate may say it: it names nobody.
+        """Return the text without ids of the user and of their sessions.
 
-        Short names of sessions are left: they would stand in any text.
+        Short session ids stay, because they occur in any text.
         """
         clean: Any = self.writer.redactor.value({"text": repaired(text)[0]})[0]
-        said = str(clean["text"])
-        infos = self.writer.log.sessions(whose.user_id) if said else []
-        names = {info.session_id for info in infos if len(info.session_id) >= _TELLING}
-        for name in (whose.user_id, *(whose.sessions or ()), *names):
-            if name.lower() not in said.lower():
-                continue
-            said = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", _HIDDEN, said, flags=re.I)
-        return said
+        redacted = str(clean["text"])
+        names: list[str] = [whose.user_id, *(whose.sessions or ())]
+        if redacted:
+            for info in self.writer.log.sessions(whose.user_id):
+                if len(info.session_id) >= _SHORTEST_HIDDEN:
+                    names.append(info.session_id)
+        for name in names:
+            if name.lower() in redacted.lower():
+                word = rf"(?<!\w){re.escape(name)}(?!\w)"
+                redacted = re.sub(word, _HIDDEN, redacted, flags=re.I)
+        return redacted
 
-    def run(self, job: Job, *, vacuum: bool = False, at_once: bool = False) -> Erasure:
-        """Go on with a job from where it is; one that is not due is held back."""
+    def run(
+        self, job: ErasureJob, *, vacuum: bool = False, at_once: bool = False
+    ) -> ErasureResult:
+        """Continue a job from its stage.
+
+        During the grace period, the data is only marked, and its keys are set aside.
+        """
         now = self.writer.clock()
-        later = not at_once and not self.is_due(job)
+        in_grace = not at_once and not self.is_due(job)
         if not job.past("shredded"):
-            job = self._marked(job)
-            if later:
+            job = self._mark(job)
+            if in_grace:
                 job = self._with_copies(job)
                 if job.stage == "begun":
-                    self._to(job, "held", keys=self.erasures.hold_keys(job, now=now))
-                return Erasure(
+                    keys = self.erasures.hold_keys(job, now=now)
+                    self._advance(job, "held", keys=keys)
+                return ErasureResult(
                     due_at=job.due_at,
                     database=self.erasures.database,
                     copies=job.facts.get("copies"),
                 )
-            job = self.shredded(job, marked=True)
+            job = self.shred(job, marked=True)
         if not job.past("counted"):
-            job = self._counted(job)
+            job = self._count(job)
         names = list(job.facts.get("names", ()))
-        self._deleted(job)
-        self._forgotten(job)
+        self._delete(job)
+        self._drop_views(job)
         removed = self.erasures.forget_files(job.whose)
-        done = self._certified(self._to(job, "deleted"), removed)
+        result = self._certified(self._advance(job, "deleted"), removed)
         try:
-            return self._searched(job.whose, done, names, vacuum)
+            return self._searched(job.whose, result, names, vacuum)
         except (errors.RefoldError, OSError) as error:
-            # The salt is handed over once, whatever fails after the certificate.
+            # The result has the only copy of the salt, so it is returned in any case.
             why = f"deleted bytes could not be overwritten and searched for: {error}"
-            return done._replace(unfinished=why)
+            return result._replace(unfinished=why)
 
-    def _with_copies(self, job: Job) -> Job:
-        """Keep where the exports are, before the key to their records goes.
+    def _with_copies(self, job: ErasureJob) -> ErasureJob:
+        """Store the locations of exports in the job.
 
-        The heads are marked: no export is recorded any more.
+        Their records cannot be read after the key is destroyed.  The heads are marked,
+        so that no further export can be recorded.
         """
         if job.stage != "begun" or "copies" in job.facts:
             return job
-        return self._to(job, "begun", copies=self._copies(job.whose))
+        return self._advance(job, "begun", copies=self._copies(job.whose))
 
-    def shredded(self, job: Job, *, marked: bool = False) -> Job:
-        """Unreadable for good: the keys of what is marked are destroyed."""
+    def shred(self, job: ErasureJob, *, marked: bool = False) -> ErasureJob:
+        """Destroy the keys of the data, which nobody can read any more.
+
+        marked: whether the heads are marked already.
+        """
         if job.past("shredded"):
             return job
-        job = self._with_copies(job if marked else self._marked(job))
+        if not marked:
+            job = self._mark(job)
+        job = self._with_copies(job)
         keys = self.erasures.destroy_keys(job, now=self.writer.clock())
         moment = timestamp(self.writer.clock())
-        return self._to(job, "shredded", keys=keys, unreadable_at=moment)
+        return self._advance(job, "shredded", keys=keys, unreadable_at=moment)
 
-    def _marked(self, job: Job) -> Job:
-        """Mark it, with forks that began until then: from an erased one none begins."""
+    def _mark(self, job: ErasureJob) -> ErasureJob:
+        """Mark the heads, and those of forks that began before they were marked.
+
+        A marked session cannot be forked any more.
+        """
         self.erasures.mark(job)
         whose = self._with_forks(job.whose)
-        # Looked up after: who else runs this may have marked them, and kept that.
-        for known in self.erasures.jobs(job.whose.user_id):
-            if (known.job_id, known.stage) == (job.job_id, job.stage):
-                job = known
-        names = {*(whose.sessions or ()), *(job.whose.sessions or ())}
-        if names == set(job.whose.sessions or ()):
-            self._forgotten(job)
+        # Read after marking: another process may have widened the same job.
+        for stored in self.erasures.jobs(job.whose.user_id):
+            if stored.job_id == job.job_id and stored.stage == job.stage:
+                job = stored
+        marked = set(job.whose.sessions or ())
+        names = {*(whose.sessions or ()), *marked}
+        if names == marked:
+            self._drop_views(job)
             return job
         wider = whose._replace(sessions=tuple(sorted(names)))
-        return self._marked(self.erasures.widen(job, wider) or job)
+        return self._mark(self.erasures.widen(job, wider) or job)
 
-    def _forgotten(self, job: Job) -> None:
-        """Drop what was learned from sessions: once they are marked, and at the end.
+    def _drop_views(self, job: ErasureJob) -> None:
+        """Drop what memory learned from the sessions.
 
-        Who made it meanwhile looks whether they are there, but may be killed before.
+        This happens after the sessions are marked and again at the end.  A process that
+        learns from them concurrently checks for erased sessions afterwards, but may be
+        killed before it does.
         """
         if job.whose.sessions is not None:
             self.writer.log.drop_views(job.whose.user_id, ids.USER_SESSION)
 
-    def _to(self, job: Job, stage: erasure.Stage, **facts: Any) -> Job:
-        """Keep how far it is, unless others took it further."""
-        kept = self.erasures.advance(job.at(stage, **facts), job.stage)
-        return job.at(stage, **facts) if kept is None else kept
+    def _advance(
+        self, job: ErasureJob, stage: erasure.Stage, **facts: Any
+    ) -> ErasureJob:
+        """Store the stage of the job, unless another process has advanced it."""
+        advanced = job.at(stage, **facts)
+        stored = self.erasures.advance(advanced, job.stage)
+        if stored is None:
+            return advanced
+        return stored
 
-    def _counted(self, job: Job) -> Job:
+    def _count(self, job: ErasureJob) -> ErasureJob:
+        """Store the number of rows and sessions in the job, before they are deleted."""
         remains = self.erasures.remains(job.whose)
-        whole = job.whose.sessions is None
-        infos = self.writer.log.sessions(job.whose.user_id) if whole else []
-        names = [info.session_id for info in infos] or list(job.whose.sessions or ())
-        leaves = {"count": remains.leaves, "root": remains.root.hex()}
-        found = {"counts": remains.counts, "leaves": leaves, "sessions": len(names)}
-        return self._to(job, "counted", **found, names=names[:_NAMES])
+        names: list[str] = []
+        if job.whose.sessions is None:
+            infos = self.writer.log.sessions(job.whose.user_id)
+            names = [info.session_id for info in infos]
+        if not names:
+            names = list(job.whose.sessions or ())
+        return self._advance(
+            job,
+            "counted",
+            counts=remains.counts,
+            leaves={"count": remains.leaves, "root": remains.root.hex()},
+            sessions=len(names),
+            names=names[:_NAMES],
+        )
 
-    def _deleted(self, job: Job) -> None:
-        """Delete until a search finds nothing: what was under way may come late."""
+    def _delete(self, job: ErasureJob) -> None:
+        """Delete rows until a search finds none.
+
+        Concurrent writes that began before the marking may add rows late.
+        """
         totals = job.facts.get("counts", {})
         for _ in range(_TRIES):
-            done = Counter[str]()
+            deleted = Counter[str]()
             for table, number in self.erasures.delete(job):
-                done[table] += number
+                deleted[table] += number
                 if self.progress is not None:
-                    self.progress(table, done[table], int(totals.get(table, 0)))
+                    self.progress(table, deleted[table], int(totals.get(table, 0)))
             if not any(self.erasures.left(job.whose).values()):
                 return
         raise errors.StoreUnavailable(
@@ -783,9 +895,15 @@ class Eraser:
             remedy="close what writes them, and run `refold erase --due`",
         )
 
-    def _certified(self, job: Job, removed: dict[str, list[str]]) -> Erasure:
-        given = job.facts.get("salt")
-        salt = os.urandom(SALT) if given is None else bytes.fromhex(given)
+    def _certified(
+        self, job: ErasureJob, removed: dict[str, list[str]]
+    ) -> ErasureResult:
+        """Sign and store the certificate, which completes the job."""
+        requested_salt = job.facts.get("salt")
+        if requested_salt is None:
+            salt = os.urandom(SALT)
+        else:
+            salt = bytes.fromhex(requested_salt)
         facts = {name: job.facts[name] for name in _CERTIFIED}
         facts["exports"] = job.facts.get("exports")
         facts["tree"] = {
@@ -803,82 +921,99 @@ class Eraser:
         facts["outside"] = [place.name for place in inventory.outside()]
         signed = self.certify("erased", salt, job, **facts)
         if signed is None:
-            return Erasure(already=True, removed=removed, copies=copies)
-        return Erasure(signed, salt.hex(), removed=removed, copies=copies)
+            return ErasureResult(already=True, removed=removed, copies=copies)
+        return ErasureResult(signed, salt.hex(), removed=removed, copies=copies)
 
     def certify(
         self,
         act: str,
         salt: bytes,
-        job: Job,
+        job: ErasureJob,
         *,
-        said: dict[str, Any] | None = None,
+        words: dict[str, Any] | None = None,
         **facts: Any,
     ) -> Signed | None:
-        """Sign the end of a job, ``said`` encrypted; None if others ended it."""
+        """Sign the end of a job; None if another process ended it.
+
+        words: texts that the certificate contains encrypted with the user's key.
+        """
         now = self.writer.clock()
         statement = self.statement(act, job.whose, salt, now)
         statement["certificate_id"] = job.job_id
         statement |= facts
-        return self.erasures.certify(job, statement, now=now, said=said)
+        return self.erasures.certify(job, statement, now=now, said=words)
 
     def statement(
         self, act: str, whose: Whose, salt: bytes, now: int
     ) -> dict[str, Any]:
-        """What every certificate states of an act."""
-        user_id, sessions = whose
+        """Return the facts that the certificate of any act states."""
         return {
             "format": erasure.FORMAT,
             "certificate_id": str(uuid4()),
             "act": act,
-            "scope": "user" if sessions is None else "session",
-            "subject": erasure.subject(salt, user_id, sessions),
+            "scope": "user" if whose.sessions is None else "session",
+            "subject": erasure.subject(salt, whose.user_id, whose.sessions),
             "store": self.erasures.facts(),
             "refold": import_module("refold").__version__,
             "completed_at": timestamp(now),
         }
 
     def _searched(
-        self, whose: Whose, done: Erasure, names: list[str], vacuum: bool
-    ) -> Erasure:
-        """Overwrite what was deleted, and look for it in every table and file."""
+        self, whose: Whose, result: ErasureResult, names: list[str], vacuum: bool
+    ) -> ErasureResult:
+        """Overwrite deleted bytes, and search every table and file for the data.
+
+        names: ids of erased sessions.
+        """
         if self.retaining:
-            return done._replace(left=self.erasures.left(whose))
+            return result._replace(left=self.erasures.left(whose))
         names = [whose.user_id, *sorted({*names, *(whose.sessions or ())})]
         cleaned = self.erasures.clean(vacuum=vacuum)
         files = self.erasures.found_in_files(names)
         if any(files["files"].values()) and not cleaned["vacuum"]:
-            # Bytes that were freed before cells were overwritten: all is written anew.
+            # Bytes that were freed before cells were overwritten need a whole rewrite.
             cleaned = self.erasures.clean(vacuum=True)
             files = self.erasures.found_in_files(names)
         left = self.erasures.left(whose)
-        done = done._replace(left=left, database=self.erasures.database)
+        result = result._replace(left=left, database=self.erasures.database)
         if cleaned.get("statistics_left"):
             places = ", ".join(cleaned["statistics_left"])
             why = f"files of the server may still hold names: {places}"
-            done = done._replace(unfinished=why)
-        return done._replace(cleaned=cleaned, files=files)
+            result = result._replace(unfinished=why)
+        return result._replace(cleaned=cleaned, files=files)
 
-    def reinstated(self, whose: Whose, facts: dict[str, Any]) -> Job:
-        """The record of an erasure that was lost, kept again in order to undo it."""
+    def record_again(self, whose: Whose, facts: dict[str, Any]) -> ErasureJob:
+        """Store the lost record of an erasure again, in order to undo the erasure."""
         facts = {"requested_at": timestamp(self.writer.clock()), **facts}
         job = self.erasures.new_job(whose, due_at=None, facts=facts).at("restoring")
         self.erasures.keep(job)
         return job
 
-    def restored(self, job: Job) -> Signed | None:
-        """Undo an erasure that is held back, and say so."""
-        kept = job if job.stage == "restoring" else self._to(job, "restoring")
-        if kept.stage != "restoring":
+    def restore(self, job: ErasureJob) -> Signed | None:
+        """Undo an erasure in its grace period; returns the certificate of that.
+
+        Returns None if another process has advanced or completed the job.
+        """
+        if job.stage != "restoring":
+            job = self._advance(job, "restoring")
+        if job.stage != "restoring":
             return None
-        self.erasures.restore(kept)
-        told = {"reason": "restored_for", "operator": "restored_by"}
-        said = {name: kept.facts.get(place, "") for name, place in told.items()}
-        asked, salt = {"requested_at": kept.facts["requested_at"]}, os.urandom(SALT)
-        return self.certify("restored", salt, kept, said=said, **asked)
+        self.erasures.restore(job)
+        words = {
+            "reason": job.facts.get("restored_for", ""),
+            "operator": job.facts.get("restored_by", ""),
+        }
+        return self.certify(
+            "restored",
+            os.urandom(SALT),
+            job,
+            words=words,
+            requested_at=job.facts["requested_at"],
+        )
 
 
 def _lost_record(restorable: bool) -> str:
+    """Describe an erasure without a record."""
     if restorable:
         return (
             "it is marked as erased, and the record of the erasure is gone: "
@@ -890,14 +1025,15 @@ def _lost_record(restorable: bool) -> str:
     )
 
 
-def _same(known: Whose, asked: Whose) -> bool:
-    if known.sessions is None or asked.sessions is None:
-        return known.sessions is asked.sessions
-    return set(asked.sessions) <= set(known.sessions)
+def _covers(existing: Whose, requested: Whose) -> bool:
+    """Whether an existing job erases the requested sessions, or the same user."""
+    if existing.sessions is None or requested.sessions is None:
+        return existing.sessions is requested.sessions
+    return set(requested.sessions) <= set(existing.sessions)
 
 
-# What cannot be read, or is too much to be kept, goes with its session.
-_NOT_KEPT: Final = (
+# Sessions that raise these are erased without extracts for memory.
+_NO_EXTRACT: Final = (
     errors.CorruptEvent,
     errors.KeyUnavailable,
     errors.Erased,
@@ -909,60 +1045,81 @@ _NOT_KEPT: Final = (
 
 @dataclass(slots=True)
 class Retainer:
-    """Applies a policy to the sessions of a store.
+    """Applies a retention policy to the sessions of a store.
 
-    asked:    what its erasures say of why and who; ``whose`` is put in.
-    progress: called with each user and session that is erased.
-    erased:   called with each erasure once it is done.
+    request:   reason, operator and options of its erasures; ``whose`` is replaced.
+    progress:  called with each user and session that is erased.
+    erased:    called with each erasure when it is complete.
+    _kept:     the number of expired sessions that stay, by reason.
+    _sessions: user and session id of each expired session.
+    _extracts: the number of expired extracts.
     """
 
     writer: Writer
     policy: erasure.RetentionPolicy
-    asked: Ask
+    request: ErasureRequest
     dry_run: bool
     progress: Callable[[str, str], None] | None
-    erased: Callable[[Erasure], None] | None = None
+    erased: Callable[[ErasureResult], None] | None = None
     _kept: Counter[str] = field(default_factory=Counter)
     _sessions: list[tuple[str, str]] = field(default_factory=list)
-    _erasures: list[Erasure] = field(default_factory=list)
-    _forgotten: int = 0
+    _erasures: list[ErasureResult] = field(default_factory=list)
+    _extracts: int = 0
 
     @property
     def _now(self) -> int:
-        """The time by which what is kept has aged."""
+        """The time by which ages are judged."""
         return self.writer.time.now()
 
-    def run(self) -> Retained:
-        """Complete what was cut off, then erase what is unused."""
+    def run(self) -> RetentionResult:
+        """Complete interrupted erasures, then erase expired data."""
         eraser = Eraser(self.writer, retaining=True)
-        judged = self.writer.time.observe()
-        if not (self.dry_run or judged.disputed):
-            self._correct_times(judged.now)
-        completed = [] if self.dry_run else self._completed(eraser)
-        found = () if self.policy.sessions is None else listed(self.writer.log.sessions)
-        for user_id, infos in groupby(found, lambda info: info.user_id):
-            try:
-                self._of_user(eraser, user_id, list(infos))
-            except (errors.CorruptEvent, errors.KeyUnavailable):
-                # What it was forked from cannot be told, so nothing of the user goes.
-                self._kept["unreadable"] += 1
-            with suppress(errors.CorruptEvent, errors.KeyUnavailable, errors.Erased):
-                self._of_memory(eraser, user_id)
+        observed = self.writer.time.observe()
+        completed: list[ErasureResult] = []
+        if not self.dry_run:
+            if not observed.disputed:
+                self._correct_times(observed.now)
+            completed = self._complete(eraser)
+        if self.policy.sessions is not None:
+            sessions = listed(self.writer.log.sessions)
+            for user_id, infos in groupby(sessions, lambda info: info.user_id):
+                self._expire_user(eraser, user_id, list(infos))
         if not self.dry_run:
             self._forget_values()
-        blobs, erasures = self._blobs(), self._erasures
+        blobs = self._expire_blobs()
+        erasures = self._erasures
         if not self.dry_run and (completed or erasures or blobs):
             cleaned = eraser.erasures.clean(vacuum=False)
-            erasures = [one._replace(cleaned=cleaned) for one in erasures]
-        kept = dict(+self._kept)
-        done = self.dry_run, self._sessions, kept, len(completed), erasures
-        return Retained(*done, blobs, memory=self._forgotten)
+            erasures = [result._replace(cleaned=cleaned) for result in erasures]
+        return RetentionResult(
+            dry_run=self.dry_run,
+            sessions=self._sessions,
+            kept={
+                reason: number for reason, number in self._kept.items() if number > 0
+            },
+            completed=len(completed),
+            erasures=erasures,
+            blobs=blobs,
+            memory=self._extracts,
+        )
+
+    def _expire_user(
+        self, eraser: Eraser, user_id: str, infos: list[SessionInfo]
+    ) -> None:
+        """Erase the expired sessions and extracts of a user."""
+        try:
+            self._expire_sessions(eraser, user_id, infos)
+        except (errors.CorruptEvent, errors.KeyUnavailable):
+            # The origin of a fork cannot be read, so no session of the user is erased.
+            self._kept["unreadable"] += 1
+        with suppress(errors.CorruptEvent, errors.KeyUnavailable, errors.Erased):
+            self._expire_extracts(eraser, user_id)
 
     def _correct_times(self, now: int) -> None:
-        """Let what has the time of a clock that was ahead age from now on.
+        """Set times that a fast clock wrote to now.
 
-        Only where it is further ahead than what it belongs to is kept: else it would
-        be kept for long, and less does no harm.
+        It corrects only times that are further in the future than the data is kept.
+        These would keep data for long; smaller differences do no harm.
         """
         policy = self.policy
         retention = self.writer.log.retention
@@ -973,94 +1130,140 @@ class Retainer:
             ahead = now + policy.blobs // _MICROSECOND
             retention.correct_blobs(later_than=ahead, now=now)
 
-    def _completed(self, eraser: Eraser) -> list[Erasure]:
-        """Complete the erasures of an earlier retention that was cut off."""
+    def _complete(self, eraser: Eraser) -> list[ErasureResult]:
+        """Complete the erasures of an earlier retention that was interrupted."""
         completed = []
         for job in eraser.erasures.jobs():
             if job.facts.get("reason") == REASON and job.due_at is None:
-                done = eraser.run(job)
-                completed.append(done)
+                result = eraser.run(job)
+                completed.append(result)
                 if self.erased is not None:
-                    self.erased(done)
+                    self.erased(result)
         return completed
 
     def _forget_values(self) -> None:
-        """Have sessions forget values that the policy of redaction keeps no longer."""
-        log, plan = self.writer.log, self.writer.redactor.plan
-        for info in listed(log.sessions) if plan.kept_sec else ():
+        """Remove values from sessions that the redaction policy keeps no longer."""
+        log = self.writer.log
+        plan = self.writer.redactor.plan
+        if not plan.kept_sec:
+            return
+        for info in listed(log.sessions):
             if not info.is_live or log.erasures.holds(info.user_id):
                 continue
             with suppress(errors.CorruptEvent, errors.KeyUnavailable, errors.Erased):
                 stream = ids.StreamId(info.user_id, info.session_id, ids.MAIN)
                 head = log.head(stream)
-                kept = unexpired(head.state.kept, plan, self._now)
-                if kept != head.state.kept:
-                    state = head.state._replace(kept=kept)
+                values = unexpired(head.state.kept, plan, self._now)
+                if values != head.state.kept:
+                    state = head.state._replace(kept=values)
                     log.repairs.put_head(state.stream, head._replace(state=state))
 
-    def _blobs(self) -> int | None:
-        """How many whole texts expired; what is behind a fork stays for the fork."""
+    def _expire_blobs(self) -> int | None:
+        """Expire whole texts; returns their number, or None without a time for them.
+
+        Whole texts of a session that was forked stay for the fork.
+        """
         if self.policy.blobs is None:
             return None
-        retention, done = self.writer.log.retention, 0
+        retention = self.writer.log.retention
         before = self._now - self.policy.blobs // _MICROSECOND
-        whose, kept, forked = "", False, set[str | None]()
+        expired = 0
+        user_id = ""
+        is_kept = False
+        forked: set[str] = set()
         for blobs in retention.old_blobs(before):
             try:
-                if blobs.user_id != whose:
-                    whose, kept = blobs.user_id, True
-                    infos = self.writer.log.sessions(whose)
-                    origins = dict[str, str | None]()
-                    names = [info.session_id for info in infos if not info.is_apart]
-                    forked = {self._origin(whose, name, origins) for name in names}
-                    kept = bool(self.writer.log.erasures.holds(whose))
-                if not kept and blobs.session_id not in forked:
-                    some = len(blobs.addresses)
-                    done += some if self.dry_run else retention.expire_blobs(blobs)
+                if blobs.user_id != user_id:
+                    user_id = blobs.user_id
+                    # If this user cannot be read, all of their blobs are kept.
+                    is_kept = True
+                    forked = self._forked_sessions(user_id)
+                    is_kept = bool(self.writer.log.erasures.holds(user_id))
+                if is_kept or blobs.session_id in forked:
+                    continue
+                if self.dry_run:
+                    expired += len(blobs.addresses)
+                else:
+                    expired += retention.expire_blobs(blobs)
             except (errors.CorruptEvent, errors.KeyUnavailable):
                 self._kept["unreadable"] += 1
-        return done
+        return expired
 
-    def _of_user(self, eraser: Eraser, user_id: str, infos: list[SessionInfo]) -> None:
-        origins, lost = dict[str, str | None](), 0
+    def _forked_sessions(self, user_id: str) -> set[str]:
+        """Return the sessions of a user that were forked."""
+        origins: dict[str, str | None] = {}
+        forked: set[str] = set()
+        for info in self.writer.log.sessions(user_id):
+            if info.is_apart:
+                continue
+            origin = self._origin(user_id, info.session_id, origins)
+            if origin is not None:
+                forked.add(origin)
+        return forked
+
+    def _expire_sessions(
+        self, eraser: Eraser, user_id: str, infos: list[SessionInfo]
+    ) -> None:
+        """Erase the expired sessions of a user, in batches."""
+        origins: dict[str, str | None] = {}
+        failed = 0  # attempts in a row
         while True:
-            names, forked = self._due(user_id, infos, origins)
-            if not names or self._is_held(user_id, len(names)):
+            expired, forked = self._expired(user_id, infos, origins)
+            if not expired or self._is_held(user_id, len(expired)):
                 break
-            some = names if self.dry_run else names[:_AT_ONCE]
-            done = self._erased(eraser, Whose(user_id, tuple(some)), infos)
-            if done is not None:
-                self._sessions += [(user_id, name) for name in some]
-                lost = 0
-            elif (lost := lost + 1) == _TRIES:
-                self._kept["in_use"] += len(names)
-                break
+            batch = expired
+            if not self.dry_run:
+                batch = expired[:_BATCH]
+            result = self._erase(eraser, Whose(user_id, tuple(batch)), infos)
+            if result is None:
+                failed += 1
+                if failed == _TRIES:
+                    self._kept["in_use"] += len(expired)
+                    break
+            else:
+                failed = 0
+                self._sessions += [(user_id, name) for name in batch]
             if self.dry_run:
                 break
-            self._erasures += [done] if done else []
+            if result is not None:
+                self._erasures.append(result)
             infos = self.writer.log.sessions(user_id)
         self._kept["fork"] += len(forked)
 
-    def _of_memory(self, eraser: Eraser, user_id: str) -> None:
-        """Erase what memory kept of sessions, once it has lasted."""
+    def _expire_extracts(self, eraser: Eraser, user_id: str) -> None:
+        """Erase expired extracts that memory kept of erased sessions."""
         now = self._now
-        lasting = self.policy.lasting
-        names = expired_extracts(self.writer.log, user_id, lasting, now)
-        if names and not self._is_held(user_id, len(names)):
-            infos = self.writer.log.sessions(user_id)
-            whose = Whose(user_id, tuple(sorted(names)))
-            done = self._erased(eraser, whose, infos, since=now)
-            self._forgotten += len(names) if done else 0
-            self._erasures += [done] if done and not self.dry_run else []
+        names = expired_extracts(self.writer.log, user_id, self.policy.lasting, now)
+        if not names or self._is_held(user_id, len(names)):
+            return
+        infos = self.writer.log.sessions(user_id)
+        whose = Whose(user_id, tuple(sorted(names)))
+        result = self._erase(eraser, whose, infos, since=now)
+        if result is None:
+            return
+        self._extracts += len(names)
+        if not self.dry_run:
+            self._erasures.append(result)
 
-    def _due(
+    def _expired(
         self, user_id: str, infos: list[SessionInfo], origins: dict[str, str | None]
     ) -> tuple[list[str], list[str]]:
-        """Which are unused, and which of those a fork needs; it fills ``origins``."""
-        mine = [info.session_id for info in infos if not info.is_apart]
-        used, since = self._used(user_id, infos), self._since
-        old = {name for name in mine if used[name] <= since}
-        waiting = [name for name in mine if name not in old] if old else []
+        """Return the expired sessions, and those that are kept for a fork in use.
+
+        origins: the sessions that others were forked from; filled by this method.
+        """
+        names = [info.session_id for info in infos if not info.is_apart]
+        last_uses = self._last_uses(user_id, infos)
+        since = self._since
+        old: set[str] = set()
+        waiting: list[str] = []  # sessions in use, and then their origins
+        for name in names:
+            if last_uses[name] <= since:
+                old.add(name)
+            else:
+                waiting.append(name)
+        if not old:
+            return [], []
         needed: set[str] = set()
         while waiting:
             origin = self._origin(user_id, waiting.pop(), origins)
@@ -1069,62 +1272,80 @@ class Retainer:
                 waiting.append(origin)
         return sorted(old - needed), sorted(old & needed)
 
-    def _used(self, user_id: str, infos: list[SessionInfo]) -> dict[str, int]:
-        """When each session was used last: read too, if that counts."""
-        used = {info.session_id: microseconds(info.updated_at) for info in infos}
+    def _last_uses(self, user_id: str, infos: list[SessionInfo]) -> dict[str, int]:
+        """Return the time of the last use of each session, in microseconds.
+
+        Reads count as uses only if the policy says so.
+        """
+        last_uses = {info.session_id: microseconds(info.updated_at) for info in infos}
         if self.policy.since != "append":
-            for one in self.writer.log.retention.accesses(user_id):
-                used[one.session_id] = max(used.get(one.session_id, 0), one.last_at)
-        return used
+            for access in self.writer.log.retention.accesses(user_id):
+                last_append = last_uses.get(access.session_id, 0)
+                last_uses[access.session_id] = max(last_append, access.last_at)
+        return last_uses
 
     def _origin(
-        self, user_id: str, name: str, known: dict[str, str | None]
+        self, user_id: str, name: str, origins: dict[str, str | None]
     ) -> str | None:
-        """What a session was forked from; nothing ever changes that."""
-        if name not in known:
-            try:
-                state = self.writer.log.head(ids.StreamId(user_id, name)).state
-            except errors.Erased:
-                return None
-            known[name] = state.forked_from[0] if state.forked_from else None
-        return known[name]
+        """Return the session that a session was forked from.
+
+        origins: a cache, because an origin never changes.
+        """
+        if name in origins:
+            return origins[name]
+        try:
+            state = self.writer.log.head(ids.StreamId(user_id, name)).state
+        except errors.Erased:
+            return None
+        origin = None
+        if state.forked_from:
+            origin = state.forked_from[0]
+        origins[name] = origin
+        return origin
 
     @property
     def _since(self) -> int:
-        """What was used later is in use; microseconds since 1970."""
+        """Sessions that were used later are in use; microseconds since 1970."""
         span = self.policy.sessions or timedelta(0)
         return self._now - span // _MICROSECOND
 
     def _is_held(self, user_id: str, number: int) -> bool:
-        """Whether something forbids to erase so many sessions of the user's."""
+        """Whether a hold or a freeze forbids erasing these sessions of the user.
+
+        number: of sessions, which count as kept then.
+        """
         names = {hold.name for hold in self.writer.log.erasures.holds(user_id)}
-        if names:
-            self._kept["freeze" if FREEZE in names else "hold"] += number
+        if FREEZE in names:
+            self._kept["freeze"] += number
+        elif names:
+            self._kept["hold"] += number
         return bool(names)
 
-    def _erased(
+    def _erase(
         self,
         eraser: Eraser,
         whose: Whose,
         infos: list[SessionInfo],
         *,
         since: int | None = None,
-    ) -> Erasure | None:
-        """Keep what memory may; erase them, unless one was used or began meanwhile."""
+    ) -> ErasureResult | None:
+        """Erase sessions; returns None if one of them was used, or a session began.
+
+        infos: all sessions of the user, as they were when the sessions were chosen.
+        since: sessions that were used later are in use; None is the policy's time, and
+               then memory keeps extracts of the sessions.
+        """
         if self.dry_run:
-            return Erasure()
+            return ErasureResult()
         if since is None and self.policy.lasting:
-            used = self._used(whose.user_id, infos)
-            for info in infos:
-                if info.session_id in (whose.sessions or ()):
-                    at, lasting = used[info.session_id], self.policy.lasting
-                    with suppress(*_NOT_KEPT):
-                        keep_extracts(self.writer, info, lasting, at)
+            self._keep_extracts(whose, infos)
             infos = self.writer.log.sessions(whose.user_id)
-        job = eraser.asked(replace(self.asked, whose=whose))
-        known = frozenset(info.session_id for info in infos)
-        at = self._since if since is None else since
-        unused = erasure.Unused(at, self.policy.since == "access", known)
+        job = eraser.new_job(replace(self.request, whose=whose))
+        unused = erasure.Unused(
+            since=self._since if since is None else since,
+            reads=self.policy.since == "access",
+            known=frozenset(info.session_id for info in infos),
+        )
         begun = None
         with suppress(errors.OnHold, errors.Erased):
             begun = self.writer.log.retention.begin_unused(job, unused)
@@ -1133,32 +1354,41 @@ class Retainer:
         for name in whose.sessions or ():
             if self.progress is not None:
                 self.progress(whose.user_id, name)
-        done = eraser.run(begun)
+        result = eraser.run(begun)
         if self.erased is not None:
-            self.erased(done)
-        return done
+            self.erased(result)
+        return result
+
+    def _keep_extracts(self, whose: Whose, infos: list[SessionInfo]) -> None:
+        """Let memory keep extracts of sessions that are about to be erased."""
+        last_uses = self._last_uses(whose.user_id, infos)
+        for info in infos:
+            if info.session_id in (whose.sessions or ()):
+                last_use = last_uses[info.session_id]
+                with suppress(*_NO_EXTRACT):
+                    keep_extracts(self.writer, info, self.policy.lasting, last_use)
 
 
 class Keys:
-    """The keys of a store: replaced, and counted."""
+    """Counts and replaces the keys of a store."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
 
     @recorded("key_rotation", "keys")
     def rotate_master(self) -> int:
-        """Wrap everything under the newest master key; returns how much was not.
+        """Wrap all keys with the newest master key; returns how many were not.
 
-        There must be two, the new one first. Others may read and write meanwhile. If it
-        is interrupted, call it again.
+        There must be two master keys, the new one first.  Other processes may read and
+        write concurrently.  If it is interrupted, call it again.
         """
         return self.writer.log.erasures.rotate_master()
 
     @recorded("key_rotation", "keys")
     def rotate_user(self, user_id: str) -> int:
-        """Give a user another key; returns how many sessions' keys are under it.
+        """Replace the key of a user; returns the number of session keys under it.
 
-        Sessions keep theirs, and idempotency keys and blobs are found as before.
+        Session keys stay, and so does the lookup of idempotency keys and blobs.
 
         Raises KeyUnavailable, Erased.
         """
@@ -1166,30 +1396,31 @@ class Keys:
 
     @recorded("key_rotation")
     def rotate_session(self, user_id: str, *, session_id: str) -> Rewritten:
-        """Encrypt a session again under a new key, and destroy the old key.
+        """Encrypt a session again with a new key, and destroy the old key.
 
-        Nothing in it changes; an event at its end binds the new rows to the chain.
+        The content stays; an event at the end binds the new rows to the chain.
 
         Raises SessionNotFound, KeyUnavailable, Erased.
         """
         ids.check_id("user_id", user_id)
         stream = ids.StreamId(user_id, ids.check_session_id(session_id), ids.MAIN)
-        log, now = self.writer.log, self.writer.clock()
-        return log.rewrite(stream, _Unchanged(self.writer, user_id), now=now)
+        rewriting = _NewKeyOnly(self.writer, user_id)
+        return self.writer.log.rewrite(stream, rewriting, now=self.writer.clock())
 
     @recorded("key_status", "figures")
     def status(self) -> dict[str, Any]:
-        """How many keys there are, of which kind, and how many should be replaced.
+        """Return the number of keys by kind, and of those that should be replaced.
 
-        stale: under an older master key; ``rotate_master`` wraps them anew.
-        retired: of before a rewriting that was cut off; ``reredact`` destroys them.
+        stale:   wrapped with an older master key; ``rotate_master`` wraps them again.
+        retired: replaced by a rewriting that was interrupted; ``reredact`` destroys
+                 them.
         """
         return self.writer.log.erasures.key_status()
 
 
 @dataclass(frozen=True, slots=True)
-class _Unchanged:
-    """A Rewriting that replaces nothing but the key."""
+class _NewKeyOnly:
+    """A Rewriting that replaces only the key."""
 
     writer: Writer
     user_id: str

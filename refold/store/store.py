@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from refold.projections.context.strategy import Strategy
     from refold.projections.models import Spending
     from refold.store import erasure
-    from refold.store.erasure import Erasure, Erasures, Keys
+    from refold.store.erasure import ErasureResult, Erasures, Keys
     from refold.store.exports import Exported
     from refold.store.memory.consent import User
     from refold.store.memory.memories import Memories
@@ -417,7 +417,7 @@ class SessionStore:
         absent_ok: bool = False,
         salt: bytes | None = None,
         progress: erasure.Progress | None = None,
-    ) -> Erasure:
+    ) -> ErasureResult:
         """Erase a user: destroy the keys, delete the rows, sign a certificate.
 
         Once the heads are marked, nothing of the user can be read or written; calls
@@ -443,7 +443,7 @@ class SessionStore:
         """
         from refold.store import erasure
 
-        ask = erasure.Ask(
+        request = erasure.ErasureRequest(
             whose=erasure.whose_of(user_id, session_id),
             reason=reason,
             operator=operator,
@@ -453,7 +453,7 @@ class SessionStore:
             absent_ok=absent_ok,
             salt=salt,
         )
-        return erasure.Eraser(self.writer, progress).erase(ask)
+        return erasure.Eraser(self.writer, progress).erase(request)
 
     def verify(
         self,

@@ -21,12 +21,12 @@ _CASE = erasure.LegalHold("case 7", "a court asked", NOW)
 _FROZEN = erasure.LegalHold(erasure.FREEZE, "disputed", NOW)
 
 
-def begin(log: EventLog, whose: erasure.Whose = _ALL) -> erasure.Job:
+def begin(log: EventLog, whose: erasure.Whose = _ALL) -> erasure.ErasureJob:
     """An erasure that has just begun."""
     return log.erasures.begin(log.erasures.new_job(whose, due_at=None, facts={}))
 
 
-def shred(log: EventLog, whose: erasure.Whose = _ALL) -> erasure.Job:
+def shred(log: EventLog, whose: erasure.Whose = _ALL) -> erasure.ErasureJob:
     """An erasure of which the keys are destroyed."""
     job = begin(log, whose)
     log.erasures.mark(job)
@@ -36,7 +36,7 @@ def shred(log: EventLog, whose: erasure.Whose = _ALL) -> erasure.Job:
     return kept
 
 
-def end(log: EventLog, job: erasure.Job, act: str = "erased") -> Any:
+def end(log: EventLog, job: erasure.ErasureJob, act: str = "erased") -> Any:
     """The certificate of an erasure; it ends with it."""
     format_ = "refold-certificate/1"
     statement: Any = {"format": format_, "act": act, "certificate_id": "c-1"}
@@ -285,7 +285,7 @@ class ErasuresContract:
 class RetentionContract:
     """The promises of the port ``Retention``.  Give a fixture ``log``."""
 
-    def _unused(self, log: EventLog, **how: Any) -> erasure.Job | None:
+    def _unused(self, log: EventLog, **how: Any) -> erasure.ErasureJob | None:
         terms = {"since": NOW, "reads": True, "known": ("s-1", "s-2"), **how}
         job = log.erasures.new_job(_ONE, due_at=None, facts={})
         return log.retention.begin_unused(job, erasure.Unused(**terms))

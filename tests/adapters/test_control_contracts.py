@@ -15,7 +15,7 @@ from refold.adapters.sql.postgres import PostgresDatabase
 from refold.adapters.sql.recorder import Recorder
 from refold.adapters.sql.schema import migrate
 from refold.adapters.sql.sqlite import SqliteDatabase
-from refold.domain.erasure import Job, Remains, Signed, Whose
+from refold.domain.erasure import ErasureJob, Remains, Signed, Whose
 from refold.domain.ports import Scanned
 from refold.domain.seals import Seals, SealsVerified, TreeHead
 from refold.testing import memory_log
@@ -73,7 +73,7 @@ class Noop:
         return lambda *given, **__: self._answers.get(name, given[0] if given else None)
 
 
-JOB = Job("job", "ref", Whose("ada"), "begun", None, {})
+JOB = ErasureJob("job", "ref", Whose("ada"), "begun", None, {})
 HEAD = TreeHead("store", 0, b"", 0, 0, "key")
 ERASURES = Noop(
     new_job=JOB,

@@ -13,7 +13,7 @@ import refold
 from refold.domain.erasure import Accesses, RetentionPolicy, Unused
 from refold.domain.errors import InvalidConfiguration
 from refold.store import SessionStore
-from refold.store.erasure import Eraser, Retained
+from refold.store.erasure import Eraser, RetentionResult
 from refold.testing.event_log import said
 from tests.control.conftest import Later
 from tests.support.engines import BOTH
@@ -40,7 +40,7 @@ def names(store: SessionStore) -> list[str]:
 def test_nothing_expires_by_default(old: SessionStore, later: Later) -> None:
     done = later(old, 10_000 * DAY).erasures.retain(RetentionPolicy())
 
-    assert done == Retained(False, [], {}, 0, [])
+    assert done == RetentionResult(False, [], {}, 0, [])
     assert names(old) == ["adas", "bobs"]
 
 
@@ -233,7 +233,7 @@ def test_what_was_cut_off_is_completed_by_the_next_run(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Eraser, "_counted", cut)
+        patch.setattr(Eraser, "_count", cut)
         with pytest.raises(KeyboardInterrupt):
             later(old, 31 * DAY).erasures.retain(MONTH)
     assert len(old.erasures.pending()) == 1

@@ -12,7 +12,7 @@ import refold
 from refold.adapters.keys.signatures import signed_by
 from refold.domain.erasure import FORMAT, LegalHold, Signed, Whose, subject
 from refold.store import SessionStore
-from refold.store.erasure import Ask, Eraser
+from refold.store.erasure import Eraser, ErasureRequest
 from refold.testing.event_log import said
 from tests.erasure.conftest import WINDOW, fill
 from tests.support.operations import log_of
@@ -461,8 +461,8 @@ def test_an_erasure_that_was_cut_off_keeps_the_salt_of_the_caller(
     filled: SessionStore,
 ) -> None:
     salt = b"s" * 32
-    ask = Ask(Whose("ada"), "asked", "", salt=salt)
-    filled.log.erasures.begin(Eraser(filled.writer).asked(ask))
+    request = ErasureRequest(Whose("ada"), "asked", "", salt=salt)
+    filled.log.erasures.begin(Eraser(filled.writer).new_job(request))
 
     (erased,) = filled.erasures.complete()
 

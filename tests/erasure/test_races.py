@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 import refold
-from refold.adapters.erasure import StoredErasures
+from refold.adapters.erasure import StoredErasureSteps
 from refold.domain.erasure import FORMAT, LegalHold, Whose
 from refold.store import SessionStore
 from refold.testing.event_log import said
@@ -241,7 +241,7 @@ def test_a_fork_made_while_its_origin_begins_to_be_erased_goes_too(
     two: tuple[SessionStore, SessionStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user, eraser = two
-    begin_ = StoredErasures.begin
+    begin_ = StoredErasureSteps.begin
 
     def begun(erasures: Any, job: Any) -> Any:
         fork = user.session(user_id="ada", session_id="one").fork(2, session_id="late")
@@ -249,7 +249,7 @@ def test_a_fork_made_while_its_origin_begins_to_be_erased_goes_too(
         fork.fork(2, session_id="later")
         return begin_(erasures, job)
 
-    monkeypatch.setattr(StoredErasures, "begin", begun)
+    monkeypatch.setattr(StoredErasureSteps, "begin", begun)
     erased = eraser.erase("ada", "she asked", session_id="one")
 
     assert erased.certificate is not None

@@ -14,11 +14,11 @@ import pytest
 
 import refold
 from refold.adapters.sql.keystore import SqlKeyStore
-from refold.domain.erasure import Job, Whose
+from refold.domain.erasure import ErasureJob, Whose
 from refold.domain.errors import LeaseLost
 from refold.domain.ids import StreamId
 from refold.store import SessionStore
-from refold.store.erasure import Ask, Eraser, Erasures
+from refold.store.erasure import Eraser, ErasureRequest, Erasures
 from refold.store.work.workers import Worker
 from tests.store.test_working import Clock
 from tests.support import warm
@@ -127,10 +127,12 @@ def test_timers_do_not_follow_the_machines_clock(
     assert worker.overdue() == {}
 
 
-def erasing(store: SessionStore) -> Job:
+def erasing(store: SessionStore) -> ErasureJob:
     """A job to erase a user, who is marked; the keys are still there."""
     eraser = Eraser(store.writer)
-    job = store.log.erasures.begin(eraser.asked(Ask(Whose("ada"), "asked", "")))
+    job = store.log.erasures.begin(
+        eraser.new_job(ErasureRequest(Whose("ada"), "asked", ""))
+    )
     store.log.erasures.mark(job)
     return job
 

@@ -26,7 +26,7 @@ from refold.domain.errors import ExportFailed, InvalidConfiguration, KeyUnavaila
 from refold.domain.events import Attachment
 from refold.opener import open_recorder
 from refold.store import SessionStore
-from refold.store.erasure import Ask, Eraser
+from refold.store.erasure import Eraser, ErasureRequest
 from refold.store.exports import check_export
 from tests.support import warm
 from tests.support.exporter import STEPS
@@ -205,7 +205,7 @@ def test_who_begins_to_be_erased_is_left_out_of_all_columns(
 ) -> None:
     """What was read of him before is recorded nowhere that this erasure looks at."""
     writer = filled.session(user_id="bob", session_id="s").writer
-    Eraser(writer).begun(Ask(Whose("bob"), "asked", ""))
+    Eraser(writer).begin(ErasureRequest(Whose("bob"), "asked", ""))
 
     made: Any = tables(filled).write(tmp_path / "out").manifest
 

@@ -143,7 +143,7 @@ def test_a_summary_of_summaries_can_be_opened_down_to_its_events(
     opened = explained.opened(deepest.node.seq)
 
     summary = deepest.node.summary
-    seqs = [event.seq for record in opened for event in explained.told(record)]
+    seqs = [event.seq for record in opened for event in explained.source_events(record)]
     assert summary.level >= 2
     assert [record.depth for record in opened][:2] == [0, 1]
     assert len(seqs) == len(set(seqs)) == summary.source_event_count

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 import refold
 from refold.adapters.cli import main as command_line
-from refold.adapters.erasure import StoredErasures
+from refold.adapters.erasure import StoredErasureSteps
 from refold.adapters.sql.keystore import SqlKeyStore
 from refold.store import SessionStore
 from tests.support.rewriter import die
@@ -23,27 +23,27 @@ from tests.support.rewriter import die
 Step = tuple[Any, str, bool]
 # What an erasure goes through, in this order, and whether it dies after it.
 ERASING: Final[dict[str, Step]] = {
-    "nothing is done": (StoredErasures, "begin", False),
-    "the record is kept": (StoredErasures, "begin", True),
-    "heads are marked": (StoredErasures, "mark", True),
-    "keys are destroyed": (StoredErasures, "destroy_keys", True),
-    "that is written down": (StoredErasures, "remains", False),
-    "rows are counted": (StoredErasures, "delete", False),
+    "nothing is done": (StoredErasureSteps, "begin", False),
+    "the record is kept": (StoredErasureSteps, "begin", True),
+    "heads are marked": (StoredErasureSteps, "mark", True),
+    "keys are destroyed": (StoredErasureSteps, "destroy_keys", True),
+    "that is written down": (StoredErasureSteps, "remains", False),
+    "rows are counted": (StoredErasureSteps, "delete", False),
     "some are deleted": (time, "sleep", False),  # between two transactions
-    "all are deleted": (StoredErasures, "certify", False),
-    "it is certified": (StoredErasures, "certify", True),
+    "all are deleted": (StoredErasureSteps, "certify", False),
+    "it is certified": (StoredErasureSteps, "certify", True),
 }
 HOLDING: Final[dict[str, Step]] = {
-    "heads are marked": (StoredErasures, "hold_keys", False),
-    "keys are put aside": (StoredErasures, "hold_keys", True),
+    "heads are marked": (StoredErasureSteps, "hold_keys", False),
+    "keys are put aside": (StoredErasureSteps, "hold_keys", True),
 }
 RESTORING: Final[dict[str, Step]] = {
-    "nothing is restored": (StoredErasures, "restore", False),
+    "nothing is restored": (StoredErasureSteps, "restore", False),
     "keys are back": (SqlKeyStore, "release", True),
-    "heads are back": (StoredErasures, "certify", False),
+    "heads are back": (StoredErasureSteps, "certify", False),
 }
 ROTATING: Final[dict[str, Step]] = {
-    "the file has both keys": (StoredErasures, "rotate_master", False),
+    "the file has both keys": (StoredErasureSteps, "rotate_master", False),
     "the pepper is wrapped anew": (SqlKeyStore, "swap_setting", True),
     "one user is wrapped anew": (SqlKeyStore, "swap_user", True),
 }
@@ -69,7 +69,7 @@ ACTS: Final[dict[str, Callable[[SessionStore], object]]] = {
 def _die_at(point: str) -> None:
     """Make the process kill itself at this point of an act."""
     if point == AFTER_CERTIFICATE:
-        die(StoredErasures, "_remember_certificate", after=False)
+        die(StoredErasureSteps, "_remember_certificate", after=False)
     elif point == NEW_KEY_STORED:
         die(SqlKeyStore, "readmit", after=True)
     else:

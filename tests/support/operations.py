@@ -20,7 +20,7 @@ from refold.domain.errors import StaleSession
 from refold.domain.ids import StreamId
 from refold.domain.ports import Append, Head, Scope
 from refold.store import Session, SessionStore
-from refold.store.erasure import Ask, Eraser
+from refold.store.erasure import Eraser, ErasureRequest
 from refold.store.exports import CopyRecords
 from refold.testing.event_log import NOW, append_to, said
 from refold.testing.ports import record
@@ -248,7 +248,7 @@ def _unused(store: SessionStore) -> None:
     talk(store.session(user_id="max", session_id="new"), 2)
     eraser = Eraser(of(store).writer)
     whose = Whose("max", ("old",))
-    job = eraser.asked(Ask(whose, "retention", ""))
+    job = eraser.new_job(ErasureRequest(whose, "retention", ""))
     unused = Unused(store.clock(), reads=True, known=("new", "old"))
     assert store.log.retention.begin_unused(job, unused) is not None
     eraser.run(job)

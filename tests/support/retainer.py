@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 import refold
-from refold.adapters.erasure import StoredErasures, StoredRetention
+from refold.adapters.erasure import StoredErasureSteps, StoredRetention
 from refold.domain.erasure import RetentionPolicy
 from refold.store import SessionStore
 from refold.store.store import now
@@ -20,11 +20,11 @@ POLICY: Final = RetentionPolicy(sessions=timedelta(days=30))
 STEPS: Final[dict[str, tuple[Any, str, bool]]] = {
     "nothing is done": (StoredRetention, "begin_unused", False),
     "heads are marked": (StoredRetention, "begin_unused", True),
-    "keys are destroyed": (StoredErasures, "destroy_keys", True),
-    "rows are counted": (StoredErasures, "delete", False),
+    "keys are destroyed": (StoredErasureSteps, "destroy_keys", True),
+    "rows are counted": (StoredErasureSteps, "delete", False),
     "some are deleted": (time, "sleep", False),  # between two transactions
-    "all are deleted": (StoredErasures, "certify", False),
-    "it is certified": (StoredErasures, "certify", True),
+    "all are deleted": (StoredErasureSteps, "certify", False),
+    "it is certified": (StoredErasureSteps, "certify", True),
 }
 
 

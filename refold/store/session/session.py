@@ -330,13 +330,18 @@ class Session(SessionCore, FormerNames):
 
         Raises OnHold under a legal hold, SessionNotFound.
         """
-        from refold.store.erasure import Ask, Eraser, Erasure, whose_of
+        from refold.store.erasure import (
+            Eraser,
+            ErasureRequest,
+            ErasureResult,
+            whose_of,
+        )
 
         eraser = Eraser(self.writer)
         whose = whose_of(self.user_id, self.session_id)
-        job = eraser.begun(Ask(whose, reason, operator))
-        if not isinstance(job, Erasure):
-            job = eraser.shredded(job)
+        job = eraser.begin(ErasureRequest(whose, reason, operator))
+        if not isinstance(job, ErasureResult):
+            job = eraser.shred(job)
             name = ("delete", self.stream)
             self.upkeep.background.ask(name, partial(eraser.run, job))
 

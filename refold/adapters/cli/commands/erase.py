@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from refold.domain.erasure import Signed, Stranded
     from refold.domain.events import JsonObject
     from refold.store import SessionStore
-    from refold.store.erasure import Erasure, ErasurePlan, Retained
+    from refold.store.erasure import ErasurePlan, ErasureResult, RetentionResult
 
 
 def erase(
@@ -184,7 +184,7 @@ def _unwritten(destination: Destination, certificate: Signed) -> str | None:
 
 def _complete(call: Call, store: SessionStore, *, vacuum: bool) -> output.Result:
     """Complete all erasures whose time has come; print each at once."""
-    done: list[Erasure] = []
+    done: list[ErasureResult] = []
 
     def told() -> output.Result:
         value = [erased.to_json() for erased in done]
@@ -223,7 +223,7 @@ def _moment(when: int | None) -> str | None:
     return None if when is None else values.rfc3339(when)
 
 
-def _report(screen: output.Screen, erased: Erasure) -> None:
+def _report(screen: output.Screen, erased: ErasureResult) -> None:
     if erased.due_at is not None:
         due = values.moment(erased.due_at)
         screen.line(output.mark(True), f"unreadable from now on, destroyed at {due}")
@@ -288,7 +288,7 @@ def _certificate(screen: output.Screen, said: dict[str, Any], salt: str) -> None
         screen.line((f"  {proves}: it is shown only once", "dim"))
 
 
-def _files(screen: output.Screen, erased: Erasure) -> None:
+def _files(screen: output.Screen, erased: ErasureResult) -> None:
     files = dict(erased.files.get("files", {}))
     if files and not erased.files["names"]:
         short = "  raw-file search skipped: ids this short match by chance"
@@ -508,7 +508,7 @@ def retain(
     else:
         raise typer.BadParameter("give one of --policy FILE and --preset NAME")
     store = call.store()
-    erasures: list[Erasure] = []
+    erasures: list[ErasureResult] = []
 
     def unfinished() -> output.Result:
         value = [erased.to_json() for erased in erasures]
@@ -528,7 +528,7 @@ def retain(
     )
 
 
-def _went(screen: output.Screen, done: Retained) -> None:
+def _went(screen: output.Screen, done: RetentionResult) -> None:
     for user, name in done.sessions:
         screen.line(output.shown(f"{user} / {name}"))
     went = "would be erased" if done.dry_run else "erased"

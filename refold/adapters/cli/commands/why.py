@@ -143,7 +143,7 @@ def _show_opened(
         _record(screen, record, indent + "  ")
         for text in (summary.abridged, summary.text):
             screen.body(text, indent=indent + "  | ", tall=4 if record.depth else None)
-        for envelope in explained.told(record):
+        for envelope in explained.source_events(record):
             _event(screen, explained, envelope, indent + "  ")
 
 
