@@ -1,4 +1,4 @@
-"""The access log: uses of a store are recorded, reads are counted, both can be read.
+"""The access log: it records the uses of a store, counts reads, and returns both.
 
 ``@recorded`` marks the methods whose calls are recorded.  A read inside another
 recorded call is part of that call.  An append is always recorded on its own.
@@ -26,24 +26,25 @@ from refold.store.recorded import failed, recorded, recording, request_of
 APPEND: Final = "session_append_event"
 COMPACTION: Final = "compaction"
 MEMORY: Final = "memory_write"
-_SIZES: Final = ("tokens_before", "tokens_after")
 
 
 class AccessLog:
-    """What was done with a store, and how often its sessions were read.
+    """Records of the uses of a store, and counts of the reads of its sessions.
 
-    trail: where uses are recorded; None is nowhere.
+    trail: records uses; None records nothing.
     reads: counts reads; None counts nothing.
     """
 
     def __init__(
         self, writer: Writer, trail: AccessTrail | None, reads: Reads | None
     ) -> None:
-        self.writer, self.trail, self._reads = writer, trail, reads
+        self.writer = writer
+        self.trail = trail
+        self._reads = reads
 
     @property
     def is_on(self) -> bool:
-        """Whether uses of the store are recorded anywhere."""
+        """Whether uses of the store are recorded."""
         return self.trail is not None and self.trail.on
 
     @recorded("audit_read", "records")
@@ -54,10 +55,10 @@ class AccessLog:
         session_id: str | None = None,
         since: datetime | None = None,
     ) -> Iterator[AccessRecord]:
-        """What was done with the store, the oldest first: by a user, or by all.
+        """Yield the uses of the store by a user or by all, the oldest first.
 
-        Whose a record is can be found by name only, and only while the user has a key.
-        Without a user, records are given with the keyed hashes that they hold.
+        Records contain a keyed hash of the user.  A user's records can be found by the
+        user's id as long as the user has a key.
 
         Raises Erased, InvalidConfiguration for a session without its user, and for
         ``since`` without a time zone.
@@ -70,25 +71,27 @@ class AccessLog:
                 raise errors.InvalidConfiguration("name the user of the session, too")
         if since is not None and since.tzinfo is None:
             raise errors.InvalidConfiguration("since needs a time zone")
-        at = None if since is None else microseconds(since)
-        return self._kept.find(user_id, session_id, since=at)
+        since_at = None
+        if since is not None:
+            since_at = microseconds(since)
+        return self._recorded.find(user_id, session_id, since=since_at)
 
     @recorded("audit_purge", "records")
     def purge(self, older_than: timedelta) -> int:
-        """Delete records that are older, for good; returns how many.
+        """Delete records older than this for good; returns their number.
 
         Raises InvalidConfiguration for an age below zero.
         """
         if older_than < timedelta(0):
             raise errors.InvalidConfiguration("the age of records cannot be negative")
         age = older_than // timedelta(microseconds=1)
-        return self._kept.purge(self.writer.time.observe().now - age)
+        return self._recorded.purge(self.writer.time.observe().now - age)
 
     @recorded("access_list", "sessions")
     def accesses(self, user_id: str | None = None) -> list[Accesses]:
-        """How often sessions were read by name, and when last: of a user, or all.
+        """Return how often sessions of a user or of all were read by name, and when.
 
-        What other processes counted in the last half minute may not be in it.
+        Reads by other processes in the last half minute may be missing.
         """
         self.count()
         return self.writer.log.retention.accesses(scope(user_id).user_id)
@@ -96,107 +99,131 @@ class AccessLog:
     def note(
         self, event: str, user_id: str | None = None, *, denied: str | None = None
     ) -> None:
-        """Record what is no call of the store: of who serves it, and whom it refuses.
+        """Record an event outside of calls of the store, such as a refused request.
 
-        denied: the name of the reason, if it was refused.
+        denied: the reason, if the request was refused.
         """
-        if self.trail is not None:
-            access = Access(event, user_id, None, request_of.get(), error=denied)
-            self.trail.note(access._replace(status="denied") if denied else access)
+        if self.trail is None:
+            return
+        access = Access(event, user_id, None, request_of.get(), error=denied)
+        if denied:
+            access = access._replace(status="denied")
+        self.trail.note(access)
 
     def count(self) -> None:
-        """Write the reads that were counted up to now."""
+        """Store the reads that were counted in memory."""
         if self._reads is not None:
             self._reads.flush()
 
     def flush(self) -> None:
-        """Return when what was done up to now is recorded, if it can be."""
+        """Wait until all uses up to now are recorded, if that is possible."""
         if self.trail is not None:
             self.trail.flush()
 
     def close(self) -> None:
-        """Write what was counted and recorded, and take no more."""
-        for one in (self._reads, self.trail):
-            if one is not None:
-                one.close()
+        """Store counted reads and recorded uses, and accept no more."""
+        if self._reads is not None:
+            self._reads.close()
+        if self.trail is not None:
+            self.trail.close()
 
     @property
-    def _kept(self) -> AccessTrail:
+    def _recorded(self) -> AccessTrail:
+        """The trail with the records.  Raises InvalidConfiguration without one."""
         if self.trail is None:
             raise errors.InvalidConfiguration("this store keeps no audit log")
         return self.trail
 
 
 class RecordedWriter(Writer):
-    """A writer whose appends are recorded, each once, whoever makes them."""
+    """A writer that records each append once, whatever method calls it."""
 
     __slots__ = ()
 
     def append(self, order: Order, *, born: Head | None = None) -> Receipt:
         if self.audit is None or recording.get() == APPEND:
             return super().append(order, born=born)
-        with _told(self.audit, order) as receipts:
+        with _recording(self.audit, order) as receipts:
             receipts.append(super().append(order, born=born))
         return receipts[0]
 
     async def append_async(self, order: Order) -> Receipt:
         if self.audit is None:
             return await super().append_async(order)
-        with _told(self.audit, order) as receipts:
+        with _recording(self.audit, order) as receipts:
             receipts.append(await super().append_async(order))
         return receipts[0]
 
 
 @contextmanager
-def _told(audit: AccessTrail, order: Order) -> Iterator[list[Receipt]]:
-    """Record the append that is made in here, whose receipt is put into the list."""
+def _recording(audit: AccessTrail, order: Order) -> Iterator[list[Receipt]]:
+    """Record the append that runs in this block.
+
+    The block puts the receipt into the list.
+    """
     receipts: list[Receipt] = []
-    begun, token = perf_counter_ns(), recording.set(APPEND)
+    started = perf_counter_ns()
+    token = recording.set(APPEND)
     try:
         yield receipts
     except BaseException as error:
-        audit.note(failed(_access(order, None, 0), error, perf_counter_ns() - begun))
+        duration_ns = perf_counter_ns() - started
+        audit.note(failed(_access(order, None, 0), error, duration_ns))
         raise
     finally:
         recording.reset(token)
-    audit.note(_access(order, receipts[0], perf_counter_ns() - begun))
+    audit.note(_access(order, receipts[0], perf_counter_ns() - started))
 
 
-def _access(order: Order, receipt: Receipt | None, spent: int) -> Access:
-    """What is said of an append, after ``spent`` ns; without a receipt it failed."""
+def _access(order: Order, receipt: Receipt | None, duration_ns: int) -> Access:
+    """Return the record of an append; without a receipt, the append failed."""
     events = [draft.event for draft in order.drafts]
+    name = APPEND
+    request_id = None
+    if events:
+        name = _record_name(order.stream, events[-1])
+        request_id = order.drafts[0].request_id
     access = Access(
-        _called_by(order.stream, events[-1]) if events else APPEND,
-        *order.stream[:2],
-        order.drafts[0].request_id if events else None,
-        receipt.last_seq if receipt else None,
-        tuple(dict.fromkeys([event.type for event in events])),
-        spent // 1000,
+        event=name,
+        user_id=order.stream.user_id,
+        session_id=order.stream.session_id,
+        request_id=request_id,
+        event_types=tuple(dict.fromkeys(event.type for event in events)),
+        duration_us=duration_ns // 1000,
         counts={"events": len(events)},
     )
     if receipt is None:
         return access
+    access = access._replace(seq=receipt.last_seq)
     if receipt.duplicate:
         access = access._replace(counts={**access.counts, "duplicate": 1})
-    return access if order.stream.stream == MAIN else _derived(access, events[-1])
+    if order.stream.stream == MAIN:
+        return access
+    return _of_compaction(access, events[-1])
 
 
-def _called_by(stream: StreamId, event: Event) -> str:
-    """A derived stream holds summaries: of the session, or what is remembered."""
-    if stream.stream != MAIN:
-        kind = getattr(event, "kind", "session")
-        return COMPACTION if kind == "session" else MEMORY
-    return MEMORY if stream.session_id in RESERVED else APPEND
+def _record_name(stream: StreamId, event: Event) -> str:
+    """Return what the access log calls an append of this event to this stream."""
+    if stream.stream == MAIN:
+        return MEMORY if stream.session_id in RESERVED else APPEND
+    # A derived stream has summaries of its session, or of what memory learned from it.
+    kind = getattr(event, "kind", "session")
+    return COMPACTION if kind == "session" else MEMORY
 
 
-def _derived(access: Access, event: Event) -> Access:
-    """A compaction as its event tells it, with the seq at which it was decided."""
+def _of_compaction(access: Access, event: Event) -> Access:
+    """Add the figures of a compaction, with the seq at which it was decided."""
     if isinstance(event, Summary):
-        took = access.duration_us + int((event.duration_ms or 0) * 1000)
-        counts = {"events": event.source_event_count}
-        counts |= {name: getattr(event, name) for name in _SIZES}
-        access = access._replace(seq=event.decided_at_seq)
-        return access._replace(duration_us=took, counts=counts)
+        summarizer_us = int((event.duration_ms or 0) * 1000)
+        return access._replace(
+            seq=event.decided_at_seq,
+            duration_us=access.duration_us + summarizer_us,
+            counts={
+                "events": event.source_event_count,
+                "tokens_before": event.tokens_before,
+                "tokens_after": event.tokens_after,
+            },
+        )
     if isinstance(event, CompactionNote):
         access = access._replace(seq=event.decided_at_seq)
         if event.phase == "failed":

@@ -1,4 +1,4 @@
-"""Why a context is as it is: derived again from the log, and proved on the way."""
+"""Explanations: why a context has its parts, derived from the log and proved."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypedDict
 
@@ -41,19 +40,24 @@ Proof = Literal["holds", "superseded", "broken"]
 _REASONS: Final = shipped("refold.store.proofs", "reasons.toml")
 BECAUSE: Final[Mapping[why.Cause, str]] = _REASONS["because"]
 LEFT_OUT: Final[Mapping[why.Reason, str]] = _REASONS["left_out"]
-# Sent word for word because the newest compaction left them out.
+# Causes of parts that are sent word for word because of the newest compaction.
 _DECIDED_RAW: Final = ("raw", "open", "newest_input", "pinned", "pins_budget")
+# Causes of parts that are stubs in the place of events.
+_STUBS: Final = ("cleared", "pins_budget", "window")
+# Fields of a summary that its explanation does not repeat as they are.
+_NOT_REPEATED: Final = ("strategy", "text", "abridged")
 DEFAULT_MODEL: Final = "claude-sonnet-5-5"
 
 
 class Record(NamedTuple):
-    """What is known of a summary.
+    """The explanation of a summary.
 
-    live:       whether it is in the context; if not, another has absorbed it.
-    decided_on: the event that was the last when it was decided.
-    asked:      what the strategy says when it is asked again.
-    source:     whether its source digest was derived again; ``superseded`` if what it
-                was made of has been redacted since.
+    depth:      how many summaries absorbed it, one after another.
+    live:       whether it is in the context; if not, another one has absorbed it.
+    decided_on: the newest event at the time of the decision.
+    asked:      the decision of the strategy when it decides again.
+    source:     whether its source digest was derived again; ``superseded`` if its
+                sources were redacted later.
     """
 
     node: why.Node
@@ -67,7 +71,8 @@ class Record(NamedTuple):
 class Sent(NamedTuple):
     """A recorded request, and whether its digest was derived again.
 
-    shown: whether the context that is explained has that digest.
+    digest: of the view that was derived again.
+    shown:  whether the explained context has that digest.
     """
 
     envelope: Envelope
@@ -78,7 +83,11 @@ class Sent(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """The hash chain of a stream, proved from its first event on."""
+    """The hash chain of a stream, proved from its first event on.
+
+    events: their number.
+    hash:   of the last event.
+    """
 
     stream: StreamId
     events: int
@@ -86,29 +95,32 @@ class Chain(NamedTuple):
     problems: tuple[Problem, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The chain as JSON."""
-        place = {"session_id": self.stream.session_id, "stream": self.stream.stream}
-        found = [problem.to_json() for problem in self.problems]
-        return {**place, "events": self.events, "hash": self.hash, "problems": found}
+        """Return the chain as JSON."""
+        return {
+            "session_id": self.stream.session_id,
+            "stream": self.stream.stream,
+            "events": self.events,
+            "hash": self.hash,
+            "problems": [problem.to_json() for problem in self.problems],
+        }
 
 
 @quiet
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A context taken apart.
+    """The parts of a context, each with its cause.
 
-    at:         the seq that was asked about; the view may end earlier, if a request
-                stands there.
-    message:    the one message that was asked about, or None.
+    at:         the requested seq.  The view may end earlier, at a request.
+    message:    the number of the one explained message; None if all are explained.
     parts:      of the view, or of that message, in their order.
     records:    of the summaries behind the parts, each before those it absorbed.
-    unshown:    events that are not shown, with reasons; of one message, those that
-                its parts stand for.
-    events:     all events up to ``at`` by seq; those of a parent count down from 0.
+    unshown:    the events that are not shown, with reasons; for one message, the events
+                that its parts replace.
+    events:     all events up to ``at`` by seq; events of a parent count down from 0.
     pins:       the pin event of each event that is shown because it is pinned.
-    newest:     the newest summary, whose decision the raw parts came out of.
-    superseded: seqs of events that were redacted again: they hold less than was sent.
-    provenance: how it is known that the view was sent.
+    newest:     the newest summary, whose decision left the raw parts out.
+    superseded: the seqs of events that were redacted after they were sent.
+    provenance: the evidence that the view was sent.
     """
 
     strategy: Strategy
@@ -127,72 +139,93 @@ class Explanation:
     provenance: Provenance
 
     def _repr_html_(self) -> str:
-        """Its parts as notebooks show them, in figures: what they show, they keep."""
+        """Return a table of the parts for notebooks, without their content.
+
+        Notebooks store what they show.
+        """
         names = ("message", "role", "kind", "events", "why")
-        rows = [
-            (
-                part.message or "system",
-                part.role,
-                part.span.kind if part.span else "",
-                ", ".join(f"{a}-{b}" for a, b in spans_of(sorted(part.seqs))),
-                BECAUSE[part.cause],
-            )
-            for part in self.parts
-        ]
-        left = errors.counted(len(self.unshown), "event")
-        title = f"{self.strategy.name} at seq {self.at}: {left} not shown"
+        rows = []
+        for part in self.parts:
+            kind = ""
+            if part.span:
+                kind = part.span.kind
+            spans = spans_of(sorted(part.seqs))
+            seqs = ", ".join(f"{first}-{last}" for first, last in spans)
+            message = part.message or "system"
+            rows.append((message, part.role, kind, seqs, BECAUSE[part.cause]))
+        number = errors.counted(len(self.unshown), "event")
+        title = f"{self.strategy.name} at seq {self.at}: {number} not shown"
         return html_table(title, names, rows)
 
     def opened(self, summary: int) -> tuple[Record, ...]:
-        """That summary and what it absorbed, in order; raises InvalidEvent for none."""
-        known = {record.node.seq: record for record in self.records}
-        if summary not in known:
-            there = ", ".join(map(str, sorted(known))) or "none"
+        """Return a summary and those that it absorbed, in their order.
+
+        Raises InvalidEvent if the summary is not in this context.
+        """
+        records = {record.node.seq: record for record in self.records}
+        if summary not in records:
+            existing = ", ".join(map(str, sorted(records))) or "none"
             raise errors.InvalidEvent(
-                f"summary {summary} is not in this context (there is: {there})"
+                f"summary {summary} is not in this context (there is: {existing})"
             )
-        nodes = {seq: record.node for seq, record in known.items()}
-        return tuple(
-            known[node.seq]._replace(depth=depth)
-            for depth, node in why.with_absorbed(nodes, summary)
-        )
+        nodes = {seq: record.node for seq, record in records.items()}
+        opened = []
+        for depth, node in why.with_absorbed(nodes, summary):
+            opened.append(records[node.seq]._replace(depth=depth))
+        return tuple(opened)
 
     def runs(self) -> Iterator[tuple[why.Unshown, list[Envelope]]]:
-        """The events that are not shown, those together that have all in common.
+        """Yield the events that are not shown, grouped by reason and summaries.
 
-        The ``seq`` of a run is its first event's; runs of one reason are neighbours.
+        Each group comes with the entry of its first event.  Groups with the same reason
+        and summary follow each other.
         """
-        runs: dict[tuple[object, ...], dict[object, list[why.Unshown]]] = {}
-        for one in self.unshown:
-            same = runs.setdefault((one.why, one.summary), {})
-            same.setdefault(one.via, []).append(one)
-        for run in chain.from_iterable(same.values() for same in runs.values()):
-            yield run[0], [self.events[one.seq] for one in run]
+        groups: dict[tuple[object, ...], dict[object, list[why.Unshown]]] = {}
+        for unshown in self.unshown:
+            by_via = groups.setdefault((unshown.why, unshown.summary), {})
+            by_via.setdefault(unshown.via, []).append(unshown)
+        for by_via in groups.values():
+            for group in by_via.values():
+                yield group[0], [self.events[unshown.seq] for unshown in group]
 
-    def told(self, record: Record) -> list[Envelope]:
-        """The events that a summary was itself made of."""
+    def source_events(self, record: Record) -> list[Envelope]:
+        """Return the events that a summary was made of, without absorbed summaries."""
         span = record.node.own_span
         if span is None:
             return []
-        found = map(self.events.get, range(span[0], span[1] + 1))
-        seen = (self.strategy.sees(event) for event in found if event)
-        return why.source_events(record.node, [event for event in seen if event])
+        first, last = span
+        visible = []
+        for seq in range(first, last + 1):
+            event = self.events.get(seq)
+            if event is None:
+                continue
+            seen = self.strategy.sees(event)
+            if seen:
+                visible.append(seen)
+        return why.source_events(record.node, visible)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON; events by seq, type, time and hash, never by content."""
-        view = self.view
-        same = ("derived_seq", "digest", "tokens", "over_budget")
+        """Return the explanation as JSON.
+
+        It describes events by seq, type, time and hash, never by content.
+        """
+        request = None
+        if self.sent is not None:
+            request = _sent(self.sent)
         return {
             "at": self.at,
             "message": self.message,
             "strategy": self.strategy.ref.model_dump(mode="json"),
             "view": {
-                "through_seq": view.at,
-                **{name: getattr(view, name) for name in same},
-                "messages": len(view.messages),
+                "through_seq": self.view.at,
+                "derived_seq": self.view.derived_seq,
+                "digest": self.view.digest,
+                "tokens": self.view.tokens,
+                "over_budget": self.view.over_budget,
+                "messages": len(self.view.messages),
             },
             "provenance": self.provenance.kind,
-            "request": self.sent and _sent(self.sent),
+            "request": request,
             "chains": [chain.to_json() for chain in self.chains],
             "parts": [self._part(part) for part in self.parts],
             "summaries": [self._record(record) for record in self.records],
@@ -201,52 +234,65 @@ class Explanation:
         }
 
     def _part(self, part: why.Part) -> dict[str, Any]:
-        pins = {seq: self.pins[seq] for seq in part.seqs if seq in self.pins}
-        parts = ("kind", "first", "last", "summary")
-        span = {name: getattr(part.span, name, None) for name in parts}
+        """Return a part as JSON."""
+        span: dict[str, Any] = {}
+        for name in ("kind", "first", "last", "summary"):
+            span[name] = getattr(part.span, name, None)
         decided_by = span["summary"]
         if decided_by is None and part.cause in _DECIDED_RAW:
             decided_by = self.newest
+        pinned_by = []
+        for seq in dict.fromkeys(part.seqs):
+            if seq in self.pins:
+                pin = self.pins[seq]
+                reason = pin.payload.payload()["reason"]
+                pinned_by.append({"seq": seq, "pin": pin.seq, "reason": reason})
         return {
-            **{name: getattr(part, name) for name in ("message", "role")},
+            "message": part.message,
+            "role": part.role,
             "first_block": part.first,
             "blocks": part.blocks,
             **span,
             "cause": part.cause,
             "why": BECAUSE[part.cause],
             "decided_by": decided_by,
-            "pinned_by": [
-                {"seq": seq, "pin": pin.seq, "reason": pin.payload.payload()["reason"]}
-                for seq, pin in pins.items()
-            ],
+            "pinned_by": pinned_by,
             "events": [self.reference(self.events[seq]) for seq in part.seqs],
         }
 
     def _record(self, record: Record) -> dict[str, Any]:
-        envelope, summary = record.node.envelope, record.node.summary
-        hidden = ("strategy", "text", "abridged")
-        fields = {k: v for k, v in summary.payload().items() if k not in hidden}
-        decided_on, asked = record.decided_on, record.asked
-        decided, clock = asked.decided, asked.clock
+        """Return the record of a summary as JSON."""
+        envelope = record.node.envelope
+        summary = record.node.summary
+        fields: dict[str, Any] = {}
+        for name, value in summary.payload().items():
+            if name not in _NOT_REPEATED:
+                fields[name] = value
+        decided_at = None
+        if record.decided_on is not None:
+            decided_at = timestamp(record.decided_on.at)
+        asked_again = record.asked._asdict()
+        if record.asked.clock is not None:
+            asked_again["clock"] = timestamp(microseconds(record.asked.clock))
+        decided = record.asked.decided
+        if decided is not None:
+            asked_again["decided"] = [decided.first_seq, decided.last_seq]
         return {
             "seq": record.node.seq,
             "live": record.live,
             **fields,
             "ts": timestamp(envelope.at),
             "hash": envelope.hash,
-            "decided_at": decided_on and timestamp(decided_on.at),
-            "asked_again": {
-                **asked._asdict(),
-                "clock": clock and timestamp(microseconds(clock)),
-                "decided": decided and [decided.first_seq, decided.last_seq],
-            },
+            "decided_at": decided_at,
+            "asked_again": asked_again,
             "source": record.source,
             "text": summary.text,
             "abridged": summary.abridged,
-            "events": [self.reference(event) for event in self.told(record)],
+            "events": [self.reference(event) for event in self.source_events(record)],
         }
 
     def _run(self, run: why.Unshown, events: list[Envelope]) -> dict[str, Any]:
+        """Return a group of events that are not shown as JSON."""
         return {
             "why": run.why,
             "meaning": LEFT_OUT[run.why],
@@ -258,22 +304,34 @@ class Explanation:
         }
 
     def reference(self, envelope: Envelope) -> dict[str, Any]:
-        """An event by its place; one of a parent also by the session it is in."""
-        told_ = {name: getattr(envelope, name) for name in ("seq", "type", "hash")}
-        told_ |= {"ts": timestamp(envelope.at), "tokens": envelope.token_estimate}
+        """Return a reference to an event as JSON.
+
+        For an event of a parent, it also names the session.
+        """
+        reference: dict[str, Any] = {
+            "seq": envelope.seq,
+            "type": envelope.type,
+            "hash": envelope.hash,
+            "ts": timestamp(envelope.at),
+            "tokens": envelope.token_estimate,
+        }
         if envelope.seq < 1:
-            told_["session_id"] = envelope.session_id
+            reference["session_id"] = envelope.session_id
         if envelope.seq in self.superseded:
-            told_["superseded"] = True
-        return told_
+            reference["superseded"] = True
+        return reference
 
 
 def _sent(sent: Sent) -> dict[str, Any]:
-    same = ("model", "through_seq", "derived_seq", "digest", "matches")
+    """Return a recorded request as JSON."""
     return {
         "seq": sent.envelope.seq,
         "ts": timestamp(sent.envelope.at),
-        **{name: getattr(sent.request, name) for name in same},
+        "model": sent.request.model,
+        "through_seq": sent.request.through_seq,
+        "derived_seq": sent.request.derived_seq,
+        "digest": sent.request.digest,
+        "matches": sent.request.matches,
         "derived_again": sent.digest,
         "proof": sent.proof,
         "is_this_view": sent.shown,
@@ -290,58 +348,76 @@ class Explainer:
     def explain(
         self, at: int | None, *, message: int | None = None, chains: bool = True
     ) -> Explanation:
-        """Take apart what a model was sent when ``at`` was the newest event.
+        """Explain the context that a model was sent when ``at`` was the newest event.
 
-        Where ``at`` is a recorded request, that is what is taken apart.  None is what
-        the next call would be sent.
+        If ``at`` is a recorded request, this is the context of that request.  None
+        means the context of the next call.
 
-        message: counted from 1; None is all of them.
+        message: the number of a message, counted from 1; None means all of them.
+        chains:  prove the hash chains, too.
 
         Raises InvalidEvent if the context has no such message.
         """
-        sent = self.viewer.sent(upto=at, fingerprint=self.strategy.fingerprint)
-        view, outline = self._view(at, sent)
+        log = self.viewer.log
+        request = self.viewer.sent(upto=at, fingerprint=self.strategy.fingerprint)
+        view, outline = self._view(at, request)
         outline = self.strategy.judged(outline)
-        at = view.at if at is None else at
+        if at is None:
+            at = view.at
         events = {event.seq: event for event in self.viewer.history.events(upto=at)}
-        most = len(view.messages)
-        if message is not None and not 1 <= message <= most:
-            why_not = f"message {message} is not in this context: it has {most}"
-            raise errors.InvalidEvent(f"{why_not}, counted from 1")
-        log, history = self.viewer.log, self.viewer.history
+        number = len(view.messages)
+        if message is not None and not 1 <= message <= number:
+            raise errors.InvalidEvent(
+                f"message {message} is not in this context: it has {number}, "
+                "counted from 1"
+            )
         derived = standing(log.read(self._derived, upto=outline.derived_seq))
         nodes = why.nodes_of(derived)
-        parts = why.parts_of(self.strategy, outline, view, events)
-        out = why.unshown(self.strategy, outline, parts, nodes, list(events.values()))
-        chosen = [part for part in parts if message in (None, part.message)]
-        redacted = log.read(self.viewer.stream, types=("redaction_applied",))
-        past = Superseded.of(history, redacted)
-        live = [part.span.summary for part in chosen if part.span]
-        behind = dict.fromkeys(seq for seq in live if seq is not None)
+        all_parts = why.parts_of(self.strategy, outline, view, events)
+        unshown: Iterable[why.Unshown] = why.unshown(
+            self.strategy, outline, all_parts, nodes, list(events.values())
+        )
+        parts = [part for part in all_parts if message in (None, part.message)]
+        if message:
+            unshown = _replaced_by(parts, unshown)
+        redactions = log.read(self.viewer.stream, types=("redaction_applied",))
+        superseded = Superseded.of(self.viewer.history, redactions)
+        live: dict[int, None] = {}  # summaries in the order of the parts, each once
+        for part in parts:
+            if part.span and part.span.summary is not None:
+                live[part.span.summary] = None
+        proved_chains: tuple[Chain, ...] = ()
+        if chains:
+            proved_chains = tuple(self._chains(with_derived=bool(derived)))
         return Explanation(
             strategy=self.strategy,
             at=at,
             message=message,
             view=view,
-            sent=self._proved(sent, view, past),
-            parts=tuple(chosen),
-            records=tuple(self._records(nodes, behind, events, derived, past)),
-            unshown=tuple(_of_parts(out, chosen) if message else out),
+            sent=self._proved(request, view, superseded),
+            parts=tuple(parts),
+            records=tuple(self._records(nodes, live, events, derived, superseded)),
+            unshown=tuple(unshown),
             events=events,
-            pins=_pins(chosen, outline, events.values()),
-            newest=max((one.seq for one in outline.summaries), default=None),
-            chains=tuple(self._chains(with_derived=bool(derived))) if chains else (),
-            superseded=past.main.intersection(events),
+            pins=_pins(parts, outline, events.values()),
+            newest=max((summary.seq for summary in outline.summaries), default=None),
+            chains=proved_chains,
+            superseded=superseded.main.intersection(events),
             provenance=provenance(log, self.viewer.stream, view),
         )
 
     @property
     def _derived(self) -> StreamId:
+        """The stream with the summaries of the strategy."""
         return self.viewer.stream._replace(stream=self.strategy.fingerprint)
 
     def _view(
         self, at: int | None, sent: tuple[Envelope, Request] | None
     ) -> tuple[View, Outline]:
+        """Return the view to explain, with its outline.
+
+        sent: the newest request up to ``at``.
+        """
         if at is None:
             outline = self.viewer.current(self.strategy)
             return self.viewer.render(self.strategy, outline), outline
@@ -349,21 +425,33 @@ class Explainer:
             outline = self.viewer.at(self.strategy, at, "sent")
             handed = self.viewer.handed_at(at)
             return self.viewer.render(self.strategy, outline, handed), outline
+        _, request = sent
         views = RequestedViews(self.viewer)
-        return views.view(sent[1]), views.outline(self.strategy, sent[1])
+        return views.view(request), views.outline(self.strategy, request)
 
     def _proved(
-        self, sent: tuple[Envelope, Request] | None, view: View, past: Superseded
+        self,
+        sent: tuple[Envelope, Request] | None,
+        view: View,
+        superseded: Superseded,
     ) -> Sent | None:
+        """Derive the view of a request again, and compare it with its digest."""
         if sent is None:
             return None
         envelope, request = sent
         again = RequestedViews(self.viewer).view(request)
         proof: Proof = "holds"
         if differs(again, request):
-            proof = "superseded" if past.touches_request(envelope) else "broken"
-        shown = view.digest == again.digest
-        return Sent(envelope, request, again.digest, proof, shown)
+            proof = "broken"
+            if superseded.touches_request(envelope):
+                proof = "superseded"
+        return Sent(
+            envelope=envelope,
+            request=request,
+            digest=again.digest,
+            proof=proof,
+            shown=view.digest == again.digest,
+        )
 
     def _records(
         self,
@@ -371,85 +459,119 @@ class Explainer:
         live: Collection[int],
         events: Mapping[int, Envelope],
         derived: Sequence[Envelope],
-        past: Superseded,
+        superseded: Superseded,
     ) -> Iterator[Record]:
-        found = list(why.with_absorbed(nodes, *live))
-        outlines = self._decided_on([node for _, node in found], events, derived)
-        for depth, node in found:
+        """Yield the records of live summaries, each before those that it absorbed."""
+        nodes_by_depth = list(why.with_absorbed(nodes, *live))
+        outlines = self._outlines_of_decisions(
+            [node for _, node in nodes_by_depth], events, derived
+        )
+        for depth, node in nodes_by_depth:
             summary = node.summary
             source: Proof = "holds"
             if not self.viewer.source_matches(node.envelope):
-                past_it = past.touches_summary(node.envelope)
-                source = "superseded" if past_it else "broken"
-            decided_on = events.get(summary.decided_at_seq)
+                source = "broken"
+                if superseded.touches_summary(node.envelope):
+                    source = "superseded"
             clocks = list(_clocks(node.envelope, summary.decided_at_seq, events))
-            asked = why.ask_again(self.strategy, outlines[node.seq], summary, clocks)
-            yield Record(node, depth, node.seq in live, decided_on, asked, source)
+            yield Record(
+                node=node,
+                depth=depth,
+                live=node.seq in live,
+                decided_on=events.get(summary.decided_at_seq),
+                asked=why.ask_again(self.strategy, outlines[node.seq], summary, clocks),
+                source=source,
+            )
 
-    def _decided_on(
+    def _outlines_of_decisions(
         self,
         nodes: Iterable[why.Node],
         events: Mapping[int, Envelope],
         derived: Sequence[Envelope],
     ) -> dict[int, Outline]:
-        """The outlines with which these summaries were decided, in one walk, by seq."""
+        """Return the outline with which each summary was decided, by its seq.
+
+        One walk over both streams makes all of them.
+        """
         outlines: dict[int, Outline] = {}
         outline = self.strategy.begin()
-        main, own = deque(events.values()), deque(derived)
+        main_queue = deque(events.values())
+        derived_queue = deque(derived)
         for node in sorted(nodes, key=lambda node: node.seq):
-            while own and own[0].seq < node.seq:
-                envelope = own.popleft()
+            while derived_queue and derived_queue[0].seq < node.seq:
+                envelope = derived_queue.popleft()
                 upto = getattr(envelope.payload, "decided_at_seq", None) or 0
-                outline = self._read(outline, main, upto)
+                outline = self._fold_until(outline, main_queue, upto)
                 outline = fold_derived(outline, envelope)
-            outline = self._read(outline, main, node.summary.decided_at_seq)
+            decided_at = node.summary.decided_at_seq
+            outline = self._fold_until(outline, main_queue, decided_at)
             outlines[node.seq] = outline
         return outlines
 
-    def _read(self, outline: Outline, main: deque[Envelope], upto: int) -> Outline:
-        while main and main[0].seq <= upto:
-            outline = self.strategy.fold(outline, main.popleft())
+    def _fold_until(
+        self, outline: Outline, queue: deque[Envelope], upto: int
+    ) -> Outline:
+        """Take the events up to a seq out of the queue, and fold them."""
+        while queue and queue[0].seq <= upto:
+            outline = self.strategy.fold(outline, queue.popleft())
         return outline
 
     def _chains(self, *, with_derived: bool) -> Iterator[Chain]:
-        """The chains of the session and of those it was forked from."""
-        history: History | None = self.viewer.history
+        """Prove the chains of the session and of those that it was forked from.
+
+        with_derived: also prove the chain of the summaries.
+        """
         streams = []
+        history: History | None = self.viewer.history
         while history is not None:
             streams.append(history.stream.main)
             history = history.parent
-        for stream in [*streams, self._derived] if with_derived else streams:
-            count, last, problems = 0, "", list[Problem]()
+        if with_derived:
+            streams.append(self._derived)
+        for stream in streams:
+            events = 0
+            last_hash = ""
+            problems: list[Problem] = []
             for item in self.viewer.log.audit(stream):
                 if not isinstance(item, Problem):
-                    count, last = count + 1, item.hash
+                    events += 1
+                    last_hash = item.hash
                 elif item.code != EXPIRED:
                     problems.append(item)
-            yield Chain(stream, count, last, tuple(problems))
+            yield Chain(stream, events, last_hash, tuple(problems))
 
 
-def _of_parts(
-    found: Iterable[why.Unshown], parts: Sequence[why.Part]
+def _replaced_by(
+    parts: Sequence[why.Part], unshown: Iterable[why.Unshown]
 ) -> Iterator[why.Unshown]:
-    """What these parts stand for."""
-    stubs: Final = ("cleared", "pins_budget", "window")
-    spans = [(part.cause, part.span) for part in parts if part.span is not None]
-    summaries = {span.summary for _, span in spans} - {None}
-    for one in found:
-        in_stub = any(
-            cause == one.why
-            and cause in stubs
-            and (span.first or 0) <= one.seq <= (span.last or 0)
-            for cause, span in spans
-        )
-        if one.summary in summaries or in_stub:
-            yield one
+    """Yield the events that are not shown because these parts replace them."""
+    summaries: set[int] = set()
+    stubs: list[why.Part] = []
+    for part in parts:
+        if part.span is None:
+            continue
+        if part.span.summary is not None:
+            summaries.add(part.span.summary)
+        if part.cause in _STUBS:
+            stubs.append(part)
+    for event in unshown:
+        if event.summary in summaries or any(
+            _is_in_stub(event, stub) for stub in stubs
+        ):
+            yield event
+
+
+def _is_in_stub(event: why.Unshown, stub: why.Part) -> bool:
+    """Whether a stub replaces this event."""
+    if stub.span is None or stub.cause != event.why:
+        return False
+    return (stub.span.first or 0) <= event.seq <= (stub.span.last or 0)
 
 
 def _pins(
     parts: Iterable[why.Part], outline: Outline, events: Iterable[Envelope]
 ) -> dict[int, Envelope]:
-    """Of each event that is shown because it is pinned, the newest that pins it."""
+    """Return the newest pin event of each event that is shown because it is pinned."""
     pins: dict[int, Envelope] = {}
     for envelope in events:
         pin = envelope.payload
@@ -458,33 +580,38 @@ def _pins(
                 pins.pop(seq, None)
                 if not pin.unpin:
                     pins[seq] = envelope
-    shown = (seq for part in parts if part.cause == "pinned" for seq in part.seqs)
-    return {seq: pins[seq] for seq in shown if seq in pins}
+    shown: dict[int, Envelope] = {}
+    for part in parts:
+        if part.cause == "pinned":
+            for seq in part.seqs:
+                if seq in pins:
+                    shown[seq] = pins[seq]
+    return shown
 
 
 def _clocks(
     envelope: Envelope, decided_at: int, events: Mapping[int, Envelope]
 ) -> Iterator[datetime]:
-    """When a summary may have been decided, the likeliest first; or events' times."""
-    took = getattr(envelope.payload, "duration_ms", None) or 0
-    yield envelope.ts - timedelta(milliseconds=took)
+    """Yield the possible times of a summary's decision, the likeliest first."""
+    duration_ms = getattr(envelope.payload, "duration_ms", None) or 0
+    yield envelope.ts - timedelta(milliseconds=duration_ms)
     for seq in (decided_at, decided_at + 1):
         if seq in events:
             yield events[seq].ts
 
 
 class Skipped(NamedTuple):
-    """A strategy that could not be run with its defaults, and why."""
+    """A strategy that could not run with its defaults, and the reason."""
 
     strategy: str
     why: str
 
 
 class Compared(NamedTuple):
-    """A log under strategies, in their order, and those left out.
+    """A log under several strategies, in their order, and the skipped strategies.
 
-    model:  whose prices and cache rules counted.
-    events: how many the log has.
+    model:  the model whose prices and cache rules are used.
+    events: the number of events in the log.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -493,34 +620,48 @@ class Compared(NamedTuple):
     events: int
 
     def _repr_html_(self) -> str:
-        """The figures of each strategy as notebooks show them."""
-        names = ("requests", "tokens", "peak", "compactions", "US$", "recall")
-        rows = [
-            (
-                one.label,
-                len(one.sent),
-                one.tokens_total,
-                one.tokens_peak,
-                len(one.compactions),
-                "" if one.total_cost is None else f"{one.total_cost:.4f}",
-                "" if one.reference_recall is None else f"{one.reference_recall:.2f}",
+        """Return a table with the figures of each strategy for notebooks."""
+        names = (
+            "strategy",
+            "requests",
+            "tokens",
+            "peak",
+            "compactions",
+            "US$",
+            "recall",
+        )
+        rows = []
+        for outcome in self.outcomes:
+            cost = ""
+            if outcome.total_cost is not None:
+                cost = f"{outcome.total_cost:.4f}"
+            recall = ""
+            if outcome.reference_recall is not None:
+                recall = f"{outcome.reference_recall:.2f}"
+            row = (
+                outcome.label,
+                len(outcome.sent),
+                outcome.tokens_total,
+                outcome.tokens_peak,
+                len(outcome.compactions),
+                cost,
+                recall,
             )
-            for one in self.outcomes
-        ]
+            rows.append(row)
         title = f"{errors.counted(self.events, 'event')}, prices of {self.model.name}"
-        return html_table(title, ("strategy", *names), rows)
+        return html_table(title, names, rows)
 
 
 class How(TypedDict, total=False):
-    """How a log is compared.
+    """The options of a comparison.
 
-    model:      whose prices, cache rules and window count; left out, the prices and
-                cache rules of the model that answered last, or of ``DEFAULT_MODEL``,
-                and the window that contexts have without a model.
-    prices:     a TOML file with a table [models] that stands before all others.
-    recorded:   whether the summaries that are in the log are used, from where they were
-                decided, and no others made.
-    summarizer: what writes those that are made, in memory; left out, ``abridged``.
+    model:      the model whose prices, cache rules and window are used.  By default,
+                prices and cache rules are those of the model that answered last, or of
+                ``DEFAULT_MODEL``, and the window is that of contexts without a model.
+    prices:     a TOML file with a table [models], which precedes all other prices.
+    recorded:   use the recorded summaries at the points where they were decided, and
+                make no others.
+    summarizer: writes the summaries that are made in memory; ``abridged`` by default.
     """
 
     model: str | None
@@ -535,42 +676,58 @@ def compare(
     how: How,
     settings: Settings,
 ) -> Compared:
-    """The session's log under ``strategies``, or under all there are.
+    """Compare the session's log under these strategies, or under all that exist.
 
     Raises UnknownStrategy, UnknownModel, InvalidConfiguration.
     """
-    if (prices := how.get("prices")) is not None:
+    prices = how.get("prices")
+    if prices is not None:
         table = settings.read_toml(Path(prices)).get("models")
         if not isinstance(table, dict):
             raise errors.InvalidConfiguration(f"{prices} has no table [models]")
         models.register_models(table, where=os.fspath(prices))
-    named = [(given, settings.strategy(given)) for given in strategies or ()]
-    model = how.get("model")
-    known = models.model_info(model) if model else None
+    labelled: list[tuple[str, Strategy]] = []
+    for requested in strategies or ():
+        strategy = settings.strategy(requested)
+        labelled.append((_label(requested, strategy), strategy))
+    named_model = None
+    extras = NO_EXTRAS
+    model_name = how.get("model")
+    if model_name:
+        named_model = models.model_info(model_name)
+        extras = Extras(window_tokens=named_model.context_tokens)
     events = [with_blobs(viewer.log, event) for event in viewer.history.events()]
     comparison = Comparison(
         events,
-        known or _model_of(events),
+        named_model or _model_of(events),
         how.get("summarizer") or Abridged(),
-        Extras(window_tokens=known.context_tokens) if known else NO_EXTRAS,
+        extras,
     )
 
-    def under(strategy: Strategy, label: str) -> Outcome:
-        stream = viewer.stream._replace(stream=strategy.fingerprint)
-        recorded = standing(viewer.log.read(stream)) if how.get("recorded") else None
+    def outcome_of(strategy: Strategy, label: str) -> Outcome:
+        recorded = None
+        if how.get("recorded"):
+            stream = viewer.stream._replace(stream=strategy.fingerprint)
+            recorded = standing(viewer.log.read(stream))
         return comparison.under(strategy, label=label, recorded=recorded)
 
-    outcomes, skipped = [under(one, _label(given, one)) for given, one in named], []
-    for name in spec.STRATEGIES if strategies is None else ():
-        try:
-            outcomes.append(under(_default(name, comparison.model, settings), name))
-        except errors.RefoldError as error:
-            skipped.append(Skipped(name, str(error)))
+    outcomes = [outcome_of(strategy, label) for label, strategy in labelled]
+    skipped = []
+    if strategies is None:
+        for name in spec.STRATEGIES:
+            try:
+                strategy = _default(name, comparison.model, settings)
+                outcomes.append(outcome_of(strategy, name))
+            except errors.RefoldError as error:
+                skipped.append(Skipped(name, str(error)))
     return Compared(tuple(outcomes), tuple(skipped), comparison.model, len(events))
 
 
 def _default(name: str, model: ModelInfo, settings: Settings) -> Strategy:
-    """The strategy as configured; for the compared model if it has to know one."""
+    """Return the strategy as configured.
+
+    A strategy that needs the name of a model gets that of the compared model.
+    """
     try:
         return settings.strategy(name)
     except errors.RefoldError:
@@ -579,21 +736,30 @@ def _default(name: str, model: ModelInfo, settings: Settings) -> Strategy:
         return spec.strategy(name, {"model": model.name})
 
 
-def _label(given: str | Strategy, strategy: Strategy) -> str:
-    """As it was named, or its own name with the parameters it was given."""
-    if isinstance(given, str):
-        return given
-    fields = [f for f in type(strategy).model_fields if f in strategy.model_fields_set]
-    params = ",".join(f"{name}={getattr(strategy, name)}" for name in fields)
-    return f"{strategy.name}:{params}" if params else strategy.name
+def _label(requested: str | Strategy, strategy: Strategy) -> str:
+    """Return the text that named the strategy, or its name with the set parameters."""
+    if isinstance(requested, str):
+        return requested
+    params = []
+    for name in type(strategy).model_fields:
+        if name in strategy.model_fields_set:
+            params.append(f"{name}={getattr(strategy, name)}")
+    if not params:
+        return strategy.name
+    return f"{strategy.name}:{','.join(params)}"
 
 
 def _model_of(events: Sequence[Envelope]) -> ModelInfo:
-    """The model that answered last, if its prices are known; else the default."""
-    answers = (e for e in reversed(events) if isinstance(e.payload, AgentResponse))
-    named = next((e.meta.model for e in answers if e.meta.model), None)
+    """Return the model that answered last if its prices are known, else the default."""
+    name = DEFAULT_MODEL
+    for envelope in reversed(events):
+        if isinstance(envelope.payload, AgentResponse) and envelope.meta.model:
+            name = envelope.meta.model
+            break
     try:
-        info = models.model_info(named or DEFAULT_MODEL)
+        info = models.model_info(name)
     except errors.UnknownModel:
         info = models.model_info(DEFAULT_MODEL)
-    return info if info.prices else models.model_info(DEFAULT_MODEL)
+    if info.prices:
+        return info
+    return models.model_info(DEFAULT_MODEL)

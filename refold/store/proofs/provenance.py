@@ -1,4 +1,4 @@
-"""Provenance: where the knowledge comes from that a model was sent a context."""
+"""Provenance: the evidence that a model was sent a context."""
 
 from __future__ import annotations
 
@@ -17,30 +17,36 @@ _ANSWERS: Final = ("agent_response", "tool_call", "reflection")
 
 
 def kind_of(envelope: Envelope) -> Kind:
-    """What this event knows of a request.
+    """Return the evidence that an event is for a request.
 
-    ``recorded``: its digest was stored when it was sent.  ``reconstructed``: an import
-    derived its digest from a transcript.  ``assumed``: the event has no digest of one,
-    or it activates a strategy, and nothing was sent.
+    ``recorded``: the digest was stored when the request was sent.  ``reconstructed``:
+    an import derived the digest from a transcript.  ``assumed``: the event has no
+    digest of a request, or it activates a strategy, which sends nothing.
     """
     if isinstance(envelope.payload, Request):
-        return "assumed" if envelope.meta.status == ACTIVATED else "recorded"
-    return "assumed" if reconstructed_in(envelope) is None else "reconstructed"
+        if envelope.meta.status == ACTIVATED:
+            return "assumed"
+        return "recorded"
+    if reconstructed_in(envelope) is None:
+        return "assumed"
+    return "reconstructed"
 
 
 def reconstructed_in(envelope: Envelope) -> str | None:
-    """The digest of the request that an imported answer is an answer to."""
-    request = (envelope.meta.source or {}).get("request")
-    return request if isinstance(request, str) else None
+    """Return the digest of the request that an imported response answers."""
+    digest = (envelope.meta.source or {}).get("request")
+    if isinstance(digest, str):
+        return digest
+    return None
 
 
 @quiet
 class Provenance(NamedTuple):
-    """How it is known that a context was sent.
+    """The evidence that a context was sent.
 
-    seq:    of the event that has the digest of its request; None if none has.
-    same:   whether the context has that digest.  It has another one where the events
-            that it is made of were redacted after the request was sent.
+    seq:    of the event with the digest of the request; None if there is none.
+    same:   whether the context has that digest.  The digest differs if events in the
+            context were redacted after the request was sent.
     """
 
     kind: Kind
@@ -49,7 +55,7 @@ class Provenance(NamedTuple):
     same: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The keys that ``refold context --json`` adds to those of the view."""
+        """Return the keys that ``refold context --json`` adds to those of the view."""
         request = None
         if self.seq is not None:
             request = {"seq": self.seq, "digest": self.digest, "same": self.same}
@@ -60,17 +66,18 @@ ASSUMED: Final = Provenance("assumed")
 
 
 def provenance(log: EventLog, stream: StreamId, view: View) -> Provenance:
-    """How it is known that ``view``, of the session of this stream, was sent.
+    """Return the evidence that a view of the session of this stream was sent.
 
-    Only the requests next to the end of the view count: the newest at or before it,
-    the first behind it, and the answer behind it if that was imported.
+    Only requests next to the end of the view count: the newest one at or before it,
+    the first one after it, and an imported answer after it.
     """
     for envelope in _requests_around(log, stream, view.at):
         request = envelope.payload
-        if isinstance(request, Request):
-            same = request.digest == view.digest
-            if same or _was(log, stream, view, envelope):
-                return Provenance("recorded", envelope.seq, request.digest, same)
+        if not isinstance(request, Request):
+            continue
+        same = request.digest == view.digest
+        if same or _was_redacted_since(log, stream, view, envelope):
+            return Provenance("recorded", envelope.seq, request.digest, same)
     for envelope in log.read(stream, after=max(view.at, 0), types=_ANSWERS, limit=1):
         if reconstructed_in(envelope) == view.digest:
             return Provenance("reconstructed", envelope.seq, view.digest, same=True)
@@ -78,36 +85,45 @@ def provenance(log: EventLog, stream: StreamId, view: View) -> Provenance:
 
 
 def _requests_around(log: EventLog, stream: StreamId, at: int) -> list[Envelope]:
-    """The requests that were sent next to this seq: the newest before it, first."""
+    """Return the sent requests next to this seq.
+
+    The newest one up to the seq comes first, then the first one after it.
+    """
     around: list[Envelope] = []
     upto = at
     while upto > 0:
-        found = log.read(stream, upto=upto, types=("request",), limit=1, newest=True)
-        if not found or kind_of(found[0]) == "recorded":
-            around += found
+        requests = log.read(stream, upto=upto, types=("request",), limit=1, newest=True)
+        if not requests:
             break
-        upto = found[0].seq - 1
+        if kind_of(requests[0]) == "recorded":
+            around.append(requests[0])
+            break
+        upto = requests[0].seq - 1
     after = max(at, 0)
-    while found := log.read(stream, after=after, types=("request",), limit=1):
-        if kind_of(found[0]) == "recorded":
-            around += found
+    while requests := log.read(stream, after=after, types=("request",), limit=1):
+        if kind_of(requests[0]) == "recorded":
+            around.append(requests[0])
             break
-        after = found[0].seq
+        after = requests[0].seq
     return around
 
 
-def _was(log: EventLog, stream: StreamId, view: View, envelope: Envelope) -> bool:
-    """Whether the view is of this request, of which something was redacted since."""
+def _was_redacted_since(
+    log: EventLog, stream: StreamId, view: View, envelope: Envelope
+) -> bool:
+    """Whether the view is that of this request, and events were redacted after it."""
     request = envelope.payload
     if not isinstance(request, Request):
         return False
-    of_the_same = (
+    is_of_request = (
         view.at in (envelope.seq, request.through_seq)
         and view.fingerprint == request.strategy.fingerprint
         and view.derived_seq == request.derived_seq
         and view.extras.dump() == request.handed
     )
-    if not of_the_same:
+    if not is_of_request:
         return False
-    later = envelope.seq
-    return bool(log.read(stream, after=later, types=("redaction_applied",), limit=1))
+    redactions = log.read(
+        stream, after=envelope.seq, types=("redaction_applied",), limit=1
+    )
+    return bool(redactions)

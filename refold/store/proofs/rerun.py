@@ -1,6 +1,6 @@
-"""Rerun: a recorded run walked once more, its requests made anew and held against it.
+"""Rerun: makes the requests of a recorded run again, and compares them with the record.
 
-Recorded responses and results answer, so that without a model only requests can differ.
+Responses and results come from the record, so without a model only requests can differ.
 Nothing is written.
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import takewhile, zip_longest
+from itertools import zip_longest
+from math import inf
 from operator import methodcaller
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -49,26 +50,28 @@ from refold.store.history import handed_in, with_blobs
 from refold.store.proofs.provenance import kind_of, reconstructed_in
 from refold.store.proofs.verification import Superseded, differs
 
-_ALL: Final[Strategy] = KeepAll()
-_AROUND: Final = 120  # characters told before what differs, and twice as many after
+# The strategy of requests without one of their own.
+_KEEP_ALL: Final[Strategy] = KeepAll()
+# The number of characters shown before a difference, and half of those after it.
+_AROUND: Final = 120
 
 
 class Model(Protocol):
-    """What answers a request that differs, and those that follow from it."""
+    """A model that answers a request that differs, and the requests that follow."""
 
     name: str
 
     def answer(self, view: View) -> Sequence[Event]:
-        """The events of its response to this view."""
+        """Return the events of its response to this view."""
         ...
 
 
 @quiet
 class Shown(NamedTuple):
-    """A request as far as it is told: all of its text would be too much.
+    """An excerpt of a request.
 
-    text: of the first block that differs, from shortly before the place; None if there
-          is none, or if only the digest of the request is known.
+    text: the first different block, from shortly before the difference; None if there
+          is no such block, or if only the digest of the request is known.
     """
 
     digest: str
@@ -78,19 +81,19 @@ class Shown(NamedTuple):
 
 @quiet
 class Calls(NamedTuple):
-    """The calls that an answer made, by name and arguments: recorded, and now."""
+    """The calls of an answer by name and arguments, as recorded and as made now."""
 
     then: tuple[JsonObject, ...]
     now: tuple[JsonObject, ...]
 
 
 class Difference(NamedTuple):
-    """The first request that is not what it was, or after which other calls were made.
+    """The first request that differs from the record, or that led to other calls.
 
-    request: counted from 1; ``seq`` is its event's, or that of the first event of the
-             answer to it.
+    request: its number, counted from 1.
+    seq:     of its event, or of the first event of its answer.
     where:   ``system``, ``tools``, ``message 3, block 1``, or ``calls``; ``digest`` if
-             the log does not hold what was sent.
+             the log does not contain what was sent.
     """
 
     request: int
@@ -106,10 +109,10 @@ Ended: TypeAlias = Literal["unrecorded_call", "run_ended"]
 
 @quiet
 class Live(NamedTuple):
-    """What a model did from a request on: how often it answered, and why it ended.
+    """What a model did from a request on: the number of its answers, and the end.
 
-    results: calls that a recorded result answered.
-    call:    the call that has none.
+    results: the number of calls with a recorded result.
+    call:    the call without one, which ended the run.
     """
 
     request: int
@@ -120,18 +123,18 @@ class Live(NamedTuple):
 
 
 class Rerun(NamedTuple):
-    """What came of it.
+    """The result of a rerun.
 
-    same:       requests that are what they were, up to the first that is not.
-    superseded: those made of events that were redacted again since: nothing proves
-                them any more.
+    same:       the number of equal requests before the first one that differs.
+    superseded: the number of requests made from events that were redacted since, which
+                nothing proves any more.
     recorded:   whether the provenance of any request is known: it was recorded, or an
-                import reconstructed it.  False: those are meant that the log gives if
-                nothing is ever compacted.
-    recorded_requests: how many were recorded when they were sent.  The digests of the
-                others were reconstructed from the log: they prove that the log gives
-                the same again, and not what was sent.
-    same_recorded: those of ``same`` that were recorded.
+                import reconstructed it.  If not, the requests are those that the log
+                makes without any compaction.
+    recorded_requests: the number of requests that were recorded when they were sent.
+                The digests of the others were reconstructed from the log.  They prove
+                that the log still makes the same requests, and not what was sent.
+    same_recorded: how many requests in ``same`` were recorded.
     """
 
     requests: int
@@ -145,53 +148,70 @@ class Rerun(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """Whether a request was another, or a model made calls that nobody recorded."""
-        stopped = self.live is not None and self.live.ended == "unrecorded_call"
-        return stopped or self.first_difference is not None
+        """Whether a request differs, or a model made a call without recorded result."""
+        if self.live is not None and self.live.ended == "unrecorded_call":
+            return True
+        return self.first_difference is not None
 
     def to_json(self) -> JsonObject:
-        """As ``refold rerun --json`` prints it."""
-        dumped = orjson.dumps(self, default=methodcaller("_asdict"))
-        told: JsonObject = orjson.loads(dumped)
-        return told
+        """Return the result as ``refold rerun --json`` prints it."""
+        text = orjson.dumps(self, default=methodcaller("_asdict"))
+        result: JsonObject = orjson.loads(text)
+        return result
 
 
 def with_requests(
     viewer: Viewer, state: SessionState, new: Sequence[RedactedEvent], now: datetime
 ) -> list[RedactedEvent]:
-    """``new``, which will follow in this state, each answer with its request's digest.
+    """Add the digest of its request to each answer among new, imported events.
 
-    They are imported: what was sent is derived, as what is never compacted.  Where
-    requests are among them, those are held against instead.
+    The requests are those that the log makes without any compaction.  If there are
+    requests among the new events, nothing is added, because these are compared.
+
+    state: the state that the new events follow.
     """
-    if any(isinstance(one.event, Request) for one in new):
+    if any(isinstance(redacted.event, Request) for redacted in new):
         return [*new]
-    known = viewer.history.events(upto=state.head_seq)
-    events = [with_blobs(viewer.log, one) for one in known]
-    for seq, one in enumerate(new, state.head_seq + 1):
-        events.append(_imagined(one, seq, state.stream, now))
-    marked = [*new]
-    for envelope, sent in compare.RawRequests(events).digests():
-        if (place := envelope.seq - state.head_seq - 1) >= 0:
-            marked[place] = answering(new[place], sent)
-    return marked
+    stored = viewer.history.events(upto=state.head_seq)
+    events = [with_blobs(viewer.log, envelope) for envelope in stored]
+    for seq, redacted in enumerate(new, state.head_seq + 1):
+        events.append(_imagined(redacted, seq, state.stream, now))
+    with_digests = [*new]
+    for answer, digest in compare.RawRequests(events).digests():
+        index = answer.seq - state.head_seq - 1
+        if index >= 0:
+            with_digests[index] = answering(new[index], digest)
+    return with_digests
 
 
 def _imagined(
-    one: RedactedEvent, seq: int, stream: StreamId, now: datetime
+    redacted: RedactedEvent, seq: int, stream: StreamId, now: datetime
 ) -> Envelope:
-    event: Any = one.event
-    if one.blobs:
-        at_hand = {blob.sha256: blob.data for blob in one.blobs}
-        event = event_of(event.type, filled(event.payload(), at_hand.get))
-    content, tokens = one.content, one.token_estimate
-    beside: Any = {name: content.get(name) for name in ("request_id", "agent", "meta")}
-    beside["meta"] = Meta.of(beside["meta"])
-    return Envelope.imagined(event, seq, now, stream, tokens=tokens, **beside)
+    """Return the envelope that the event would get, with the content of its blobs."""
+    event: Any = redacted.event
+    if redacted.blobs:
+        data = {blob.sha256: blob.data for blob in redacted.blobs}
+        event = event_of(event.type, filled(event.payload(), data.get))
+    content: Any = redacted.content
+    return Envelope.imagined(
+        event,
+        seq,
+        now,
+        stream,
+        tokens=redacted.token_estimate,
+        request_id=content.get("request_id"),
+        agent=content.get("agent"),
+        meta=Meta.of(content.get("meta")),
+    )
 
 
-class _Recorded(NamedTuple):
-    """A request of the run; ``read`` is how many events were there."""
+class _RunRequest(NamedTuple):
+    """A request of the run.
+
+    envelope: its event, or the first event of its answer.
+    read:     the number of events before it.
+    request:  None if only its digest is known.
+    """
 
     envelope: Envelope
     read: int
@@ -201,74 +221,128 @@ class _Recorded(NamedTuple):
 
     @property
     def through(self) -> int:
-        """The last seq that it was made of."""
-        return self.request.through_seq if self.request else self.envelope.seq - 1
+        """The last seq that the request was made from."""
+        if self.request is None:
+            return self.envelope.seq - 1
+        return self.request.through_seq
+
+    @property
+    def strategy(self) -> Strategy:
+        """The strategy under which the request was made."""
+        if self.request is None:
+            return _KEEP_ALL
+        return spec.parse(self.request.strategy.model_dump())
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of its strategy."""
+        if self.request is None:
+            return _KEEP_ALL.fingerprint
+        return self.request.strategy.fingerprint
+
+    @property
+    def derived_seq(self) -> int:
+        """The last summary that the request was made from."""
+        if self.request is None:
+            return 0
+        return self.request.derived_seq
 
     @property
     def is_recorded(self) -> bool:
-        """Whether its digest was stored when it was sent."""
+        """Whether the digest was stored when the request was sent."""
         return kind_of(self.envelope) == "recorded"
 
+    def is_changed(self, view: View) -> bool:
+        """Whether the view differs from what was sent."""
+        if self.request is None:
+            return view.digest != self.digest
+        return bool(differs(view, self.request))
 
-def _recorded(events: Sequence[Envelope]) -> Iterator[_Recorded]:
-    for index, one in enumerate(events):
-        event = one.payload
-        if one.seq < 1:
-            continue  # of the session that this one was forked from
+
+def _requests_in(events: Sequence[Envelope]) -> Iterator[_RunRequest]:
+    """Yield the requests with a known digest, without those of a fork's origin."""
+    for index, envelope in enumerate(events):
+        event = envelope.payload
+        if envelope.seq < 1:
+            continue
         if isinstance(event, Request):
-            yield _Recorded(one, index, event.digest, event.model, event)
-        elif (sent := reconstructed_in(one)) is not None:
-            yield _Recorded(one, index, sent, one.meta.model, None)
+            yield _RunRequest(envelope, index, event.digest, event.model, event)
+            continue
+        digest = reconstructed_in(envelope)
+        if digest is not None:
+            yield _RunRequest(envelope, index, digest, envelope.meta.model, None)
 
 
 @dataclass(slots=True)
 class _Run:
-    """The events of a run, as they are recorded or as they would be now."""
+    """The events of a run, as they were recorded or as they would be recorded now.
+
+    derived: the derived streams, by the fingerprint of their strategy.
+    """
 
     events: Sequence[Envelope]
     derived: dict[str, list[Envelope]]
     _outlines: dict[str, Outline] = field(default_factory=dict)
 
-    def view(self, one: _Recorded, extras: Extras) -> View:
-        """The request made anew, of the summaries that it was made of."""
-        strategy, made = _ALL, list[Envelope]()
-        if one.request is None:
-            outline = _ALL.read(_ALL.begin(), self.events[: one.read])
+    def view(self, request: _RunRequest, extras: Extras) -> View:
+        """Make a request again, with the summaries that it was made from."""
+        strategy = request.strategy
+        summaries: list[Envelope] = []
+        if request.request is None:
+            outline = strategy.read(strategy.begin(), self.events[: request.read])
         else:
-            strategy = spec.parse(one.request.strategy.model_dump())
-            made = self.derived.get(strategy.fingerprint, [])
-            outline = self._outline(strategy, one.request, made)
+            summaries = self.derived.get(strategy.fingerprint, [])
+            outline = self._outline(strategy, request.request, summaries)
         elements = compare.Elements()
         requests = compare.Requests(strategy, self.events, NO_EXTRAS, elements)
-        return requests.view(outline, made, extras)
+        return requests.view(outline, summaries, extras)
 
     def _outline(
-        self, strategy: Strategy, request: Request, made: Iterable[Envelope]
+        self, strategy: Strategy, request: Request, derived: Iterable[Envelope]
     ) -> Outline:
-        through, upto = request.through_seq, request.derived_seq
+        """Return the outline of a request.
+
+        It continues the outline of the request before, if that is possible.
+        """
+        derived = [entry for entry in derived if entry.seq <= request.derived_seq]
+        last_restart = 0
+        for entry in derived:
+            if begins_anew(entry):
+                last_restart = entry.seq
         outline = self._outlines.get(strategy.fingerprint, strategy.begin())
-        made = [entry for entry in made if entry.seq <= upto]
-        anew = [entry.seq for entry in made if begins_anew(entry)]
-        known = max(anew, default=0) <= outline.derived_seq <= upto
-        if outline.through_seq > through or not known:
+        can_continue = (
+            outline.through_seq <= request.through_seq
+            and last_restart <= outline.derived_seq <= request.derived_seq
+        )
+        if not can_continue:
             outline = strategy.begin()
-        after = outline.through_seq if outline.events else None
-        new = (one for one in self.events if after is None or one.seq > after)
-        outline = strategy.read(outline, takewhile(lambda e: e.seq <= through, new))
-        later = [one for one in standing(made) if outline.derived_seq < one.seq]
+        unread: list[Envelope] = []
+        for envelope in self.events:
+            if outline.events and envelope.seq <= outline.through_seq:
+                continue
+            if envelope.seq > request.through_seq:
+                break
+            unread.append(envelope)
+        outline = strategy.read(outline, unread)
+        later = []
+        for entry in standing(derived):
+            if entry.seq > outline.derived_seq:
+                later.append(entry)
         outline = with_derived(outline, later)
         self._outlines[strategy.fingerprint] = outline
         return outline
 
 
 class Rerunner:
-    """Walks one session again.
+    """Makes the requests of one session again.
 
-    strategy: of all requests, with summaries made anew where those recorded are another
-              strategy's; left out, each request keeps its own.
-    prompt:   instead of the system prompts that were recorded.
+    strategy: the strategy of all requests.  If the recorded summaries belong to another
+              strategy, the walk makes summaries.  By default, each request keeps its
+              own strategy.
+    prompt:   replaces the recorded system prompts.
 
-    What is redacted under other rules than those of the store is redacted once more.
+    Events that were redacted under other rules than those of the store are redacted
+    again.
     """
 
     def __init__(
@@ -279,209 +353,281 @@ class Rerunner:
         strategy: Strategy | None,
         prompt: str | None,
     ) -> None:
-        self._writer, self._viewer, self._strategy = writer, viewer, strategy
+        self._writer = writer
+        self._viewer = viewer
+        self._strategy = strategy
         self._redactor = writer.redactor.stubbing
         self._tag = writer.tagger(viewer.stream.user_id)
-        log, stream = viewer.log, viewer.stream
-        was = [with_blobs(log, one) for one in viewer.history.events()]
-        self._requests = [
-            one
-            for one in _recorded(was)
-            if strategy is None or one.envelope.meta.status != ACTIVATED
-        ]
-        self._recorded = bool(self._requests)
-        if not self._recorded:  # as an import of these events would have derived them
-            places = {one.seq: index for index, one in enumerate(was)}
-            self._requests = [
-                _Recorded(one, places[one.seq], digest, one.meta.model, None)
-                for one, digest in compare.RawRequests(was).digests()
-            ]
-        requests = [one.request for one in self._requests if one.request]
-        names = {request.strategy.fingerprint for request in requests}
-        derived = {name: log.read(stream._replace(stream=name)) for name in names}
-        self._prompt = prompt and self._taken(prompt)
-        self._prompted = any(_prompt_in(one.payload) is not None for one in was)
-        self._was = _Run(was, derived)
-        anew = {name: [*map(self._anew, made)] for name, made in derived.items()}
-        self._now = _Run([*map(self._anew, was)], anew)
+        log = viewer.log
+        events = [with_blobs(log, envelope) for envelope in viewer.history.events()]
+        self._requests: list[_RunRequest] = []
+        for request in _requests_in(events):
+            # An activation sends nothing, and chose the strategy that is replaced.
+            if strategy is None or request.envelope.meta.status != ACTIVATED:
+                self._requests.append(request)
+        self._has_provenance = bool(self._requests)
+        if not self._has_provenance:
+            self._requests = _raw_requests(events)
+        derived: dict[str, list[Envelope]] = {}
+        for request in self._requests:
+            if request.request is not None and request.fingerprint not in derived:
+                stream = viewer.stream._replace(stream=request.fingerprint)
+                derived[request.fingerprint] = list(log.read(stream))
+        self._prompt = prompt
+        if prompt:
+            self._prompt = self._as_recorded(prompt)
+        self._has_prompts = any(
+            _prompt_in(envelope.payload) is not None for envelope in events
+        )
+        self._recorded_run = _Run(events, derived)
+        self._current_run = _Run(
+            [self._current(envelope) for envelope in events],
+            {name: [*map(self._current, made)] for name, made in derived.items()},
+        )
         self._handed: dict[tuple[int, bool], Extras] = {}
 
     def run(self, model: Model | None = None) -> Rerun:
-        """Hold each request against what it was, up to the first that differs.
+        """Compare each request with the record, up to the first one that differs.
 
-        From there on ``model`` answers, or from the first request that another model
-        was sent: its calls are answered by the results that calls of the same name and
-        arguments had, until one has none.
+        ``model`` answers from that request on, or from the first request that was sent
+        to another model.  Its calls get the results that calls with the same name and
+        arguments had, until a call has none.
 
-        Raises UnknownStrategy, RedactionFailed, what reading raises, and what the
-        model raises.
+        Raises UnknownStrategy, RedactionFailed, the errors of reading, and those of the
+        model.
         """
         if isinstance(model, str):
             raise InvalidConfiguration("a rerun takes what answers: LiveModel(name)")
-        own = (one for one in self._was.events if one.seq > 0)
-        past, total = Superseded.of(self._viewer.history, own), len(self._requests)
-        recorded = sum(1 for one in self._requests if one.is_recorded)
-        same = same_recorded = gone = 0
-        for number, (one, view, changed) in enumerate(self._made(), 1):
-            if changed and past.main and min(past.main) <= one.through:
-                gone += 1
-                continue
-            difference = self._difference(number, one, view) if changed else None
-            if difference or (model and model.name != one.model):
-                told = Rerun(
-                    total,
-                    same,
-                    gone,
-                    self._recorded,
-                    difference,
-                    recorded_requests=recorded,
-                    same_recorded=same_recorded,
-                )
-                return self._live(told, number, one, model) if model else told
-            same += 1
-            if one.is_recorded:
-                same_recorded += 1
-        return Rerun(
-            total,
-            same,
-            gone,
-            self._recorded,
-            recorded_requests=recorded,
-            same_recorded=same_recorded,
+        own = (event for event in self._recorded_run.events if event.seq > 0)
+        superseded = Superseded.of(self._viewer.history, own)
+        first_superseded = min(superseded.main, default=inf)
+        result = Rerun(
+            requests=len(self._requests),
+            same=0,
+            recorded=self._has_provenance,
+            recorded_requests=sum(1 for one in self._requests if one.is_recorded),
         )
-
-    def _made(self) -> Iterator[tuple[_Recorded, View | None, bool]]:
-        """Each request, and whether it differs; and its view, where it was rendered."""
-        handed = self._extras(None, now=True)
-        raw = compare.RawRequests(self._now.events, handed).digests()
-        walked = self._walked(self._strategy) if self._strategy else iter(())
-        for one, view in zip_longest(self._requests, walked):
-            if self._keeps(one):
-                view = None
-            if view is None and one.request is None:
-                again = (sent for answer, sent in raw if answer.seq == one.envelope.seq)
-                yield one, None, next(again, "") != one.digest
+        for number, (request, view, changed) in enumerate(self._compared(), 1):
+            if changed and first_superseded <= request.through:
+                result = result._replace(superseded=result.superseded + 1)
                 continue
-            view = view or self._now.view(one, self._extras(one, now=True))
-            if one.request:
-                yield one, view, bool(differs(view, one.request))
-            else:
-                yield one, view, view.digest != one.digest
+            if changed:
+                difference = self._difference(number, request, view)
+                result = result._replace(first_difference=difference)
+            if model is not None and (changed or model.name != request.model):
+                return self._live(result, number, request, model)
+            if changed:
+                return result
+            result = result._replace(same=result.same + 1)
+            if request.is_recorded:
+                result = result._replace(same_recorded=result.same_recorded + 1)
+        return result
 
-    def _keeps(self, one: _Recorded) -> bool:
-        """Whether it is made under the strategy under which it was."""
-        own = one.request.strategy.fingerprint if one.request else _ALL.fingerprint
-        return self._strategy is None or self._strategy.fingerprint == own
+    def _compared(self) -> Iterator[tuple[_RunRequest, View | None, bool]]:
+        """Yield each request, its view if it was rendered, and whether it differs."""
+        handed = self._extras(None, now=True)
+        digests = compare.RawRequests(self._current_run.events, handed).digests()
+        views: Iterator[View] = iter(())
+        if self._strategy:
+            views = self._views_under(self._strategy)
+        for request, view in zip_longest(self._requests, views):
+            if self._keeps_strategy(request):
+                view = None
+            if view is None and request.request is None:
+                digest = _digest_of(digests, request.envelope.seq)
+                yield request, None, digest != request.digest
+                continue
+            if view is None:
+                extras = self._extras(request, now=True)
+                view = self._current_run.view(request, extras)
+            yield request, view, request.is_changed(view)
 
-    def _walked(self, strategy: Strategy) -> Iterator[View]:
-        """The requests under another strategy, whose summaries are made on the way."""
-        stops = [compare.Moment(one.read, one.envelope.seq) for one in self._requests]
-        walk = compare.Walk(strategy, self._now.events, stops, Abridged())
-        for one, _ in zip(self._requests, walk.steps(), strict=True):
-            yield walk.view(self._extras(one, now=True))
+    def _keeps_strategy(self, request: _RunRequest) -> bool:
+        """Whether the request is made under its own strategy."""
+        if self._strategy is None:
+            return True
+        return self._strategy.fingerprint == request.fingerprint
 
-    def _extras(self, one: _Recorded | None, *, now: bool) -> Extras:
-        """What was handed in with a request; ``now``: as it would be."""
-        place = (one.envelope.seq if one else 0, now)
-        if place in self._handed:
-            return self._handed[place]
+    def _views_under(self, strategy: Strategy) -> Iterator[View]:
+        """Yield the requests under another strategy; the walk makes summaries."""
+        moments = []
+        for request in self._requests:
+            moments.append(compare.Moment(request.read, request.envelope.seq))
+        walk = compare.Walk(strategy, self._current_run.events, moments, Abridged())
+        for request, _ in zip(self._requests, walk.steps(), strict=True):
+            yield walk.view(self._extras(request, now=True))
+
+    def _extras(self, request: _RunRequest | None, *, now: bool) -> Extras:
+        """Return what was handed in with a request.
+
+        now: as it would be handed in now, redacted again and with the new prompt.
+        """
+        key = (0, now)
+        if request is not None:
+            key = (request.envelope.seq, now)
+        if key in self._handed:
+            return self._handed[key]
         extras = NO_EXTRAS
-        if one and one.request:
-            extras = handed_in(self._viewer.log, self._viewer.stream, one.request)
-            if now and self._ruled(one.envelope):
+        if request is not None and request.request is not None:
+            log = self._viewer.log
+            extras = handed_in(log, self._viewer.stream, request.request)
+            if now and self._has_other_rules(request.envelope):
                 handed: Any = {"handed": {**extras.dump()}}
-                texts = self._clean("request", handed)["handed"]
-                shown = extras.layers  # of other sessions, which are not run again
+                texts = self._redacted("request", handed)["handed"]
+                # Layers show other sessions, which are not run again.
+                layers = extras.layers
                 extras = Extras.load(texts, extras.window_tokens)
-                extras = replace(extras, layers=shown)
-        prompt = self._prompt if now else None
-        if prompt is not None and (extras.system is not None or not self._prompted):
-            extras = replace(extras, system=_instead(extras.system, prompt))
-        self._handed[place] = extras
+                extras = replace(extras, layers=layers)
+        has_prompt = extras.system is not None or not self._has_prompts
+        if now and has_prompt and self._prompt is not None:
+            system = _replaced_prompt(extras.system, self._prompt)
+            extras = replace(extras, system=system)
+        self._handed[key] = extras
         return extras
 
-    def _anew(self, envelope: Envelope) -> Envelope:
-        """The event as it would be recorded now."""
+    def _current(self, envelope: Envelope) -> Envelope:
+        """Return the event as it would be recorded now."""
         event: Event = envelope.payload
-        if self._ruled(envelope) and not isinstance(event, Request):
+        if self._has_other_rules(envelope) and not isinstance(event, Request):
             payload = event.payload()
-            clean = self._clean(event.type, payload)
-            event = event if clean == payload else event_of(event.type, clean)
-        text = _prompt_in(envelope.payload)
-        if text is not None and self._prompt is not None:
-            event = SystemPrompt(text=_instead(text, self._prompt))
+            redacted = self._redacted(event.type, payload)
+            if redacted != payload:
+                event = event_of(event.type, redacted)
+        prompt = _prompt_in(envelope.payload)
+        if prompt is not None and self._prompt is not None:
+            event = SystemPrompt(text=_replaced_prompt(prompt, self._prompt))
         if event is envelope.payload:
             return envelope
         tokens = estimate(event.payload())
         return envelope.model_copy(update={"payload": event, "token_estimate": tokens})
 
-    def _ruled(self, envelope: Envelope) -> bool:
-        """Whether the store might find something in it that was not found then."""
+    def _has_other_rules(self, envelope: Envelope) -> bool:
+        """Whether the store may find values in an event that were not found before."""
         redactor = self._redactor
-        own = {redactor.rule_set, self._writer.redactor.rule_set}
-        more = redactor.registered or redactor.recognizer
-        return bool(more) or envelope.redaction.get("rules") not in own
+        if redactor.registered or redactor.recognizer:
+            return True
+        current = {redactor.rule_set, self._writer.redactor.rule_set}
+        return envelope.redaction.get("rules") not in current
 
-    def _taken(self, prompt: str) -> str:
-        """The prompt as it would be recorded: its values have their numbers."""
-        writer, stream = self._writer, self._viewer.stream
+    def _as_recorded(self, prompt: str) -> str:
+        """Return the prompt as it would be recorded, with the numbers of its values."""
+        stream = self._viewer.stream
         numbers = self._viewer.log.head(stream).state.numbers
-        draft, now = Draft(SystemPrompt(text=prompt)), writer.clock()
-        how: Any = {"unscanned": "stub", "tag": writer.numbering(stream, numbers)}
-        clean = writer.redacted(draft, user_id=stream.user_id, now=now, **how)
-        return _prompt_in(clean.event) or ""
+        redacted = self._writer.redacted(
+            Draft(SystemPrompt(text=prompt)),
+            user_id=stream.user_id,
+            now=self._writer.clock(),
+            unscanned="stub",
+            tag=self._writer.numbering(stream, numbers),
+        )
+        return _prompt_in(redacted.event) or ""
 
-    def _clean(self, kind: str, payload: JsonObject) -> dict[str, Any]:
+    def _redacted(self, kind: str, payload: JsonObject) -> dict[str, Any]:
+        """Redact the payload of an event of this type."""
         try:
             clean, _, _ = redact_payload(self._redactor, kind, payload, tag=self._tag)
         except RedactionError as error:
             raise RedactionFailed(kind, reason=str(error)) from None
         return {**clean}
 
-    def _difference(self, number: int, one: _Recorded, view: View | None) -> Difference:
-        was = self._was.view(one, self._extras(one, now=False))
-        now = view or self._now.view(one, self._extras(one, now=True))
-        seq, then = one.envelope.seq, Shown(one.digest)
-        lost = differs(was, one.request) if one.request else was.digest != one.digest
-        if lost:
-            shown = Shown(now.digest, now.tokens)
-            return Difference(number, seq, "digest", then, shown)
-        where, before, after = _first(_parts(was), _parts(now))
-        pairs = enumerate(zip_longest(before or "", after or ""))
-        place = next((at for at, (one, other) in pairs if one != other), 0)
-        then = Shown(was.digest, was.tokens, _around(before, place))
-        shown = Shown(now.digest, now.tokens, _around(after, place))
-        return Difference(number, seq, where, then, shown)
+    def _difference(
+        self, number: int, request: _RunRequest, view: View | None
+    ) -> Difference:
+        """Find the place where a request differs from the record.
 
-    def _live(self, told: Rerun, number: int, one: _Recorded, model: Model) -> Rerun:
-        extras = self._extras(one, now=True)
-        extras = replace(extras, tools=extras.tools or _tools(self._now.events))
-        own = spec.parse(one.request.strategy.model_dump()) if one.request else _ALL
-        strategy = self._strategy or own
-        recorded: Sequence[Envelope] | None = None
-        if self._keeps(one):
-            upto = one.request.derived_seq if one.request else 0
-            made = self._now.derived.get(strategy.fingerprint, [])
-            recorded = [entry for entry in made if entry.seq <= upto]
-        run = _LiveRun(self._now.events, one.read, strategy, recorded, extras)
-        live, calls = run.go(model)
-        difference = told.first_difference
-        if calls is not None:
-            unknown, seq = Shown(one.digest), one.envelope.seq
-            other = Difference(number + calls[0], seq, "calls", unknown, unknown)
-            difference = (difference or other)._replace(call=calls[1])
-        live = live._replace(request=number)
-        return told._replace(first_difference=difference, live=live)
+        view: the request as it is made now, if it was rendered.
+        """
+        extras = self._extras(request, now=False)
+        recorded = self._recorded_run.view(request, extras)
+        if view is None:
+            extras = self._extras(request, now=True)
+            view = self._current_run.view(request, extras)
+        if request.is_changed(recorded):
+            # The log does not contain what was sent.
+            return Difference(
+                request=number,
+                seq=request.envelope.seq,
+                where="digest",
+                then=Shown(request.digest),
+                now=Shown(view.digest, view.tokens),
+            )
+        where, old_text, new_text = _first_difference(_parts(recorded), _parts(view))
+        index = _first_different_character(old_text or "", new_text or "")
+        return Difference(
+            request=number,
+            seq=request.envelope.seq,
+            where=where,
+            then=Shown(recorded.digest, recorded.tokens, _excerpt(old_text, index)),
+            now=Shown(view.digest, view.tokens, _excerpt(new_text, index)),
+        )
+
+    def _live(
+        self, result: Rerun, number: int, request: _RunRequest, model: Model
+    ) -> Rerun:
+        """Let the model continue the run from a request on.
+
+        number: of the request, counted from 1.
+        """
+        events = self._current_run.events
+        extras = self._extras(request, now=True)
+        if not extras.tools:
+            extras = replace(extras, tools=_called_tools(events))
+        strategy = self._strategy or request.strategy
+        summaries: list[Envelope] | None = None
+        if self._keeps_strategy(request):
+            summaries = []
+            for entry in self._current_run.derived.get(strategy.fingerprint, []):
+                if entry.seq <= request.derived_seq:
+                    summaries.append(entry)
+        run = _LiveRun(events, request.read, strategy, summaries, extras)
+        live = run.run(model)._replace(request=number)
+        difference = result.first_difference
+        if run.different_calls is not None:
+            if difference is None:
+                unknown = Shown(request.digest)
+                difference = Difference(
+                    request=number + run.answers_before,
+                    seq=request.envelope.seq,
+                    where="calls",
+                    then=unknown,
+                    now=unknown,
+                )
+            difference = difference._replace(call=run.different_calls)
+        return result._replace(first_difference=difference, live=live)
+
+
+def _raw_requests(events: Sequence[Envelope]) -> list[_RunRequest]:
+    """Return the requests that an import of these events would have derived."""
+    index_of = {envelope.seq: index for index, envelope in enumerate(events)}
+    requests = []
+    for answer, digest in compare.RawRequests(events).digests():
+        index = index_of[answer.seq]
+        requests.append(_RunRequest(answer, index, digest, answer.meta.model, None))
+    return requests
+
+
+def _digest_of(digests: Iterator[tuple[Envelope, str]], seq: int) -> str:
+    """Read on until the answer at this seq; returns the digest of its request."""
+    for answer, digest in digests:
+        if answer.seq == seq:
+            return digest
+    return ""
 
 
 def _prompt_in(event: Event) -> str | None:
-    return event.text if isinstance(event, SystemPrompt) else None
+    """Return the system prompt in an event, if it has one."""
+    if isinstance(event, SystemPrompt):
+        return event.text
+    return None
 
 
-def _instead(known: str | None, prompt: str) -> str:
-    """The prompt, in whose file a last line ends as lines do."""
-    if known is not None and known.rstrip("\r\n") == prompt.rstrip("\r\n"):
-        return known
+def _replaced_prompt(recorded: str | None, prompt: str) -> str:
+    """Return the prompt that replaces a recorded one.
+
+    Line ends at the end do not count, because a file usually ends with one.
+    """
+    if recorded is not None and recorded.rstrip("\r\n") == prompt.rstrip("\r\n"):
+        return recorded
     return prompt.rstrip("\r\n")
 
 
@@ -489,48 +635,85 @@ _Part: TypeAlias = tuple[str, str]
 
 
 def _parts(view: View) -> Iterator[_Part]:
-    """What a request consists of, in order: each part's name, and its text."""
+    """Yield the parts of a request in their order, each with its name and its text."""
     yield "system", view.system or ""
-    yield "tools", canonical(view.tools).decode() if view.tools else ""
-    for number, message in enumerate(view.messages, 1):
-        for at, block in enumerate(message["content"], 1):
-            plain = block["type"] == "text"
-            text = block["text"] if plain else canonical(block).decode()
-            yield f"message {number}, block {at} ({message['role']})", str(text)
+    tools = ""
+    if view.tools:
+        tools = canonical(view.tools).decode()
+    yield "tools", tools
+    for message_number, message in enumerate(view.messages, 1):
+        for block_number, block in enumerate(message["content"], 1):
+            if block["type"] == "text":
+                text = str(block["text"])
+            else:
+                text = canonical(block).decode()
+            place = f"message {message_number}, block {block_number}"
+            yield f"{place} ({message['role']})", text
 
 
-def _first(
+def _first_difference(
     then: Iterable[_Part], now: Iterable[_Part]
 ) -> tuple[str, str | None, str | None]:
-    """The first part that differs, and both its texts."""
-    for was, is_ in zip_longest(then, now):
-        if was != is_:
-            name = (is_ or was)[0]
-            return name, was and was[1], is_ and is_[1]
+    """Return the name of the first different part, and its texts then and now."""
+    for old, new in zip_longest(then, now):
+        if old == new:
+            continue
+        if old is None:
+            return new[0], None, new[1]
+        if new is None:
+            return old[0], old[1], None
+        return new[0], old[1], new[1]
     return "digest", None, None
 
 
-def _around(text: str | None, place: int) -> str | None:
+def _first_different_character(old: str, new: str) -> int:
+    """Return the index of the first difference; 0 if there is none."""
+    for index, (old_character, new_character) in enumerate(zip_longest(old, new)):
+        if old_character != new_character:
+            return index
+    return 0
+
+
+def _excerpt(text: str | None, index: int) -> str | None:
+    """Return the text around an index, with an ellipsis where it is cut."""
     if text is None:
         return None
-    begin, end = max(0, place - _AROUND), place + 2 * _AROUND
-    before, after = "…" * (begin > 0), "…" * (end < len(text))
-    return before + text[begin:end] + after
+    begin = max(0, index - _AROUND)
+    end = index + 2 * _AROUND
+    excerpt = text[begin:end]
+    if begin > 0:
+        excerpt = "…" + excerpt
+    if end < len(text):
+        excerpt += "…"
+    return excerpt
 
 
-def _tools(events: Iterable[Envelope]) -> tuple[JsonObject, ...]:
-    """The tools that were called, where nobody recorded what they are."""
-    calls = (one.payload for one in events)
-    names = dict.fromkeys(c.tool_name for c in calls if isinstance(c, ToolCall))
-    return tuple({"name": n, "input_schema": {"type": "object"}} for n in names)
+def _called_tools(events: Iterable[Envelope]) -> tuple[JsonObject, ...]:
+    """Return the tools that were called, if their definitions were not recorded."""
+    tools: dict[str, JsonObject] = {}
+    for envelope in events:
+        if isinstance(envelope.payload, ToolCall):
+            name = envelope.payload.tool_name
+            tools[name] = {"name": name, "input_schema": {"type": "object"}}
+    return tuple(tools.values())
 
 
-def _told(call: ToolCall) -> JsonObject:
+def _call_json(call: ToolCall) -> JsonObject:
+    """Return a call by name and arguments, without its id."""
     return {"name": call.tool_name, "arguments": call.arguments}
 
 
 class _LiveRun:
-    """A run that a model goes on with, in memory, from the event at ``begin`` on."""
+    """A run that a model continues in memory.
+
+    begin:           the index of the event from which on the model answers.
+    recorded:        the summaries that the run has; None lets the walk make them.
+    different_calls: the calls of the first answer with other calls than recorded.
+    answers_before:  the number of answers before that one.
+    """
+
+    different_calls: Calls | None = None
+    answers_before: int = 0
 
     def __init__(
         self,
@@ -540,50 +723,79 @@ class _LiveRun:
         recorded: Sequence[Envelope] | None,
         extras: Extras,
     ) -> None:
-        self._events, self._rest = [*events[:begin]], events[begin:]
-        self._strategy, self._recorded, self._extras = strategy, recorded, extras
-        self._seq = self._rest[0].seq
+        self._events = [*events[:begin]]
+        rest = events[begin:]
+        self._first = rest[0]
+        self._seq = self._first.seq
+        self._strategy = strategy
+        self._recorded = recorded
+        self._extras = extras
         self._moments: list[compare.Moment] = []
-        self._inputs = [e for e in self._rest if isinstance(e.payload, UserInput)]
-        made = [one.payload for one in self._rest]
-        results = {one.call_id: one for one in made if isinstance(one, ToolResult)}
-        self._results = [
-            (canonical(_told(call)), results[call.call_id])
-            for call in made
-            if isinstance(call, ToolCall) and call.call_id in results
-        ]
-        self._before = list(_answers(self._rest))
+        self._inputs: list[UserInput] = []
+        self._recorded_answers = list(_answers(rest))
+        results: dict[str, ToolResult] = {}
+        for envelope in rest:
+            if isinstance(envelope.payload, UserInput):
+                self._inputs.append(envelope.payload)
+            elif isinstance(envelope.payload, ToolResult):
+                results[envelope.payload.call_id] = envelope.payload
+        self._results: list[tuple[bytes, ToolResult]] = []  # by their calls, in order
+        for envelope in rest:
+            call = envelope.payload
+            if isinstance(call, ToolCall) and call.call_id in results:
+                result = results[call.call_id]
+                self._results.append((canonical(_call_json(call)), result))
 
-    def go(self, model: Model) -> tuple[Live, tuple[int, Calls] | None]:
-        """Let the model answer until a call has no recorded result.
+    def run(self, model: Model) -> Live:
+        """Let the model answer until a call has no recorded result, or input ends.
 
-        Also returns the first calls that are others, and how many answers came before.
+        The caller sets the number of the first request in the result.
         """
-        answers = results = 0
-        first: tuple[int, Calls] | None = None
+        answers = 0
+        results = 0
         while True:
-            said = model.answer(self._view())
-            calls = [event for event in said if isinstance(event, ToolCall)]
-            made = tuple(map(_told, calls))
-            then = self._before[answers] if answers < len(self._before) else ()
-            if first is None and made != then:
-                first = answers, Calls(then, made)
+            response = model.answer(self._view())
+            calls = [event for event in response if isinstance(event, ToolCall)]
+            self._compare_calls(answers, calls)
             answers += 1
-            for event in said:
+            for event in response:
                 self._add(event)
             for call in calls:
-                if (result := self._result(call)) is None:
-                    live = Live(0, answers, results, "unrecorded_call", _told(call))
-                    return live, first
+                result = self._result(call)
+                if result is None:
+                    return Live(
+                        request=0,
+                        answers=answers,
+                        results=results,
+                        ended="unrecorded_call",
+                        call=_call_json(call),
+                    )
                 results += 1
                 self._add(result)
-            if not calls:
-                if not self._inputs:
-                    return Live(0, answers, results, "run_ended"), first
-                self._add(self._inputs.pop(0).payload)
+            if calls:
+                continue
+            if not self._inputs:
+                return Live(0, answers, results, "run_ended")
+            self._add(self._inputs.pop(0))
+
+    def _compare_calls(self, answers: int, calls: Sequence[ToolCall]) -> None:
+        """Remember the calls of an answer if they are the first different ones.
+
+        answers: the number of answers before this one.
+        """
+        if self.different_calls is not None:
+            return
+        recorded: tuple[JsonObject, ...] = ()
+        if answers < len(self._recorded_answers):
+            recorded = self._recorded_answers[answers]
+        current = tuple(_call_json(call) for call in calls)
+        if current != recorded:
+            self.different_calls = Calls(recorded, current)
+            self.answers_before = answers
 
     def _view(self) -> View:
-        """What is sent next: the walk ends before an answer that is to come."""
+        """Return the next request."""
+        # The walk ends before this event, in whose place the answer will be.
         pending = self._imagined(UserInput(text=""))
         events = [*self._events, pending]
         self._moments.append(compare.Moment(len(self._events), pending.seq))
@@ -597,31 +809,37 @@ class _LiveRun:
         return replace(walk.view(self._extras), tools=self._extras.tools)
 
     def _result(self, call: ToolCall) -> ToolResult | None:
-        told = canonical(_told(call))
-        for place, (known, result) in enumerate(self._results):
-            if known == told:
-                del self._results[place]
+        """Take the recorded result of an equal call, if one is left."""
+        wanted = canonical(_call_json(call))
+        for index, (recorded_call, result) in enumerate(self._results):
+            if recorded_call == wanted:
+                del self._results[index]
                 return result.model_copy(update={"call_id": call.call_id})
         return None
 
     def _add(self, event: Event) -> None:
+        """Add an event to the end of the run."""
         self._events.append(self._imagined(event))
         self._seq += 1
 
     def _imagined(self, event: Event) -> Envelope:
-        newest = self._rest[0]
-        ts, tokens = newest.ts, estimate(event.payload())
-        return Envelope.imagined(event, self._seq, ts, newest.stream_id, tokens=tokens)
+        """Return the envelope of the next event."""
+        return Envelope.imagined(
+            event,
+            self._seq,
+            self._first.ts,
+            self._first.stream_id,
+            tokens=estimate(event.payload()),
+        )
 
 
-def _answers(events: Iterable[Envelope]) -> Iterator[tuple[JsonObject, ...]]:
-    """The calls of each answer, in order."""
-    events = list(events)
-    begins = {moment.seq for moment in compare.moments(events)}
-    answers = list[list[JsonObject]]()
-    for one in events:
-        if one.seq in begins:
+def _answers(events: Sequence[Envelope]) -> Iterator[tuple[JsonObject, ...]]:
+    """Return the calls of each answer, in order."""
+    first_seqs = {moment.seq for moment in compare.moments(events)}
+    answers: list[list[JsonObject]] = []
+    for envelope in events:
+        if envelope.seq in first_seqs:
             answers.append([])
-        if isinstance(one.payload, ToolCall) and answers:
-            answers[-1].append(_told(one.payload))
+        if isinstance(envelope.payload, ToolCall) and answers:
+            answers[-1].append(_call_json(envelope.payload))
     return map(tuple, answers)

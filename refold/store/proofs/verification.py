@@ -1,4 +1,4 @@
-"""Proving a session: its chains and heads, its calls and results, what it derived."""
+"""Verification of sessions: proves, repairs, and redacts again what is stored."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ from refold.store.history import History, born, handed_in, read_on
 from refold.store.vault import Renumbering, numbers_after
 
 _TRIES: Final = 3
-_AGAIN: Final = 20
-_READ: Final = 100
+_REDACTION_TRIES: Final = 20
+_BATCH: Final = 100  # events that are read at once
+# Types of events that a verifier remembers.
 _NOTED: Final = frozenset({Summary, Request, RedactionApplied, events.StateUpdate})
 _UNREADABLE = (
     errors.CorruptEvent,
@@ -48,10 +49,10 @@ _UNREADABLE = (
 
 
 def wrong_views(log: EventLog, stream: StreamId) -> Iterator[Problem]:
-    """The stored views of the session that are not what the log makes.
+    """Yield the stored views of the session that differ from what the log makes.
 
-    One of a strategy that is not known here, or of an older form, is left out: nothing
-    is shown of it either.  Each is folded anew.
+    Views of an unknown strategy or of an older form are ignored: nothing shows them,
+    and they are folded again.
     """
     names = log.view_names(stream.user_id, stream.session_id)
     if not names:
@@ -59,104 +60,123 @@ def wrong_views(log: EventLog, stream: StreamId) -> Iterator[Problem]:
     viewer = Viewer(log, History.of(log, log.head(stream).state))
     for name in names:
         stored = log.load_view(stream, name)
-        detail = stored and _wrong(viewer, name, stored)
-        if stored and detail:
-            place = stream._replace(stream=name)
-            yield Problem(*place, stored.through_seq, "view", detail)
+        if stored is None:
+            continue
+        detail = _view_problem(viewer, name, stored)
+        if detail:
+            derived = stream._replace(stream=name)
+            yield Problem(*derived, stored.through_seq, "view", detail)
 
 
-def _wrong(viewer: Viewer, name: str, stored: ports.StoredView) -> str | None:
+def _view_problem(viewer: Viewer, name: str, stored: ports.StoredView) -> str | None:
+    """Describe the difference between a stored view and the log, if there is one."""
     if not stored.body:
         return "the stored view does not open: it is folded anew when it is needed"
     try:
         strategy = spec.parse(stored.body["strategy"])  # type: ignore[arg-type]  # as written
-        known = Outline.load(stored.body["outline"])  # type: ignore[arg-type]  # the same
+        outline = Outline.load(stored.body["outline"])  # type: ignore[arg-type]  # the same
     except (KeyError, TypeError, ValueError, errors.UnknownStrategy):
         return None
     if strategy.fingerprint != name:
         return "the stored view is of another strategy"
-    # The outline of what the view has read, from the beginning:
+    # Fold the events that the view has read again, from the beginning.
     read = viewer.history.events(upto=stored.through_seq)
-    outline = strategy.read(strategy.begin(), read)
-    derived = viewer.stream._replace(stream=name)
+    again = strategy.read(strategy.begin(), read)
     if stored.derived_seq:
-        made = viewer.log.read(derived, upto=stored.derived_seq)
-        outline = with_derived(outline, made)
-    if known != Outline.load(outline.dump()):
+        derived = viewer.stream._replace(stream=name)
+        summaries = viewer.log.read(derived, upto=stored.derived_seq)
+        again = with_derived(again, summaries)
+    if outline != Outline.load(again.dump()):
         return "the stored view is not what the log makes of it: drop it"
-    if named_in(strategy, known) != (stored.shows, stored.shows_derived):
+    if named_in(strategy, outline) != (stored.shows, stored.shows_derived):
         return "the stored view is read with events that it does not show"
     return None
 
 
 class Superseded:
-    """The superseded events that a session's contexts are made of.
+    """The superseded events of a session, and of those that it was forked from.
 
-    ``own`` are the session's, by stream; those of the sessions it was forked from are
-    read from their logs, and counted as the fork counts them.
+    own:  the seqs of the session's superseded events, by stream.
+    main: the seqs of superseded events in the main stream; those of a parent are
+          counted as the fork counts them.
     """
 
+    main: frozenset[int]
+
     def __init__(self, history: History, own: Mapping[str, Iterable[int]]) -> None:
-        self._derived = {name: set(seqs) for name, seqs in own.items() if name != MAIN}
-        # The seqs of the main stream that hold less than they did.
+        self._derived: dict[str, set[int]] = {}
+        for name, seqs in own.items():
+            if name != MAIN:
+                self._derived[name] = set(seqs)
         self.main = frozenset({*own.get(MAIN, ()), *_inherited(history)})
 
     @classmethod
     def of(cls, history: History, events: Iterable[Envelope]) -> Superseded:
-        """Those that these events of the session's own say were redacted again."""
+        """Return the events that were redacted again according to these own events."""
         own: dict[str, set[int]] = {}
         for envelope in events:
-            if isinstance(event := envelope.payload, RedactionApplied):
+            event = envelope.payload
+            if isinstance(event, RedactionApplied):
                 own.setdefault(event.stream, set()).update(event.seqs)
         return cls(history, own)
 
     def touches_summary(self, envelope: Envelope) -> bool:
-        """Whether what this summary was made of is not there any more."""
+        """Whether a summary was made from text that has been redacted since."""
         summary = envelope.payload
         if not isinstance(summary, Summary):
             return False
-        again = self._derived.get(envelope.stream, set())
-        absorbed = again.intersection(summary.absorbs)
-        if place := summary.adopted:
-            again = self._derived.get(place.stream, set())
-            absorbed = {seq for seq in again if seq <= place.seq}
-        # Of what it absorbs, its source is the summaries; of the rest, the events.  How
-        # far those reach it does not say, so the whole span counts.
-        first, last = summary.first_seq, summary.last_seq
-        return bool(absorbed) or any(first <= seq <= last for seq in self.main)
+        redacted = self._derived.get(envelope.stream, set())
+        sources = redacted.intersection(summary.absorbs)
+        adopted = summary.adopted
+        if adopted:
+            redacted = self._derived.get(adopted.stream, set())
+            sources = {seq for seq in redacted if seq <= adopted.seq}
+        if sources:
+            return True
+        # The summary stores its whole span, but not which of it was an event and which
+        # an absorbed summary.  So every event of the span counts.
+        return any(summary.first_seq <= seq <= summary.last_seq for seq in self.main)
 
     def touches_request(self, envelope: Envelope) -> bool:
-        """Whether what this view was made of is not there any more."""
+        """Whether a request was made from text that has been redacted since."""
         request = envelope.payload
         if not isinstance(request, Request):
             return False
-        if envelope.seq in self.main:  # what was handed in with it
+        if envelope.seq in self.main:  # the request contains what was handed in
             return True
         summaries = self._derived.get(request.strategy.fingerprint, set())
-        first, made = min(self.main, default=inf), min(summaries, default=inf)
-        return first <= request.through_seq or made <= request.derived_seq
+        first_event = min(self.main, default=inf)
+        first_summary = min(summaries, default=inf)
+        return (
+            first_event <= request.through_seq or first_summary <= request.derived_seq
+        )
 
 
 def _inherited(history: History) -> Iterator[int]:
-    if history.parent is None:
+    """Yield the superseded events of parents, by the seqs that the fork gives them."""
+    parent = history.parent
+    if parent is None:
         return
-    parent, at = history.parent, history.at
-    found = parent.log.read(parent.stream, types=("redaction_applied",))
-    for envelope in found:
+    seqs: list[int] = []
+    for envelope in parent.log.read(parent.stream, types=("redaction_applied",)):
         event = envelope.payload
         if isinstance(event, RedactionApplied) and event.stream == MAIN:
-            yield from (seq - at for seq in event.seqs if seq <= at)
-    yield from (seq - at for seq in _inherited(parent) if seq <= at)
+            seqs.extend(event.seqs)
+    seqs.extend(_inherited(parent))
+    for seq in seqs:
+        if seq <= history.at:
+            yield seq - history.at
 
 
 class Verified(NamedTuple):
-    """What was proved of a session, and what is wrong with it.
+    """The result of verifying a session.
 
-    superseded:         events that were redacted again: their chain is proved from
-                        the first ciphertext, and that the present one took its place;
-                        and those whose whole text expired.
-    superseded_digests: digests of summaries and requests that cannot be derived
-                        again, for they were made of what such events held.
+    events, compactions, requests: how many were verified.
+    superseded:         events that were redacted again, and events whose whole text
+                        expired.  The chain of a redacted event is proved from its
+                        first ciphertext, and so is the replacement.
+    superseded_digests: digests of summaries and requests that cannot be derived again,
+                        because they were made from such events.
     """
 
     events: int
@@ -167,17 +187,23 @@ class Verified(NamedTuple):
     superseded_digests: int = 0
 
     def to_json(self) -> JsonObject:
-        """The same for programs."""
-        return {**self._asdict(), "problems": [one.to_json() for one in self.problems]}
+        """Return the result as JSON."""
+        problems = [problem.to_json() for problem in self.problems]
+        return {**self._asdict(), "problems": problems}
 
 
 @dataclass(slots=True)
 class Verifier:
-    """Proves one session, stream by stream.
+    """Verifies one session, stream by stream.
 
-    ``chain_only``: that the chains link up and end at the heads, and nothing of what
-    the rows hold; none is decrypted.  The hashes need no key, so rows that were
-    rewritten with them go unnoticed.
+    chain_only:  verify only that the chains link up and end at the heads, and decrypt
+                 nothing.  The hashes need no key, so rows that were rewritten together
+                 with their hashes go unnoticed.
+    _summaries:  the seqs of summaries, by stream.  It has no summaries, because a long
+                 session has many.
+    _requests:   the seqs of requests.
+    _superseded: the seqs of superseded events, by stream.
+    _underived:  the number of digests that cannot be derived again.
     """
 
     log: EventLog
@@ -185,7 +211,6 @@ class Verifier:
     chain_only: bool = False
     _problems: list[Problem] = field(default_factory=list, init=False)
     _events: int = field(default=0, init=False)
-    # Their seqs, not what they hold: a long session has many.
     _summaries: dict[StreamId, list[int]] = field(default_factory=dict, init=False)
     _labels: dict[str, str | None] = field(default_factory=dict, init=False)
     _requests: list[int] = field(default_factory=list, init=False)
@@ -193,60 +218,75 @@ class Verifier:
     _underived: int = field(default=0, init=False)
 
     def run(self) -> Verified:
-        """Prove the session, again if it was changed by others meanwhile."""
+        """Verify the session, and again if it was changed concurrently."""
         user_id, session_id, _ = self.stream
-        listed = partial(self.log.sessions, user_id, session_id=session_id)
         for _ in range(_TRIES):
-            before, verified = listed(), replace(self)._run()
-            if not verified.problems or listed() == before:
+            before = self.log.sessions(user_id, session_id=session_id)
+            verified = replace(self)._run()
+            if not verified.problems:
+                break
+            if self.log.sessions(user_id, session_id=session_id) == before:
                 break
         return verified
 
     def run_since_seal(self, streams: Iterable[StreamId]) -> Verified:
-        """Prove the chains of these streams of the session from their newest seals."""
+        """Verify the chains of these streams of the session from their newest seals."""
         for stream in streams:
-            with suppress(errors.Erased):  # meanwhile
-                self._guarded(partial(self._prove_chain, since_seal=True), stream)
+            with suppress(errors.Erased):  # by another process
+                self._guarded(partial(self._verify_chain, since_seal=True), stream)
         return Verified(self._events, 0, 0, self._problems)
 
     def _run(self) -> Verified:
-        """Read everything once, then derive again what was derived from it."""
-        names = self.log.streams(self.stream.user_id, self.stream.session_id)
-        for name in [MAIN, *(name for name in names if name != MAIN)]:
-            stream = self.stream._replace(stream=name)
-            prove = self._prove_chain if self.chain_only else self._prove
-            self._guarded(prove, stream)
+        """Read all events once, then derive summaries, requests and views again."""
+        for stream in self._streams():
+            if self.chain_only:
+                self._guarded(self._verify_chain, stream)
+            else:
+                self._guarded(self._verify_events, stream)
         if not self._problems:
             self._guarded(self._derive_again, self.stream)
         if not self._problems and not self.chain_only:
-            views = partial(wrong_views, self.log)
-            self._guarded(lambda main: self._problems.extend(views(main)), self.stream)
-            self._guarded(self._prove_labels, self.stream)
+            self._guarded(self._verify_views, self.stream)
+            self._guarded(self._verify_labels, self.stream)
         return Verified(
-            self._events,
-            sum(len(seqs) for seqs in self._summaries.values()),
-            len(self._requests),
-            self._problems,
-            sum(len(seqs) for seqs in self._superseded.values()),
-            self._underived,
+            events=self._events,
+            compactions=sum(len(seqs) for seqs in self._summaries.values()),
+            requests=len(self._requests),
+            problems=self._problems,
+            superseded=sum(len(seqs) for seqs in self._superseded.values()),
+            superseded_digests=self._underived,
         )
 
-    def _guarded(self, prove: Callable[[StreamId], None], stream: StreamId) -> None:
-        """A session that cannot be read is a problem of its own, not of others."""
+    def _streams(self) -> list[StreamId]:
+        """Return the streams of the session, the main stream first."""
+        names = [MAIN]
+        for name in self.log.streams(self.stream.user_id, self.stream.session_id):
+            if name != MAIN:
+                names.append(name)
+        return [self.stream._replace(stream=name) for name in names]
+
+    def _guarded(self, verify: Callable[[StreamId], None], stream: StreamId) -> None:
+        """Report a stream that cannot be read as a problem, and continue."""
         try:
-            prove(stream)
+            verify(stream)
         except (errors.CorruptEvent, errors.KeyUnavailable, errors.Erased) as error:
-            seq = error.seq if isinstance(error, errors.CorruptEvent) else None
+            seq = None
+            if isinstance(error, errors.CorruptEvent):
+                seq = error.seq
             self._problems.append(Problem(*stream, seq, "unreadable", str(error)))
         except errors.RefoldError:
             raise
         except ports.JUNK:
-            wrong = Problem(*stream, None, "unreadable", ports.WRONG_TYPE)
-            self._problems.append(wrong)
+            problem = Problem(*stream, None, "unreadable", ports.WRONG_TYPE)
+            self._problems.append(problem)
 
-    def _prove(self, stream: StreamId) -> None:
-        state, plain = SessionState(stream), 0  # `plain` events follow on it
-        unheard = unrestricted_types(state) - _NOTED
+    def _verify_events(self, stream: StreamId) -> None:
+        """Verify the chain, the order of events, and the head of a stream."""
+        state = SessionState(stream)
+        # Events of these types are accepted in any state, and change only the head seq.
+        # They are counted, and added to the state together.
+        unrestricted = unrestricted_types(state) - _NOTED
+        counted = 0
         for item in self.log.audit(stream):
             if isinstance(item, Problem):
                 if item.code == ports.EXPIRED:
@@ -256,25 +296,33 @@ class Verifier:
                 continue
             self._events += 1
             event = item.payload
-            if type(event) in unheard:
-                plain += 1
+            if type(event) in unrestricted:
+                counted += 1
                 continue
-            if plain:
-                state, plain = state._replace(head_seq=state.head_seq + plain), 0
+            if counted:
+                state = state._replace(head_seq=state.head_seq + counted)
+                counted = 0
             if type(event) in _NOTED:
                 self._note(stream, item)
             if isinstance(event, events.Fork) and item.seq == 1:
                 state = born(self.log, stream, event)
-            try:  # each result answers one open call, and so on
+            try:
                 accepted_next(state, event)
             except errors.RefoldError as error:
                 self._report(item, "rule", str(error))
             state = evolve(state, event)
-            unheard = unrestricted_types(state) - _NOTED if state.closed else unheard
+            if state.closed:
+                unrestricted = unrestricted_types(state) - _NOTED
         if not self._problems:
-            self._compare(stream, state._replace(head_seq=state.head_seq + plain))
+            state = state._replace(head_seq=state.head_seq + counted)
+            self._compare_head(stream, state)
 
-    def _prove_chain(self, stream: StreamId, *, since_seal: bool = False) -> None:
+    def _verify_views(self, main: StreamId) -> None:
+        """Report stored views that differ from the log."""
+        self._problems.extend(wrong_views(self.log, main))
+
+    def _verify_chain(self, stream: StreamId, *, since_seal: bool = False) -> None:
+        """Verify only the chain of a stream."""
         for item in self.log.audit_chain(stream, since_seal=since_seal):
             if isinstance(item, Problem):
                 self._problems.append(item)
@@ -282,7 +330,7 @@ class Verifier:
                 self._events += item
 
     def _note(self, stream: StreamId, envelope: Envelope) -> None:
-        """Keep what is derived again of it, or what it says of others."""
+        """Remember the seq of derived data, and what the event says of other events."""
         event = envelope.payload
         if isinstance(event, Summary):
             self._summaries.setdefault(stream, []).append(envelope.seq)
@@ -293,54 +341,62 @@ class Verifier:
         elif stream.stream == MAIN:
             self._labels |= labels_in(event)
 
-    def _compare(self, stream: StreamId, state: SessionState) -> None:
+    def _compare_head(self, stream: StreamId, state: SessionState) -> None:
+        """Report a head that differs from the state that the events lead to."""
         try:
             head = self.log.head(stream)
         except errors.RefoldError as error:
             self._problems.append(Problem(*stream, None, "head", str(error)))
             return
-        # What was appended since the events were read has moved the head.
+        # Concurrent appends have moved the head since the events were read.
         if head.seq > state.head_seq:
             for envelope in self.log.read(stream, after=state.head_seq, upto=head.seq):
                 state = evolve(state, envelope.payload)
-        if unnamed(head.state) != unnamed(state):
+        if derivable(head.state) != derivable(state):
             detail = "the head does not hold what follows from the events"
             self._problems.append(Problem(*stream, head.seq, "head", detail))
 
-    def _prove_labels(self, main: StreamId) -> None:
-        labels = self._labels.items()
-        known = {name: value for name, value in labels if value is not None}
-        if not self.log.labelled(main, known):
+    def _verify_labels(self, main: StreamId) -> None:
+        """Report a session that is found by other labels than those in its log."""
+        labels: dict[str, str] = {}
+        for name, value in self._labels.items():
+            if value is not None:
+                labels[name] = value
+        if not self.log.labelled(main, labels):
             detail = "it is found by other labels than the log tells: label it again"
             self._problems.append(Problem(*main, None, "label", detail))
 
     def _derive_again(self, main: StreamId) -> None:
+        """Derive the digests of summaries and requests again, and compare them."""
         if not self._summaries and not self._requests:
             return
         viewer = Viewer(self.log, History.of(self.log, self.log.head(main).state))
-        made_of = Superseded(viewer.history, self._superseded)
+        superseded = Superseded(viewer.history, self._superseded)
         for stream, seqs in self._summaries.items():
             for envelope in self._read(stream, seqs):
                 if viewer.source_matches(envelope):
                     continue
-                if made_of.touches_summary(envelope):
+                if superseded.touches_summary(envelope):
                     self._underived += 1
                 else:
-                    wrong = "the source digest does not follow"
-                    self._report(envelope, "source", wrong)
+                    detail = "the source digest does not follow"
+                    self._report(envelope, "source", detail)
         views = RequestedViews(viewer)
         for envelope in self._read(main, self._requests):
-            self._check_request(views, made_of, envelope)
+            self._verify_request(views, superseded, envelope)
 
     def _read(self, stream: StreamId, seqs: list[int]) -> Iterator[Envelope]:
-        for start in range(0, len(seqs), _READ):
-            spans = spans_of(seqs[start : start + _READ])
+        """Yield the events with these seqs, in batches."""
+        for start in range(0, len(seqs), _BATCH):
+            spans = spans_of(seqs[start : start + _BATCH])
             yield from self.log.read(stream, spans=spans)
 
-    def _check_request(
-        self, views: RequestedViews, made_of: Superseded, envelope: Envelope
+    def _verify_request(
+        self, views: RequestedViews, superseded: Superseded, envelope: Envelope
     ) -> None:
-        stream, request = envelope.stream_id, envelope.payload
+        """Derive the digest of a request again, and compare it."""
+        stream = envelope.stream_id
+        request = envelope.payload
         if not isinstance(request, Request):
             return
         try:
@@ -353,52 +409,64 @@ class Verifier:
             return
         if not changed:
             return
-        if made_of.touches_request(envelope) or self._touched(stream, request):
+        was_redacted = superseded.touches_request(envelope)
+        if was_redacted or self._layers_were_redacted(stream, request):
             self._underived += 1
         else:
             self._report(envelope, "request", f"{changed} has another digest now")
 
-    def _touched(self, stream: StreamId, request: Request) -> bool:
-        """Whether something was redacted later in sessions that its layers show."""
+    def _layers_were_redacted(self, stream: StreamId, request: Request) -> bool:
+        """Whether sessions in the request's memory layers were redacted later."""
         layers = handed_in(self.log, stream, request).layers
-        names = layers.sessions if layers else ()
-        others = [stream._replace(session_id=name) for name in names]
-        kinds = ("redaction_applied",)
-        return any(self.log.read(one, types=kinds, limit=1) for one in others)
+        if not layers:
+            return False
+        for session_id in layers.sessions:
+            session = stream._replace(session_id=session_id)
+            if self.log.read(session, types=("redaction_applied",), limit=1):
+                return True
+        return False
 
     def _report(self, envelope: Envelope, code: str, detail: str) -> None:
+        """Add a problem of an event."""
         self._problems.append(Problem(*envelope.stream_id, envelope.seq, code, detail))
 
 
 def differs(view: View, request: Request) -> str:
-    """Which of what was sent is not what it was, the first of it; empty if all is."""
+    """Name the first part of a request that the view has changed; empty if none."""
     again = view.request()
     if again.system_digest != request.system_digest:
         return "the system prompt"
     if again.tools_digest != request.tools_digest:
         return "the list of tools"
-    return "" if again.digest == request.digest else "the view"
+    if again.digest != request.digest:
+        return "the view"
+    return ""
 
 
-def unnamed(state: SessionState) -> SessionState:
-    """The state without what no event says, and without tool names.
+def derivable(state: SessionState) -> SessionState:
+    """Return the part of the state that can be derived from the events.
 
-    A parent's may have been redacted since.
+    The names of called tools are left out, because a parent's may have been redacted.
     """
-    calls = {k: call._replace(tool_name="") for k, call in state.open_calls.items()}
+    calls = {}
+    for call_id, call in state.open_calls.items():
+        calls[call_id] = call._replace(tool_name="")
     return state._replace(numbers={}, kept={}, open_calls=calls)
 
 
 @dataclass(frozen=True, slots=True)
 class Repairer:
-    """Looks at one session, and with ``apply`` mends what can be mended."""
+    """Checks one session for damage, and with ``apply`` repairs what it can."""
 
     log: EventLog
     main: StreamId
     apply: bool
 
     def run(self, names: list[str]) -> Iterator[Damage]:
-        """What is damaged in these streams of the session, and what was done."""
+        """Yield the damage in these streams of the session, and whether it is repaired.
+
+        Derived data is checked only if the events and heads are in order.
+        """
         try:
             broken = False
             for name in [MAIN, *(name for name in names if name != MAIN)]:
@@ -413,42 +481,39 @@ class Repairer:
             return
 
     def _events_and_head(self, stream: StreamId) -> Iterator[Damage]:
-        right, problems = self._folded(stream)
+        """Yield damaged or lost events of a stream, or its damaged head."""
+        right_head, problems = self._folded(stream)
         if problems:
-            first, more = problems[0], len(problems) - 1
-            where = "" if first.seq is None else f"seq {first.seq}: "
-            rest = f", and {more} more: `refold verify` names them" if more else ""
-            detail = f"{where}{first.detail}{rest}; restore it from a backup"
-            yield Damage(stream, "events", detail, False)
+            yield Damage(stream, "events", _damaged_events(problems), False)
             return
-        known = Head(SessionState(stream))
+        stored_head = Head(SessionState(stream))
         with suppress(errors.CorruptEvent, errors.KeyUnavailable):
-            known = self.log.head(stream)
-        # Written since the events were read, if it is there.
-        if known.seq > right.seq:
-            for envelope in self.log.read(stream, after=right.seq, upto=known.seq):
-                right = self._with(right, envelope)
-        if known.seq > right.seq:
-            gone = f"seq {right.seq + 1} to {known.seq}"
-            detail = f"{gone} are gone; restore them from a backup"
+            stored_head = self.log.head(stream)
+        # Concurrent appends may have added events since the events were read.
+        if stored_head.seq > right_head.seq:
+            later = self.log.read(stream, after=right_head.seq, upto=stored_head.seq)
+            for envelope in later:
+                right_head = self._with(right_head, envelope)
+        if stored_head.seq > right_head.seq:
+            lost = f"seq {right_head.seq + 1} to {stored_head.seq}"
+            detail = f"{lost} are gone; restore them from a backup"
             yield Damage(stream, "events", detail, False)
             return
-        if right.seq == 0:
+        if right_head.seq == 0:
             return
-        if known.seq:  # what no event says
-            numbers = {**right.state.numbers, **known.state.numbers}
-            state = right.state._replace(numbers=numbers, kept=known.state.kept)
-            begun, written = known.created_at, known.updated_at
-            right = right._replace(state=state, created_at=begun, updated_at=written)
-        if known.seq == 0 or _unnamed(known) != _unnamed(right):
-            what = "differs from its events" if known.seq else "is gone or changed"
-            detail = f"the head {what}; the events end at seq {right.seq}"
-            mended = self.apply and self.log.repairs.put_head(stream, right)
-            yield Damage(stream, "head", detail, True, mended)
+        if stored_head.seq:
+            right_head = _with_underivable(right_head, stored_head)
+        if stored_head.seq and _derivable(stored_head) == _derivable(right_head):
+            return
+        what = "differs from its events" if stored_head.seq else "is gone or changed"
+        detail = f"the head {what}; the events end at seq {right_head.seq}"
+        repaired = self.apply and self.log.repairs.put_head(stream, right_head)
+        yield Damage(stream, "head", detail, True, repaired)
 
     def _folded(self, stream: StreamId) -> tuple[Head, list[Problem]]:
-        """The head that follows from a stream's events, and what is wrong with them."""
-        head, problems = Head(SessionState(stream), b""), list[Problem]()
+        """Return the head that follows from a stream's events, and their problems."""
+        head = Head(SessionState(stream), b"")
+        problems: list[Problem] = []
         try:
             for item in self.log.audit(stream):
                 if isinstance(item, Envelope):
@@ -460,95 +525,131 @@ class Repairer:
         return head, problems
 
     def _with(self, head: Head, envelope: Envelope) -> Head:
-        """The head after one more event."""
-        event, state = envelope.payload, head.state
+        """Return the head after one more event."""
+        event = envelope.payload
+        state = head.state
         if isinstance(event, events.Fork) and envelope.seq == 1:
             state = born(self.log, state.stream, event)
         state = evolve(state, event)
-        # Which values they stand for is lost with a head; none is given again.
+        # A lost head loses the values of its numbers.  No number is used again.
         numbers = numbers_after(state.numbers, str(event.payload()))
-        # When it was written: its id says so, if it is of the time (RFC 9562).
-        timed, number = envelope.event_id.version == 7, envelope.event_id.int
-        at = (number >> 80) * 1000 if timed else microseconds(envelope.ts)
+        if envelope.event_id.version == 7:
+            # The first 48 bits are the time of the append in milliseconds (RFC 9562).
+            written_at = (envelope.event_id.int >> 80) * 1000
+        else:
+            written_at = microseconds(envelope.ts)
         return Head(
             state._replace(numbers=numbers),
             bytes.fromhex(envelope.hash),
             "closed" if state.closed else "open",
             head.tokens + envelope.token_estimate,
-            head.created_at or at,
-            at,
+            head.created_at or written_at,
+            written_at,
         )
 
     def _views(self) -> Iterator[Damage]:
+        """Yield stored views that cannot be decrypted, or end after the log."""
         user_id, session_id, _ = self.main
         end = self.log.head(self.main).seq
-        bad = [
-            name
-            for name in self.log.view_names(user_id, session_id)
-            if (view := self.log.load_view(self.main, name))
-            and (not view.body or view.through_seq > end)
-        ]
-        if bad and self.apply:
+        damaged = []
+        for name in self.log.view_names(user_id, session_id):
+            view = self.log.load_view(self.main, name)
+            if view is None:
+                continue
+            if not view.body or view.through_seq > end:
+                damaged.append(name)
+        if damaged and self.apply:
             self.log.drop_views(user_id, session_id)
-        for name in bad:
+        for name in damaged:
             detail = f"the stored view {name[:12]} was changed; it can be made again"
             yield Damage(self.main, "view", detail, True, self.apply)
 
     def _blobs(self) -> Iterator[Damage]:
-        found = self.log.repairs.unnamed_blobs(self.main)
-        if found.addresses:
-            mended = self._may_destroy and self.log.repairs.drop_blobs(self.main, found)
-            blobs = errors.counted(len(found.addresses), "blob")
+        """Yield the blobs of the session that no event names."""
+        scanned = self.log.repairs.unnamed_blobs(self.main)
+        if scanned.addresses:
+            repaired = False
+            if self._may_destroy:
+                repaired = self.log.repairs.drop_blobs(self.main, scanned)
+            blobs = errors.counted(len(scanned.addresses), "blob")
             detail = f"{blobs} without an event"
-            yield Damage(self.main, "blob", detail, True, mended)
+            yield Damage(self.main, "blob", detail, True, repaired)
 
     @property
     def _may_destroy(self) -> bool:
-        """Of who is held or frozen nothing is destroyed, be it of no use."""
+        """Whether useless data may be destroyed: not under a hold or a freeze."""
         return self.apply and not self.log.erasures.holds(self.main.user_id)
 
     def _keys(self) -> Iterator[Damage]:
-        left = self.log.retired_keys(self.main)
-        if left:
-            mended = self._may_destroy and self.log.retire_keys(self.main) > 0
-            keys = errors.counted(left, "key")
+        """Yield the keys that an interrupted redaction left."""
+        number = self.log.retired_keys(self.main)
+        if number:
+            repaired = self._may_destroy and self.log.retire_keys(self.main) > 0
+            keys = errors.counted(number, "key")
             detail = f"{keys} left by a redaction that was cut off"
-            yield Damage(self.main, "key", detail, True, mended)
+            yield Damage(self.main, "key", detail, True, repaired)
 
 
-def _unnamed(head: Head) -> Head:
-    return head._replace(state=unnamed(head.state), frozen=False)
+def _damaged_events(problems: list[Problem]) -> str:
+    """Describe the first problem of a stream's events, and the number of the others."""
+    first = problems[0]
+    where = ""
+    if first.seq is not None:
+        where = f"seq {first.seq}: "
+    others = ""
+    if len(problems) > 1:
+        others = f", and {len(problems) - 1} more: `refold verify` names them"
+    return f"{where}{first.detail}{others}; restore it from a backup"
+
+
+def _with_underivable(right: Head, stored: Head) -> Head:
+    """Take over the parts of the stored head that no event contains."""
+    numbers = {**right.state.numbers, **stored.state.numbers}
+    state = right.state._replace(numbers=numbers, kept=stored.state.kept)
+    return right._replace(
+        state=state, created_at=stored.created_at, updated_at=stored.updated_at
+    )
+
+
+def _derivable(head: Head) -> Head:
+    """Return the part of a head that can be derived from the events."""
+    return head._replace(state=derivable(head.state), frozen=False)
 
 
 def repair(
     log: EventLog, scope: ports.Scope, *, apply: bool
 ) -> Iterator[tuple[StreamId, list[Damage]]]:
-    """Look at session after session, those too that are not listed any more."""
-    lost: dict[tuple[str, str], list[str]] = {}
+    """Check all sessions of the scope, also those that are not listed any more."""
+    orphans: dict[tuple[str, str], list[str]] = {}
     for problem in log.orphans(scope):
-        place = problem.user_id, problem.session_id
-        lost.setdefault(place, []).append(problem.stream)
+        session = (problem.user_id, problem.session_id)
+        orphans.setdefault(session, []).append(problem.stream)
+    for info in listed(log.sessions, scope):
+        if info.status == "erased":
+            continue
+        session = (info.user_id, info.session_id)
+        names = [*log.streams(*session), *orphans.pop(session, ())]
+        yield _checked(log, session, names, apply=apply)
+    for session, names in sorted(orphans.items()):
+        yield _checked(log, session, names, apply=apply)
 
-    def streams() -> Iterator[tuple[tuple[str, str], list[str]]]:
-        for info in listed(log.sessions, scope):
-            if info.status != "erased":
-                place = info.user_id, info.session_id
-                yield place, [*log.streams(*place), *lost.pop(place, ())]
-        yield from sorted(lost.items())
 
-    for place, names in streams():
-        main = StreamId(*place, MAIN)
-        yield main, list(Repairer(log, main, apply=apply).run(names))
+def _checked(
+    log: EventLog, session: tuple[str, str], names: list[str], *, apply: bool
+) -> tuple[StreamId, list[Damage]]:
+    """Check these streams of a session; returns its main stream and the damage."""
+    main = StreamId(*session, MAIN)
+    return main, list(Repairer(log, main, apply=apply).run(names))
 
 
 _Where: TypeAlias = Literal["event", "view", "state"]
 
 
 class Exposure(NamedTuple):
-    """What the present rules find in one place of a session; never the value.
+    """The number of values that today's rules find in one place of a session, by type.
 
-    ``where`` is ``event``, ``view`` (named by ``stream``) or ``state`` of a head.
-    ``blobs`` counts those of the event's blobs that hold some of it.
+    where: ``event``, ``view`` (named by ``stream``) or ``state`` of a head.
+    blobs: the number of the event's blobs with such values.
     """
 
     user_id: str
@@ -560,16 +661,18 @@ class Exposure(NamedTuple):
     blobs: int = 0
 
     def to_json(self) -> JsonObject:
-        """The exposure as JSON."""
+        """Return the exposure as JSON."""
         return self._asdict()
 
 
 class Rechecked(NamedTuple):
-    """A session that was looked at, and what was done about what was found.
+    """The result of rechecking a session.
 
-    ``applied`` is None if nothing was to be replaced, or was only looked for.
-    ``unfinished``: an earlier re-redaction was cut off before it destroyed the old
-    key.  ``problem`` says why a session could not be looked at or replaced.
+    applied:    the rewriting; None if there was nothing to replace, or if values were
+                only searched for.
+    unfinished: whether an earlier redaction was interrupted before it destroyed the old
+                key.
+    problem:    why the session could not be read or rewritten.
     """
 
     session: SessionInfo
@@ -580,7 +683,15 @@ class Rechecked(NamedTuple):
     problem: str | None = None
 
 
-class _Again(NamedTuple):
+class _Replacement(NamedTuple):
+    """The event that replaces another one.
+
+    source:       the event with values that the rules find.
+    types:        the number of values by type.
+    blobs:        the number of the event's blobs that are not in the new event.
+    rules_before: the rules under which the event was redacted before.
+    """
+
     source: Envelope
     redacted: chokepoint.RedactedEvent
     types: Counter[str]
@@ -589,93 +700,135 @@ class _Again(NamedTuple):
 
 
 class Rechecker:
-    """One session under the present rules: what is found, and what stands for it."""
+    """Searches one session with today's rules, and makes replacements for its events.
+
+    It is the Rewriting that the log is rewritten with.
+    """
 
     def __init__(self, writer: Writer, stream: StreamId) -> None:
-        self._writer, self._stream = writer, stream
-        self._again: dict[tuple[str, int], _Again] = {}
-        self._checked: dict[str, int] = {}
+        self._writer = writer
+        self._stream = stream
+        self._replacements: dict[tuple[str, int], _Replacement] = {}
+        self._checked: dict[str, int] = {}  # the last checked seq of each stream
         self._numbers: Mapping[str, int] = {}
         self._tag: Tagger | None = None
         self.events = 0
 
     def run(self) -> list[Exposure]:
-        """Look at every event, blob, view and head of the session."""
-        log, place = self._writer.log, self._stream[:2]
-        known = self._numbers = log.head(self._stream).state.numbers
-        if not known and self._writer.redactor.plan.numbered_kinds:
-            # What was typed stands for nothing, now as before.
+        """Search every event, blob, view and head of the session."""
+        log = self._writer.log
+        user_id, session_id, _ = self._stream
+        self._numbers = log.head(self._stream).state.numbers
+        numbers = self._numbers
+        if not numbers and self._writer.redactor.plan.numbered_kinds:
+            # The text may contain placeholders that a user typed.  Their numbers stand
+            # for no value, and must not be given to one.
             for envelope in read_on(log, self._stream):
-                known = numbers_after(known, str(envelope.payload.payload()))
-        self._tag = self._writer.numbering(self._stream, known, kind=Renumbering)
-        found = [e for name in log.streams(*place) for e in self._in_stream(name)]
-        for name in log.view_names(*place):
+                numbers = numbers_after(numbers, str(envelope.payload.payload()))
+        self._tag = self._writer.numbering(self._stream, numbers, kind=Renumbering)
+        exposures: list[Exposure] = []
+        for name in log.streams(user_id, session_id):
+            exposures.extend(self._in_stream(name))
+        for name in log.view_names(user_id, session_id):
             stored = log.load_view(self._stream, name)
-            if stored and (types := self._found(stored.body)):
-                found.append(self._exposure(name, "view", types))
-        return found
+            if stored is None:
+                continue
+            types = self._types_in(stored.body)
+            if types:
+                exposures.append(self._exposure(name, "view", types))
+        return exposures
 
     def _in_stream(self, name: str) -> Iterator[Exposure]:
+        """Search the events and the head of a stream."""
         stream = self._stream._replace(stream=name)
         for envelope in read_on(self._writer.log, stream):
             self.again(envelope)
-            again = self._again.get((name, envelope.seq))
-            if again is not None:
-                yield self._exposure(name, "event", again.types, again)
+            replacement = self._replacements.get((name, envelope.seq))
+            if replacement is not None:
+                yield self._exposure(name, "event", replacement.types, replacement)
             self.events += 1
-        in_names: Counter[str] = Counter()
+        types: Counter[str] = Counter()
         for call_id, call in self._writer.log.head(stream).state.open_calls.items():
-            in_names += self._found({"tool_name": call.tool_name, "id": call_id})
-        if in_names:
-            yield self._exposure(name, "state", in_names)
+            types += self._types_in({"tool_name": call.tool_name, "id": call_id})
+        if types:
+            yield self._exposure(name, "state", types)
 
     def _exposure(
-        self, name: str, where: _Where, types: Counter[str], again: _Again | None = None
+        self,
+        name: str,
+        where: _Where,
+        types: Counter[str],
+        replacement: _Replacement | None = None,
     ) -> Exposure:
-        found = dict(sorted(types.items()))
-        seq, blobs = (again.source.seq, again.blobs) if again else (None, 0)
-        return Exposure(*self._stream[:2], name, seq, where, found, blobs)
+        """Return the exposure in a stream, for an event with its seq and blobs."""
+        seq = None
+        blobs = 0
+        if replacement is not None:
+            seq = replacement.source.seq
+            blobs = replacement.blobs
+        user_id, session_id, _ = self._stream
+        sorted_types = dict(sorted(types.items()))
+        return Exposure(user_id, session_id, name, seq, where, sorted_types, blobs)
 
     def again(self, envelope: Envelope) -> chokepoint.RedactedEvent | None:
-        """What stands in the event's place, or None if nothing is found in it.
+        """Return the event that replaces this one, or None if the rules find nothing.
 
-        Each is looked at once, unless it holds something else by now: what others
-        took out meanwhile must not come back.
+        An event is checked once, and again if its content has changed: text that
+        another process removed must not come back.
         """
-        name, seq = envelope.stream, envelope.seq
-        checked, known = self._checked.get(name, 0), self._again.get((name, seq))
-        if seq > checked or (known is not None and known.source != envelope):
-            self._checked[name] = max(seq, checked)
-            self._again.pop((name, seq), None)
-            if known := self._redone(envelope):
-                self._again[name, seq] = known
-        return known.redacted if known else None
+        place = (envelope.stream, envelope.seq)
+        checked = self._checked.get(envelope.stream, 0)
+        replacement = self._replacements.get(place)
+        is_new = envelope.seq > checked
+        if is_new or (replacement is not None and replacement.source != envelope):
+            self._checked[envelope.stream] = max(envelope.seq, checked)
+            self._replacements.pop(place, None)
+            replacement = self._replacement_of(envelope)
+            if replacement is not None:
+                self._replacements[place] = replacement
+        if replacement is None:
+            return None
+        return replacement.redacted
 
-    def _redone(self, envelope: Envelope) -> _Again | None:
-        payload, in_payload = self._whole(envelope.payload.payload())
-        meta, in_meta = self._whole(envelope.meta.dump())
-        request_id, agent = envelope.request_id, envelope.agent
-        beside: JsonObject = {"request_id": request_id, "agent": agent, "meta": meta}
-        types = self._found(beside, (envelope.type, payload))
+    def _replacement_of(self, envelope: Envelope) -> _Replacement | None:
+        """Redact an event again; returns None if the rules find nothing."""
+        payload, payload_blobs = self._with_blobs(envelope.payload.payload())
+        meta, meta_blobs = self._with_blobs(envelope.meta.dump())
+        envelope_texts: JsonObject = {
+            "request_id": envelope.request_id,
+            "agent": envelope.agent,
+            "meta": meta,
+        }
+        types = self._types_in(envelope_texts, (envelope.type, payload))
         if not types:
             return None
-        native: Any = meta.get("native") or {}
-        digests = [str(one) for one in native.get("bytes") or ()]
-        # The bytes of an item, which no rule reads.
-        held = [(one, self._writer.log.blob(self._stream, one)) for one in digests]
-        opaque = tuple(Blob(one, data) for one, data in held if data is not None)
-        event, told = events.event_of(envelope.type, payload), Meta.of(meta)
         draft = chokepoint.ItemDraft(
-            event, envelope.ts, request_id, agent, told, opaque=opaque
+            events.event_of(envelope.type, payload),
+            envelope.ts,
+            envelope.request_id,
+            envelope.agent,
+            Meta.of(meta),
+            opaque=self._opaque_blobs(meta),
         )
         redacted = with_room(self._writer, draft, self._stream.user_id, self._tag)
-        kept = {blob.sha256 for blob in redacted.blobs}
-        blobs = len((in_payload | in_meta) - kept)
-        before = str(envelope.redaction.get("rules", ""))
-        return _Again(envelope, redacted, types, blobs, before)
+        remaining = {blob.sha256 for blob in redacted.blobs}
+        removed = (payload_blobs | meta_blobs) - remaining
+        rules_before = str(envelope.redaction.get("rules", ""))
+        return _Replacement(envelope, redacted, types, len(removed), rules_before)
 
-    def _whole(self, value: JsonObject) -> tuple[JsonObject, set[str]]:
-        """``value`` with its blobs in it, and which they are."""
+    def _opaque_blobs(self, meta: JsonObject) -> tuple[Blob, ...]:
+        """Return the blobs with bytes of a framework's item, which no rule reads."""
+        native: Any = meta.get("native") or {}
+        blobs = []
+        for digest in native.get("bytes") or ():
+            sha256 = str(digest)
+            data = self._writer.log.blob(self._stream, sha256)
+            if data is not None:
+                blobs.append(Blob(sha256, data))
+        return tuple(blobs)
+
+    def _with_blobs(self, value: JsonObject) -> tuple[JsonObject, set[str]]:
+        """Return the value with the content of its blobs, and their digests."""
         used: set[str] = set()
 
         def read(sha256: str) -> bytes | None:
@@ -689,114 +842,143 @@ class Rechecker:
 
         return restored(value, read), used
 
-    def _found(
-        self, beside: JsonObject, payload: tuple[str, JsonObject] | None = None
+    def _types_in(
+        self,
+        envelope_texts: JsonObject,
+        payload: tuple[str, JsonObject] | None = None,
     ) -> Counter[str]:
+        """Return the number of values that the rules find, by type.
+
+        payload: the type and the payload of an event.
+        """
         redactor = self._writer.redactor
         try:
-            types = Counter(chokepoint.redact_beside(redactor, beside)[1].types)
+            _, receipt = chokepoint.redact_beside(redactor, envelope_texts)
+            types = Counter(receipt.types)
             if payload is not None:
-                types.update(chokepoint.redact_payload(redactor, *payload)[1].types)
+                _, receipt, *_ = chokepoint.redact_payload(redactor, *payload)
+                types.update(receipt.types)
         except RedactionError as error:
-            what = payload[0] if payload else "stored"
-            raise errors.RedactionFailed(what, reason=str(error)) from None
+            subject = payload[0] if payload else "stored"
+            raise errors.RedactionFailed(subject, reason=str(error)) from None
         return types
 
     def state(self, state: SessionState) -> SessionState:
-        """The state without what the ids and tools of its calls must not say.
+        """Return the state with redacted ids and tool names of calls.
 
-        Raises Overtaken if others gave numbers meanwhile that this may have given.
+        Raises Overtaken if another process gave numbers that this one may have given.
         """
         if state.stream.stream == MAIN and isinstance(self._tag, Renumbering):
             if state.numbers != self._numbers:
                 raise Overtaken
             state = state._replace(numbers=self._tag.known)
-        made = [again.redacted.event for again in self._again.values()]
-        names = {e.call_id: e.tool_name for e in made if isinstance(e, events.ToolCall)}
-        calls, user_id = {}, self._stream.user_id
-        for given, call in state.open_calls.items():
-            call_id = self._writer.recorded_id(user_id, given)
-            if call_id not in names:  # of a fork's origin: its name is redacted alone
-                told: Any = {"tool_name": call.tool_name}
-                clean: Any = self._writer.redactor.value(told)[0]
+        names: dict[str, str] = {}
+        for replacement in self._replacements.values():
+            event = replacement.redacted.event
+            if isinstance(event, events.ToolCall):
+                names[event.call_id] = event.tool_name
+        calls = {}
+        for stored_id, call in state.open_calls.items():
+            call_id = self._writer.recorded_id(self._stream.user_id, stored_id)
+            if call_id not in names:  # a call of the session that this was forked from
+                value: Any = {"tool_name": call.tool_name}
+                clean: Any = self._writer.redactor.value(value)[0]
                 names[call_id] = str(clean["tool_name"])
             calls[call_id] = call._replace(tool_name=names[call_id])
         return state._replace(open_calls=calls)
 
     def record(self, event: RedactionApplied) -> chokepoint.RedactedEvent:
-        """The event that binds what was replaced, with what the rules say of it."""
-        again = [self._again[event.stream, seq] for seq in event.seqs]
-        types = sum((one.types for one in again), Counter[str]())
+        """Return the event that binds the replacements, with their figures."""
+        types: Counter[str] = Counter()
+        rules_before: set[str] = set()
+        blobs = 0
+        for seq in event.seqs:
+            replacement = self._replacements[event.stream, seq]
+            types += replacement.types
+            rules_before.add(replacement.rules_before)
+            blobs += replacement.blobs
         update = {
             "rules": self._writer.redactor.rule_set,
-            "rules_before": tuple(sorted({one.rules_before for one in again})),
+            "rules_before": tuple(sorted(rules_before)),
             "types": dict(sorted(types.items())),
-            "blobs": sum(one.blobs for one in again),
+            "blobs": blobs,
         }
         draft = Draft(event.model_copy(update=update))
         return with_room(self._writer, draft, self._stream.user_id)
 
 
 class Overtaken(Exception):
-    """What was found must be found again: the session has other numbers by now."""
+    """The session has other numbers now, so that it must be searched again."""
 
 
 def with_room(
     writer: Writer, draft: Draft, user_id: str, tag: Tagger | None = None
 ) -> chokepoint.RedactedEvent:
-    """What takes an event's place: a placeholder may be longer than its value."""
-    limits, now = writer.limits, writer.clock()
-    wider = Limits(limits.leaf_bytes, limits.event_bytes * 2)
-    return writer.redacted(draft, user_id=user_id, now=now, limits=wider, tag=tag)
+    """Redact an event that replaces another one.
+
+    It may be twice as large as a new event, because a placeholder may be longer than
+    its value.
+    """
+    limits = Limits(writer.limits.leaf_bytes, writer.limits.event_bytes * 2)
+    return writer.redacted(
+        draft, user_id=user_id, now=writer.clock(), limits=limits, tag=tag
+    )
 
 
 def recheck(store: Any, info: SessionInfo, _: object) -> Rechecked:
-    """What the present rules find in this session; nothing is changed."""
-    writer, stream = store.writer, StreamId(info.user_id, info.session_id, MAIN)
+    """Search a session with today's rules; changes nothing."""
+    writer: Writer = store.writer
+    stream = StreamId(info.user_id, info.session_id, MAIN)
     rechecker = Rechecker(writer, stream)
     try:
         unfinished = bool(writer.log.retired_keys(stream))
-        found = rechecker.run()
+        exposures = rechecker.run()
     except _UNREADABLE as error:
         return Rechecked(info, rechecker.events, [], problem=str(error))
-    return Rechecked(info, rechecker.events, found, unfinished=unfinished)
+    return Rechecked(info, rechecker.events, exposures, unfinished=unfinished)
 
 
 def reredact(store: Any, info: SessionInfo, _: object) -> Rechecked:
-    """Replace what the present rules find, and finish what was cut off before.
+    """Replace the values that today's rules find in a session.
 
-    What other sessions keep of it is forgotten.
+    It also completes an earlier redaction that was interrupted, and drops the views of
+    other sessions that contain the values.
     """
-    writer, stream = store.writer, StreamId(info.user_id, info.session_id, MAIN)
-    for _ in range(_AGAIN):
+    writer: Writer = store.writer
+    stream = StreamId(info.user_id, info.session_id, MAIN)
+    for _ in range(_REDACTION_TRIES):
         rechecker = Rechecker(writer, stream)
-        found: list[Exposure] = []
+        exposures: list[Exposure] = []
+        rewritten = None
         try:
             writer.log.retire_keys(stream)
-            found = rechecker.run()
+            exposures = rechecker.run()
             now = writer.clock()
-            done = writer.log.rewrite(stream, rechecker, now=now) if found else None
+            if exposures:
+                rewritten = writer.log.rewrite(stream, rechecker, now=now)
         except Overtaken:
             continue
         except _UNREADABLE as error:
-            return Rechecked(info, rechecker.events, found, problem=str(error))
-        if done is not None:
-            there = writer.log.sessions(info.user_id)
-            there = [one for one in there if one.status != "erased"]
-            forks = with_forks(writer, there, info.user_id, [info.session_id])
-            for name in (USER_SESSION, *forks):
+            return Rechecked(info, rechecker.events, exposures, problem=str(error))
+        if rewritten is not None:
+            live: list[SessionInfo] = []
+            for session in writer.log.sessions(info.user_id):
+                if session.status != "erased":
+                    live.append(session)
+            names = with_forks(writer, live, info.user_id, [info.session_id])
+            for name in (USER_SESSION, *names):
                 writer.log.drop_views(info.user_id, name)
-        return Rechecked(info, rechecker.events, found, done)
+        return Rechecked(info, rechecker.events, exposures, rewritten)
     return Rechecked(info, 0, [], problem="others append all the time: try again later")
 
 
 def with_forks(
     writer: Writer, sessions: Iterable[SessionInfo], user_id: str, names: Iterable[str]
 ) -> set[str]:
-    """These sessions of a user, and those that go on from them, directly or not.
+    """Return these sessions of a user with all of their forks, and forks of those.
 
-    One whose keys are gone goes on from nothing: a backup of the database may have
-    brought back its rows.
+    A fork whose keys are destroyed is left out.  A restored backup of the database may
+    have brought back its rows.
     """
     parents: dict[str, str] = {}
     for info in sessions:
@@ -806,7 +988,12 @@ def with_forks(
             continue
         if state.forked_from is not None:
             parents[info.session_id] = state.forked_from[0]
-    found = set(names)
-    while more := {fork for fork, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
+    family = set(names)
+    while True:
+        forks: set[str] = set()
+        for fork, parent in parents.items():
+            if parent in family and fork not in family:
+                forks.add(fork)
+        if not forks:
+            return family
+        family |= forks
