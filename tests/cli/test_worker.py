@@ -93,10 +93,10 @@ def test_a_duty_that_is_overdue_makes_the_worker_not_ready(
     def once(worker: Worker) -> None:
         with health.served(worker, 0) as port:
             answers.append(asked(str(port), "/health/ready"))
-            for unit in worker._waits_since:
-                worker._waits_since[unit] -= 599_000_000
+            for unit in worker._due_since:
+                worker._due_since[unit] -= 599_000_000
             answers.append(asked(str(port), "/health/ready"))
-            worker._waits_since[Unit("seal")] -= 2_000_000
+            worker._due_since[Unit("seal")] -= 2_000_000
             paths = ("/health", "/health/ready", "/metrics")
             answers.extend(asked(str(port), path) for path in paths)
 

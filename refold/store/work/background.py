@@ -1,4 +1,4 @@
-"""Work that runs in threads of this process while the caller goes on."""
+"""Background work: it runs in threads of this process while the caller continues."""
 
 from __future__ import annotations
 
@@ -11,40 +11,47 @@ from typing import Any
 
 from refold.domain.errors import RefoldError
 
-log = logging.getLogger("refold")
+logger = logging.getLogger("refold")
 
 
 class Background:
     """Runs named work in at most ``threads`` threads; at most ``queue`` entries wait.
 
-    Work that is asked for again while it waits runs once.  Work that is asked for again
+    Work that is requested again while it waits runs once.  Work that is requested again
     while it runs, runs once more afterwards.  Failures are logged and not raised.
     """
 
     def __init__(self, *, threads: int = 2, queue: int = 1_000) -> None:
-        self._threads, self._queue = threads, queue
+        self._threads = threads
+        self._queue = queue
         self._closed = False
-        self._begin()
+        self._start_empty()
 
-    def _begin(self) -> None:
+    def _start_empty(self) -> None:
+        """Start without threads and work, in this process."""
         self._pid = os.getpid()
         self._changed = Condition()
         self._waiting: set[Hashable] = set()
+        # The names of running work, and whether it was requested again.
         self._running: dict[Hashable, bool] = {}
         self._executor: ThreadPoolExecutor | None = None
 
     def ask(self, name: Hashable, work: Callable[[], Any]) -> bool:
         """Queue ``work``; returns False if the queue is full or closed."""
-        if self._pid != os.getpid():  # a fork has none of its parent's threads
-            self._begin()
+        if self._pid != os.getpid():  # a forked process does not have these threads
+            self._start_empty()
         with self._changed:
-            if self._closed or name in self._waiting:
-                return not self._closed
+            if self._closed:
+                return False
+            if name in self._waiting:
+                return True
             if name in self._running:
                 self._running[name] = True
                 return True
             if len(self._waiting) >= self._queue:
-                log.warning("the queue of background work is full: the work runs later")
+                logger.warning(
+                    "the queue of background work is full: the work runs later"
+                )
                 return False
             self._waiting.add(name)
             if self._executor is None:
@@ -53,19 +60,19 @@ class Background:
             return True
 
     def wait_idle(self) -> None:
-        """Return when no work waits or runs."""
+        """Wait until no work waits or runs."""
         if self._pid != os.getpid():
-            self._begin()
+            self._start_empty()
         with self._changed:
             self._changed.wait_for(lambda: not (self._waiting or self._running))
 
     def close(self) -> None:
-        """Wait for the work that runs, and drop the work that waits."""
+        """Wait for running work, and drop waiting work."""
         if self._pid != os.getpid():
-            self._begin()
+            self._start_empty()
         with self._changed:
             self._closed = True
-            executor = self._executor if self._pid == os.getpid() else None
+            executor = self._executor
         if executor is not None:
             executor.shutdown(wait=True, cancel_futures=True)
         with self._changed:
@@ -73,6 +80,7 @@ class Background:
             self._changed.notify_all()
 
     def _run(self, name: Hashable, work: Callable[[], Any]) -> None:
+        """Run work, and once more if it was requested again in the meantime."""
         with self._changed:
             self._waiting.discard(name)
             self._running[name] = False
@@ -92,14 +100,16 @@ def attempt(
     *,
     otherwise: str = "a compaction that nobody waits for failed",
 ) -> bool:
-    """Do ``work``; if it fails, log ``otherwise`` with the reason, and return False.
+    """Run ``work``; if it fails, log ``otherwise`` with the reason, and return False.
 
-    Only errors of Refold are quoted: others may hold content of a session.
+    Only errors of Refold are quoted: others may contain text of a session.
     """
     try:
         work()
     except Exception as error:
-        why = str(error) if isinstance(error, RefoldError) else type(error).__name__
-        log.warning("%s: %s", otherwise, why)
+        reason = type(error).__name__
+        if isinstance(error, RefoldError):
+            reason = str(error)
+        logger.warning("%s: %s", otherwise, reason)
         return False
     return True

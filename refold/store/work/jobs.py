@@ -1,7 +1,7 @@
-"""Jobs: work on many items by an executor, whose processes open the same store.
+"""Jobs: an executor works on many items, in processes that open the same store.
 
-They are told how the store is opened, what to do, and with which item; what comes back
-are counts.  Each process opens a store once.
+A process receives a way to open the store, a function, and an item, and returns counts.
+Each process opens a store once.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import Any, Final
 from refold.domain.errors import StoreUnavailable
 from refold.domain.locks import forkable_lock
 
-_AHEAD: Final = 1_000  # items that an executor is given before they are begun
-_DEATHS: Final = 3  # so often is an item begun again that a process died over
-# What every process of a pool needs to open a store and to work on it.
-_IMPORTED_ONCE: Final = [
+_AHEAD: Final = 1_000  # items that are submitted to an executor at once
+_DEATHS: Final = 3  # how often an item is submitted again after its process died
+# Modules that every process of a pool needs to open a store and to work on it.
+_PRELOADED: Final = [
     "refold.opener",
     "refold.store",
     "refold.adapters.log",
@@ -39,23 +39,30 @@ _IMPORTED_ONCE: Final = [
     "refold.adapters.sql.sqlite",
     "sqlalchemy.dialects.sqlite",
 ]
-_stores: Final[dict[bytes, Any]] = {}  # of this process, by what opens them
+# The open stores of this process, by the pickled function that opened them.
+_stores: Final[dict[bytes, Any]] = {}
 _opening: Final = forkable_lock()
 
 
-def _quiet(_item: Any, _done: int = 0) -> None:
-    """Nobody asks how far it is."""
+def _ignore_progress(_item: Any, _done: int = 0) -> None:
+    """Show no progress."""
 
 
 def do(opens: bytes, work: Any, item: Any) -> Any:
-    """Do a piece of work: this is what an executor is given."""
+    """Do ``work`` with an item; a process of an executor calls this.
+
+    opens: the pickled function that opens the store.
+    """
     with _opening:
-        store = _stores.get(opens) or pickle.loads(opens)()  # noqa: S301  # of who asks
-        _stores[opens] = store
+        store = _stores.get(opens)
+        if store is None:
+            store = pickle.loads(opens)()  # noqa: S301  # from the calling process
+            _stores[opens] = store
     try:
-        return work(store, item, _quiet)
+        return work(store, item, _ignore_progress)
     finally:
-        store.access_log.flush()  # such a process is ended, its store is not closed
+        # The executor ends such a process without closing its store.
+        store.access_log.flush()
 
 
 def spread(
@@ -63,97 +70,107 @@ def spread(
     work: Callable[[Any, Any, Callable[[int], object]], Any],
     items: Iterable[Any],
     executor: futures.Executor | None,
-    told: Callable[[Any, int], object] | None = None,
+    progress: Callable[[Any, int], object] | None = None,
 ) -> Iterator[Any]:
-    """Do ``work`` with each item; yields what comes of them, in the order they end.
+    """Do ``work`` with each item; yields the results in the order in which they end.
 
-    work:     a function of a module, or a ``partial`` of one, which is given the store,
-              an item, and what to tell how far it is; its result is counts.
-    executor: anything with ``submit``; None does one after the other, here, and so does
-              a store that no other process can open.
-    told:     how far an item is; with an executor, that it is done.
+    work:     a function of a module, or a ``partial`` of one.  Its arguments are the
+              store, an item, and a function that reports progress.
+    executor: anything with ``submit``.  None does one item after the other in this
+              thread, and so does a store that no other process can open.
+    progress: called with an item and its progress; with an executor, at its end.
 
-    If an item raises, or the caller has enough, no other is begun.  What a process
-    that died was at is begun again, if the executor has others.
+    If an item raises, or the caller stops, no other item is started.  If a process
+    dies, its items are submitted again, provided that the executor has other processes.
 
-    Raises StoreUnavailable if it has none, or they die over and over.
+    Raises StoreUnavailable if it has none, or if processes die repeatedly.
     """
-    told = told or _quiet
+    progress = progress or _ignore_progress
     if executor is None or store.opens is None:
         for item in items:
-            yield work(store, item, partial(told, item))
+            yield work(store, item, partial(progress, item))
         return
-    opens, waiting, ended = pickle.dumps(store.opens), iter(items), SimpleQueue[Any]()
-    mine, running = _stores.setdefault(opens, store) is store, dict[Any, Any]()
+    opens = pickle.dumps(store.opens)
+    waiting = iter(items)
+    ended: SimpleQueue[futures.Future[Any]] = SimpleQueue()
+    # Items in progress, and how often their process has died.
+    running: dict[futures.Future[Any], tuple[Any, int]] = {}
+    # An executor of threads uses the store of this process.
+    is_shared_by_this = _stores.setdefault(opens, store) is store
 
-    def begin(item: Any, deaths: int = 0) -> None:
-        running[future := executor.submit(do, opens, work, item)] = item, deaths
+    def submit(item: Any, deaths: int = 0) -> None:
+        future = executor.submit(do, opens, work, item)
+        running[future] = (item, deaths)
         future.add_done_callback(ended.put)
 
     try:
         while True:
             for item in islice(waiting, _AHEAD - len(running)):
-                begin(item)
+                submit(item)
             if not running:
                 return
-            item, deaths = running.pop(future := ended.get())
+            future = ended.get()
+            item, deaths = running.pop(future)
             try:
-                came = future.result()
-            except futures.BrokenExecutor:  # all that it was given fails with it
+                result = future.result()
+            except futures.BrokenExecutor:  # fails every item that was submitted to it
                 if deaths == _DEATHS:
                     raise
-                begin(item, deaths + 1)
+                submit(item, deaths + 1)
                 continue
-            told(item, getattr(item, "head_seq", 1))
-            yield came
+            progress(item, getattr(item, "head_seq", 1))
+            yield result
     except futures.BrokenExecutor:
         remedy = "run it again to do the rest"
         raise StoreUnavailable("a process died", remedy=remedy) from None
     finally:
         for future in running:
             future.cancel()
-        if mine:
-            _stores.pop(opens, None)  # two threads may share the work of one store
+        if is_shared_by_this:
+            _stores.pop(opens, None)  # another thread may have removed it
 
 
 class _Processes(futures.Executor):
-    """A pool of processes, which is made anew once one of them was killed."""
+    """A pool of processes, which is replaced when one of them is killed."""
 
     def __init__(self, jobs: int) -> None:
-        self._make = partial(
+        self._new_pool = partial(
             futures.ProcessPoolExecutor,
             jobs,
             _start_method(),
-            _begin,
+            _start_process,
             (dict(os.environ),),
         )
-        self._pool = self._make()
+        self._pool = self._new_pool()
 
-    def submit(self, *work: Any, **how: Any) -> futures.Future[Any]:
+    def submit(self, *args: Any, **kwargs: Any) -> futures.Future[Any]:
         try:
-            return self._pool.submit(*work, **how)
-        except futures.BrokenExecutor:  # what was given to that one has failed
-            self._pool = self._make()
-            return self._pool.submit(*work, **how)
+            return self._pool.submit(*args, **kwargs)
+        except futures.BrokenExecutor:  # earlier submissions to this pool have failed
+            self._pool = self._new_pool()
+            return self._pool.submit(*args, **kwargs)
 
-    def shutdown(self, *how: Any, **more: Any) -> None:
-        self._pool.shutdown(*how, **more)
+    def shutdown(self, *args: Any, **kwargs: Any) -> None:
+        self._pool.shutdown(*args, **kwargs)
 
 
 def beside(jobs: int) -> futures.Executor:
-    """So many processes: each reads ``__main__``, and none outlives this one."""
+    """Return an executor with this number of processes.
+
+    Each process imports ``__main__``, and ends at the latest with this process.
+    """
     return _Processes(jobs)
 
 
 def _start_method() -> BaseContext:
-    """How a pool starts its processes.
+    """Return the way in which a pool starts its processes.
 
     On Linux, a server that has imported Refold forks them.  It opens no store and runs
     no thread, so its forks are as safe as new processes, and need not import it again.
     """
     if sys.platform != "linux":
         return get_context("spawn")
-    forkserver.set_forkserver_preload(_IMPORTED_ONCE)
+    forkserver.set_forkserver_preload(_PRELOADED)
     try:
         forkserver.ensure_running()
     except ChildProcessError:  # this process was forked from the one that started it
@@ -161,7 +178,8 @@ def _start_method() -> BaseContext:
     return get_context("forkserver")
 
 
-def _begin(environment: Mapping[str, str]) -> None:
+def _start_process(environment: Mapping[str, str]) -> None:
+    """Prepare a process of a pool."""
     # The server that forked this process has the environment of its own start.
     os.environ.clear()
     os.environ.update(environment)
@@ -172,6 +190,8 @@ def _begin(environment: Mapping[str, str]) -> None:
 
 
 def _end_with_parent() -> None:
-    if parent := parent_process():
+    """End this process when its parent ends."""
+    parent = parent_process()
+    if parent is not None:
         parent.join()
         os._exit(1)

@@ -1,9 +1,9 @@
-"""Rebuilding contexts: a log walked as the agent's loop would have, under a strategy.
+"""Rebuilds: they walk a log under a strategy, as the agent's loop would have.
 
-A strategy is judged before each call of a model, at the end of each turn, and at the
-times that it names itself; the events' own times are the clock.  What it decides goes
-into its derived stream, one durable append after another, and that stream alone says
-how far a rebuild came: cut off anywhere, it goes on behind the last of them.
+The strategy decides before each call of a model, at the end of each turn, and at the
+times that it names itself.  The clock is that of the events.  Each decision is appended
+to the derived stream of the strategy, which alone records the progress of a rebuild: an
+interrupted one continues after the last entry.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from refold.store.compactions import LEASE_SEC, Compactor, Hold, note_of
 from refold.store.contexts import Viewer
 from refold.store.history import History
 
-_TOLD_EVERY = 100
-# So many of the newest events are at hand for a summary: most are of no older ones.
+_PROGRESS_EVERY = 100  # events
+# The number of the newest events in memory.  Most summaries are made of no older ones.
 _RECENT: Final = 300
 _HELD = (
     "another process compacts it under this strategy, or was killed less than a minute "
@@ -53,13 +53,14 @@ Progress: TypeAlias = Callable[[int], object]
 
 
 class Rebuilt(NamedTuple):
-    """What rebuilding one session did; in a dry run, what it would do.
+    """The result of rebuilding one session, or in a dry run, of what it would do.
 
-    events:       of its main stream, all of them walked.
-    compactions:  summaries that were made; ``there_before`` is how many there were.
-    failures:     attempts that failed, each recorded.
-    tokens_in:    what the summarizer was given, as Refold estimates it, and
-                  ``tokens_out`` what it wrote, or in a dry run may write at most.
+    events:       the number of events in the main stream.
+    compactions:  the number of new summaries.
+    there_before: the number of summaries before.
+    failures:     the number of failed attempts, each of which is recorded.
+    tokens_in:    the estimated tokens of the summarizer's input.
+    tokens_out:   those of its output; in a dry run, the largest allowed output.
     problem:      why the session could not be rebuilt; empty if it was.
     """
 
@@ -74,19 +75,19 @@ class Rebuilt(NamedTuple):
     problem: str = ""
 
     def to_json(self) -> JsonObject:
-        """The same for programs."""
+        """Return the result as JSON."""
         return {**self._asdict()}
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilder:
-    """Rebuilds sessions for one strategy; readers of others see nothing of it.
+    """Rebuilds sessions for one strategy; readers of other strategies see no change.
 
-    strict:  stop at a summarizer that fails, with nothing recorded of the failure, so
-             that the next run tries the same again.  Without it a failure is recorded
-             and held against later attempts as it would have been, in the events' time.
-    dry_run: write nothing; summaries are only imagined.
-    lease_sec: how long others keep away from a session whose rebuilder died.
+    strict:    stop when a summarizer fails, and record no failure, so that the next run
+               tries the same again.  Otherwise a failure is recorded, and delays later
+               attempts as it would have delayed them then, by the events' times.
+    dry_run:   write nothing; summaries exist only in memory.
+    lease_sec: how long a session stays locked after its rebuilder died.
     """
 
     writer: Writer
@@ -98,21 +99,27 @@ class Rebuilder:
 
     @property
     def costs(self) -> bool:
-        """Whether a summary costs money or time: yes, if nobody says otherwise."""
-        return not self.dry_run and getattr(self.summarizer, "costs", True)
+        """Whether a summary costs money or time; a summarizer may deny it."""
+        if self.dry_run:
+            return False
+        return bool(getattr(self.summarizer, "costs", True))
 
     def run(self, stream: StreamId, progress: Progress = bool) -> Rebuilt:
-        """Rebuild one session; ``progress`` is told how many of its events are walked.
+        """Rebuild one session; calls ``progress`` with the number of walked events.
 
-        Where summaries cost, it is done under the lease of the derived stream.
+        If summaries cost, this holds the lease of the derived stream.
 
         Raises SummarizerFailed if strict, Erased, CorruptEvent, KeyUnavailable.
         """
         if not self.costs:
             return self._run(stream, progress)
-        log, clock = self.writer.log, self.writer.clock
         derived = stream._replace(stream=self.strategy.fingerprint)
-        lease = Hold.take(log.leases, derived, clock=clock, sec=self.lease_sec)
+        lease = Hold.take(
+            self.writer.log.leases,
+            derived,
+            clock=self.writer.clock,
+            sec=self.lease_sec,
+        )
         if lease is None:
             return Rebuilt(stream.user_id, stream.session_id, problem=_HELD)
         with lease:
@@ -121,238 +128,298 @@ class Rebuilder:
     def _run(
         self, stream: StreamId, progress: Progress, lease: Hold | None = None
     ) -> Rebuilt:
+        """Walk the session until no other process interferes."""
         log = self.writer.log
-        told = Rebuilt(stream.user_id, stream.session_id)
+        result = Rebuilt(stream.user_id, stream.session_id)
         while True:
             viewer = Viewer(log, History.of(log, log.head(stream).state))
-            walk = _Walk(self, viewer, told, progress, lease)
+            walk = _Walk(self, viewer, result, progress, lease)
             try:
-                outline = walk.go()
+                outline = walk.run()
             except errors.StaleSession:
-                # Another rebuild, or a live one, made the step: go on behind it.
-                told = walk.told
+                # A concurrent rebuild or compaction made this step: walk again.
+                result = walk.result
                 continue
             except (_Overtaken, errors.LeaseLost):
-                return walk.told._replace(problem=_HELD)
+                return walk.result._replace(problem=_HELD)
             if not self.dry_run:
                 viewer.keep(self.strategy, outline)
-            return walk.told._replace(events=max(outline.through_seq, 0))
+            return walk.result._replace(events=max(outline.through_seq, 0))
 
 
 class _Overtaken(Exception):
-    """The lease is another's by now: whatever is asked of a model may be in vain."""
+    """Another process has the lease, so that calls of a model would be wasted."""
 
 
 @dataclass(eq=False)
 class _Walk:
-    """One walk from a session's first event to its newest."""
+    """One walk from a session's first event to its newest.
 
-    _by: Rebuilder
+    result: the result so far.
+    """
+
+    _rebuilder: Rebuilder
     _viewer: Viewer
-    told: Rebuilt
+    result: Rebuilt
     _progress: Progress
     _lease: Hold | None
 
     def __post_init__(self) -> None:
-        by, told = self._by, self.told
-        self._strategy = by.strategy
-        self._stream = self._viewer.stream._replace(stream=by.strategy.fingerprint)
-        self._builder = OutlineBuilder(by.strategy.begin())
-        self._now: Outline | None = None
-        self._asked = False
-        self._timed = type(by.strategy).due_at is not Strategy.due_at
+        self._strategy = self._rebuilder.strategy
+        self._writer = self._rebuilder.writer
+        self._stream = self._viewer.stream._replace(stream=self._strategy.fingerprint)
+        self._builder = OutlineBuilder(self._strategy.begin())
+        self._current: Outline | None = None
+        # Whether a request was recorded, whose answer has not been read yet.
+        self._request_open = False
+        self._names_times = type(self._strategy).due_at is not Strategy.due_at
         self._recent: deque[Envelope] = deque(maxlen=_RECENT)
-        self._begin(standing(by.writer.log.read(self._stream)))
-        if not told.compactions:
-            made = sum(isinstance(entry.payload, Summary) for entry in self._derived)
-            self.told = told._replace(there_before=made)
+        self._continue_from(standing(self._writer.log.read(self._stream)))
+        if not self.result.compactions:
+            summaries = 0
+            for entry in self._derived:
+                if isinstance(entry.payload, Summary):
+                    summaries += 1
+            self.result = self.result._replace(there_before=summaries)
 
-    def _begin(self, derived: list[Envelope]) -> None:
-        self._derived, self._unread = derived, list(derived)
-        # When it was judged: the newest seq, and the time in microseconds.
-        self._judged, self._unfinished = _left_off(derived)
+    def _continue_from(self, derived: list[Envelope]) -> None:
+        """Start the walk with these entries of the derived stream."""
+        self._derived = derived
+        self._unread = list(derived)
+        # The newest seq and the time in microseconds of the last decision.
+        self._decided, self._unfinished = _last_decision(derived)
 
-    def go(self) -> Outline:
-        """Walk all events; the outline at the last; StaleSession if others appended."""
-        if any(getattr(one.payload, "adopted", None) for one in self._derived):
-            # Leave behind what was adopted, and all that followed from it.
-            end, writer = self._derived[-1].seq, self._by.writer
-            head = writer.log.head(self._viewer.stream).seq
-            note = Draft(CompactionNote(phase="rebuilt", decided_at_seq=head))
-            if not self._by.dry_run:
-                writer.append(Order(self._stream, (note,), expected_seq=end))
-            self._begin(writer.log.read(self._stream, after=end))
+    def run(self) -> Outline:
+        """Walk all events; returns the outline after the last one.
+
+        Raises StaleSession if another process appended to the derived stream.
+        """
+        if any(getattr(entry.payload, "adopted", None) for entry in self._derived):
+            self._drop_adopted()
         newest: Envelope | None = None
-        ended = False
+        turn_ended = False
         self._read_derived()
         for envelope in self._viewer.history.events():
             if newest is not None:
                 placed = self._builder.place(envelope)
-                called = self._is_called(envelope, placed)
-                ended = ended and not goes_on(newest, envelope, placed)
-                self._pass(newest.ts, envelope.ts, check=called or ended)
-            ended = self._fold(envelope)
+                called = self._is_model_call(envelope, placed)
+                if turn_ended:
+                    turn_ended = not goes_on(newest, envelope, placed)
+                self._pass_time(newest.ts, envelope.ts, check=called or turn_ended)
+            turn_ended = self._fold(envelope)
             newest = envelope
         if newest is not None:
-            now = from_microseconds(self._by.writer.clock())
-            self._pass(newest.ts, now, check=ended)
+            now = from_microseconds(self._writer.clock())
+            self._pass_time(newest.ts, now, check=turn_ended)
         self._progress(max(self._builder.through_seq, 0))
         return self._outline
 
+    def _drop_adopted(self) -> None:
+        """Give up adopted summaries and all that followed from them."""
+        end = self._derived[-1].seq
+        head = self._writer.log.head(self._viewer.stream).seq
+        note = Draft(CompactionNote(phase="rebuilt", decided_at_seq=head))
+        if not self._rebuilder.dry_run:
+            self._writer.append(Order(self._stream, (note,), expected_seq=end))
+        self._continue_from(self._writer.log.read(self._stream, after=end))
+
     @property
     def _outline(self) -> Outline:
-        """The outline as it is now; to make one for each event would cost the most."""
-        if self._now is None:
-            self._now = self._builder.outline()
-        return self._now
+        """The current outline.  It is made on demand, because that is expensive."""
+        if self._current is None:
+            self._current = self._builder.outline()
+        return self._current
 
-    def _take_derived(self, entry: Envelope) -> None:
-        self._now = fold_derived(self._outline, entry)
-        self._builder.begin(self._now)
+    def _fold_derived(self, entry: Envelope) -> None:
+        """Fold an entry of the derived stream."""
+        self._current = fold_derived(self._outline, entry)
+        self._builder.begin(self._current)
 
     def _fold(self, envelope: Envelope) -> bool:
-        """Take in an event; returns whether the agent ended its turn with it."""
+        """Fold an event; returns whether the agent ended its turn with it."""
         self._strategy.take(self._builder, envelope)
-        self._now = None
+        self._current = None
         self._recent.append(envelope)
         self._read_derived()
-        if envelope.seq > 0 and envelope.seq % _TOLD_EVERY == 0:
+        if envelope.seq > 0 and envelope.seq % _PROGRESS_EVERY == 0:
             self._progress(envelope.seq)
-        answered = (
-            isinstance(envelope.payload, events.AgentResponse) and self._builder.idle
-        )
-        return answered or isinstance(envelope.payload, events.Final)
+        if isinstance(envelope.payload, events.AgentResponse):
+            return self._builder.idle
+        return isinstance(envelope.payload, events.Final)
 
     def _read_derived(self) -> None:
-        """Fold what earlier runs made, once the log is read as far as they read it."""
-        if self._builder.through_seq >= self._judged[0]:
+        """Fold the entries of earlier runs after the events that these had read."""
+        decided_seq, _ = self._decided
+        if self._builder.through_seq >= decided_seq:
             for entry in self._unread:
-                self._take_derived(entry)
+                self._fold_derived(entry)
             self._unread = []
 
-    def _is_called(self, envelope: Envelope, placed: Place | None) -> bool:
-        """Whether a model was called before this; a recorded request is the call."""
+    def _is_model_call(self, envelope: Envelope, placed: Place | None) -> bool:
+        """Whether a model was called just before this event.
+
+        If the request was recorded, its event is the call, else the begin of an answer.
+        """
         if isinstance(envelope.payload, events.Request):
-            asked = envelope.meta.status != ACTIVATED
-            self._asked = self._asked or asked
-            return asked
+            was_sent = envelope.meta.status != ACTIVATED
+            if was_sent:
+                self._request_open = True
+            return was_sent
         if placed is None:
             return False
+        has_request = self._request_open
+        self._request_open = False
         begins = placed.kind in ("response", "call") and placed.exchange == envelope.seq
-        asked, self._asked = self._asked, False
-        return begins and not asked
+        return begins and not has_request
 
-    def _pass(self, begin: datetime, end: datetime, *, check: bool) -> None:
-        """Let the time from one event to the next pass, and judge when it is due."""
+    def _pass_time(self, begin: datetime, end: datetime, *, check: bool) -> None:
+        """Let the time between two events pass, and decide at the times for that.
+
+        check: decide at the begin, too.
+        """
         seq = self._builder.through_seq
-        if seq < 1 or seq < self._judged[0]:
+        if seq < 1 or seq < self._decided[0]:
             return
         if self._unfinished:
-            self._judge(from_microseconds(self._judged[1]))
+            self._decide(from_microseconds(self._decided[1]))
         if check:
-            self._judge(begin)
+            self._decide(begin)
         now = begin
-        while True:
-            if self._judged[0] == seq:
-                now = max(now, from_microseconds(self._judged[1]))
-            # What fails here fails now, not then: the next event is soon enough.
-            if not self._timed or self._builder.failed_at == microseconds(now):
+        while self._names_times:
+            decided_seq, decided_at = self._decided
+            if decided_seq == seq:
+                now = max(now, from_microseconds(decided_at))
+            # A summarizer that failed now is tried again at the next event.
+            if self._builder.failed_at == microseconds(now):
                 return
-            due = self._strategy.due_at(self._outline, now)
-            if due is None or (due := max(due, now)) >= end:
+            named = self._strategy.due_at(self._outline, now)
+            if named is None:
                 return
-            if (seq, microseconds(due)) == self._judged:
+            due = max(named, now)
+            if due >= end or (seq, microseconds(due)) == self._decided:
                 return
-            self._judge(due)
+            self._decide(due)
 
-    def _judge(self, now: datetime) -> None:
-        """One check, unless it was done: what is due, and what follows from it."""
+    def _decide(self, now: datetime) -> None:
+        """Let the strategy decide, and carry its decisions out.
+
+        A decision that an earlier run made is not made again.
+        """
         here = (self._builder.through_seq, microseconds(now))
-        if here > self._judged:
+        if here > self._decided:
             decision = self._strategy.decide(self._outline, now)
-        elif here == self._judged and self._unfinished:
+        elif here == self._decided and self._unfinished:
             decision = self._strategy.follow_up(self._outline, now)
         else:
             return
-        self._judged, self._unfinished = here, False
+        self._decided = here
+        self._unfinished = False
         while decision is not None and self._carry_out(decision, now):
             decision = self._strategy.follow_up(self._outline, now)
 
     def _carry_out(self, decision: compaction.Compaction, now: datetime) -> bool:
+        """Have the summary written and recorded; returns False if that failed."""
         if self._lease is not None and not self._lease.renew():
             raise _Overtaken
-        by, viewer = self._by, self._viewer
+        rebuilder = self._rebuilder
         own = (event for event in self._recent if event.seq > 0)
-        new = viewer.history.spans(compaction.new_in(decision, self._derived), own)
-        source = compaction.source_of(decision, events=new, summaries=self._derived)
-        started = by.writer.clock()
-        if by.costs:
+        spans = compaction.new_in(decision, self._derived)
+        new_events = self._viewer.history.spans(spans, own)
+        source = compaction.source_of(
+            decision, events=new_events, summaries=self._derived
+        )
+        started = self._writer.clock()
+        if rebuilder.costs:
             self._record(note_of("started", self._outline, decision), now)
         try:
-            target = decision.target_tokens
             written = write_summary(
-                by.strategy, by.summarizer, source, target_tokens=target
+                self._strategy,
+                rebuilder.summarizer,
+                source,
+                target_tokens=decision.target_tokens,
             )
         except Exception as error:
-            why = failure_reason(error)
-            if by.strict:
-                name, seq = viewer.stream.session_id, decision.decided_at_seq
-                where = f"session {name!r} at seq {seq}"
-                raise errors.SummarizerFailed(f"{where}: {why}") from None
-            self._record(note_of("failed", self._outline, decision, why), now)
-            self.told = self.told._replace(failures=self.told.failures + 1)
+            reason = failure_reason(error)
+            if rebuilder.strict:
+                session_id = self._viewer.stream.session_id
+                where = f"session {session_id!r} at seq {decision.decided_at_seq}"
+                raise errors.SummarizerFailed(f"{where}: {reason}") from None
+            self._record(note_of("failed", self._outline, decision, reason), now)
+            self.result = self.result._replace(failures=self.result.failures + 1)
             return False
-        compactor = Compactor(by.writer, viewer, by.strategy, by.summarizer)
+        compactor = Compactor(
+            self._writer, self._viewer, self._strategy, rebuilder.summarizer
+        )
         summary = compactor.summary(decision, source, written, started)
         self._record(summary, now)
-        out = decision.target_tokens if by.dry_run else summary.tokens_after
-        self.told = self.told._replace(
-            compactions=self.told.compactions + 1,
-            tokens_in=self.told.tokens_in + estimate_text(source.text),
-            tokens_out=self.told.tokens_out + out,
+        tokens_out = summary.tokens_after
+        if rebuilder.dry_run:
+            tokens_out = decision.target_tokens
+        self.result = self.result._replace(
+            compactions=self.result.compactions + 1,
+            tokens_in=self.result.tokens_in + estimate_text(source.text),
+            tokens_out=self.result.tokens_out + tokens_out,
         )
         self._progress(max(self._builder.through_seq, 0))
         return True
 
     def _record(self, event: Summary | CompactionNote, now: datetime) -> None:
-        """Write it at the time at which it was decided, and take it in."""
-        known = self._outline.derived_seq
-        if self._by.dry_run:  # as far as the walk reads it
-            entry = Envelope.imagined(event, known + 1, now, self._stream)
+        """Append an entry with the time of its decision, and fold it."""
+        derived_seq = self._outline.derived_seq
+        if self._rebuilder.dry_run:
+            entry = Envelope.imagined(event, derived_seq + 1, now, self._stream)
         else:
-            writer = self._by.writer
-            rebuilt_at = from_microseconds(writer.clock()).astimezone(UTC)
-            meta = Meta.of({"rebuilt_at": rebuilt_at.isoformat()})
-            draft = Draft(event, ts=now, meta=meta)
-            order = Order(self._stream, (draft,), expected_seq=known)
-            seq = writer.append(order).last_seq
-            (entry,) = writer.log.read(self._stream, after=seq - 1, limit=1)
+            entry = self._append(event, now, derived_seq)
         if isinstance(event, Summary):
-            # What was absorbed is asked for no more: a long session makes thousands.
-            gone = set(event.absorbs)
-            self._derived = [one for one in self._derived if one.seq not in gone]
+            # Absorbed summaries are not read again, and a long session has thousands.
+            absorbed = set(event.absorbs)
+            self._derived = [
+                summary for summary in self._derived if summary.seq not in absorbed
+            ]
             self._derived.append(entry)
-        self._take_derived(entry)
+        self._fold_derived(entry)
+
+    def _append(
+        self, event: Summary | CompactionNote, now: datetime, derived_seq: int
+    ) -> Envelope:
+        """Append an entry to the derived stream, which ends at ``derived_seq``."""
+        writer = self._writer
+        rebuilt_at = from_microseconds(writer.clock()).astimezone(UTC)
+        meta = Meta.of({"rebuilt_at": rebuilt_at.isoformat()})
+        draft = Draft(event, ts=now, meta=meta)
+        order = Order(self._stream, (draft,), expected_seq=derived_seq)
+        seq = writer.append(order).last_seq
+        (entry,) = writer.log.read(self._stream, after=seq - 1, limit=1)
+        return entry
 
 
-def _left_off(derived: list[Envelope]) -> tuple[tuple[int, int], bool]:
-    """Where the newest entry was decided, and whether more may follow from it there."""
-    newest, unfinished = (0, 0), False
+def _last_decision(derived: list[Envelope]) -> tuple[tuple[int, int], bool]:
+    """Return when the newest entry was decided, and whether more may follow from it.
+
+    The first is its seq in the main stream, and its time in microseconds.
+    """
+    decided = (0, 0)
+    unfinished = False
     for entry in derived:
         match entry.payload:
             case (
                 Summary(decided_at_seq=seq)
                 | CompactionNote(phase="failed", decided_at_seq=int(seq))
-            ) if seq >= newest[0]:
-                newest = (seq, microseconds(entry.ts))
+            ) if seq >= decided[0]:
+                decided = (seq, microseconds(entry.ts))
                 unfinished = isinstance(entry.payload, Summary)
-    return newest, unfinished
+    return decided, unfinished
 
 
-def rebuilt(store: Any, info: SessionInfo, told: Progress, **how: Any) -> Rebuilt:
-    """Rebuild a session of a store; one that cannot be read is a problem of its own."""
+def rebuilt(
+    store: Any, info: SessionInfo, progress: Progress, **options: Any
+) -> Rebuilt:
+    """Rebuild a session of a store.
+
+    For a session that cannot be read, the result has a problem.
+    """
     try:
         stream = StreamId(info.user_id, info.session_id, MAIN)
-        return Rebuilder(store.writer, **how).run(stream, told)
+        return Rebuilder(store.writer, **options).run(stream, progress)
     except (errors.CorruptEvent, errors.Erased, errors.KeyUnavailable) as error:
         return Rebuilt(info.user_id, info.session_id, problem=str(error))

@@ -1,4 +1,4 @@
-"""A worker: it does a store's pending work, and shares it with others by leases."""
+"""Workers: they do the pending work of a store, and share it by leases."""
 
 from __future__ import annotations
 
@@ -29,30 +29,38 @@ from refold.store.contexts import WORTH_STORING, bring_up, lagging
 from refold.store.proofs.verification import Verified
 from refold.store.store import now as machine_clock
 from refold.store.work.background import attempt
-from refold.store.work.rebuilds import rebuilt
+from refold.store.work.rebuilds import Rebuilt, rebuilt
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from refold.store.store import SessionStore
 
-# What a worker may do, the more urgent first, and how often that is usual.
-_DUTIES: Final = ("seal", "erase", "retain", "compact", "rebuild", "verify")
-_TIMES: Final = (60.0, 60.0, 3_600.0, 30.0, 366 * 86_400.0, 7 * 86_400.0)
-EVERY_SEC: Final[Mapping[str, float]] = dict(zip(_DUTIES, _TIMES, strict=True))
-_WIDE: Final = frozenset({"seal", "erase", "retain"})  # of the store as a whole
-_LONGEST_SEC, _LOOK_SEC, _AGAIN_SEC = EVERY_SEC["rebuild"], 3_600.0, 60.0
-# A duty is overdue after so many of its intervals, but not before so many seconds.
+_DAY_SEC: Final = 86_400.0
+# The duties, the most urgent one first, and the usual intervals in seconds.
+EVERY_SEC: Final[Mapping[str, float]] = {
+    "seal": 60.0,
+    "erase": 60.0,
+    "retain": 3_600.0,
+    "compact": 30.0,
+    "rebuild": 366 * _DAY_SEC,
+    "verify": 7 * _DAY_SEC,
+}
+_STORE_WIDE: Final = frozenset({"seal", "erase", "retain"})
+_LONGEST_SEC: Final = EVERY_SEC["rebuild"]  # the longest interval of a duty
+_LIST_SEC: Final = 3_600.0  # sessions are listed at least this often
+_RETRY_SEC: Final = 60.0  # failed work is tried again after this time at the latest
+# A duty is overdue after this number of its intervals, and this time at the earliest.
 OVERDUE_INTERVALS: Final = 3
 OVERDUE_SEC: Final = 600.0
-STUCK_SEC: Final = 600.0  # longer than a model's answer, or one proof, should take
+STUCK_SEC: Final = 600.0  # longer than the answer of a model, or one proof, should take
 _SECOND: Final = 1_000_000
-log = logging.getLogger("refold")
-_GOES_ON: Final = "the worker goes on, it will try again"
+logger = logging.getLogger("refold")
+_WILL_RETRY: Final = "the worker goes on, it will try again"
 
 
 class Unit(NamedTuple):
-    """A piece of work: a duty at one session, or at the store as a whole."""
+    """A piece of work: a duty for one session, or for the store as a whole."""
 
     duty: str
     user_id: str = ""
@@ -60,37 +68,42 @@ class Unit(NamedTuple):
 
 
 def monotonic() -> int:
-    """Microseconds of a clock that never jumps."""
+    """Return the microseconds of a clock that never jumps."""
     return time.monotonic_ns() // 1_000
 
 
 @dataclass(eq=False, repr=False)
 class Worker:
-    """Does what is due in a store, by new events and by the time that passes.
+    """Does the pending work of a store, which new events or the time make due.
 
-    It lists the sessions and looks at those that have grown.  What becomes due at a
-    time of its own (a cooldown, a cache that expires) has a timer until then.  Several
+    It lists the sessions, and checks those with new events.  Work that becomes due at a
+    certain time (after a cooldown, or when a cache expires) has a timer.  Several
     workers share the work by leases, on any number of machines: if one dies, others
-    take up what it was at when its lease ends.  What fails is logged and tried again.
+    take its work over when the lease ends.  Failures are logged and tried again.
 
-    duties:   what it does, each every so many seconds: ``compact`` looks for new events
-              so often, and for views that are far behind; ``rebuild`` and ``verify``
-              are of each session.  What one worker did of others than ``compact`` is
-              due for none until its time has passed.
-    strategy: what decides of compactions; None is, for each session, that of its last
-              request, else the settings'.  ``rebuilds`` is for the duty ``rebuild``.
+    duties:   the intervals of the duties in seconds.  ``compact`` looks for new events
+              and for views that are far behind; ``rebuild`` and ``verify`` work on each
+              session.  For all duties except ``compact``, finished work is due again
+              for any worker only after the interval.
+    strategy: decides about compactions.  None means, for each session, the strategy of
+              its last request, else that of the settings.
+    rebuilds: the strategy for the duty ``rebuild``.
     executor: finds the ends of streams for ``seal``, as in ``SessionStore.seal``.
-    lease:    seconds; it is renewed meanwhile.
-    most_per_second: so many pieces of work are begun in a second, at most.
-    done:     told what the store's method gives; of compactions each new summary.
-    counts:   what came of how many pieces of which duty; ``failing`` is what of the
-              store as a whole failed last, ``turned_at`` when it went on, or will.
+    lease:    in seconds; it is renewed during the work.
+    most_per_second: the largest number of pieces of work that begin in a second.
+    done:     called with each result of the store's method; for ``compact``, with each
+              new summary.
+    counts:   the number of pieces of work by duty and outcome: ``done``, ``nothing``,
+              ``held`` (by another worker) or ``failed``.
+    failing:  the duties for the whole store that failed the last time.
+    turned_at: when it last made progress, or will.
 
-    Timers go by the machine's monotonic clock, which does not jump.  A store that was
-    given a clock of its own has its timers from that clock.  Use one worker from one
-    thread; only ``stop`` may be called from any.
+    Timers use the machine's monotonic clock, which does not jump, except in a store
+    with a clock of its own: that clock is used.  Use a worker from one thread; only
+    ``stop`` may be called from any.
 
-    Raises InvalidConfiguration for what is no time, no number, or is missing.
+    Raises InvalidConfiguration for an unknown duty, for a number out of range, and for
+    a duty without what it needs.
     """
 
     store: SessionStore
@@ -114,238 +127,315 @@ class Worker:
         self._now = self.store.clock
         if self.store.clock is machine_clock:
             self._now = monotonic
-        times = all(0 < n <= _LONGEST_SEC for n in (*self.duties.values(), self.lease))
-        lacks = {"rebuild": self.rebuilds is None, "retain": self.retains is None}
-        wrong = any(lacks.get(one, one not in EVERY_SEC) for one in self.duties)
-        if wrong or not times or not self.most_per_second > 0:
+        self._check_settings()
+        self._scope = Scope(self.user_id, self.session_id)
+        self._session_duties = {*self.duties} - _STORE_WIDE
+        # The heads of the sessions, as they were listed last.
+        self._head_seqs: dict[tuple[str, str], int] = {}
+        # The timers of each duty: a heap of times, of numbers that order equal times,
+        # and of work.
+        self._timers: dict[str, list[tuple[int, int, Unit]]] = {}
+        for duty in EVERY_SEC:
+            if duty in self.duties:
+                self._timers[duty] = []
+        # When pending work became due, or will.
+        self._due_since: dict[Unit, int] = {}
+        self._at_work: Unit | None = None
+        self._results: list[tuple[Unit, Any]] = []  # for ``done``
+        self._list_at = self._now()
+        self._next_at = self._now()
+        self._sealed: int | None = None  # the size of the last tree head
+        self._compact_at: int | None = None  # when the current session is due again
+        # Unlike a condition, the handler of a signal may use a queue.
+        self._woken: SimpleQueue[None] = SimpleQueue()
+        self._stopping = False
+        self.turned_at = self._now()
+        for duty in self._timers:
+            is_whole_store = self._scope == Scope()
+            if duty in _STORE_WIDE or (duty == "verify" and is_whole_store):
+                self._set_timer(Unit(duty), self._now())
+
+    def _check_settings(self) -> None:
+        """Raise InvalidConfiguration for settings that a worker cannot use."""
+        is_valid = self.most_per_second > 0
+        for seconds in (*self.duties.values(), self.lease):
+            if not 0 < seconds <= _LONGEST_SEC:
+                is_valid = False
+        for duty in self.duties:
+            if duty not in EVERY_SEC:
+                is_valid = False
+        if "rebuild" in self.duties and self.rebuilds is None:
+            is_valid = False
+        if "retain" in self.duties and self.retains is None:
+            is_valid = False
+        if not is_valid:
             raise InvalidConfiguration(
                 f"a worker does {', '.join(EVERY_SEC)}, each every so many seconds, up "
                 f"to {_LONGEST_SEC:,.0f}; it is told by what to rebuild and to retain, "
                 "and begins more than 0 pieces of work a second"
             )
-        self._scope = Scope(self.user_id, self.session_id)
-        self._looks = {*self.duties} - _WIDE
-        self._seen: dict[tuple[str, str], int] = {}
-        self._due: dict[str, list[tuple[int, int, Unit]]]
-        self._due = {duty: [] for duty in EVERY_SEC if duty in self.duties}
-        # Since when each piece of work waits; what is not due yet, from when.
-        self._waits_since: dict[Unit, int] = {}
-        self._at_work: Unit | None = None
-        self._untold: list[tuple[Unit, Any]] = []
-        self._list_at = self._next_at = self._now()
-        self._sealed: int | None = None
-        # Unlike a condition, it may be put into by a handler of a signal.
-        self._woken: SimpleQueue[None] = SimpleQueue()
-        self._stopping, self.turned_at = False, self._now()
-        self._compact_at: int | None = None
-        for duty in self._due:
-            if duty in _WIDE or (duty == "verify" and self._scope == Scope()):
-                self._at(Unit(duty), self._now())
 
     def overdue(self) -> dict[str, float]:
-        """Duties with work that waits too long, and since how many seconds.
+        """Return the duties with work that waits too long, and for how many seconds.
 
-        Too long is OVERDUE_INTERVALS of the duty's interval, and OVERDUE_SEC at least,
-        from when the work was due.  Work that this worker is doing and making progress
-        in does not count.  May be called from any thread.
+        Work waits too long after OVERDUE_INTERVALS intervals of its duty, and after
+        OVERDUE_SEC at the earliest.  Work in which this worker makes progress does not
+        count.  Any thread may call this.
         """
-        at = self._now()
-        waits: dict[str, float] = {}
-        for unit, since in list(self._waits_since.items()):
-            progresses = (at - self.turned_at) / _SECOND <= STUCK_SEC
-            if unit == self._at_work and progresses:
+        now = self._now()
+        is_stuck = (now - self.turned_at) / _SECOND > STUCK_SEC
+        overdue: dict[str, float] = {}
+        for unit, since in list(self._due_since.items()):
+            if unit == self._at_work and not is_stuck:
                 continue
-            waiting = (at - since) / _SECOND
+            waiting = (now - since) / _SECOND
             if waiting > max(OVERDUE_SEC, OVERDUE_INTERVALS * self.duties[unit.duty]):
-                waits[unit.duty] = max(waiting, waits.get(unit.duty, 0.0))
-        return waits
+                overdue[unit.duty] = max(waiting, overdue.get(unit.duty, 0.0))
+        return overdue
 
     def silent_sec(self) -> float:
-        """Seconds since this worker last made progress.  Any thread may call this."""
+        """Return the seconds since the last progress.  Any thread may call this."""
         return max(0.0, (self._now() - self.turned_at) / _SECOND)
 
     def run(self) -> None:
-        """Work until ``stop``; in between it sleeps until the next timer or list."""
+        """Work until ``stop`` is called, and sleep until the next timer or listing."""
         while not self._stopping:
             wait = self.round()
             with suppress(Empty):
                 self._woken.get(timeout=wait)
 
     def stop(self) -> None:
-        """End ``run`` when what it is at has ended; signals may call this."""
+        """End ``run`` after the current work; the handler of a signal may call this."""
         self._stopping = True
         self._woken.put(None)
 
     def round(self) -> float:
-        """Do all that is due by the store's clock; the seconds until more may be."""
-        listing = bool(self._looks) and self._now() >= self._list_at
-        if listing:
-            self._list_at = self._in(min(*self.duties.values(), _LOOK_SEC))
-            self._noted("list", well=attempt(self._list, otherwise=_GOES_ON))
+        """Do all due work; returns the seconds until more may be due."""
+        is_listing = bool(self._session_duties) and self._now() >= self._list_at
+        if is_listing:
+            self._list_at = self._after(min(*self.duties.values(), _LIST_SEC))
+            succeeded = attempt(self._list, otherwise=_WILL_RETRY)
+            self._note("list", succeeded=succeeded)
         while not self._stopping and self._next_at <= self._now():
-            if (unit := self._next()) is None:
+            unit = self._next()
+            if unit is None:
                 break
-            self._next_at = self._in(1 / self.most_per_second)
+            self._next_at = self._after(1 / self.most_per_second)
             self._at_work = unit
-            well = attempt(partial(self._do, unit), otherwise=_GOES_ON)
+            succeeded = attempt(partial(self._do, unit), otherwise=_WILL_RETRY)
             self._at_work = None
-            if not well:
+            if not succeeded:
                 self.counts[unit.duty, "failed"] += 1
-                self._at(unit, self._in(min(self.duties[unit.duty], _AGAIN_SEC)))
+                retry_sec = min(self.duties[unit.duty], _RETRY_SEC)
+                self._set_timer(unit, self._after(retry_sec))
             if not unit.user_id:
-                self._noted(unit.duty, well=well)
-            told, self._untold = self._untold, []
-            for one in told:
-                if self.done is not None:
-                    self.done(*one)
-        if listing and "compact" in self._looks:
-            attempt(self._sweep, otherwise=_GOES_ON)
-        due, now = [heap[0][0] for heap in self._due.values() if heap], self._now()
-        due += [self._list_at] if self._looks or not due else []
-        self.turned_at = max(min(due), self._next_at, now)
+                self._note(unit.duty, succeeded=succeeded)
+            self._report()
+        if is_listing and "compact" in self._session_duties:
+            attempt(self._bring_up_views, otherwise=_WILL_RETRY)
+        now = self._now()
+        timers = [heap[0][0] for heap in self._timers.values() if heap]
+        if self._session_duties or not timers:
+            timers.append(self._list_at)
+        self.turned_at = max(min(timers), self._next_at, now)
         return (self.turned_at - now) / _SECOND
 
-    def _list(self) -> None:
-        """Have those looked at that have grown, and forget those that are gone."""
-        found: dict[tuple[str, str], int] = {}
-        for info in listed(self.store.log.sessions, self._scope):
-            key = info.user_id, info.session_id
-            found[key] = info.head_seq
-            # A closed session is as long as it will ever be, but is still read.
-            live = info.is_live and not info.is_internal
-            new = self._looks if key not in self._seen else self._looks & {"compact"}
-            for duty in new if self._seen.get(key) != info.head_seq else ():
-                if live or (duty == "verify" and info.status != "erased"):
-                    self._at(Unit(duty, *key), self._now())
-        self._seen = found
-        for unit in list(self._waits_since):
-            if unit.user_id and unit[1:] not in found:
-                del self._waits_since[unit]
+    def _report(self) -> None:
+        """Call ``done`` with the new results."""
+        results = self._results
+        self._results = []
+        if self.done is None:
+            return
+        for unit, result in results:
+            self.done(unit, result)
 
-    def _sweep(self) -> None:
+    def _list(self) -> None:
+        """List the sessions: those with new events are due, others may be gone."""
+        head_seqs: dict[tuple[str, str], int] = {}
+        for info in listed(self.store.log.sessions, self._scope):
+            session = (info.user_id, info.session_id)
+            head_seqs[session] = info.head_seq
+            if self._head_seqs.get(session) == info.head_seq:
+                continue
+            duties = self._session_duties
+            if session in self._head_seqs:  # the others have timers
+                duties = duties & {"compact"}
+            # A closed session gets no more events, but its events are still verified.
+            is_worked_on = info.is_live and not info.is_internal
+            for duty in duties:
+                if is_worked_on or (duty == "verify" and info.status != "erased"):
+                    self._set_timer(Unit(duty, *session), self._now())
+        self._head_seqs = head_seqs
+        for unit in list(self._due_since):
+            if unit.user_id and (unit.user_id, unit.session_id) not in head_seqs:
+                del self._due_since[unit]
+
+    def _bring_up_views(self) -> None:
+        """Fold the events that stored views are far behind with."""
         for view in lagging(self.store.log, self._scope, by=WORTH_STORING):
             if not self._stopping:
-                up = partial(bring_up, self.store.log, view.place)
-                attempt(up, otherwise=_GOES_ON)
+                fold = partial(bring_up, self.store.log, view.place)
+                attempt(fold, otherwise=_WILL_RETRY)
 
-    def _at(self, unit: Unit, at: int) -> None:
-        self._waits_since.setdefault(unit, at)
-        # Each process has an order of its own, so that they seldom meet.
-        heappush(self._due[unit.duty], (at, hash(unit), unit))
+    def _set_timer(self, unit: Unit, at: int) -> None:
+        """Let work be due at a time."""
+        self._due_since.setdefault(unit, at)
+        # Hashes differ between processes.  So workers seldom want the same session.
+        heappush(self._timers[unit.duty], (at, hash(unit), unit))
 
     def _next(self) -> Unit | None:
-        for heap in self._due.values():
+        """Take due work of the most urgent duty."""
+        for heap in self._timers.values():
             while heap and heap[0][0] <= self._now():
-                unit = heappop(heap)[-1]
-                if not unit.user_id or unit[1:] in self._seen:
+                _, _, unit = heappop(heap)
+                session = (unit.user_id, unit.session_id)
+                if not unit.user_id or session in self._head_seqs:
                     return unit
         return None
 
-    def _noted(self, what: str, *, well: bool) -> None:
-        (self.failing.discard if well else self.failing.add)(what)
+    def _note(self, duty: str, *, succeeded: bool) -> None:
+        """Remember whether work for the whole store failed."""
+        if succeeded:
+            self.failing.discard(duty)
+        else:
+            self.failing.add(duty)
 
     def _do(self, unit: Unit) -> None:
-        """Do it under a lease, and count what came of it."""
-        leases, clock = self.store.log.leases, self.store.clock
-        of = self.rebuilds.fingerprint if self.rebuilds else ""
-        name = unit.duty + (of if unit.duty == "rebuild" else "")
-        stream = StreamId(unit.user_id, unit.session_id, name)
-        hold = Hold.take(leases, stream, clock=clock, sec=self.lease)
+        """Do a piece of work under a lease, and count the outcome."""
+        lease_name = unit.duty
+        if unit.duty == "rebuild" and self.rebuilds is not None:
+            lease_name += self.rebuilds.fingerprint
+        stream = StreamId(unit.user_id, unit.session_id, lease_name)
+        hold = Hold.take(
+            self.store.log.leases, stream, clock=self.store.clock, sec=self.lease
+        )
         if hold is None:
             self._pass_over(unit, stream)
             return
-        done_before = len(self._untold)
+        results_before = len(self._results)
         try:
             with hold:
-                for result in self._results(unit):
-                    self._untold.append((unit, result))
-                    self._turn()
+                for result in self._results_of(unit):
+                    self._results.append((unit, result))
+                    self._progressed()
                     if self._stopping:
                         break
                 if unit.duty != "compact" and not self._stopping:
                     hold.keep(self.duties[unit.duty])
         except LeaseLost as lost:
-            log.warning("%s", lost)
+            logger.warning("%s", lost)
             self._pass_over(unit, stream)
             return
-        came = "done" if len(self._untold) > done_before else "nothing"
-        self.counts[unit.duty, came] += 1
-        if not self._stopping:
-            self._completed(unit)
-            if unit.duty != "compact":
-                self._at(unit, self._in(self.duties[unit.duty]))
-            elif self._compact_at is not None:
-                self._at(unit, self._compact_at)
+        if len(self._results) > results_before:
+            self.counts[unit.duty, "done"] += 1
+        else:
+            self.counts[unit.duty, "nothing"] += 1
+        if self._stopping:
+            return
+        self._due_since.pop(unit, None)
+        if unit.duty != "compact":
+            self._set_timer(unit, self._after(self.duties[unit.duty]))
+        elif self._compact_at is not None:
+            self._set_timer(unit, self._compact_at)
 
     def _pass_over(self, unit: Unit, stream: StreamId) -> None:
-        """Leave it to the worker that holds it, and look again when its lease ends."""
+        """Leave work to the worker that holds its lease, until the lease ends."""
         self.counts[unit.duty, "held"] += 1
         holding = self.store.log.leases.holding(stream, clock=self.store.clock)
         if holding.done:
-            self._completed(unit)
-        self._at(unit, self._now() + (holding.left or int(self.lease * _SECOND)))
+            self._due_since.pop(unit, None)
+        wait = holding.left or int(self.lease * _SECOND)
+        self._set_timer(unit, self._now() + wait)
 
-    def _completed(self, unit: Unit) -> None:
-        self._waits_since.pop(unit, None)
-
-    def _results(self, unit: Unit) -> Iterator[Any]:
-        store = self.store
+    def _results_of(self, unit: Unit) -> Iterator[Any]:
+        """Do a piece of work, and yield its results."""
         if unit.duty == "compact":
-            yield from self._compacted(unit)
-        elif unit.duty == "rebuild" and (strategy := self.rebuilds) is not None:
-            info = SessionInfo(unit.user_id, unit.session_id, 0, "open", 0)
-            writes = self.summarizer or store.upkeep.summarizer or Abridged()
-            how = {"strategy": strategy, "summarizer": summarizer_for(strategy, writes)}
-            done = rebuilt(store, info, self._turn, lease_sec=self.lease, **how)
-            if done.problem:
-                raise RefoldError(done.problem)
-            yield done
+            yield from self._compact(unit)
+        elif unit.duty == "rebuild" and self.rebuilds is not None:
+            yield self._rebuild(unit, self.rebuilds)
         elif unit.user_id:
-            session = store.session(user_id=unit.user_id, session_id=unit.session_id)
+            session = self.store.session(
+                user_id=unit.user_id, session_id=unit.session_id
+            )
             yield session.verify()
         elif unit.duty == "verify":
-            seals, unfinished = store.verify_seals(), store.erasures.unfinished(None)
-            problems = [*store.log.orphans(), *(seals.problems if seals else ())]
-            problems += [problem for _, one in unfinished for problem in one.problems]
-            yield Verified(0, 0, 0, problems)
+            yield self._verify_store()
         elif unit.duty == "seal":
-            meanwhile: Any = {"executor": self.executor, "progress": self._turn}
-            head = store.seal(sweep=self._sealed is None, **meanwhile)
+            head = self.store.seal(
+                sweep=self._sealed is None,
+                executor=self.executor,
+                progress=self._progressed,
+            )
             if head is not None and head.size != self._sealed:
                 yield head
-            self._sealed = head.size if head else 0
+            self._sealed = head.size if head is not None else 0
         elif unit.duty == "erase":
-            yield from store.erasures.complete()
+            yield from self.store.erasures.complete()
         elif self.retains is not None:
-            yield store.erasures.retain(self.retains)
+            yield self.store.erasures.retain(self.retains)
 
-    def _compacted(self, unit: Unit) -> Iterator[Envelope]:
-        session = self.store.session(user_id=unit.user_id, session_id=unit.session_id)
-        made_by = session.strategies.compactor(
-            self.strategy, summarizer=self.summarizer
+    def _rebuild(self, unit: Unit, strategy: Strategy) -> Rebuilt:
+        """Rebuild a session under a strategy."""
+        info = SessionInfo(unit.user_id, unit.session_id, 0, "open", 0)
+        summarizer = self.summarizer or self.store.upkeep.summarizer or Abridged()
+        result = rebuilt(
+            self.store,
+            info,
+            self._progressed,
+            lease_sec=self.lease,
+            strategy=strategy,
+            summarizer=summarizer_for(strategy, summarizer),
         )
-        compactor = replace(made_by, lease_sec=self.lease)
+        if result.problem:
+            raise RefoldError(result.problem)
+        return result
+
+    def _verify_store(self) -> Verified:
+        """Verify what belongs to no listed session: seals, orphans and erasures."""
+        seals = self.store.verify_seals()
+        problems = list(self.store.log.orphans())
+        if seals is not None:
+            problems += seals.problems
+        for _, verified in self.store.erasures.unfinished(None):
+            problems += verified.problems
+        return Verified(0, 0, 0, problems)
+
+    def _compact(self, unit: Unit) -> Iterator[Envelope]:
+        """Compact a session, and yield the new summaries.
+
+        It also sets the time at which the session is due again.
+        """
+        session = self.store.session(user_id=unit.user_id, session_id=unit.session_id)
+        compactor = replace(
+            session.strategies.compactor(self.strategy, summarizer=self.summarizer),
+            lease_sec=self.lease,
+        )
         self._compact_at = None
-        strategy, made = compactor.strategy, False
+        strategy = compactor.strategy
         if strategy.needs == "counts":  # it never compacts
             return
-        known = compactor.viewer.current(strategy).derived_seq
+        derived_seq = compactor.viewer.current(strategy).derived_seq
+        has_compacted = False
         while not self._stopping and compactor.step() is not None:
-            made = True
-        for one in session.history.derived(strategy.fingerprint) if made else ():
-            if one.seq > known and isinstance(one.payload, Summary):
-                yield one
+            has_compacted = True
+        if has_compacted:
+            for entry in session.history.derived(strategy.fingerprint):
+                if entry.seq > derived_seq and isinstance(entry.payload, Summary):
+                    yield entry
         compactor.viewer.caught_up(strategy)
-        due = compactor.due_at()
-        if due is not None:
-            wait = microseconds(due) - self.store.clock()
-            if wait <= 0:
-                # Due and not done: another is at it, or it cannot be done now.
-                wait = int(self.duties["compact"] * _SECOND)
-            self._compact_at = self._now() + wait
+        due_at = compactor.due_at()
+        if due_at is None:
+            return
+        wait = microseconds(due_at) - self.store.clock()
+        if wait <= 0:
+            # It is due, but another process does it, or it is impossible now.
+            wait = int(self.duties["compact"] * _SECOND)
+        self._compact_at = self._now() + wait
 
-    def _turn(self, _: int = 0) -> None:
+    def _progressed(self, _: int = 0) -> None:
+        """Remember that the worker makes progress."""
         self.turned_at = self._now()
 
-    def _in(self, seconds: float) -> int:
+    def _after(self, seconds: float) -> int:
+        """Return the time after these seconds."""
         return self._now() + int(seconds * _SECOND)
