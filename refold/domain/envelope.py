@@ -385,6 +385,24 @@ class Native:
         return str(repaired(key)[0])
 
 
+class Mark(NamedTuple):
+    """The entries that an edit of a client changes, by the keys of their drafts.
+
+    A key stands for all events of its entry.  The fields are those of
+    ``ProviderEdit``.
+    """
+
+    left_out: tuple[str, ...] = ()
+    restored: tuple[str, ...] = ()
+    cleared: tuple[str, ...] = ()
+    in_place: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """All keys that it names."""
+        return (*self.left_out, *self.restored, *self.cleared, *self.in_place)
+
+
 # Replaces the event in the draft of a framework's item until its events are known.
 LATER: Final = Item(format="")
 
@@ -398,6 +416,8 @@ class Draft:
     native:     an item whose format makes the events, instead of ``event``.
     key:        a draft is not appended to a session that has its key already.
     continues:  whether it belongs to the same entry as the draft before it.
+    mark:       the entries that the event, a ``ProviderEdit``, changes.  Their seqs are
+                not known before the append.
     """
 
     event: Event = LATER
@@ -408,6 +428,7 @@ class Draft:
     native: Native | None = None
     key: str | None = field(default=None, repr=False)
     continues: bool = False
+    mark: Mark | None = field(default=None, repr=False)
 
 
 def with_id(draft: Draft, event: ToolCall | ToolResult) -> Draft:

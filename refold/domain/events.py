@@ -525,12 +525,49 @@ class CompactionNote(Event):
     kind: SummaryKind = "session"
 
 
-class ProviderEdit(Event):
-    """Edits and blocks of a hosted API that changed the context, byte for byte."""
+EditReason: TypeAlias = Literal[
+    "compaction", "rewind", "fork", "rollback", "clearing", "removal", ""
+]
 
+
+class ProviderEdit(Event):
+    """A client or a hosted API changed the context that it sends to the model.
+
+    Contexts from this event on follow the change under every strategy; contexts before
+    it do not.  The log keeps all events.
+
+    edits, blocks: the edits and blocks of a hosted API, byte for byte.
+    reason:        the cause of a change that a client made in its own history.
+    left_out:      the events that contexts leave out.
+    restored:      events that were left out and that contexts show again.
+    cleared:       tool results that contexts show with ``cleared_text`` as content.
+    in_place:      the events that stand in the place of those left out, such as the
+                   client's own summary.  Contexts show them before all other events.
+    """
+
+    version: ClassVar[int] = 2
     type: Literal["provider_edit"] = "provider_edit"
     edits: tuple[JsonObject, ...] = ()
     blocks: tuple[JsonObject, ...] = ()
+    reason: EditReason = ""
+    left_out: tuple[Span, ...] = ()
+    restored: tuple[Span, ...] = ()
+    cleared: tuple[Span, ...] = ()
+    cleared_text: str = ""
+    in_place: tuple[Span, ...] = ()
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """All spans that it names."""
+        return (*self.left_out, *self.restored, *self.cleared, *self.in_place)
+
+    @field_validator("left_out", "restored", "cleared", "in_place")
+    @classmethod
+    def _in_order(cls, spans: tuple[Span, ...]) -> tuple[Span, ...]:
+        for first, last in spans:
+            if first > last:
+                raise ValueError("a span begins with its lower seq")
+        return spans
 
 
 class RedactionApplied(Event):

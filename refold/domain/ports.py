@@ -17,6 +17,7 @@ from refold.domain.events import (
     HumanReview,
     JsonObject,
     Pin,
+    ProviderEdit,
     RedactionApplied,
     Request,
     Span,
@@ -427,9 +428,33 @@ def _renumbered(event: Event, new_seq_of: Mapping[int, int]) -> Event:
         case Pin(seqs=seqs):
             new_seqs = tuple(new_seq_of[seq] for seq in seqs if seq in new_seq_of)
             return event.model_copy(update={"seqs": new_seqs})
+        case ProviderEdit() if event.spans:
+            names = ("left_out", "restored", "cleared", "in_place")
+            spans = {
+                name: _renumbered_spans(getattr(event, name), new_seq_of)
+                for name in names
+            }
+            return event.model_copy(update=spans)
         case HumanReview(refers_to=int(seq)):
             return event.model_copy(update={"refers_to": new_seq_of.get(seq)})
     return event
+
+
+def _renumbered_spans(
+    spans: Sequence[Span], new_seq_of: Mapping[int, int]
+) -> tuple[Span, ...]:
+    """The spans with new seqs; seqs that are gone are left out."""
+    renumbered: list[Span] = []
+    for first, last in spans:
+        for seq in range(first, last + 1):
+            if seq not in new_seq_of:
+                continue
+            new_seq = new_seq_of[seq]
+            if renumbered and renumbered[-1][1] == new_seq - 1:
+                renumbered[-1] = (renumbered[-1][0], new_seq)
+            else:
+                renumbered.append((new_seq, new_seq))
+    return tuple(renumbered)
 
 
 class ReadTranscripts(Protocol):

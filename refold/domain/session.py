@@ -22,6 +22,7 @@ from refold.domain.events import (
     HumanReview,
     JsonObject,
     Pin,
+    ProviderEdit,
     RedactionApplied,
     Request,
     StateUpdate,
@@ -92,7 +93,7 @@ _ANYWHERE: Final = EVENT_CLASSES.keys() - DERIVED_TYPES - _USER_WIDE
 _STATE_CHANGING: Final = frozenset({ToolCall, ToolResult, Request, SystemPrompt})
 # The events with rules besides the stream that they belong in.
 _RESTRICTED: Final = frozenset(
-    {ToolCall, ToolResult, Fork, Pin, HumanReview, SystemPrompt}
+    {ToolCall, ToolResult, Fork, Pin, HumanReview, ProviderEdit, SystemPrompt}
 )
 _UNRESTRICTED: Final = (
     frozenset(EVENT_CLASSES[kind] for kind in _ANYWHERE) - _RESTRICTED - _STATE_CHANGING
@@ -289,11 +290,23 @@ def accepted_next(state: SessionState, event: Event) -> Event:
                 f"seq {max(seqs)} cannot be pinned: the session ends at "
                 f"{state.head_seq}"
             )
+        case ProviderEdit() as edit:
+            _check_edit(edit, state.head_seq)
         case HumanReview(refers_to=int(seq)) if seq > state.head_seq:
             raise InvalidEvent(f"a review cannot refer to seq {seq}, which is to come")
         case SystemPrompt(text=None, closed=False):
             raise InvalidEvent("a system event needs a text")
     return event
+
+
+def _check_edit(edit: ProviderEdit, head_seq: int) -> None:
+    """Check that an edit changes only earlier events.  Raises InvalidEvent."""
+    newest = max((last for _, last in edit.spans), default=head_seq)
+    if newest > head_seq:
+        raise InvalidEvent(
+            f"seq {newest} cannot be left out or changed: the session ends at "
+            f"{head_seq}"
+        )
 
 
 def _check_stream(stream: StreamId, event: Event) -> None:

@@ -68,6 +68,7 @@ Upcast = Callable[[JsonObject], JsonObject]
 # By type and version, the conversion to the next version.
 UPCASTS: Mapping[tuple[str, int], Upcast] = {
     ("compaction", 1): dict,  # the fields that were added have defaults
+    ("provider_edit", 1): dict,  # the same
     ("redaction_applied", 1): dict,  # the same
     ("request", 1): dict,  # the same
     ("request", 2): dict,  # the same

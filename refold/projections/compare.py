@@ -19,6 +19,7 @@ from refold.domain.tokens import estimate_text
 from refold.projections.context import abridged, compaction
 from refold.projections.context.budget import NO_EXTRAS, Extras
 from refold.projections.context.compaction import Compaction, Source, Summarizer
+from refold.projections.context.edits import HistoryEdited, edits_in
 from refold.projections.context.identifiers import in_text, in_value, stands_in
 from refold.projections.context.outline import Outline, fold_derived
 from refold.projections.context.render import OPENING, render
@@ -320,7 +321,7 @@ class Requests:
 
 def _all_of(envelopes: _Log, extras: Extras) -> View:
     """The view of these events, none of them compacted."""
-    outline = _KEEP_ALL.read(_KEEP_ALL.begin(), envelopes)
+    outline = _KEEP_ALL.read_whole(envelopes)
     return render(_KEEP_ALL, outline, envelopes, extras=extras)
 
 
@@ -370,6 +371,8 @@ class RawRequests:
             return False
         if any(isinstance(envelope.payload, _DEPENDENT) for envelope in new):
             return False
+        if edits_in(new):
+            return False
         results_of_earlier_calls = _ids_of(new, events.ToolResult) - _ids_of(
             new, events.ToolCall
         )
@@ -413,6 +416,7 @@ def _frame(outline: Outline, shown: Shown) -> tuple[Any, ...]:
     """Everything that a view depends on, except its raw end."""
     layers = outline.layers
     return (
+        outline.edits,
         outline.summaries,
         outline.kept,
         outline.kept_input,
@@ -503,12 +507,22 @@ class Walk:
                 yield moment, clock, self._requests.next(self._outline, self.derived)
                 self._sent += 1
             self._wait(clock, event.ts, decided=clock if decides else None)
-            self._outline = self.strategy.fold(self._outline, event)
+            self._fold(index)
             if isinstance(event.payload, events.AgentResponse):
                 turn_ended = self._outline.idle
             else:
                 turn_ended = isinstance(event.payload, events.Final)
             previous = event
+
+    def _fold(self, index: int) -> None:
+        """Fold the event with this index."""
+        try:
+            self._outline = self.strategy.fold(self._outline, self.events[index])
+        except HistoryEdited:
+            outline = self.strategy.read_whole(self.events[: index + 1])
+            for entry in self.derived:
+                outline = fold_derived(outline, entry)
+            self._outline = outline
 
     def view(self, extras: Extras) -> View:
         """Render the request at the current position with these extras."""
@@ -555,6 +569,7 @@ class Walk:
             due,
             events=self._requests.within(((due.first_seq, due.last_seq),)),
             summaries=self.derived,
+            edits=self._outline.edits,
         )
         try:
             written = write_summary(

@@ -260,6 +260,15 @@ class Writer:
                 raise
             return self._confirm(order, {}, duplicate)
 
+    def _with_seqs(self, order: Order) -> Order:
+        """The order with the seqs of the entries of the log that its marks name."""
+        if all(draft.mark is None for draft in order.drafts):
+            return order
+        from refold.store.marks import with_seqs
+
+        drafts = with_seqs(self.log, order.stream, order.drafts)
+        return order._replace(drafts=tuple(drafts))
+
     async def append_async(self, order: Order) -> Receipt:
         """``append`` without blocking the event loop; it raises the same errors.
 
@@ -336,6 +345,7 @@ class Writer:
         """
         if order.plain:
             return order
+        order = self._with_seqs(order)
         known: Mapping[str, tuple[int, int]] = {}
         if len(order.drafts) > few:
             keys = [draft.key for draft in order.drafts if draft.key]

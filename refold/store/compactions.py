@@ -352,7 +352,7 @@ class Compactor:
         judged = self.strategy.judged(outline)
         for entry, summary in written:
             fitted = compaction.adoptable(judged, decision, summary)
-            if fitted is None or not self.viewer.source_matches(entry):
+            if fitted is None or not self.viewer.source_matches(entry, outline.edits):
                 continue
             with suppress(RefoldError):
                 return uncut(self.writer.log, entry, events.Summary).model_copy(
@@ -445,7 +445,7 @@ class Compactor:
 
         short: limit the summary to four characters a token of its target.
         """
-        source = self.viewer.source(self._derived, decision)
+        source = self.viewer.source(self._derived, decision, outline.edits)
         started = self.writer.clock()
         if self._costs:
             note_seq = self._append(outline, note_of("started", outline, decision))

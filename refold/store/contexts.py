@@ -15,6 +15,7 @@ from refold.domain.events import JsonObject, Request, Span, Summary
 from refold.domain.ids import StreamId
 from refold.projections.context.budget import NO_EXTRAS, Budgets, Extras, HandedIn
 from refold.projections.context.compaction import Compaction, Source, new_in, source_of
+from refold.projections.context.edits import Edit, HistoryEdited
 from refold.projections.context.outline import (
     Outline,
     begins_anew,
@@ -116,7 +117,29 @@ class Viewer:
             derived = self._derived(strategy)
         after = outline.through_seq if outline.events else None
         events = self.history.events(after=after, known=known)
-        return with_derived(strategy.read(outline, events), derived)
+        try:
+            outline = strategy.read(outline, events)
+        except HistoryEdited:
+            outline = self.whole(strategy)
+            derived = self._derived(strategy)
+        return with_derived(outline, derived)
+
+    def whole(
+        self,
+        strategy: Strategy,
+        *,
+        upto: int | None = None,
+        begin: Outline | None = None,
+    ) -> Outline:
+        """Fold the log from its first event, with all edits of the client in it.
+
+        begin: the outline of no events; None is the strategy's own.
+        """
+        if upto is None:
+            upto = self.log.head(self.stream).state.head_seq
+        edits = self.history.edits(upto=upto)
+        events = self.history.events(upto=upto)
+        return strategy.read(begin or strategy.begin(), events, edits)
 
     def by_unit(self, strategy: Strategy, outline: Outline | None = None) -> Outline:
         """Return the outline at the head with its exchanges, not only its turns.
@@ -129,7 +152,10 @@ class Viewer:
         if outline is None or outline.detail != "both":
             outline = empty._replace(detail="both")
         after = outline.through_seq if outline.events else None
-        outline = strategy.read(outline, self.history.events(after=after))
+        try:
+            outline = strategy.read(outline, self.history.events(after=after))
+        except HistoryEdited:
+            outline = self.whole(strategy, begin=empty._replace(detail="both"))
         return with_derived(outline, self._derived(strategy, outline.derived_seq))
 
     def show(
@@ -243,7 +269,10 @@ class Viewer:
             if (isinstance(entry.payload, Summary) or begins_anew(entry))
             and counts(entry)
         ]
-        outline = strategy.read(strategy.begin(), self.history.events(upto=seq))
+        try:
+            outline = strategy.read(strategy.begin(), self.history.events(upto=seq))
+        except HistoryEdited:
+            outline = self.whole(strategy, upto=seq)
         return with_derived(outline, counted)
 
     def sent(
@@ -322,8 +351,12 @@ class Viewer:
     def _derived(self, strategy: Strategy, after: int = 0) -> list[Envelope]:
         return self.log.read(self._stream(strategy), after=after)
 
-    def source_matches(self, envelope: Envelope) -> bool:
+    def source_matches(
+        self, envelope: Envelope, edits: Sequence[Edit] | None = None
+    ) -> bool:
         """Whether the events that a summary covers have its source digest.
+
+        edits: those of the session's history; None reads them.
 
         For an adopted summary: whether the summary that it stands for has the same
         facts, and a source that matches.  True for any other event.
@@ -340,7 +373,7 @@ class Viewer:
                     isinstance(original, Summary)
                     and original.adopted is None
                     and _SAME(original) == _SAME(summary)
-                    and self.source_matches(entry)
+                    and self.source_matches(entry, edits)
                 ):
                     return True
             return False
@@ -350,20 +383,30 @@ class Viewer:
         compaction = Compaction.of(summary, reader=reader)
         stream = self.stream._replace(stream=envelope.stream)
         try:
-            return self.source(stream, compaction).digest == summary.source_digest
+            return (
+                self.source(stream, compaction, edits).digest == summary.source_digest
+            )
         except ValueError:
             return False
 
-    def source(self, derived: StreamId, compaction: Compaction) -> Source:
+    def source(
+        self,
+        derived: StreamId,
+        compaction: Compaction,
+        edits: Sequence[Edit] | None = None,
+    ) -> Source:
         """Read the events and summaries that a compaction summarises.
 
         derived: the stream of the summaries that it absorbs.
+        edits:   those of the outline that it was decided on; None reads them.
 
         Raises ValueError if a summary is missing.
         """
         absorbed = in_spans(self.log, derived, spans_of(compaction.absorbs))
         events = self.history.spans(new_in(compaction, absorbed))
-        return source_of(compaction, events=events, summaries=absorbed)
+        if edits is None:
+            edits = self.history.edits(upto=compaction.decided_at_seq)
+        return source_of(compaction, events=events, summaries=absorbed, edits=edits)
 
 
 # The fields that an adopted summary shares with the one that was written.
@@ -439,7 +482,12 @@ class RequestedViews:
             outline = strategy.begin()
         after = outline.through_seq if outline.events else None
         events = viewer.history.events(after=after, upto=through)
-        outline = with_derived(strategy.read(outline, events), entries)
+        try:
+            outline = strategy.read(outline, events)
+        except HistoryEdited:
+            outline = viewer.whole(strategy, upto=through)
+            entries = viewer.log.read(derived, upto=upto) if upto else []
+        outline = with_derived(outline, entries)
         self._outlines[strategy.fingerprint] = outline
         return outline
 

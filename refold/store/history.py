@@ -24,6 +24,7 @@ from refold.domain.ports import PAGE, EventLog
 from refold.domain.session import SessionState, evolve
 from refold.projections.context.budget import Elsewhere, Extras
 from refold.projections.context.compaction import note_lines, summary_text
+from refold.projections.context.edits import Edit, edits_in
 from refold.projections.context.strategy import user_text
 from refold.projections.context.text import cut_middle
 from refold.projections.context.units import spans_of
@@ -44,6 +45,12 @@ def inherited(envelope: Envelope, *, at_seq: int) -> Envelope:
     payload = envelope.payload
     renumbered: dict[str, Any] = {}
     match payload:
+        case events.ProviderEdit() as edit if edit.spans:
+            for name in ("left_out", "restored", "cleared", "in_place"):
+                spans: tuple[Span, ...] = getattr(edit, name)
+                renumbered[name] = tuple(
+                    (first - at_seq, last - at_seq) for first, last in spans
+                )
         case events.Pin(seqs=seqs):
             renumbered["seqs"] = tuple(seq - at_seq for seq in seqs)
         case events.Request(through_seq=through):
@@ -118,6 +125,18 @@ class History:
             if len(page) < limit:
                 return
             position = page[-1].seq
+
+    def edits(self, *, upto: int | None = None) -> tuple[Edit, ...]:
+        """Read the edits with ``seq <= upto`` that the client made in its history."""
+        edits: tuple[Edit, ...] = ()
+        if self.parent is not None:
+            last = self.at if upto is None else min(self.at, upto + self.at)
+            for edit in self.parent.edits(upto=last):
+                edits += (edit.renumbered(at_seq=self.at),)
+        if upto is None or upto > 0:
+            types = ("provider_edit",)
+            edits += edits_in(read_on(self.log, self.stream, upto=upto, types=types))
+        return edits
 
     def spans(
         self, spans: Sequence[Span], known: Iterable[Envelope] = ()

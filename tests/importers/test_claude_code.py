@@ -10,6 +10,7 @@ from refold.adapters import importers
 from refold.domain.events import (
     AgentError,
     AgentResponse,
+    ProviderEdit,
     ToolCall,
     ToolResult,
     UserInput,
@@ -324,7 +325,9 @@ def test_server_tools_are_kept_byte_for_byte(tmp_path: Path) -> None:
     transcript = read_one(write_lines(tmp_path, [entry]))
 
     assert kinds(transcript) == ["agent_response", "provider_edit", "agent_response"]
-    assert events(transcript)[1].payload() == {"edits": [], "blocks": [search]}
+    edit = events(transcript)[1]
+    assert isinstance(edit, ProviderEdit)
+    assert (edit.edits, edit.blocks, edit.spans) == ((), (search,), ())
 
 
 def queue(operation: str, **more: Any) -> dict[str, Any]:

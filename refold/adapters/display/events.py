@@ -83,6 +83,8 @@ def preview(event: events.SessionEvent) -> Preview:
             return Preview(f"{'unpinned' if unpin else 'pinned'} seq {which}", reason)
         case events.Fork(session_id=parent, at_seq=at):
             return Preview(f"continues {parent} from seq {at}")
+        case events.ProviderEdit(reason=reason) if event.spans:
+            return Preview(f"the client changed its history: {reason}", _changes(event))
         case events.ProviderEdit(edits=edits, blocks=blocks):
             counts = f"{counted(len(edits), 'edit')}, {counted(len(blocks), 'block')}"
             return Preview(f"{counts} of the provider")
@@ -221,6 +223,22 @@ def _summary(event: events.Summary) -> Preview:
 
 def _span(first: int | None, last: int | None) -> str:
     return "" if first is None or last is None else f" · seq {first} to {last}"
+
+
+def _changes(edit: events.ProviderEdit) -> str:
+    """What an edit of a client changes, a line for each kind of change."""
+    changes = {
+        "leaves out": edit.left_out,
+        "shows again": edit.restored,
+        "clears the results": edit.cleared,
+        "puts in their place": edit.in_place,
+    }
+    lines: list[str] = []
+    for what, spans in changes.items():
+        if spans:
+            named = [seqs(*span).removeprefix("seq ") for span in spans]
+            lines.append(f"{what} seq {', '.join(named)}")
+    return _lines(*lines)
 
 
 def seqs(first: int | None, last: int | None) -> str:

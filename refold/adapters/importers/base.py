@@ -24,15 +24,24 @@ from refold.adapters.importers.lines import (
     raw_lines,
 )
 from refold.domain.canonical import repaired
-from refold.domain.envelope import Draft, Meta, with_id
+from refold.domain.envelope import Draft, Mark, Meta, with_id
 from refold.domain.errors import ImportFailed, InvalidEvent, counted
-from refold.domain.events import Event, JsonObject, ToolCall, ToolResult, event_of
+from refold.domain.events import (
+    EditReason,
+    Event,
+    JsonObject,
+    ProviderEdit,
+    ToolCall,
+    ToolResult,
+    event_of,
+)
 from refold.domain.ids import RESERVED, StreamId, check_session_id
 from refold.domain.locks import computed_once
 from refold.domain.ports import Skipped as Skipped, Transcript as Transcript
 from refold.domain.session import (
     SessionState,
     decide,
+    evolve,
     with_own_id,
     with_recorded_id,
 )
@@ -558,6 +567,40 @@ class Recording:
                 self.skip(item.why, origin.place, item.where, note=item.note)
             elif self._add(item, origin) and origin.usage:
                 origin = replace(origin, usage=None)
+
+    def mark(
+        self,
+        mark: Mark,
+        origin: Origin,
+        reason: EditReason,
+        *,
+        cleared_text: str = "",
+    ) -> None:
+        """Record that the client changed its history.
+
+        mark:   the entries that it changes, by the keys of their origins.
+        origin: has a key of its own, by which a session has the mark once.
+        """
+        whole = Mark(
+            left_out=self._all_keys(mark.left_out),
+            restored=self._all_keys(mark.restored),
+            cleared=self._all_keys(mark.cleared),
+            in_place=self._all_keys(mark.in_place),
+        )
+        edit = ProviderEdit(reason=reason, cleared_text=cleared_text)
+        source = {"format": self._form, "place": origin.place, **origin.source}
+        draft = Draft(edit, origin.ts, meta=Meta(source=source), mark=whole)
+        self._state = evolve(self._state, edit)
+        self._drafts.append(self._keyed(draft, origin.key))
+
+    def _all_keys(self, keys: Iterable[str]) -> tuple[str, ...]:
+        """The keys of all drafts of these entries."""
+        whole: list[str] = []
+        for key in keys:
+            whole.append(key)
+            for place in range(1, self._keys[key]):
+                whole.append(f"{key}\0{place}")
+        return tuple(whole)
 
     def skip(self, why: str, *places: str, note: bool = False) -> None:
         """Say that what is at these places is left out."""

@@ -24,7 +24,13 @@ from refold.domain.errors import SummaryRefused
 from refold.domain.events import JsonObject, Summary, SummaryKind
 from refold.domain.tokens import estimate_text
 from refold.projections.context import text as markup
-from refold.projections.context.outline import LayerState, Outline, compacted
+from refold.projections.context.edits import Edit, applied
+from refold.projections.context.outline import (
+    LayerState,
+    Outline,
+    compacted,
+    was_edited,
+)
 from refold.projections.context.units import (
     LiveSummary,
     Spans,
@@ -258,6 +264,8 @@ def adoptable(outline: Outline, due: Compaction, summary: Summary) -> Compaction
     due = replace(due, level=summary.level)
     if summary.first_seq != due.first_seq or summary.omitted:
         return None
+    if was_edited(outline, summary):
+        return None
     if last == due.last_seq and not due.omitted:
         return due
     folds_summaries = through is not None and min(last, due.last_seq) <= through
@@ -397,24 +405,29 @@ def source_of(
     *,
     events: Iterable[Envelope] = (),
     summaries: Iterable[Envelope] = (),
+    edits: Iterable[Edit] = (),
 ) -> Source:
     """Return the source of a compaction: absorbed summaries, then events of its span.
 
-    Events that an absorbed summary stands for, and omitted events, are left out.
+    Events that an absorbed summary stands for, and omitted events, are left out, and so
+    are those that the client had left out when the compaction was decided.
 
     events:    of the main stream, oldest first; those outside the span are ignored.
     summaries: of the derived stream; those that it does not absorb are ignored.
+    edits:     of the main stream; later ones are ignored.
 
     Raises ValueError if an absorbed summary is missing.
     """
     absorbed = _absorbed(compaction, summaries)
     first_seq = _first_new_seq(compaction, absorbed)
+    edited = applied(edit for edit in edits if edit.at <= compaction.decided_at_seq)
     span: list[Envelope] = []
     for envelope in events:
         is_in_span = first_seq <= envelope.seq <= compaction.last_seq
         if not is_in_span or holds(compaction.omitted, envelope.seq):
             continue
-        visible = seen_by(compaction.reader, envelope)
+        unedited = seen_by(compaction.reader, envelope)
+        visible = unedited and edited.shown(unedited)
         if visible is not None and not is_restated(visible):
             span.append(visible)
     new = of_events(span)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
+from math import inf
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from pydantic import TypeAdapter
@@ -18,6 +19,14 @@ from pydantic import TypeAdapter
 from refold.domain import events
 from refold.domain.envelope import ACTIVATED, Envelope
 from refold.domain.events import JsonObject, Span, Summary
+from refold.projections.context.edits import (
+    Edit,
+    Edited,
+    HistoryEdited,
+    applied,
+    changed_after,
+    edit_of,
+)
 from refold.projections.context.units import (
     LiveSummary,
     Place,
@@ -36,7 +45,7 @@ from refold.projections.context.units import (
 
 # The version of the stored form.  Outlines of another shape are dropped, and the log is
 # folded again.
-SHAPE: Final = 8
+SHAPE: Final = 9
 Detail = Literal["counts", "turns", "units", "both"]
 _BY_UNIT: Final = ("units", "both")
 # The most frequent event types, which change none of the facts that ``_note`` handles.
@@ -212,6 +221,7 @@ class Outline(NamedTuple):
     layers:             the memory layers.
     failures:           the failed attempts since the last success.
     failed_at:          the time of the last one.
+    edits:              what the client changed in its own history so far.
     """
 
     detail: Detail = "turns"
@@ -250,6 +260,12 @@ class Outline(NamedTuple):
     layers: LayerState = LayerState()
     failures: int = 0
     failed_at: int | None = None
+    edits: tuple[Edit, ...] = ()
+
+    @property
+    def edited(self) -> Edited:
+        """The result of all edits so far."""
+        return applied(self.edits)
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -299,7 +315,10 @@ class Outline(NamedTuple):
             spans += exchange
         spans += self.layers.facts_shown
         spans += self.layers.notes_shown
-        return joined(spans)
+        reads = joined(spans)
+        if self.edits:
+            reads = without(reads, self.edited.left_out)
+        return reads
 
     @property
     def shown_summaries(self) -> tuple[int, ...]:
@@ -353,6 +372,9 @@ class OutlineBuilder:
     """Folds events of the main stream into an outline.
 
     Its attributes are the fields of ``Outline``.
+
+    is_edited: whether the client changed its history, so that events must pass
+               ``visible``.
     """
 
     detail: Detail
@@ -381,8 +403,16 @@ class OutlineBuilder:
     notes: tuple[int, ...]
     layers: LayerState
     failed_at: int | None
+    edits: tuple[Edit, ...]
+    is_edited: bool
 
-    def __init__(self, outline: Outline) -> None:
+    def __init__(self, outline: Outline, edits: Sequence[Edit] = ()) -> None:
+        """Begin with an outline.
+
+        edits: those of the events that follow.  The builder applies them from the
+               start, so the outline must not contain events that they change.
+        """
+        self._expected = tuple(edits)
         self.begin(outline)
 
     def begin(self, outline: Outline) -> None:
@@ -393,6 +423,29 @@ class OutlineBuilder:
         self._ended: list[Turn] = []
         self._units: list[Unit] | None = None
         self._next: tuple[Envelope, Thread, Place | None] | None = None
+        # Events of a parent have seqs below those of an outline without events.
+        read = outline.through_seq if outline.events else -inf
+        later = [edit for edit in self._expected if edit.at > read]
+        self._edited = applied((*outline.edits, *later))
+        self.is_edited = bool(outline.edits or later)
+
+    def visible(self, envelope: Envelope) -> Envelope | None:
+        """Return the next event as contexts show it, or None if they leave it out.
+
+        An event that is left out is counted and not folded.
+
+        Raises HistoryEdited if the event changes events that were folded unchanged.
+        """
+        edit = edit_of(envelope)
+        if edit is not None:
+            if edit not in self._expected:
+                raise HistoryEdited
+            self.edits = (*self.edits, edit)
+        visible = self._edited.shown(envelope)
+        if visible is None:
+            self.through_seq = envelope.seq
+            self.events += 1
+        return visible
 
     def outline(self) -> Outline:
         """Return the outline of the events folded so far."""
@@ -575,6 +628,8 @@ def fold_derived(outline: Outline, envelope: Envelope) -> Outline:
     """
     outline = outline._replace(derived_seq=envelope.seq)
     match envelope.payload:
+        case Summary() as summary if was_edited(outline, summary):
+            return outline
         case Summary(kind="session") as summary:
             if summary.decided_at_seq > outline.through_seq:
                 raise ValueError(
@@ -592,6 +647,16 @@ def fold_derived(outline: Outline, envelope: Envelope) -> Outline:
             layers = outline.layers._replace(failures=failures, failed_at=envelope.at)
             return outline._replace(layers=layers)
     return outline
+
+
+def was_edited(outline: Outline, summary: Summary) -> bool:
+    """Whether the client changed events of a summary after it was decided.
+
+    Such a summary tells of events that contexts leave out, so no context shows it.
+    """
+    return changed_after(
+        outline.edits, summary.decided_at_seq, summary.first_seq, summary.last_seq
+    )
 
 
 def compacted(outline: Outline, seq: int, summary: Summary) -> Outline:

@@ -122,7 +122,7 @@ def _render(
         before_session,
         *_raw_behind_summaries(outline, rows, renderer, manner.pin_tokens),
         _left_out(shown),
-        _raw(_within(rows, shown.raw), renderer),
+        _raw(_within(rows, shown.raw), renderer, outline.edited.in_place),
     ]
     pieces = list(chain.from_iterable(groups))
     system, system_tokens, system_spans = _system(outline, rows, extras)
@@ -177,10 +177,12 @@ def _rows(
 ) -> list[Envelope]:
     """The events that the view needs, as the strategy sees them."""
     spans = outline.reads(shown.raw)
+    edited = outline.edited
     rows: list[Envelope] = []
     for event in events:
         if units.holds(spans, event.seq):
-            visible = strategy.sees(event)
+            unedited = strategy.sees(event)
+            visible = unedited and edited.shown(unedited)
             if visible is not None:
                 rows.append(visible)
     newest = rows[-1].seq if rows else None
@@ -193,9 +195,16 @@ def _within(rows: _Rows, spans: units.Spans) -> list[Envelope]:
     return [row for row in rows if units.holds(spans, row.seq)]
 
 
-def _raw(rows: _Rows, renderer: ExchangeRenderer) -> list[Piece]:
+def _raw(rows: _Rows, renderer: ExchangeRenderer, first: units.Spans) -> list[Piece]:
+    """The exchanges that stay raw.
+
+    first: the events that stand in the place of earlier ones, before the others.
+    """
+    exchanges = list(units.arrange(rows))
+    if first:
+        exchanges.sort(key=lambda exchange: not units.holds(first, exchange[0].seq))
     pieces: list[Piece] = []
-    for exchange in units.arrange(rows):
+    for exchange in exchanges:
         pieces += renderer.pieces(exchange)
     return pieces
 

@@ -6,7 +6,7 @@ layers (``Layers``), and the way in which a summary is written (``write_summary`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from difflib import get_close_matches
 from itertools import chain
@@ -22,6 +22,7 @@ from refold.domain.events import JsonObject, StateUpdate, StrategyRef
 from refold.domain.locks import computed_once
 from refold.projections.context import compaction, outline as folded
 from refold.projections.context.compaction import Compaction
+from refold.projections.context.edits import Edit, edits_in
 from refold.projections.context.limits import Limits
 from refold.projections.context.outline import Detail, Outline, OutlineBuilder
 from refold.projections.context.text import value_text
@@ -473,17 +474,57 @@ class Strategy(BaseModel):
             builder.layers = layers.updated(builder.layers, envelope)
 
     @final
-    def fold(self, outline: Outline, envelope: Envelope) -> Outline:
-        """Return the outline after this event of the main stream."""
-        return self.read(outline, (envelope,))
+    def add(self, builder: OutlineBuilder, envelope: Envelope) -> None:
+        """Add the next event of the log, unless the client left it out.
+
+        Raises HistoryEdited if the event changes events that were added before.
+        """
+        if not builder.is_edited and envelope.type != "provider_edit":
+            self.take(builder, envelope)
+            return
+        visible = builder.visible(envelope)
+        if visible is not None:
+            self.take(builder, visible)
 
     @final
-    def read(self, outline: Outline, envelopes: Iterable[Envelope]) -> Outline:
-        """Return the outline after these events of the main stream, oldest first."""
+    def fold(self, outline: Outline, envelope: Envelope) -> Outline:
+        """Return the outline after this event of the main stream.
+
+        Raises HistoryEdited if the event changes earlier ones.
+        """
         builder = OutlineBuilder(outline)
-        for envelope in envelopes:
-            self.take(builder, envelope)
+        self.add(builder, envelope)
         return builder.outline()
+
+    @final
+    def read(
+        self,
+        outline: Outline,
+        envelopes: Iterable[Envelope],
+        edits: Sequence[Edit] = (),
+    ) -> Outline:
+        """Return the outline after these events of the main stream, oldest first.
+
+        edits: those that ``envelopes`` contain, which are applied from the start.
+
+        Raises HistoryEdited if ``envelopes`` contain another edit: ``read_whole`` then
+        reads all events again.
+        """
+        builder = OutlineBuilder(outline, edits)
+        for envelope in envelopes:
+            if builder.is_edited or envelope.type == "provider_edit":
+                self.add(builder, envelope)
+            else:  # the same as ``add``, for most events
+                self.take(builder, envelope)
+        return builder.outline()
+
+    @final
+    def read_whole(self, envelopes: Sequence[Envelope]) -> Outline:
+        """Return the outline of a log that ends with these events.
+
+        envelopes: all events, oldest first.
+        """
+        return self.read(self.begin(), envelopes, edits_in(envelopes))
 
     def judged(self, outline: Outline) -> Outline:
         """Return the outline as a view that is made of it now shows it.

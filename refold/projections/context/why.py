@@ -17,6 +17,7 @@ from refold.domain import events as log
 from refold.domain.envelope import Envelope
 from refold.domain.events import Span, Summary, ToolResult
 from refold.projections.context.compaction import Compaction, recorded_fields
+from refold.projections.context.edits import Edit, applied, left_out_by
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.text import Block, cleared_text, entry_of
@@ -31,7 +32,8 @@ from refold.projections.context.view import Origin, View, ViewSpan
 
 _Never = Literal["type", "replaced", "question", "restated", "said", "empty"]
 _NotNow = Literal["agent", "compacted", "omitted", "cleared", "pins_budget", "later"]
-Reason = Literal[_Never, _NotNow, "window"]
+_ByClient = Literal["left_out"]
+Reason = Literal[_Never, _NotNow, _ByClient, "window"]
 _Raw = Literal["raw", "open", "newest_input", "no_result", "pinned"]
 _Cut = Literal["cleared", "shortened", "pins_budget", "window"]
 Cause = Literal[_Raw, _Cut, "system", "handed_in", "memory", "own_words", "summary"]
@@ -61,12 +63,14 @@ class Unshown(NamedTuple):
     summary: the live summary that stands for it.
     via:     the summary that was made from it: the live one, or one that was absorbed
              since.
+    edit:    the edit of the client that left it out.
     """
 
     seq: int
     why: Reason
     summary: int | None = None
     via: int | None = None
+    edit: int | None = None
 
 
 class Node(NamedTuple):
@@ -243,10 +247,13 @@ def with_absorbed(nodes: Mapping[int, Node], *seqs: int) -> Iterator[tuple[int, 
             waiting.append((depth + 1, absorbed))
 
 
-def source_events(node: Node, events: Sequence[Envelope]) -> list[Envelope]:
+def source_events(
+    node: Node, events: Sequence[Envelope], edits: Sequence[Edit] = ()
+) -> list[Envelope]:
     """Return the events that a summary was made from, without absorbed summaries.
 
     events: as the strategy sees them, oldest first.
+    edits:  those of the client; later ones than the summary's decision are ignored.
     """
     if node.own_span is None:
         return []
@@ -254,10 +261,12 @@ def source_events(node: Node, events: Sequence[Envelope]) -> list[Envelope]:
     seq_of = attrgetter("seq")
     start = bisect_left(events, first, key=seq_of)
     end = bisect_right(events, last, key=seq_of)
+    decided_at = node.summary.decided_at_seq
+    left_out = applied(edit for edit in edits if edit.at <= decided_at).left_out
     thread = Thread()
     sources: list[Envelope] = []
     for envelope in events[start:end]:
-        if holds(node.summary.omitted, envelope.seq):
+        if holds(node.summary.omitted, envelope.seq) or holds(left_out, envelope.seq):
             continue
         thread, placed = place(thread, envelope)
         if placed is not None and entry_of(envelope.payload) is not None:
@@ -303,7 +312,12 @@ def unshown(
             yield Unshown(seq, "later")
             continue
         never = _never_shown(envelope)
-        if never:
+        edit = left_out_by(outline.edits, seq)
+        if never and never != "replaced":
+            yield Unshown(seq, never)
+        elif edit is not None:
+            yield Unshown(seq, "left_out", edit=edit)
+        elif never:
             yield Unshown(seq, never)
         elif seq in cleared:
             yield Unshown(seq, "cleared")
@@ -323,7 +337,7 @@ def _summaries_of(
     summaries_of: dict[int, tuple[int, int]] = {}
     for live in outline.summaries:
         for _, node in with_absorbed(nodes, live.seq):
-            for event in source_events(node, events):
+            for event in source_events(node, events, outline.edits):
                 summaries_of[event.seq] = (live.seq, node.seq)
     return summaries_of
 

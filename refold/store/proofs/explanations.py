@@ -24,13 +24,14 @@ from refold.projections.context import why
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.budget import NO_EXTRAS, Extras
 from refold.projections.context.compaction import Summarizer
+from refold.projections.context.edits import HistoryEdited, edits_in
 from refold.projections.context.outline import Outline, fold_derived, standing
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.units import spans_of
 from refold.projections.context.view import View, html_table
 from refold.projections.models import ModelInfo
-from refold.store.contexts import RequestedViews, Viewer
+from refold.store.contexts import RequestedViews, Viewer, with_derived
 from refold.store.history import History, with_blobs
 from refold.store.proofs.provenance import Provenance, provenance
 from refold.store.proofs.verification import Superseded, differs
@@ -175,14 +176,15 @@ class Explanation:
         return tuple(opened)
 
     def runs(self) -> Iterator[tuple[why.Unshown, list[Envelope]]]:
-        """Yield the events that are not shown, grouped by reason and summaries.
+        """Yield the events that are not shown, grouped by reason, summaries, and edit.
 
         Each group comes with the entry of its first event.  Groups with the same reason
         and summary follow each other.
         """
         groups: dict[tuple[object, ...], dict[object, list[why.Unshown]]] = {}
         for unshown in self.unshown:
-            by_via = groups.setdefault((unshown.why, unshown.summary), {})
+            key = (unshown.why, unshown.summary, unshown.edit)
+            by_via = groups.setdefault(key, {})
             by_via.setdefault(unshown.via, []).append(unshown)
         for by_via in groups.values():
             for group in by_via.values():
@@ -202,7 +204,7 @@ class Explanation:
             seen = self.strategy.sees(event)
             if seen:
                 visible.append(seen)
-        return why.source_events(record.node, visible)
+        return why.source_events(record.node, visible, edits_in(self.events.values()))
 
     def to_json(self) -> dict[str, Any]:
         """Return the explanation as JSON.
@@ -297,6 +299,7 @@ class Explanation:
             "why": run.why,
             "meaning": LEFT_OUT[run.why],
             "summary": run.summary,
+            "edit": run.edit,
             "via": run.via,
             "spans": [list(span) for span in spans_of(event.seq for event in events)],
             "events": len(events),
@@ -462,6 +465,7 @@ class Explainer:
         superseded: Superseded,
     ) -> Iterator[Record]:
         """Yield the records of live summaries, each before those that it absorbed."""
+        edits = edits_in(events.values())
         nodes_by_depth = list(why.with_absorbed(nodes, *live))
         outlines = self._outlines_of_decisions(
             [node for _, node in nodes_by_depth], events, derived
@@ -469,7 +473,7 @@ class Explainer:
         for depth, node in nodes_by_depth:
             summary = node.summary
             source: Proof = "holds"
-            if not self.viewer.source_matches(node.envelope):
+            if not self.viewer.source_matches(node.envelope, edits):
                 source = "broken"
                 if superseded.touches_summary(node.envelope):
                     source = "superseded"
@@ -513,8 +517,20 @@ class Explainer:
     ) -> Outline:
         """Take the events up to a seq out of the queue, and fold them."""
         while queue and queue[0].seq <= upto:
-            outline = self.strategy.fold(outline, queue.popleft())
+            envelope = queue.popleft()
+            try:
+                outline = self.strategy.fold(outline, envelope)
+            except HistoryEdited:
+                outline = self._whole(envelope.seq, outline.derived_seq)
         return outline
+
+    def _whole(self, seq: int, derived_seq: int) -> Outline:
+        """Fold the log up to ``seq``, and the derived stream up to ``derived_seq``."""
+        outline = self.viewer.whole(self.strategy, upto=seq)
+        if not derived_seq:
+            return outline
+        derived = self.viewer.log.read(self._derived, upto=derived_seq)
+        return with_derived(outline, derived)
 
     def _chains(self, *, with_derived: bool) -> Iterator[Chain]:
         """Prove the chains of the session and of those that it was forked from.

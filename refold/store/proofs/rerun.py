@@ -36,6 +36,7 @@ from refold.domain.tokens import estimate
 from refold.projections import compare
 from refold.projections.context.abridged import Abridged
 from refold.projections.context.budget import NO_EXTRAS, Extras
+from refold.projections.context.edits import HistoryEdited
 from refold.projections.context.outline import Outline, begins_anew, standing
 from refold.projections.context.strategies import spec
 from refold.projections.context.strategies.keep_all import KeepAll
@@ -289,7 +290,7 @@ class _Run:
         strategy = request.strategy
         summaries: list[Envelope] = []
         if request.request is None:
-            outline = strategy.read(strategy.begin(), self.events[: request.read])
+            outline = strategy.read_whole(self.events[: request.read])
         else:
             summaries = self.derived.get(strategy.fingerprint, [])
             outline = self._outline(strategy, request.request, summaries)
@@ -323,7 +324,11 @@ class _Run:
             if envelope.seq > request.through_seq:
                 break
             unread.append(envelope)
-        outline = strategy.read(outline, unread)
+        try:
+            outline = strategy.read(outline, unread)
+        except HistoryEdited:
+            before = [one for one in self.events if one.seq <= request.through_seq]
+            outline = strategy.read_whole(before)
         later = []
         for entry in standing(derived):
             if entry.seq > outline.derived_seq:

@@ -80,8 +80,7 @@ def _view_problem(viewer: Viewer, name: str, stored: ports.StoredView) -> str | 
     if strategy.fingerprint != name:
         return "the stored view is of another strategy"
     # Fold the events that the view has read again, from the beginning.
-    read = viewer.history.events(upto=stored.through_seq)
-    again = strategy.read(strategy.begin(), read)
+    again = viewer.whole(strategy, upto=stored.through_seq)
     if stored.derived_seq:
         derived = viewer.stream._replace(stream=name)
         summaries = viewer.log.read(derived, upto=stored.derived_seq)
@@ -372,9 +371,10 @@ class Verifier:
             return
         viewer = Viewer(self.log, History.of(self.log, self.log.head(main).state))
         superseded = Superseded(viewer.history, self._superseded)
+        edits = viewer.history.edits() if self._summaries else ()
         for stream, seqs in self._summaries.items():
             for envelope in self._read(stream, seqs):
-                if viewer.source_matches(envelope):
+                if viewer.source_matches(envelope, edits):
                     continue
                 if superseded.touches_summary(envelope):
                     self._underived += 1

@@ -16,6 +16,7 @@ from refold.redaction.chokepoint import RedactedEvent
 from refold.redaction.plan import Tagger
 from refold.store import appends, contexts, vault
 from refold.store.history import History, read_on
+from refold.store.marks import with_seqs
 from refold.store.proofs.rerun import with_requests
 from refold.store.session.core import SessionCore
 from refold.store.session.forking import fork
@@ -155,6 +156,9 @@ def _missing(
     try:
         if len(new) < len(drafts):
             new, refused = _accepted(session, state, new)
+        new = with_seqs(
+            session.writer.log, session.stream, new, head_seq=state.head_seq
+        )
         incoming = [draft.event for draft in new]
         events, _ = session.writer.decided(state, incoming, user_id=session.user_id)
         fitting: list[_Prepared] = []
@@ -206,6 +210,8 @@ def _without_known(
             continue
         place = known.get(draft.key or "")
         envelope = imported.get(place.first_seq) if place else None
+        if draft.mark is not None:
+            continue  # its event has the seqs of that time
         if envelope is not None and not _same(session, draft, envelope, tag):
             raise _rewritten(session, envelope, where)
     for first, last in known.values():

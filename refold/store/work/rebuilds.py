@@ -28,6 +28,7 @@ from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import SessionInfo
 from refold.domain.tokens import estimate_text
 from refold.projections.context import compaction
+from refold.projections.context.edits import HistoryEdited
 from refold.projections.context.outline import (
     Outline,
     OutlineBuilder,
@@ -39,7 +40,7 @@ from refold.projections.context.summaries import failure_reason, write_summary
 from refold.projections.context.units import Place, goes_on
 from refold.store.appends import Order, Writer
 from refold.store.compactions import LEASE_SEC, Compactor, Hold, note_of
-from refold.store.contexts import Viewer
+from refold.store.contexts import Viewer, with_derived
 from refold.store.history import History
 
 _PROGRESS_EVERY = 100  # events
@@ -237,7 +238,12 @@ class _Walk:
 
     def _fold(self, envelope: Envelope) -> bool:
         """Fold an event; returns whether the agent ended its turn with it."""
-        self._strategy.take(self._builder, envelope)
+        try:
+            self._strategy.add(self._builder, envelope)
+        except HistoryEdited:
+            outline = self._viewer.whole(self._strategy, upto=envelope.seq)
+            read = len(self._derived) - len(self._unread)
+            self._builder.begin(with_derived(outline, self._derived[:read]))
         self._current = None
         self._recent.append(envelope)
         self._read_derived()
@@ -326,7 +332,10 @@ class _Walk:
         spans = compaction.new_in(decision, self._derived)
         new_events = self._viewer.history.spans(spans, own)
         source = compaction.source_of(
-            decision, events=new_events, summaries=self._derived
+            decision,
+            events=new_events,
+            summaries=self._derived,
+            edits=self._outline.edits,
         )
         started = self._writer.clock()
         if rebuilder.costs:

@@ -288,7 +288,9 @@ def _left_out(screen: Screen, explained: Explanation) -> None:
     before = ""
     for one, events in runs:
         summary = "" if one.summary is None else f": summary {one.summary}"
-        if (meaning := LEFT_OUT[one.why] + summary) != before:
+        edit = "" if one.edit is None else f": seq {one.edit}"
+        meaning = LEFT_OUT[one.why] + summary + edit
+        if meaning != before:
             screen.line("  ", meaning)
         before = meaning
         spans = [seqs(*span) for span in spans_of(event.seq for event in events)]
