@@ -1,4 +1,4 @@
-"""Judges of numbers: checksums, dates, and shapes that are no phone and no card."""
+"""Checks of numbers: checksums, dates, and the forms of phones, cards and ids."""
 
 from __future__ import annotations
 
@@ -8,132 +8,151 @@ from datetime import date
 from refold.redaction.checks import Candidate
 from refold.redaction.checks.names import LEXICON, iban_lengths, patterns, words
 
-_LIKE = patterns("numbers")
+_PATTERNS = patterns("numbers")
 _IBAN_LENGTHS = iban_lengths()
-# What stands between the numbers of a row, and around the value of a name.
-_BESIDE, _AROUND = " ,;|/\t", " :=#：\"'\\"
+# The characters between the numbers of a row.
+_BETWEEN = " ,;|/\t"
+# The characters between a name and its value.
+_AFTER_NAME = " :=#：\"'\\"
 
 
 def digits_of(text: str) -> str:
-    """The ASCII digits of ``text``, without what is between them."""
-    return _LIKE.NOT_DIGIT.sub("", text)
+    """Return the ASCII digits of ``text`` without anything between them."""
+    return _PATTERNS.NOT_DIGIT.sub("", text)
 
 
 def luhn(digits: str) -> bool:
     """Whether the last digit is the check digit of a card."""
-    doubled = (sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])
-    return (sum(doubled) + sum(map(int, digits[-1::-2]))) % 10 == 0
+    total = 0
+    for digit in digits[-1::-2]:
+        total += int(digit)
+    for digit in digits[-2::-2]:
+        total += sum(divmod(2 * int(digit), 10))
+    return total % 10 == 0
 
 
-def any_luhn(found: Candidate) -> bool:
-    """Two digits or more, not all the same, of which the last is a check digit."""
-    digits = digits_of(found.value)
+def any_luhn(candidate: Candidate) -> bool:
+    """Two digits or more, not all equal; the last one is their check digit."""
+    digits = digits_of(candidate.value)
     return len(digits) > 1 and not _uniform(digits) and luhn(digits)
 
 
-def card(found: Candidate) -> bool:
-    """A card number that needs no context: a network's range and the Luhn digit."""
-    digits = digits_of(found.value)
-    if not (_LIKE.CARD.fullmatch(digits) and luhn(digits)) or _uniform(digits):
+def card(candidate: Candidate) -> bool:
+    """A card number that needs no context: a network's range and a check digit."""
+    digits = digits_of(candidate.value)
+    if not _PATTERNS.CARD.fullmatch(digits) or not luhn(digits) or _uniform(digits):
         return False
-    if digits == found.value:
-        return not _LIKE.ORDER.search(found.before(24))
-    return not _LIKE.IN_HEX.search(found.before(25) + found.after(25))
+    if digits == candidate.value:
+        return not _PATTERNS.ORDER.search(candidate.before(24))
+    return not _PATTERNS.IN_HEX.search(candidate.before(25) + candidate.after(25))
 
 
-def card_in_context(found: Candidate) -> bool:
-    """A number that is called a card; not a time, and not one digit all over."""
-    digits = digits_of(found.value)
-    return not (_LIKE.EPOCH_MS.fullmatch(digits) or _uniform(digits))
+def card_in_context(candidate: Candidate) -> bool:
+    """A number that is called a card; not a time, and not a repeated digit."""
+    digits = digits_of(candidate.value)
+    return not (_PATTERNS.EPOCH_MS.fullmatch(digits) or _uniform(digits))
 
 
-def mobile(found: Candidate) -> bool:
+def mobile(candidate: Candidate) -> bool:
     """A Chinese mobile number; not a fraction, a factor, or a multiple of 4 KiB."""
-    value = found.value
-    if len(value) > 11 and value[-3:].lower() not in ("e10", "+10"):
-        return not _LIKE.DECIMAL.fullmatch(value)
-    return float(value) % 4096 != 0 and not (_counts(found) or _in_row(found))
-
-
-def _counts(found: Candidate) -> bool:
-    """Whether what is around a number says that it counts or names something else."""
-    after, before = found.after(12), found.before(24)
-    if _LIKE.UNIT.match(after) or re.match(r" ?\*{1,2}[0-9A-Za-z(]| \*{1,2} ", after):
-        return True
-    named = before.rstrip(_AROUND)
-    # A search is slow, and a list of phones long.
-    if (named[-1:].isalpha() or before[-1:] in "+-#") and _LIKE.COUNT.search(before):
-        return True
-    if not (named[-1:].isalnum() and before[-1:] == " "):
+    value = candidate.value
+    is_float = value[-3:].lower() in ("e10", "+10")
+    if len(value) > 11 and not is_float:
+        return not _PATTERNS.DECIMAL.fullmatch(value)
+    if float(value) % 4096 == 0:
         return False
-    row = found.before(64)
-    return "r" in row and bool(_LIKE.LISTED.search(row))
+    return not (_counts(candidate) or _in_row(candidate))
 
 
-def _in_row(found: Candidate) -> bool:
-    """Whether a number beside it, as long and no mobile phone's, is of the same row."""
-    beside = found.before(15).rstrip(_BESIDE)
-    return bool(
-        (beside[-1:].isdigit() and _LIKE.NO_MOBILE.search(beside[-12:]))
-        or _LIKE.NO_MOBILE_AFTER.match(found.after(16))
-    )
+def _counts(candidate: Candidate) -> bool:
+    """Whether the text around a number shows that it is a count or another id."""
+    after = candidate.after(12)
+    before = candidate.before(24)
+    if _PATTERNS.UNIT.match(after):
+        return True
+    if re.match(r" ?\*{1,2}[0-9A-Za-z(]| \*{1,2} ", after):
+        return True
+    name = before.rstrip(_AFTER_NAME)
+    # A search is slow, and lists of phones are long.
+    may_count = name[-1:].isalpha() or before[-1:] in "+-#"
+    if may_count and _PATTERNS.COUNT.search(before):
+        return True
+    if not name[-1:].isalnum() or before[-1:] != " ":
+        return False
+    row = candidate.before(64)
+    return "r" in row and bool(_PATTERNS.LISTED.search(row))
 
 
-def international(found: Candidate) -> bool:
-    """A number after ``+``: a calling code with a length it can have.
+def _in_row(candidate: Candidate) -> bool:
+    """Whether the next number in its row is as long, and no mobile phone's."""
+    previous = candidate.before(15).rstrip(_BETWEEN)
+    if previous[-1:].isdigit() and _PATTERNS.NO_MOBILE.search(previous[-12:]):
+        return True
+    return bool(_PATTERNS.NO_MOBILE_AFTER.match(candidate.after(16)))
 
-    An added line of a diff also starts with ``+``; there, only the forms that can
-    hardly be anything else are taken.
+
+def international(candidate: Candidate) -> bool:
+    """A number after ``+``: a calling code with a possible length.
+
+    An added line of a diff also starts with ``+``; there, only unmistakable forms
+    count.
     """
-    digits = digits_of(found.value.split("x")[0].replace("(0)", ""))
-    if not _LIKE.CALLING.fullmatch(digits) or _LIKE.DECIMAL.fullmatch(found.value[1:]):
+    value = candidate.value
+    digits = digits_of(value.split("x")[0].replace("(0)", ""))
+    if not _PATTERNS.CALLING.fullmatch(digits) or _PATTERNS.DECIMAL.fullmatch(
+        value[1:]
+    ):
         return False
-    bare = len(found.value) == len(digits) + 1
-    starts_line = found.before(1) == "\n"
-    return not (bare and starts_line) or digits.startswith(("1", "861"))
+    has_no_separators = len(value) == len(digits) + 1
+    may_be_of_diff = has_no_separators and candidate.before(1) == "\n"
+    return not may_be_of_diff or digits.startswith(("1", "861"))
 
 
-def encoded(found: Candidate) -> bool:
-    """The same after ``%2B``, as URLs write ``+``; its escape is no part of it."""
-    return bool(_LIKE.CALLING.fullmatch(re.split("[Bb]", found.value)[-1]))
+def encoded(candidate: Candidate) -> bool:
+    """A number after ``%2B``, the ``+`` of URLs, which is no part of the number."""
+    return bool(_PATTERNS.CALLING.fullmatch(re.split("[Bb]", candidate.value)[-1]))
 
 
-def phone_shape(found: Candidate) -> bool:
+def phone_shape(candidate: Candidate) -> bool:
     """A number that the context calls a phone; not a date, a fraction or a time."""
-    value = found.value
+    value = candidate.value
     return not (
-        _LIKE.DATE.match(value)
-        or _LIKE.DECIMAL.fullmatch(value)
-        or _LIKE.EPOCH_MS.fullmatch(value)
+        _PATTERNS.DATE.match(value)
+        or _PATTERNS.DECIMAL.fullmatch(value)
+        or _PATTERNS.EPOCH_MS.fullmatch(value)
         or _uniform(digits_of(value))
     )
 
 
 def _uniform(digits: str) -> bool:
-    """One digit all over, like 0000000000, which nobody has."""
+    """Whether all digits are equal, as in 0000000000, which nobody has."""
     return len(set(digits)) == 1
 
 
-def student_number(found: Candidate) -> bool:
-    """A number that is called an identity; not one digit all over."""
-    return not _uniform(digits_of(found.value))
+def student_number(candidate: Candidate) -> bool:
+    """A number that is called an identity; not a repeated digit."""
+    return not _uniform(digits_of(candidate.value))
 
 
 _GB_WEIGHTS = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
 _USCC = "0123456789ABCDEFGHJKLMNPQRTUWXY"
-_PROVINCES, _USCC_KINDS = frozenset(words("provinces")), frozenset(words("uscc"))
+_PROVINCES = frozenset(words("provinces"))
+_USCC_KINDS = frozenset(words("uscc"))
 # The letters of a Taiwanese identity number, in the order of their values from 10 on.
 _TAIWAN = "ABCDEFGHJKLMNPQRSTUVXYWZIO"
 
 
 def bare(text: str) -> str:
-    """Letters in upper case and digits, without what separates them."""
-    return _LIKE.NOT_ALNUM.sub("", text).upper()
+    """Return the letters, in upper case, and the digits of ``text``."""
+    return _PATTERNS.NOT_ALNUM.sub("", text).upper()
 
 
 def weighted(digits: str, weights: tuple[int, ...]) -> int:
-    """The sum of each digit times its weight, as far as both go."""
-    return sum(int(d) * w for d, w in zip(digits, weights, strict=False))
+    """Return the sum of each digit times its weight; the shorter sequence ends it."""
+    total = 0
+    for digit, weight in zip(digits, weights, strict=False):
+        total += int(digit) * weight
+    return total
 
 
 def is_day(digits: str) -> bool:
@@ -150,90 +169,106 @@ def gb11643_checksum(number: str) -> bool:
     return "10X98765432"[weighted(number, _GB_WEIGHTS) % 11] == number[17]
 
 
-def id_card(found: Candidate) -> bool:
+def id_card(candidate: Candidate) -> bool:
     """A resident identity number (GB 11643): province, birthday, check character."""
-    number = bare(found.value)
-    formed = bool(_LIKE.ID_CARD.fullmatch(number)) and number[:2] in _PROVINCES
-    return formed and is_day(number[6:14]) and gb11643_checksum(number)
+    number = bare(candidate.value)
+    if not _PATTERNS.ID_CARD.fullmatch(number) or number[:2] not in _PROVINCES:
+        return False
+    return is_day(number[6:14]) and gb11643_checksum(number)
 
 
-def id_card_misread(found: Candidate) -> bool:
-    """The same, of which a digit may be wrong: province, and a birthday since 1900."""
-    number = bare(found.value)
-    return (
-        number[:2] in _PROVINCES and "19" <= number[6:8] < "21" and is_day(number[6:14])
-    )
+def id_card_misread(candidate: Candidate) -> bool:
+    """A misread identity number: a province, and a birthday since 1900."""
+    number = bare(candidate.value)
+    if number[:2] not in _PROVINCES:
+        return False
+    return "19" <= number[6:8] < "21" and is_day(number[6:14])
 
 
-def id_card_in_context(found: Candidate) -> bool:
-    """A number that is called an identity number: it holds a day of birth."""
-    number = bare(found.value)
-    return is_day("19" + number[6:12] if len(number) == 15 else number[6:14])
+def id_card_in_context(candidate: Candidate) -> bool:
+    """A number that is called an identity number: it contains a day of birth."""
+    number = bare(candidate.value)
+    if len(number) == 15:  # the form before 1999
+        return is_day("19" + number[6:12])
+    return is_day(number[6:14])
 
 
 def uscc_checksum(code: str) -> bool:
     """Whether the last of 18 characters is the check character of GB 32100 (mod 31)."""
     if any(character not in _USCC for character in code):
         return False
-    total = sum(_USCC.index(c) * pow(3, i, 31) for i, c in enumerate(code[:17]))
+    total = 0
+    for index, character in enumerate(code[:17]):
+        total += _USCC.index(character) * pow(3, index, 31)
     return _USCC[-total % 31] == code[17]
 
 
-def uscc(found: Candidate) -> bool:
+def uscc(candidate: Candidate) -> bool:
     """A unified social credit code (GB 32100) with a letter, as no other number has."""
-    code = bare(found.value)
-    return not code.isdigit() and uscc_in_context(found) and uscc_checksum(code)
+    code = bare(candidate.value)
+    return not code.isdigit() and uscc_in_context(candidate) and uscc_checksum(code)
 
 
-def uscc_in_context(found: Candidate) -> bool:
-    """What is called such a code: its first two places and its province exist."""
-    code = bare(found.value)
-    placed = code[2:4] in _PROVINCES or code[2:4] == "10"
-    return len(code) == 18 and code[:2] in _USCC_KINDS and placed
-
-
-def hkid(found: Candidate) -> bool:
-    """A Hong Kong identity card: one or two letters, six digits, a check character."""
-    number = bare(found.value)
-    if not _LIKE.HKID.fullmatch(number):
+def uscc_in_context(candidate: Candidate) -> bool:
+    """A number that is called such a code: its kind and its province exist."""
+    code = bare(candidate.value)
+    province = code[2:4]
+    if len(code) != 18 or code[:2] not in _USCC_KINDS:
         return False
-    letters, last = number[:-7], number[-1]
-    values = [36] * (2 - len(letters)) + [ord(letter) - 55 for letter in letters]
+    return province in _PROVINCES or province == "10"
+
+
+def hkid(candidate: Candidate) -> bool:
+    """A Hong Kong identity card: one or two letters, six digits, a check character."""
+    number = bare(candidate.value)
+    if not _PATTERNS.HKID.fullmatch(number):
+        return False
+    letters = number[:-7]
+    values = [ord(letter) - 55 for letter in letters]
+    if len(letters) == 1:
+        values.insert(0, 36)  # for the blank before a single letter
     values += [int(digit) for digit in number[-7:-1]]
-    total = sum(v * w for v, w in zip(values, range(9, 1, -1), strict=True))
-    return (total + (10 if last == "A" else int(last))) % 11 == 0
+    total = 0
+    for value, weight in zip(values, range(9, 1, -1), strict=True):
+        total += value * weight
+    total += 10 if number[-1] == "A" else int(number[-1])
+    return total % 11 == 0
 
 
-def taiwan_id(found: Candidate) -> bool:
-    """A Taiwanese identity number; the second digit tells citizens and residents."""
-    number = bare(found.value)
-    if not _LIKE.TAIWAN_ID.fullmatch(number):
+def taiwan_id(candidate: Candidate) -> bool:
+    """A Taiwanese identity number, of a citizen or a resident."""
+    number = bare(candidate.value)
+    if not _PATTERNS.TAIWAN_ID.fullmatch(number):
         return False
     head = _TAIWAN.index(number[0]) + 10
     total = head // 10 + head % 10 * 9
     return (total + weighted(number[1:], (8, 7, 6, 5, 4, 3, 2, 1, 1))) % 10 == 0
 
 
-def ssn(found: Candidate) -> bool:
-    """Area, group and serial of a US social security number can be given out."""
-    number = bare(found.value)
-    area, group, serial = number[:3], number[3:5], number[5:]
-    given_out = area not in ("000", "666") and area[:1] != "9" and group != "00"
-    return number.isdigit() and len(number) == 9 and given_out and serial != "0000"
+def ssn(candidate: Candidate) -> bool:
+    """A US social security number whose area, group and serial are in use."""
+    number = bare(candidate.value)
+    if not number.isdigit() or len(number) != 9:
+        return False
+    area = number[:3]
+    if area in ("000", "666") or area.startswith("9"):
+        return False
+    return number[3:5] != "00" and number[5:] != "0000"
 
 
-def routing(found: Candidate) -> bool:
+def routing(candidate: Candidate) -> bool:
     """A US bank's routing number: a Federal Reserve district and the check digit."""
-    number = bare(found.value)
+    number = bare(candidate.value)
     first = int(number[:2])
-    district = first <= 12 or 21 <= first <= 32 or 61 <= first <= 72 or first == 80
-    weights = (3, 7, 1, 3, 7, 1, 3, 7, 1)
-    return district and first > 0 and weighted(number, weights) % 10 == 0
+    is_district = (
+        1 <= first <= 12 or 21 <= first <= 32 or 61 <= first <= 72 or first == 80
+    )
+    return is_district and weighted(number, (3, 7, 1, 3, 7, 1, 3, 7, 1)) % 10 == 0
 
 
-def german_tax_id(found: Candidate) -> bool:
-    """A Steuer-ID: it does not begin with 0, and ends with its check digit."""
-    number = bare(found.value)
+def german_tax_id(candidate: Candidate) -> bool:
+    """A German Steuer-ID: it does not begin with 0, and ends with a check digit."""
+    number = bare(candidate.value)
     return number[0] != "0" and mod_11_10(number)
 
 
@@ -246,41 +281,50 @@ def mod_11_10(number: str) -> bool:
     return (11 - product) % 10 == int(number[-1])
 
 
-def french_nir(found: Candidate) -> bool:
-    """A French social security number: 13 characters and 97 less their remainder."""
-    number = bare(found.value)
+def french_nir(candidate: Candidate) -> bool:
+    """A French social security number: 13 characters and their check number."""
+    number = bare(candidate.value)
+    # The departments of Corsica count as numbers.
     digits = number[:13].replace("2A", "19", 1).replace("2B", "18", 1)
     return digits.isdigit() and 97 - int(digits) % 97 == int(number[13:])
 
 
-def spanish_id(found: Candidate) -> bool:
-    """A DNI or NIE: the letter at the end is the remainder of the number."""
-    number = bare(found.value)
+def spanish_id(candidate: Candidate) -> bool:
+    """A Spanish DNI or NIE: the last letter stands for the number's remainder."""
+    number = bare(candidate.value)
     digits = number[:-1]
     if digits[0] in "XYZ":
         digits = str("XYZ".index(digits[0])) + digits[1:]
     return "TRWAGMYFPDXBNJZSQVHLCKE"[int(digits) % 23] == number[-1]
 
 
-def codice_fiscale(found: Candidate) -> bool:
+def codice_fiscale(candidate: Candidate) -> bool:
     """An Italian tax code: 15 characters and a check letter."""
-    code = bare(found.value)
-    odd = (1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10,
-           22, 25, 24, 23)  # fmt: skip
-    places = [ord(c) - (48 if c.isdigit() else 65) for c in code]
-    total = sum(odd[place] for place in places[:15:2]) + sum(places[1:15:2])
-    return total % 26 == places[15]
+    code = bare(candidate.value)
+    ranks: list[int] = []  # of each character among the digits or among the letters
+    for character in code:
+        first = "0" if character.isdigit() else "A"
+        ranks.append(ord(character) - ord(first))
+    total = sum(ranks[1:15:2])
+    for rank in ranks[:15:2]:
+        total += _CODICE_FISCALE_ODD[rank]
+    return total % 26 == ranks[15]
 
 
-def dutch_bsn(found: Candidate) -> bool:
-    """A BSN: the eleven test, in which the last digit counts against the others."""
-    number = bare(found.value).zfill(9)
+# The values of characters in odd places, by their rank.
+_CODICE_FISCALE_ODD = (1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8,
+                       12, 14, 16, 10, 22, 25, 24, 23)  # fmt: skip
+
+
+def dutch_bsn(candidate: Candidate) -> bool:
+    """A Dutch BSN: the eleven test, in which the last digit is subtracted."""
+    number = bare(candidate.value).zfill(9)
     return weighted(number, (*range(9, 1, -1), -1)) % 11 == 0 and int(number) > 0
 
 
-def pesel(found: Candidate) -> bool:
-    """A Polish PESEL: a day of birth, whose month tells the century, and a check."""
-    number = bare(found.value)
+def pesel(candidate: Candidate) -> bool:
+    """A Polish PESEL: a day of birth, with the century in its month, and a check."""
+    number = bare(candidate.value)
     century = (1900, 2000, 2100, 2200, 1800)[int(number[2]) // 2]
     month = int(number[2:4]) % 20
     born = f"{century + int(number[:2])}{month:02}{number[4:6]}"
@@ -288,21 +332,21 @@ def pesel(found: Candidate) -> bool:
     return is_day(born) and weighted(number, weights) % 10 == 0
 
 
-def nhs(found: Candidate) -> bool:
+def nhs(candidate: Candidate) -> bool:
     """A number of the British NHS: mod 11 with weights from ten down."""
-    number = bare(found.value)
+    number = bare(candidate.value)
     return weighted(number, (10, 9, 8, 7, 6, 5, 4, 3, 2, 1)) % 11 == 0
 
 
-def nino(found: Candidate) -> bool:
+def nino(candidate: Candidate) -> bool:
     """A British national insurance number, whose letters have rules."""
-    number = bare(found.value)
+    number = bare(candidate.value)
     return number[:2] not in ("BG", "GB", "KN", "NK", "NT", "TN", "ZZ")
 
 
-def vat(found: Candidate) -> bool:
-    """A VAT number of a state of the EU, or Britain, that has this length."""
-    number = bare(found.value)
+def vat(candidate: Candidate) -> bool:
+    """A VAT number in the form of its state, which is of the EU, or Britain."""
+    number = bare(candidate.value)
     form = LEXICON["numbers"]["vat"].get(number[:2])
     if form is None or not re.fullmatch(form, number[2:]):
         return False
@@ -310,15 +354,22 @@ def vat(found: Candidate) -> bool:
 
 
 def iban_checksum(number: str) -> bool:
-    """Whether a number without spaces, in upper case, leaves 1 by 97 (ISO 7064)."""
-    turned = number[4:] + number[:4]
-    return int("".join(str(int(character, 36)) for character in turned)) % 97 == 1
+    """Whether a number in upper case, without spaces, has the remainder 1 by 97.
+
+    This is the check of ISO 7064 mod 97-10.
+    """
+    digits = ""
+    for character in number[4:] + number[:4]:
+        digits += str(int(character, 36))
+    return int(digits) % 97 == 1
 
 
-def iban(found: Candidate) -> bool:
-    """An account number; not a part of a UUID, or of what is dumped in hex."""
-    dumped = re.search("[0-9a-f]{4} $", found.before(5))
-    if _LIKE.OF_UUID.match(found.value) or (dumped and found.value.islower()):
+def iban(candidate: Candidate) -> bool:
+    """An account number; not a part of a UUID, or of a hex dump."""
+    if _PATTERNS.OF_UUID.match(candidate.value):
         return False
-    number = bare(found.value)
+    follows_hex = re.search("[0-9a-f]{4} $", candidate.before(5))
+    if follows_hex and candidate.value.islower():
+        return False
+    number = bare(candidate.value)
     return _IBAN_LENGTHS.get(number[:2]) == len(number) and iban_checksum(number)

@@ -1,4 +1,4 @@
-"""Judges of secrets: what looks random or chosen, and is not code or a stand-in."""
+"""Checks of secrets: values that look random or chosen, and are no code or stand-in."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from refold.redaction.checks.names import (
     words,
 )
 
-_LIKE = patterns("secrets")
-_LETTER, _DIGIT = re.compile("[A-Za-z]"), re.compile("[0-9]")
-# As much of a long value as needs a closer look.
-_ENOUGH = 128
-_BITS = (0.0, *(n * log2(n) for n in range(1, _ENOUGH + 1)))
+_PATTERNS = patterns("secrets")
+_LETTER = re.compile("[A-Za-z]")
+_DIGIT = re.compile("[0-9]")
+_SIGN = re.compile("[!@#$%^&*?]")
+# The part of a long value that is looked at closely.
+_PREFIX = 128
+# n * log2(n) for each number of characters, for the entropy.
+_BITS = (0.0, *(n * log2(n) for n in range(1, _PREFIX + 1)))
 _NO_KEY = re.compile(rf"(?i)(?:{'|'.join(NO_KEY_OF)})$")
 _COUNTED = "|".join(words("counted"))
 _NO_SECRET_TOKEN = re.compile(
@@ -32,562 +35,600 @@ _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 
 def entropy(text: str) -> float:
-    """Shannon's entropy in bits per character, of as much as tells."""
-    text = text[:_ENOUGH]
+    """Return Shannon's entropy of the start of a text, in bits per character."""
+    text = text[:_PREFIX]
     total = len(text)
     if not total:
         return 0.0
-    return log2(total) - sum(map(_BITS.__getitem__, map(text.count, set(text)))) / total
+    counts = map(text.count, set(text))
+    return log2(total) - sum(map(_BITS.__getitem__, counts)) / total
 
 
-def random(found: Candidate) -> bool:
-    """A value as mixed as chance makes it, whatever it is of."""
-    return entropy(found.value) >= 3
+def random(candidate: Candidate) -> bool:
+    """A value as mixed as a random one."""
+    return entropy(candidate.value) >= 3
 
 
 def made_up(value: str) -> bool:
-    """Whether it was written for documentation."""
-    return bool(_LIKE.STAND_IN.search(value[:_ENOUGH].lower()))
+    """Whether the value was written for documentation."""
+    return bool(_PATTERNS.STAND_IN.search(value[:_PREFIX].lower()))
 
 
 def _for_show(value: str) -> bool:
-    """Whether a chosen value is nothing but words of documentation.
+    """Whether a chosen value consists of words of documentation only.
 
-    People build passwords on such words: digits or signs beside them make it one.
+    People build passwords from such words by adding digits or signs.
     """
-    lower = value[:_ENOUGH].lower()
-    if not _LIKE.STAND_IN.search(lower):
+    lower = value[:_PREFIX].lower()
+    if not _PATTERNS.STAND_IN.search(lower):
         return False
-    rest = _LIKE.STAND_IN.sub("", lower)
-    mask = _LIKE.MASKED.search(lower) or value.endswith(("EXAMPLE", "EXAMPLEKEY"))
-    return bool(mask) or len(re.findall("[0-9!@#$%^&*+?]", rest)) < 2
+    if _PATTERNS.MASKED.search(lower) or value.endswith(("EXAMPLE", "EXAMPLEKEY")):
+        return True
+    rest = _PATTERNS.STAND_IN.sub("", lower)
+    return len(re.findall("[0-9!@#$%^&*+?]", rest)) < 2
 
 
 def odd(value: str) -> bool:
     """Whether a bare value in prose or below its name is hardly a word or a code.
 
-    It has letters and digits or signs, and is no version, date, path or such a name as
+    It has letters and digits, and is no version, date, path or such a name as
     ``sha256``, ``user1`` or ``RFC2104``.
     """
-    if len(value) < 6 or not (_LETTER.search(value) and _DIGIT.search(value)):
+    if len(value) < 6:
         return False
-    return not (
-        _elsewhere(value)
-        or _LIKE.NO_ODDITY.fullmatch(value)
-        or _LIKE.VERSION.fullmatch(value)
-        or _LIKE.UUID.fullmatch(value)
-        or _LIKE.ATTRIBUTE.fullmatch(value)
-        or (_LIKE.NAME.fullmatch(value) and _is_name(value))
-    )
-
-
-def aws_secret(found: Candidate) -> bool:
-    """Forty characters beside the name of the key, as mixed as base64."""
-    return entropy(found.value) >= 3.5 and not made_up(found.value)
-
-
-def password(found: Candidate) -> bool:
-    """A value that somebody called a password."""
-    # Most of what is none is soon told: a text may hold thousands of such names.
-    if _LIKE.LITERAL.fullmatch(found.value.rstrip("=")) or not _of_secret(found):
+    if not _LETTER.search(value) or not _DIGIT.search(value):
         return False
-    if _loose(found):
-        return odd(found.value) and _tied(found)
-    return _given(found)
-
-
-def named(found: Candidate) -> bool:
-    """The value of a pair of which the other half is a name of a secret."""
-    return _of_secret(found) and _given(found)
-
-
-def _given(found: Candidate) -> bool:
-    if _LIKE.LITERAL.fullmatch(found.value.rstrip("=")):
+    if _elsewhere(value):
         return False
-    if _argument(found) and not _plain_secret(found.value):
+    for pattern in (
+        _PATTERNS.NO_ODDITY,
+        _PATTERNS.VERSION,
+        _PATTERNS.UUID,
+        _PATTERNS.ATTRIBUTE,
+    ):
+        if pattern.fullmatch(value):
+            return False
+    return not (_PATTERNS.NAME.fullmatch(value) and _is_variable(value))
+
+
+def aws_secret(candidate: Candidate) -> bool:
+    """Forty characters next to the name of the key, as mixed as base64."""
+    return entropy(candidate.value) >= 3.5 and not made_up(candidate.value)
+
+
+def password(candidate: Candidate) -> bool:
+    """A value that is called a password."""
+    value = candidate.value
+    # Cheap tests come first: a text may hold thousands of such names.
+    if _is_literal(value) or not _of_secret(candidate):
         return False
-    if _in_environment(found) and " " not in found.value:
-        return len(found.value) >= 4 and not _elsewhere(found.value)
-    value = _chosen(found)
+    if _loose(candidate):
+        return odd(value) and _tied(candidate)
+    return _is_password_value(candidate)
+
+
+def named(candidate: Candidate) -> bool:
+    """The value of a pair whose other half is a name of a secret."""
+    return _of_secret(candidate) and _is_password_value(candidate)
+
+
+def _is_literal(value: str) -> bool:
+    """Whether it is a literal of a language, such as ``None`` or ``true``."""
+    return bool(_PATTERNS.LITERAL.fullmatch(value.rstrip("=")))
+
+
+def _is_password_value(candidate: Candidate) -> bool:
+    """Whether the value of a password's name is a password, and no code or word."""
+    if _is_literal(candidate.value):
+        return False
+    if _is_argument(candidate) and not _plain_secret(candidate.value):
+        return False
+    if _in_environment(candidate) and " " not in candidate.value:
+        return len(candidate.value) >= 4 and not _elsewhere(candidate.value)
+    value = _assigned(candidate)
     if value is None or len(value) < 4:
         return False
     if " " in value:
-        return _phrase(found)
-    return not (_LIKE.WORDS.fullmatch(value) or value.isalpha()) or _jumbled(value)
+        return _phrase(candidate)
+    is_word = value.isalpha() or _PATTERNS.WORDS.fullmatch(value)
+    return not is_word or _jumbled(value)
 
 
-def token(found: Candidate) -> bool:
-    """A value called a token, a secret or a key: made by a machine, so mixed."""
-    value = found.value
-    # What is soon told comes first: a text may hold thousands of such names.
-    if len(value) < 8 or " " in value or not _of_secret(found):
+def token(candidate: Candidate) -> bool:
+    """A value that is called a token, a secret or a key; a machine made it."""
+    value = candidate.value
+    # Cheap tests come first: a text may hold thousands of such names.
+    if len(value) < 8 or " " in value or not _of_secret(candidate):
         return False
-    if _loose(found) and not (odd(value) and _tied(found)):
+    if _loose(candidate) and not (odd(value) and _tied(candidate)):
         return False
-    letters = bool(_LETTER.search(value, 0, _ENOUGH))
-    mixed = letters + len(_DIGIT.findall(value, 0, _ENOUGH)) >= 3
-    if not (mixed or _jumbled(value) or _dense(value)):
+    kinds = len(_DIGIT.findall(value, 0, _PREFIX))
+    if _LETTER.search(value, 0, _PREFIX):
+        kinds += 1
+    is_mixed = kinds >= 3  # a letter and two digits, or three digits
+    if not (is_mixed or _jumbled(value) or _dense(value)):
         return False
-    if _LIKE.VERSION.fullmatch(value):
+    if _PATTERNS.VERSION.fullmatch(value):
         return False
-    if _argument(found) and not _plain_secret(value):
+    if _is_argument(candidate) and not _plain_secret(value):
         return False
-    return (
-        _chosen(found) is not None
-        and entropy(value) >= 2.5
-        and not _NO_SECRET_TOKEN.search(_named(found, 16))
-    )
+    if _assigned(candidate) is None or entropy(value) < 2.5:
+        return False
+    return not _NO_SECRET_TOKEN.search(_before_name(candidate, 16))
 
 
-def key(found: Candidate) -> bool:
-    """A value called the key of something that a key opens."""
-    name = _named(found, 20).rstrip("-_ .").lower()
-    return name.endswith(KEY_OWNERS) and token(found)
+def key(candidate: Candidate) -> bool:
+    """A value that is called the key of something that a key opens."""
+    name = _before_name(candidate, 20).rstrip("-_ .").lower()
+    return name.endswith(KEY_OWNERS) and token(candidate)
 
 
-def _joined(found: Candidate) -> str:
-    """What the name goes on with: ``_PROD`` of ``TOKEN_PROD``."""
-    return found.match["joined"] if "joined" in found.match.re.groupindex else ""
+def _name_suffix(candidate: Candidate) -> str:
+    """The rest of a joined name: ``_PROD`` of ``TOKEN_PROD``."""
+    if "joined" not in candidate.match.re.groupindex:
+        return ""
+    return candidate.match["joined"]
 
 
-def _link(found: Candidate) -> str:
-    """What stands between the name and the value."""
-    match = found.match
-    start = match.end("joined") if "joined" in match.re.groupindex else match.start()
-    return found.text[start : found.start]
+def _link(candidate: Candidate) -> str:
+    """The text between the name and the value."""
+    match = candidate.match
+    start = match.start()
+    if "joined" in match.re.groupindex:
+        start = match.end("joined")
+    return candidate.text[start : candidate.start]
 
 
-def _of_secret(found: Candidate) -> bool:
-    """Whether the name, with what it is joined with, still is a secret's."""
-    return not ABOUT.search(_joined(found))
+def _of_secret(candidate: Candidate) -> bool:
+    """Whether the name together with its suffix is still the name of a secret."""
+    return not ABOUT.search(_name_suffix(candidate))
 
 
-def _loose(found: Candidate) -> bool:
-    """Whether only the value can tell: the name is another's, or the tie is weak."""
-    link = _link(found)
-    return (
-        not OF_KIND.fullmatch(_joined(found))
-        or _short(found)
-        or bool(_LIKE.BROKEN.search(link) and not _LIKE.BLOCK.search(link))
-        or bool(_LIKE.CELL.search(link))
-    )
+def _loose(candidate: Candidate) -> bool:
+    """Whether the value alone must decide: the name or the link proves little."""
+    link = _link(candidate)
+    if not OF_KIND.fullmatch(_name_suffix(candidate)) or _short(candidate):
+        return True
+    if _PATTERNS.BROKEN.search(link) and not _PATTERNS.BLOCK.search(link):
+        return True
+    return bool(_PATTERNS.CELL.search(link))
 
 
-def _short(found: Candidate) -> bool:
-    """Whether the name is one that means other things too, and no value is quoted."""
-    name = found.match.group()[:5].lower()
-    return bool(_LIKE.SHORT.match(name)) and found.before(1) not in tuple("\"'")
+def _short(candidate: Candidate) -> bool:
+    """Whether the name has other meanings, too, and the value is not quoted."""
+    name = candidate.match.group()[:5].lower()
+    is_quoted = candidate.before(1) in ('"', "'")
+    return bool(_PATTERNS.SHORT.match(name)) and not is_quoted
 
 
-def _tied(found: Candidate) -> bool:
-    """Whether a sign ties the value to its name, or it is all that is on its line."""
-    link = _link(found)
-    if _LIKE.BROKEN.search(link) or _LIKE.CELL.search(link):
-        return bool(_LIKE.ENDS.match(found.after(8)) or found.after(1) == ",")
+def _tied(candidate: Candidate) -> bool:
+    """Whether a sign ties the value to its name, or the value fills its line."""
+    link = _link(candidate)
+    if _PATTERNS.BROKEN.search(link) or _PATTERNS.CELL.search(link):
+        return bool(_PATTERNS.ENDS.match(candidate.after(8))) or (
+            candidate.after(1) == ","
+        )
     return bool(re.search("[=:：＝]", link))
 
 
-def _named(found: Candidate, length: int) -> str:
-    """What stands before the word that named the value."""
-    start = found.match.start()
-    return found.text[max(0, start - length) : start]
+def _before_name(candidate: Candidate, length: int) -> str:
+    """Up to ``length`` characters before the word that names the value."""
+    start = candidate.match.start()
+    return candidate.text[max(0, start - length) : start]
 
 
-def flag(found: Candidate) -> bool:
+def flag(candidate: Candidate) -> bool:
     """The value of an option for a password; a mere word after a space is prose."""
-    named = found.text[found.match.start() : found.start]
-    if found.value.startswith(("pass:", "env:", "file:")):
-        return False  # as openssl has them, where a rule of its own takes the rest
-    return typed(found) if set(named) & set("=\"'`") else _given(found)
+    if candidate.value.startswith(("pass:", "env:", "file:")):
+        return False  # openssl's notation: another rule takes the rest
+    option = candidate.text[candidate.match.start() : candidate.start]
+    if set(option) & set("=\"'`"):
+        return typed(candidate)
+    return _is_password_value(candidate)
 
 
-def sql(found: Candidate) -> bool:
-    """What SQL identifies a user by, and no prose about what something is."""
-    return (
-        typed(found)
-        and not _LIKE.ATTRIBUTE.fullmatch(found.value)
-        and (found.match.group().startswith("IDENTIFIED") or not found.value.isalpha())
-    )
-
-
-def typed(found: Candidate) -> bool:
-    """A password that was typed after an option that takes one: a word will do."""
-    value = found.value
-    called = found.after(1) in tuple("([{")
-    return not (len(value) < 3 or _stands_in(value) or value[0] == "-" or called)
-
-
-def typed_alone(found: Candidate) -> bool:
-    """A secret that was typed as an argument by itself, where words may stand too."""
-    value = found.value
-    if "=" in value[:-2] or not typed(found):
+def sql(candidate: Candidate) -> bool:
+    """The password of a user in SQL; no prose about identification."""
+    if not typed(candidate) or _PATTERNS.ATTRIBUTE.fullmatch(candidate.value):
         return False
-    signs = re.search("[!@#$%^&*]", value)
-    return bool(signs or odd(value) or _LIKE.UUID.fullmatch(value))
+    is_keyword = candidate.match.group().startswith("IDENTIFIED")
+    return is_keyword or not candidate.value.isalpha()
 
 
-def piped(found: Candidate) -> bool:
-    """What a command prints for another that reads a password."""
-    return not (_elsewhere(found.value) or found.value.startswith("-"))
+def typed(candidate: Candidate) -> bool:
+    """A password that was typed after an option for one; it may be a word."""
+    value = candidate.value
+    if len(value) < 3 or _stands_in(value) or value[0] == "-":
+        return False
+    return not _is_called(candidate)
 
 
-def login(found: Candidate) -> bool:
-    """What stands after a user and a colon, where programs take a login."""
-    value = found.value
-    called = re.match(r"[A-Za-z_]\w*\(", value)
-    return not (len(value) < 3 or value.isdigit() or _stands_in(value) or called)
+def _is_called(candidate: Candidate) -> bool:
+    """Whether a bracket follows, as behind the name of a function or an array."""
+    return candidate.after(1) in ("(", "[", "{")
 
 
-def login_argument(found: Candidate) -> bool:
-    """A login that is an argument by itself, where a group may follow the colon too."""
-    user = found.text[: found.start - 1]
-    mere = _LIKE.WORDS.fullmatch(found.value) or found.value == user
-    return login(found) and not mere
+def typed_alone(candidate: Candidate) -> bool:
+    """A secret that was typed as an argument by itself, where words are common."""
+    value = candidate.value
+    if "=" in value[:-2] or not typed(candidate):
+        return False
+    if re.search("[!@#$%^&*]", value) or odd(value):
+        return True
+    return bool(_PATTERNS.UUID.fullmatch(value))
 
 
-def env_key(found: Candidate) -> bool:
-    """A value of something that may be a key: long, mixed, and no digest of a file."""
-    value = found.value
-    return (
-        len(value) >= 16
-        and len(_DIGIT.findall(value, 0, _ENOUGH)) >= 2
-        and bool(_LIKE.KEYLIKE.fullmatch(value))
-        and entropy(value) >= 3.2
-        and _chosen(found) is not None
-        and not (_LIKE.DIGEST.fullmatch(value) or _LIKE.UUID.fullmatch(value))
-        and not _NO_KEY.search(_named(found, 16))
-    )
+def piped(candidate: Candidate) -> bool:
+    """The output of a command for another one that reads a password."""
+    return not (_elsewhere(candidate.value) or candidate.value.startswith("-"))
 
 
-def password_of_key(found: Candidate) -> bool:
+def login(candidate: Candidate) -> bool:
+    """The text after a user and a colon, where programs take a login."""
+    value = candidate.value
+    if len(value) < 3 or value.isdigit() or _stands_in(value):
+        return False
+    return not re.match(r"[A-Za-z_]\w*\(", value)
+
+
+def login_argument(candidate: Candidate) -> bool:
+    """A login that is an argument by itself; a group may follow the colon, too."""
+    user = candidate.text[: candidate.start - 1]
+    is_group = candidate.value == user or _PATTERNS.WORDS.fullmatch(candidate.value)
+    return login(candidate) and not is_group
+
+
+def env_key(candidate: Candidate) -> bool:
+    """A value of a possible key: long, mixed, and no digest of a file."""
+    value = candidate.value
+    if len(value) < 16 or len(_DIGIT.findall(value, 0, _PREFIX)) < 2:
+        return False
+    if not _PATTERNS.KEYLIKE.fullmatch(value) or entropy(value) < 3.2:
+        return False
+    if _assigned(candidate) is None:
+        return False
+    if _PATTERNS.DIGEST.fullmatch(value) or _PATTERNS.UUID.fullmatch(value):
+        return False
+    return not _NO_KEY.search(_before_name(candidate, 16))
+
+
+def password_of_key(candidate: Candidate) -> bool:
     """The whole text under a key that is called a password."""
-    value = found.value
+    value = candidate.value
     return len(value) >= 4 and not (_stands_in(value) or _sentence(value))
 
 
-def token_of_key(found: Candidate) -> bool:
+def token_of_key(candidate: Candidate) -> bool:
     """The whole text under a key that is called a token, a secret or a key."""
-    value = found.value
-    return (
-        len(value) >= 8
-        and " " not in value
-        and bool(_DIGIT.search(value))
-        and bool(_LETTER.search(value))
-        and entropy(value) >= 2.5
-        and not (_elsewhere(value) or _LIKE.WORDS.fullmatch(value))
-    )
+    value = candidate.value
+    if len(value) < 8 or " " in value:
+        return False
+    if not _DIGIT.search(value) or not _LETTER.search(value) or entropy(value) < 2.5:
+        return False
+    return not (_elsewhere(value) or _PATTERNS.WORDS.fullmatch(value))
 
 
-def chinese_password(found: Candidate) -> bool:
-    """What stands after 密码：; a plain word counts where nothing else follows it."""
-    value = found.value
+def chinese_password(candidate: Candidate) -> bool:
+    """The text after 密码：; a plain word counts only if nothing else follows it."""
+    value = candidate.value
     if len(value) < 4 or _stands_in(value):
         return False
-    if found.match.end() - found.match.start() - len(value) < 4 and not re.search(
-        "[^\u4e00-\u9fff]|[是为]", found.before(1)
-    ):
+    link_length = candidate.match.end() - candidate.match.start() - len(value)
+    has_sign = re.search("[^\u4e00-\u9fff]|[是为]", candidate.before(1))
+    if link_length < 4 and not has_sign:
         return odd(value)  # nothing but the name stands before it
-    return not _LIKE.WORDS.fullmatch(value) or found.after(1) in "\n\r,，。;；\"'"
+    if not _PATTERNS.WORDS.fullmatch(value):
+        return True
+    return candidate.after(1) in "\n\r,，。;；\"'"
 
 
-def _chosen(found: Candidate) -> str | None:
+def _assigned(candidate: Candidate) -> str | None:
     """The value of an assignment, or None if it is code or stands for another."""
-    value, quote = found.value, found.before(1)
+    value = candidate.value
+    quote = candidate.before(1)
     if _elsewhere(value):
         return None
     if quote and quote in "'\"`":
-        return value if found.after(1) in ("", "\\", quote) else None
-    long = len(value) >= 20 and len(_DIGIT.findall(value)) >= 3
-    code = (
-        value.startswith("?")
-        or found.after(1) in tuple("([{")
-        or (_LIKE.ATTRIBUTE.fullmatch(value) and not (long and entropy(value) >= 4))
-        or (_LIKE.NAME.fullmatch(value) and _is_name(value))
-    )
-    return None if code else value
+        is_closed = candidate.after(1) in ("", "\\", quote)
+        return value if is_closed else None
+    if value.startswith("?") or _is_called(candidate):
+        return None
+    if _PATTERNS.ATTRIBUTE.fullmatch(value):
+        is_long = len(value) >= 20 and len(_DIGIT.findall(value)) >= 3
+        if not (is_long and entropy(value) >= 4):
+            return None
+    if _PATTERNS.NAME.fullmatch(value) and _is_variable(value):
+        return None
+    return value
 
 
 def _plain_secret(value: str) -> bool:
-    """Whether it is no code, or has more signs than code has."""
-    if _LIKE.PLAIN_SECRET.fullmatch(value):
+    """Whether the value is no code, or has more signs than code has."""
+    if _PATTERNS.PLAIN_SECRET.fullmatch(value):
         return True
     signs = set(re.findall("[!@#$%^&*~?]", value))
     return len(signs) >= 3 and " " not in value and bool(_DIGIT.search(value))
 
 
-def _argument(found: Candidate) -> bool:
+def _is_argument(candidate: Candidate) -> bool:
     """Whether the name and the value are arguments, of a call or in a list."""
-    named = found.text[found.match.start() : found.start]
-    return "," in named or "(" in named
+    before_value = candidate.text[candidate.match.start() : candidate.start]
+    return "," in before_value or "(" in before_value
 
 
-def _in_environment(found: Candidate) -> bool:
+def _in_environment(candidate: Candidate) -> bool:
     """Whether it stands as in a file of variables: ``DB_PASSWORD=letmein``."""
-    after = found.after(1)
-    return (
-        bool(_LIKE.VARIABLE_SET.match(found.match.group()))
-        and found.before(1) in ("=", "'", '"')
-        and (after in tuple("\\'\";),|&") or not after.isascii() or not after.strip())
-    )
+    if not _PATTERNS.VARIABLE_SET.match(candidate.match.group()):
+        return False
+    if candidate.before(1) not in ("=", "'", '"'):
+        return False
+    after = candidate.after(1)
+    if after in ("\\", "'", '"', ";", ")", ",", "|", "&"):
+        return True
+    return not after.isascii() or not after.strip()
 
 
 def _jumbled(value: str) -> bool:
-    """Whether the case of its letters changes more often than names change it."""
-    value = value[:_ENOUGH]
-    return (
-        len(value) >= 10
-        and value.isalnum()
-        and len(_LIKE.TURN.findall(value)) >= 0.45 * len(value)
-    )
+    """Whether its letters change their case more often than those of a name."""
+    value = value[:_PREFIX]
+    if len(value) < 10 or not value.isalnum():
+        return False
+    return len(_PATTERNS.TURN.findall(value)) >= 0.45 * len(value)
 
 
 def _dense(value: str) -> bool:
-    """Whether a long value with a digit within it changes case more than names do."""
-    turns = len(_LIKE.TURN.findall(value[:_ENOUGH]))
-    within = _DIGIT.search(value, 0, min(len(value) - 1, _ENOUGH))
-    return len(value) >= 16 and within is not None and turns >= len(value) / 4
+    """Whether a long value with a digit inside changes case more often than names."""
+    if len(value) < 16 or not _DIGIT.search(value, 0, min(len(value) - 1, _PREFIX)):
+        return False
+    return len(_PATTERNS.TURN.findall(value[:_PREFIX])) >= len(value) / 4
 
 
-def _is_name(value: str) -> bool:
+def _is_variable(value: str) -> bool:
     """Whether a bare word is more likely a variable than a secret."""
-    numbered = _LIKE.NUMBERED.fullmatch(value)
-    return bool(_LIKE.ROLE.search((numbered[1] if numbered else value)[-16:]))
+    numbered = _PATTERNS.NUMBERED.fullmatch(value)
+    word = numbered[1] if numbered else value
+    return bool(_PATTERNS.ROLE.search(word[-16:]))
 
 
 def _stands_in(value: str) -> bool:
-    return bool(
-        _LIKE.VARIABLE.match(value)
-        or _LIKE.FORMAT.search(value)
-        or _LIKE.LITERAL.fullmatch(value.rstrip("="))
-        or _for_show(value)
-        or len(set(value[:_ENOUGH])) == 1
-    )
+    """Whether the value stands for a secret: a variable, a format, a stand-in."""
+    if _PATTERNS.VARIABLE.match(value) or _PATTERNS.FORMAT.search(value):
+        return True
+    if _is_literal(value) or _for_show(value):
+        return True
+    return len(set(value[:_PREFIX])) == 1
 
 
 def _elsewhere(value: str) -> bool:
     """Whether the secret is not here: a variable, a stand-in, the path of a file."""
-    return _stands_in(value) or bool(_LIKE.PATH.fullmatch(value))
+    return _stands_in(value) or bool(_PATTERNS.PATH.fullmatch(value))
 
 
-def _phrase(found: Candidate) -> bool:
-    """Some words that were chosen: called a passphrase, or few and with a digit."""
-    words = found.value.count(" ") + 1
-    if _LIKE.APP_PASSWORD.fullmatch(found.value):
+def _phrase(candidate: Candidate) -> bool:
+    """Words that were chosen: called a passphrase, or few words and a digit."""
+    value = candidate.value
+    if _PATTERNS.APP_PASSWORD.fullmatch(value):
         return True
-    if "phrase" in found.match.group().lower()[:10]:
-        return 3 <= words <= 12
-    return words <= 4 and bool(re.search("[0-9]", found.value))
+    count = value.count(" ") + 1
+    if "phrase" in candidate.match.group().lower()[:10]:
+        return 3 <= count <= 12
+    return count <= 4 and bool(_DIGIT.search(value))
 
 
 def _sentence(value: str) -> bool:
-    """Text about a password rather than one."""
+    """Whether it is a text about a password."""
     value = value.rstrip("\r\n")
     if "\n" in value or value.count(" ") > 7:
         return True
-    ends = value.endswith((".", "?", ":"))
-    return ends and (" " in value or bool(_LIKE.WORDS.fullmatch(value)))
+    if not value.endswith((".", "?", ":")):
+        return False
+    return " " in value or bool(_PATTERNS.WORDS.fullmatch(value))
 
 
 _HEADER = re.compile(rb'"(?:alg|enc)"\s{0,8}:')
 
 
-def issued(found: Candidate) -> bool:
-    """A key whose form hardly anything else has: only made-up ones are refused."""
-    value = found.value
-    return not _LIKE.BLANK.fullmatch(value[-16:]) and not _LIKE.FOR_SHOW.search(
-        value[:256].lower()
-    )
+def issued(candidate: Candidate) -> bool:
+    """A key whose form is its own; only made-up ones are refused."""
+    value = candidate.value
+    if _PATTERNS.BLANK.fullmatch(value[-16:]):
+        return False
+    return not _PATTERNS.FOR_SHOW.search(value[:256].lower())
 
 
-def varied(found: Candidate) -> bool:
-    """A key whose form something else might have: it must also look random."""
-    value = found.value[:256]
-    many = len(_DIGIT.findall(value)) >= 2
-    cases = min(len(re.findall("[A-Z]", value)), len(re.findall("[a-z]", value)))
-    return entropy(value) >= 3 and (many or cases >= 3) and not made_up(value)
+def varied(candidate: Candidate) -> bool:
+    """A key whose form other things share; it must also look random."""
+    value = candidate.value[:256]
+    if entropy(value) < 3:
+        return False
+    upper = len(re.findall("[A-Z]", value))
+    lower = len(re.findall("[a-z]", value))
+    is_mixed = len(_DIGIT.findall(value)) >= 2 or min(upper, lower) >= 3
+    return is_mixed and not made_up(value)
 
 
-def mixed(found: Candidate) -> bool:
+def mixed(candidate: Candidate) -> bool:
     """A value of letters in both cases and digits in no order."""
-    value = found.value[:256]
-    both = re.search("[A-Z]", value) and re.search("[a-z]", value)
-    digits = len(_DIGIT.findall(value)) >= 2
-    return varied(found) and entropy(value) >= 3.4 and digits and bool(both)
+    value = candidate.value[:256]
+    if not varied(candidate) or entropy(value) < 3.4:
+        return False
+    if len(_DIGIT.findall(value)) < 2:
+        return False
+    return bool(re.search("[A-Z]", value) and re.search("[a-z]", value))
 
 
-def azure_secret(found: Candidate) -> bool:
-    """A mixed value that does not go on from a tilde."""
-    return mixed(found) and not found.value.startswith("~")
+def azure_secret(candidate: Candidate) -> bool:
+    """A mixed value that does not begin with a tilde."""
+    return mixed(candidate) and not candidate.value.startswith("~")
 
 
-def escaped(found: Candidate) -> bool:
-    """A token that holds percent escapes, as no run of base64 does."""
-    return "%" in found.value and varied(found)
+def escaped(candidate: Candidate) -> bool:
+    """A token with percent escapes, which base64 does not have."""
+    return "%" in candidate.value and varied(candidate)
 
 
-def jwt(found: Candidate) -> bool:
-    """The first part decodes to a header that names an algorithm."""
-    head = found.value.partition(".")[0]
+def jwt(candidate: Candidate) -> bool:
+    """A token whose first part decodes to a header that names an algorithm."""
+    head = candidate.value.partition(".")[0]
     try:
         header = base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)).strip()
     except ValueError:
         return False
-    return header[:1] == b"{" and header[-1:] == b"}" and bool(_HEADER.search(header))
+    is_object = header[:1] == b"{" and header[-1:] == b"}"
+    return is_object and bool(_HEADER.search(header))
 
 
-def bearer(found: Candidate) -> bool:
+def bearer(candidate: Candidate) -> bool:
     """A token in a header; not the name of a scheme, a URL or code."""
-    value = found.value
-    return bool(
-        re.search("[0-9]", value)
-        and not _LIKE.SCHEME.fullmatch(value)
-        and entropy(value) >= 3
-        and not made_up(value)
-        and not _LIKE.ATTRIBUTE.fullmatch(value)
-        and "://" not in value
-    )
+    value = candidate.value
+    if not _DIGIT.search(value) or _PATTERNS.SCHEME.fullmatch(value):
+        return False
+    if entropy(value) < 3 or made_up(value):
+        return False
+    return not _PATTERNS.ATTRIBUTE.fullmatch(value) and "://" not in value
 
 
-def authorization(found: Candidate) -> bool:
-    """What follows a scheme, or stands alone, in a header that authorizes."""
-    return (
-        len(set(re.findall("[0-9]", found.value))) >= 2
-        and found.after(1) not in tuple("([")
-        and bearer(found)
-    )
+def authorization(candidate: Candidate) -> bool:
+    """The text after a scheme, or alone, in a header that authorizes."""
+    if len(set(_DIGIT.findall(candidate.value))) < 2:
+        return False
+    return candidate.after(1) not in ("(", "[") and bearer(candidate)
 
 
-def basic(found: Candidate) -> bool:
+def basic(candidate: Candidate) -> bool:
     """Base64 of ``user:password``."""
+    value = candidate.value
     try:
-        plain = base64.b64decode(found.value + "=" * (-len(found.value) % 4))
+        plain = base64.b64decode(value + "=" * (-len(value) % 4))
     except ValueError:
         return False
     return b":" in plain and all(32 <= byte < 127 for byte in plain)
 
 
-def docker_auth(found: Candidate) -> bool:
+def docker_auth(candidate: Candidate) -> bool:
     """A login in the configuration of Docker or npm."""
-    return basic(found)
+    return basic(candidate)
 
 
-def cookie(found: Candidate) -> bool:
-    """Cookies of which one holds a token."""
-    return any(_token(value) for value in _LIKE.COOKIE.findall(found.value[:8192]))
+def cookie(candidate: Candidate) -> bool:
+    """Cookies, at least one of which holds a token."""
+    values = _PATTERNS.COOKIE.findall(candidate.value[:8192])
+    return any(_is_token(value) for value in values)
 
 
-def _token(value: str) -> bool:
-    return (
-        len(value) >= 12
-        and len(re.findall("[0-9]", value[:128])) >= 2
-        and bool(re.search("[A-Za-z]", value[:128]))
-        and entropy(value) >= 3
-        and not (
-            _LIKE.VARIABLE.match(value)
-            or _LIKE.ATTRIBUTE.fullmatch(value)
-            or made_up(value)
-        )
-    )
-
-
-def session(found: Candidate) -> bool:
-    """The id of a session that opens it; a UUID in a log only names one."""
-    return _token(found.value) and not _LIKE.UUID.fullmatch(found.value)
-
-
-def signature(found: Candidate) -> bool:
-    """The signature of a URL; not a variable that stands for one."""
-    return varied(found) and not _LIKE.VARIABLE.match(found.value)
-
-
-def url_password(found: Candidate) -> bool:
-    """The password of a URL, unless it is a variable, masked, or of documentation."""
-    value = found.value
-    if _LIKE.VARIABLE.match(value) or set(value) <= set("*xX.-_…"):
+def _is_token(value: str) -> bool:
+    """Whether the value of a cookie or a session is a token."""
+    start = value[:128]
+    if len(value) < 12 or len(_DIGIT.findall(start)) < 2:
         return False
-    if not _LIKE.ANY_LOGIN.fullmatch(value):
+    if not _LETTER.search(start) or entropy(value) < 3:
+        return False
+    if _PATTERNS.VARIABLE.match(value) or _PATTERNS.ATTRIBUTE.fullmatch(value):
+        return False
+    return not made_up(value)
+
+
+def session(candidate: Candidate) -> bool:
+    """The id of a session that opens it; a UUID in a log only names one."""
+    value = candidate.value
+    return _is_token(value) and not _PATTERNS.UUID.fullmatch(value)
+
+
+def signature(candidate: Candidate) -> bool:
+    """The signature of a URL; not a variable that stands for one."""
+    return varied(candidate) and not _PATTERNS.VARIABLE.match(candidate.value)
+
+
+def url_password(candidate: Candidate) -> bool:
+    """The password of a URL, unless it is a variable, masked, or of documentation."""
+    value = candidate.value
+    if _PATTERNS.VARIABLE.match(value) or set(value) <= set("*xX.-_…"):
+        return False
+    if not _PATTERNS.ANY_LOGIN.fullmatch(value):
         return True
-    here = found.after(10) == "@localhost"
-    return not (
-        _LIKE.ANY_HOST.match(found.after(24)) or (here and found.before(5) == "user:")
-    )
+    if _PATTERNS.ANY_HOST.match(candidate.after(24)):
+        return False
+    is_local = candidate.after(10) == "@localhost"
+    return not (is_local and candidate.before(5) == "user:")
 
 
-def url_token(found: Candidate) -> bool:
+def url_token(candidate: Candidate) -> bool:
     """A token in the place of a URL's user."""
-    value = found.value
-    if found.after(14).startswith(":x-oauth-basic"):
+    value = candidate.value
+    if candidate.after(14).startswith(":x-oauth-basic"):
         return True
-    return (
-        varied(found)
-        and len(_DIGIT.findall(value)) >= 2
-        and bool(_LETTER.search(value))
-        and entropy(value) >= 3.3
-    )
+    if not varied(candidate) or len(_DIGIT.findall(value)) < 2:
+        return False
+    return bool(_LETTER.search(value)) and entropy(value) >= 3.3
 
 
-def near_vendor(found: Candidate) -> bool:
-    """A long mixed value beside the name of a vendor; not a path, host or version."""
-    value = found.value
-    return (
-        varied(found)
-        and len(_DIGIT.findall(value)) >= 3
-        and not re.search(r"/[a-z]|\.[a-z]|[0-9]\.[0-9]", value)
-        and not re.fullmatch(r"[a-z0-9]*[a-z]{4,}[-_][a-z0-9_\-]*", value)
-    )
+def near_vendor(candidate: Candidate) -> bool:
+    """A long mixed value near the name of a vendor; not a path, host or version."""
+    value = candidate.value
+    if not varied(candidate) or len(_DIGIT.findall(value)) < 3:
+        return False
+    if re.search(r"/[a-z]|\.[a-z]|[0-9]\.[0-9]", value):
+        return False
+    return not re.fullmatch(r"[a-z0-9]*[a-z]{4,}[-_][a-z0-9_\-]*", value)
 
 
-def said(found: Candidate) -> bool:
-    """What a sentence calls a password: no word, number or name is written so."""
-    value = found.value
+def said(candidate: Candidate) -> bool:
+    """A value that a sentence calls a password, written like no word or number."""
+    value = candidate.value
+    if not odd(value):
+        return False
     digits = len(_DIGIT.findall(value))
-    signs = len(re.findall("[!@#$%^&*?]", value))
-    quoted = found.before(1) in tuple("\"'`*") and len(set(value)) > 3
-    tied = quoted or found.match["tie"] or not value.islower() or digits >= 3
-    return (
-        odd(value)
-        and bool(tied)
-        and (digits >= 3 or signs > 0 or quoted or (digits >= 1 and len(value) >= 9))
-    )
+    is_quoted = candidate.before(1) in ('"', "'", "`", "*") and len(set(value)) > 3
+    is_tied = bool(candidate.match["tie"]) or not value.islower()
+    if not (is_quoted or is_tied or digits >= 3):
+        return False
+    if is_quoted or digits >= 3 or _SIGN.search(value):
+        return True
+    return digits >= 1 and len(value) >= 9
 
 
-def docker_config(found: Candidate) -> bool:
+def docker_config(candidate: Candidate) -> bool:
     """Base64 of the file in which Docker keeps logins."""
-    # An image in base64 has these first letters somewhere, but no JSON behind them.
-    head = found.value[:64].replace("\n", "").rstrip("=")
+    # An image in base64 has these first letters somewhere, but no JSON after them.
+    head = candidate.value[:64].replace("\n", "").rstrip("=")
     text = base64.b64decode(head[: len(head) // 4 * 4])
     return re.match(rb'\s*\{\s*"(?:auths?|cred|HttpHeaders)', text) is not None
 
 
-def wif(found: Candidate) -> bool:
-    """A key of Bitcoin as wallets write it, with its checksum."""
+def wif(candidate: Candidate) -> bool:
+    """A key of Bitcoin in the format of wallets, with its checksum."""
     number = 0
-    for character in found.value:
+    for character in candidate.value:
         number = number * 58 + _BASE58.index(character)
     data = number.to_bytes(40, "big").lstrip(b"\0")
-    digest = sha256(sha256(data[:-4]).digest()).digest()
-    return data[:1] in (b"\x80", b"\xef") and digest[:4] == data[-4:]
+    checksum = sha256(sha256(data[:-4]).digest()).digest()[:4]
+    return data[:1] in (b"\x80", b"\xef") and checksum == data[-4:]
 
 
-def beside(found: Candidate) -> bool:
-    """What stands in a column of secrets."""
-    value = found.value
+def beside(candidate: Candidate) -> bool:
+    """A value in a column of secrets."""
+    value = candidate.value
     return len(value) >= 4 and not (_elsewhere(value) or value.isdigit())
 
 
-def mnemonic(found: Candidate) -> bool:
-    """As many words as a seed has, and none that only sentences have."""
-    some = re.findall("[a-z]{3,8}", found.value)
-    return len(some) in (12, 15, 18, 21, 24) and not _SENTENCE_WORDS.intersection(some)
+def mnemonic(candidate: Candidate) -> bool:
+    """As many words as a seed has, without words of sentences."""
+    found_words = re.findall("[a-z]{3,8}", candidate.value)
+    if len(found_words) not in (12, 15, 18, 21, 24):
+        return False
+    return _SENTENCE_WORDS.isdisjoint(found_words)
 
 
-def told(found: Candidate) -> bool:
-    """A value that a sentence says is a secret: as odd as no word is."""
-    value = found.value
-    signs = len(re.findall("[!@#$%^&*?]", value))
-    return odd(value) and (len(_DIGIT.findall(value)) >= 2 or signs > 0)
+def told(candidate: Candidate) -> bool:
+    """A value that a sentence calls a secret, written like no word."""
+    value = candidate.value
+    if not odd(value):
+        return False
+    return len(_DIGIT.findall(value)) >= 2 or bool(_SIGN.search(value))
 
 
-def declared(found: Candidate) -> bool:
+def declared(candidate: Candidate) -> bool:
     """The value of a variable that a command or a file sets."""
-    return _given(found) if "pass" in found.match["name"].lower() else token(found)
+    if "pass" in candidate.match["name"].lower():
+        return _is_password_value(candidate)
+    return token(candidate)

@@ -1,4 +1,4 @@
-"""What a regular expression can match, told from its parse tree without running it."""
+"""What a regular expression can match, read from its parse tree without running it."""
 
 from __future__ import annotations
 
@@ -6,144 +6,175 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib import import_module
-from itertools import product
 from typing import Any, Final, NamedTuple, TypeAlias
 
-# The standard library's own parser; typeshed knows nothing of it.
+# The standard library's own parser, of which typeshed has no types (decision 0045).
 _parser: Final[Any] = import_module("re._parser")
 _compiler: Final[Any] = import_module("re._compiler")
 _codes: Final[Any] = import_module("re._constants")
 
+# An item of a parse tree: its operation, and the argument of that.
+_Item: TypeAlias = tuple[Any, Any]
+_Items: TypeAlias = Sequence[_Item]
+
+_REPEATS: Final = (_codes.MAX_REPEAT, _codes.MIN_REPEAT, _codes.POSSESSIVE_REPEAT)
+_LOOKS: Final = (_codes.ASSERT, _codes.ASSERT_NOT)
+UNBOUNDED: Final = int(_codes.MAXREPEAT)
+
 
 @cache
 def reach(pattern: str) -> int:
-    """How many characters ``pattern`` can match or look ahead at, at most."""
+    """Return the most characters that ``pattern`` can match or look ahead at."""
     parsed = _parser.parse(pattern)
-    return _width(parsed, parsed.state.groupwidths)[1]
+    return _width(parsed, parsed.state.groupwidths).most
 
 
 @cache
 def holds_space(pattern: str) -> bool:
-    """Whether a match of ``pattern`` may have a space in it."""
+    """Whether a match of ``pattern`` may contain a space."""
     return _may_hold_space(_parser.parse(pattern))
+
+
+def _may_hold_space(items: _Items) -> bool:
+    for item in items:
+        if item[0] is _codes.GROUPREF:
+            return True
+        if _SPACE in (_characters(item) or ()):
+            return True
+        if any(map(_may_hold_space, _parts(item))):
+            return True
+    return False
 
 
 @cache
 def needed(pattern: str) -> tuple[str, ...]:
-    """Strings in lower case of which each match in lower case holds one, if known."""
+    """Return strings in lower case of which each match in lower case contains one.
+
+    Empty if none are known.
+    """
     return tuple(sorted(_needed(_parser.parse(pattern))))
 
 
 def _needed(items: _Items) -> frozenset[str]:
-    """The best that is known of any one item, or of letters in a row."""
-    known, row = [], ""
-    for item in [*items, (_codes.ANY, None)]:
+    """The best set of strings: that of one item, or a row of letters.
+
+    The best set has the longest shortest string; of several such, the smallest.
+    """
+    choices: list[frozenset[str]] = []
+    row = ""
+    for item in items:
         if item[0] is _codes.LITERAL:
             row += chr(item[1]).lower()
         elif item[0] is not _codes.AT:
-            ways = [_needed(inner) for inner in _always(item)]
-            known += [
-                frozenset({row}),
-                frozenset().union(*ways) if all(ways) else _NONE,
-            ]
+            choices.append(frozenset({row}))
+            choices.append(_needed_of(item))
             row = ""
-    return max(known, key=lambda words: (min(map(len, words), default=0), -len(words)))
+    choices.append(frozenset({row}))
+    choices.append(frozenset())
+
+    def quality(strings: frozenset[str]) -> tuple[int, int]:
+        return min(map(len, strings), default=0), -len(strings)
+
+    return max(choices, key=quality)
 
 
-_NONE: Final[frozenset[str]] = frozenset()
-
-
-def _always(item: _Item) -> Sequence[_Items]:
-    """The ways of an item of which each match takes one."""
+def _needed_of(item: _Item) -> frozenset[str]:
+    """The strings of which each match of one item contains one; empty if unknown."""
     code, argument = item
-    skips = code is _codes.GROUPREF_EXISTS or (code in _REPEATS and not argument[0])
-    return [] if skips else list(_inside(item))
+    is_optional = code in _REPEATS and not argument[0]
+    if is_optional or code is _codes.GROUPREF_EXISTS:
+        return frozenset()
+    union: frozenset[str] = frozenset()
+    for part in _parts(item):
+        strings = _needed(part)
+        if not strings:
+            return frozenset()
+        union |= strings
+    return union
 
 
-def _may_hold_space(items: _Items) -> bool:
-    return any(
-        item[0] is _codes.GROUPREF
-        or _SPACE_ITSELF in (_characters(item) or ())
-        or any(map(_may_hold_space, _inside(item)))
-        for item in items
-    )
+_ANYTHING: Final[Any] = list(_parser.parse(r"[\s\S]"))
+_END: Final[Any] = (_codes.AT, _codes.AT_END_STRING)
+# The longest repetition of a group that is told from a longer one.
+_WIDEST: Final = 65_535
 
 
 @cache
 def unfinished(pattern: str) -> re.Pattern[str]:
-    """A pattern that matches where an attempt of ``pattern`` can get to the text's end.
+    """Return a pattern that matches where ``pattern`` can get to the text's end.
 
-    Where it does not match, nothing that comes after the text changes whether and what
+    Where it does not match, text that follows does not change whether and what
     ``pattern`` matches there.  It may match where it need not.
     """
     parsed = _parser.parse(pattern)
-    made = _reaching(list(parsed), parsed.state)
-    return _compiler.compile(_parser.SubPattern(parsed.state, made))  # type: ignore[no-any-return]  # a pattern
+    reaching = _reaching(list(parsed), parsed.state)
+    tree = _parser.SubPattern(parsed.state, reaching)
+    compiled: re.Pattern[str] = _compiler.compile(tree)
+    return compiled
 
 
 def _reaching(items: list[Any], state: Any) -> list[Any]:
     """Items that match if an attempt of ``items`` can get to the end of the text.
 
-    An item that was judged before the end is judged for good, so it is taken as it is.
+    An item that ends before the end of the text is final, so it stays the same.
     """
     reaching: list[Any] = [_END]
     for item in reversed(items):
-        ways = [[_END], [item, *reaching]]
-        inside = _within(item, state)
+        ways = [[_END]]
+        inside = _reaching_inside(item, state)
         if inside is not None:
-            ways.insert(1, inside)
+            ways.append(inside)
+        ways.append([item, *reaching])
         reaching = [_branch(ways, state)]
     return reaching
 
 
-def _within(item: Any, state: Any) -> list[Any] | None:
+def _reaching_inside(item: Any, state: Any) -> list[Any] | None:
     """Items that match if the text ends inside of ``item``; None if it cannot."""
     operation, argument = item
     match str(operation):
         case "BRANCH" | "SUBPATTERN" | "ATOMIC_GROUP":
-            ways = [_reaching(way, state) for way in _inside(item)]
+            ways = [_reaching(part, state) for part in _parts(item)]
             return [_branch(ways, state)]
         case "ASSERT" | "ASSERT_NOT":
-            return _reaching(list(argument[1]), state) if argument[0] > 0 else None
+            direction, assertion = argument
+            return _reaching(list(assertion), state) if direction > 0 else None
         case "MAX_REPEAT" | "MIN_REPEAT":
-            return _within_repeat(argument[1], argument[2], argument[2], state)
+            _, most, repeated = argument
+            return _reaching_repeat(most, repeated, repeated, state)
         case "POSSESSIVE_REPEAT":
-            once = _sub([(_codes.ATOMIC_GROUP, argument[2])], state)
-            return _within_repeat(argument[1], once, argument[2], state)
+            _, most, repeated = argument
+            once = _tree([(_codes.ATOMIC_GROUP, repeated)], state)
+            return _reaching_repeat(most, once, repeated, state)
         case "GROUPREF_EXISTS":
-            group, *ways = argument
-            ways = [_sub(_reaching(list(way or ()), state), state) for way in ways]
-            return [(operation, (group, *ways))]
+            group, *parts = argument
+            trees = [_tree(_reaching(list(part or ()), state), state) for part in parts]
+            return [(operation, (group, *trees))]
         case "GROUPREF":
             width = min(state.groupwidths[argument][1], _WIDEST)
-            return [(_codes.MAX_REPEAT, (0, width, _sub(_ANYTHING, state))), _END]
+            return [(_codes.MAX_REPEAT, (0, width, _tree(_ANYTHING, state))), _END]
     return None
 
 
-def _within_repeat(most: Any, once: Any, repeated: Any, state: Any) -> list[Any]:
-    before = (_codes.MAX_REPEAT, (0, most, once))
-    return [before, *_reaching(list(repeated), state)]
+def _reaching_repeat(most: Any, once: Any, repeated: Any, state: Any) -> list[Any]:
+    """The same for a repeat: some whole repetitions, then one that the end cuts off."""
+    whole = (_codes.MAX_REPEAT, (0, most, once))
+    return [whole, *_reaching(list(repeated), state)]
 
 
 def _branch(ways: list[list[Any]], state: Any) -> Any:
-    return (_codes.BRANCH, (None, [_sub(way, state) for way in ways]))
+    return (_codes.BRANCH, (None, [_tree(way, state) for way in ways]))
 
 
-def _sub(items: list[Any], state: Any) -> Any:
+def _tree(items: list[Any], state: Any) -> Any:
     return _parser.SubPattern(state, items)
-
-
-_ANYTHING: Any = list(_parser.parse(r"[\s\S]"))
-_END: Any = (_codes.AT, _codes.AT_END_STRING)
-# What a group may repeat is not told apart beyond this.
-_WIDEST: Final = 65_535
 
 
 LONGEST_MATCH: Final = 512
 _MOST_WAYS: Final = 256
-_FLAGS = re.compile(r"\(\?([a-z]+)\)")
-_NAMED = re.compile(r"\(\?P<value>")
-_KNOWN_FLAGS: Final = re.IGNORECASE | re.MULTILINE | re.DOTALL
+_LEADING_FLAGS = re.compile(r"\(\?([a-z]+)\)")
+_VALUE_GROUP = re.compile(r"\(\?P<value>")
+_ALLOWED_FLAGS: Final = re.IGNORECASE | re.MULTILINE | re.DOTALL
 _BOUNDARIES: Final = (_codes.AT_BOUNDARY, _codes.AT_NON_BOUNDARY)
 _REFUSED: Final = {
     _codes.ASSERT: "it looks ahead or behind",
@@ -156,9 +187,12 @@ _REFUSED: Final = {
 
 
 class Anchor(NamedTuple):
-    """Where an engine may try a pattern: at literals, its item and source divided.
+    """A place in a pattern at which engines may look for it.
 
-    reach: the most characters that ``before`` matches, and at least 1.
+    literals: the beginnings of every match of ``rest``, in lower case.
+    before:   the source of the pattern before the place.
+    rest:     the source from the place on.
+    reach:    the most characters that ``before`` matches, and at least 1.
     """
 
     literals: tuple[str, ...]
@@ -168,7 +202,12 @@ class Anchor(NamedTuple):
 
 
 class DigitRun(NamedTuple):
-    """A run of digits in every match: how many, and the most around it."""
+    """A run of digits in every match.
+
+    digits: the fewest digits of the run.
+    before: the most characters of a match before the run.
+    after:  the most characters after it.
+    """
 
     digits: int
     before: int
@@ -182,53 +221,70 @@ class BadPattern(ValueError):
 class Pattern:
     """A pattern of a policy: \\w, \\d, \\s and \\b mean ASCII in it.
 
-    Raises BadPattern for one that may take more than linear time.
+    source:   the pattern without leading flags.
+    flags:    its flags, in order.
+    shortest: the fewest characters of a match.
+    longest:  the most.
+    named:    whether a group ``value`` is the part of a match that is redacted.
+
+    Raises BadPattern for a pattern that may take more than linear time.
     """
 
     def __init__(self, source: str, *, bounded: bool = True) -> None:
-        flags = _FLAGS.match(source)
-        letters = flags[1] if flags else ""
+        leading = _LEADING_FLAGS.match(source)
+        letters = ""
+        if leading is not None:
+            letters = leading[1]
+            source = source[leading.end() :]
         if set(letters) - set("ims"):
             raise BadPattern(f"(?{letters}) is a flag other than i, m and s")
-        self.source = source[flags.end() :] if flags else source
+        self.source = source
         self.flags = "".join(sorted({*letters, "a"}))
-        self._items = _parsed(self.source)
+        self._items = _parsed(source)
         _check(self._items, bounded=bounded)
-        # How many characters a match has.
-        self.shortest, self.longest = _width(self._items)
-        # Whether a group ``value`` says what of a match is redacted.
-        self.named = bool(_NAMED.search(self.source))
+        width = _width(self._items)
+        self.shortest = width.fewest
+        self.longest = width.most
+        self.named = bool(_VALUE_GROUP.search(source))
 
     def scoped(self, source: str | None = None) -> str:
-        """``source``, or all of the pattern, under its flags."""
-        return f"(?{self.flags}:{self.source if source is None else source})"
+        """Return ``source``, or the whole pattern, as a group with its flags."""
+        if source is None:
+            source = self.source
+        return f"(?{self.flags}:{source})"
 
     def check_ways(self) -> None:
         """Raise BadPattern if one place may be tried too often."""
-        if _unbounded(self._items) > 1 or _ways(self._items, frozenset()) > _MOST_WAYS:
+        ways = _ways(self._items, frozenset())
+        if _unbounded(self._items) > 1 or ways > _MOST_WAYS:
             raise BadPattern(
                 "it has too many ways to match one text: let each repeat end at a "
                 "character that it does not hold, and put no repeat into a repeat"
             )
 
     def anchors(self) -> Iterator[Anchor]:
-        """Where each match has one of some literals, and no value begins before it."""
-        for index, place in self._places.items():
-            found, _ = _starts(self._items[index:])
-            before, rest = self.source[:place], self.source[place:]
-            if found and all(found) and (not self.named or _NAMED.search(rest)):
-                literals = tuple(sorted({literal.lower() for literal in found}))
-                reach = _width(self._items[:index])[1]
-                yield Anchor(literals, before, rest, max(1, reach))
+        """Yield the places at which every match has one of some literals.
 
-    @property
-    def _places(self) -> dict[int, int]:
-        """Where in the source each item begins, if what is before it stands alone.
-
-        An item within a group does not, nor does a boundary: without what follows
-        nobody can tell whether it is one.
+        No value begins before such a place.
         """
-        found: dict[int, int] = {}
+        for index, place in self._places().items():
+            literals = _beginnings(self._items[index:]).literals
+            before = self.source[:place]
+            rest = self.source[place:]
+            is_known = bool(literals) and all(literals)
+            holds_value = not self.named or _VALUE_GROUP.search(rest)
+            if is_known and holds_value:
+                lower = {literal.lower() for literal in literals}
+                most_before = _width(self._items[:index]).most
+                yield Anchor(tuple(sorted(lower)), before, rest, max(1, most_before))
+
+    def _places(self) -> dict[int, int]:
+        """The place in the source where each item begins, by the item's index.
+
+        Only places at which the source can be cut: not within a group, and not behind
+        a boundary, which depends on the text after it.
+        """
+        places: dict[int, int] = {}
         whole = _shapes(self._items)
         for place in range(len(self.source) + 1):
             try:
@@ -237,12 +293,15 @@ class Pattern:
             except BadPattern:
                 continue
             if _shapes([*before, *rest]) == whole and not _ends_in_boundary(before):
-                found.setdefault(len(before), place)
-        return found
+                places.setdefault(len(before), place)
+        return places
 
     def digit_run(self) -> DigitRun | None:
-        """The longest run of digits, perhaps with separators, that each match has."""
-        return max(_runs(list(_flat(self._items))), default=None)
+        """Return the longest run of digits that every match has, or None.
+
+        The digits may have separators between them.
+        """
+        return max(_digit_runs(list(_stretches(self._items))), default=None)
 
 
 def _parsed(source: str) -> list[_Item]:
@@ -255,14 +314,16 @@ def _parsed(source: str) -> list[_Item]:
 
 
 def _shapes(items: _Items) -> list[str]:
-    """The items without the numbers of their groups."""
-    return [
-        re.sub(r"SUBPATTERN, \((?:[0-9]+|None)", "SUBPATTERN, (", repr(item))
-        for item in items
-    ]
+    """The items as text, without the numbers of their groups."""
+    shapes: list[str] = []
+    for item in items:
+        shape = re.sub(r"SUBPATTERN, \((?:[0-9]+|None)", "SUBPATTERN, (", repr(item))
+        shapes.append(shape)
+    return shapes
 
 
 def _check(items: _Items, *, bounded: bool) -> None:
+    """Raise BadPattern for an item that a policy's pattern may not have."""
     for item in items:
         code, argument = item
         if code in _REFUSED:
@@ -270,49 +331,37 @@ def _check(items: _Items, *, bounded: bool) -> None:
         if code is _codes.AT and argument not in _BOUNDARIES:
             raise BadPattern("it has an anchor; a value may stand anywhere in a text")
         if code is _codes.LITERAL and "\uff01" <= chr(argument) <= "\uff5e":
-            plain, wide = chr(argument - 0xFEE0), chr(argument)
+            wide = chr(argument)
+            plain = chr(argument - 0xFEE0)
             raise BadPattern(f"{wide} may also be written {plain}: [{plain}{wide}]")
-        if code is _codes.SUBPATTERN and argument[1] & ~_KNOWN_FLAGS:
+        if code is _codes.SUBPATTERN and argument[1] & ~_ALLOWED_FLAGS:
             raise BadPattern("a group has a flag other than i, m and s")
-        if bounded and code in _REPEATS and argument[1] is _codes.MAXREPEAT:
+        if bounded and _is_unbounded(item):
             raise BadPattern(
                 "a repeat has no bound: write {1,64} or the like instead of + and *"
             )
-        for inner in _inside(item):
-            _check(inner, bounded=bounded)
+        for part in _parts(item):
+            _check(part, bounded=bounded)
 
 
-# More ways than this are not told apart.
-_MANY_WAYS: Final = 2**20
-UNBOUNDED: Final = int(_codes.MAXREPEAT)
-_MOST_LITERALS: Final = 32
-_LONGEST_LITERAL: Final = 16
-# All characters that are not ASCII count as one.
-_OTHER: Final = 128
-_ALL: Final = frozenset(range(_OTHER + 1))
-_DIGITS: Final = frozenset(map(ord, "0123456789"))
-_WORD: Final = frozenset(c for c in range(_OTHER) if chr(c).isalnum() or c == 95)
-_SPACE: Final = frozenset(map(ord, " \t\n\r\f\v"))
-_SPACE_ITSELF: Final = ord(" ")
-_SEPARATORS: Final = frozenset(map(ord, " .()-/"))
-_CATEGORIES: Final = {
-    _codes.CATEGORY_DIGIT: _DIGITS,
-    _codes.CATEGORY_NOT_DIGIT: _ALL - _DIGITS,
-    _codes.CATEGORY_WORD: _WORD,
-    _codes.CATEGORY_NOT_WORD: _ALL - _WORD,
-    _codes.CATEGORY_SPACE: _SPACE,
-    _codes.CATEGORY_NOT_SPACE: _ALL - _SPACE,
-}
-_REPEATS: Final = (_codes.MAX_REPEAT, _codes.MIN_REPEAT, _codes.POSSESSIVE_REPEAT)
-_LOOKS: Final = (_codes.ASSERT, _codes.ASSERT_NOT)
-
-_Item: TypeAlias = tuple[Any, Any]
-_Items: TypeAlias = Sequence[_Item]
-_Groups: TypeAlias = Sequence[tuple[int, int]]
+def _is_unbounded(item: _Item) -> bool:
+    code, argument = item
+    return code in _REPEATS and argument[1] is _codes.MAXREPEAT
 
 
-def _inside(item: _Item) -> Iterator[list[_Item]]:
-    """The sequences that an item is made of."""
+def _unbounded(items: _Items) -> int:
+    """The number of repeats without a bound."""
+    count = 0
+    for item in items:
+        if _is_unbounded(item):
+            count += 1
+        for part in _parts(item):
+            count += _unbounded(part)
+    return count
+
+
+def _parts(item: _Item) -> Iterator[list[_Item]]:
+    """The sequences of items that an item consists of."""
     code, argument = item
     if code in _REPEATS:
         yield list(argument[2])
@@ -323,30 +372,68 @@ def _inside(item: _Item) -> Iterator[list[_Item]]:
     elif code is _codes.ATOMIC_GROUP:
         yield list(argument)
     elif code is _codes.GROUPREF_EXISTS:
-        yield from (list(way or ()) for way in argument[1:])
+        for part in argument[1:]:
+            yield list(part or ())
 
 
-def _width(items: _Items, groups: _Groups = ()) -> tuple[int, int]:
-    """The fewest and most characters, looked at ahead too; ``groups``: their widths."""
-    widths = [_item_width(item, groups) for item in items]
-    return sum(low for low, _ in widths), sum(high for _, high in widths)
+class _Width(NamedTuple):
+    """The fewest and the most characters that items match or look ahead at."""
+
+    fewest: int
+    most: int
 
 
-def _item_width(item: _Item, groups: _Groups = ()) -> tuple[int, int]:
+_ONE_CHARACTER: Final = _Width(1, 1)
+
+
+def _width(items: _Items, groups: Sequence[tuple[int, int]] = ()) -> _Width:
+    """The width of items in a row; ``groups`` has the widths of groups by number."""
+    fewest = 0
+    most = 0
+    for item in items:
+        width = _item_width(item, groups)
+        fewest += width.fewest
+        most += width.most
+    return _Width(fewest, most)
+
+
+def _item_width(item: _Item, groups: Sequence[tuple[int, int]] = ()) -> _Width:
     code, argument = item
     if code is _codes.AT:
-        return 0, 0
+        return _Width(0, 0)
     if code is _codes.GROUPREF:
-        return groups[argument]
+        return _Width(*groups[argument])
     if code in _LOOKS:
-        direction, ahead = argument
-        return 0, _width(list(ahead), groups)[1] if direction > 0 else 0
-    inner = [_width(items, groups) for items in _inside(item)]
+        direction, assertion = argument
+        is_ahead = direction > 0
+        return _Width(0, _width(list(assertion), groups).most if is_ahead else 0)
+    parts = [_width(part, groups) for part in _parts(item)]
     if code in _REPEATS:
-        return inner[0][0] * int(argument[0]), inner[0][1] * int(argument[1])
-    if inner:
-        return min(low for low, _ in inner), max(high for _, high in inner)
-    return 1, 1
+        least, most, _ = argument
+        return _Width(parts[0].fewest * int(least), parts[0].most * int(most))
+    if parts:
+        return _Width(
+            min(part.fewest for part in parts), max(part.most for part in parts)
+        )
+    return _ONE_CHARACTER
+
+
+# All characters that are not ASCII count as this one.
+_OTHER: Final = 128
+_ALL: Final = frozenset(range(_OTHER + 1))
+_SPACE: Final = ord(" ")
+_DIGITS: Final = frozenset(map(ord, "0123456789"))
+_WORD: Final = frozenset(c for c in range(_OTHER) if chr(c).isalnum() or c == ord("_"))
+_WHITESPACE: Final = frozenset(map(ord, " \t\n\r\f\v"))
+_SEPARATORS: Final = frozenset(map(ord, " .()-/"))
+_CATEGORIES: Final = {
+    _codes.CATEGORY_DIGIT: _DIGITS,
+    _codes.CATEGORY_NOT_DIGIT: _ALL - _DIGITS,
+    _codes.CATEGORY_WORD: _WORD,
+    _codes.CATEGORY_NOT_WORD: _ALL - _WORD,
+    _codes.CATEGORY_SPACE: _WHITESPACE,
+    _codes.CATEGORY_NOT_SPACE: _ALL - _WHITESPACE,
+}
 
 
 def _characters(item: _Item) -> frozenset[int] | None:
@@ -355,191 +442,263 @@ def _characters(item: _Item) -> frozenset[int] | None:
     if code is _codes.LITERAL:
         return frozenset({min(argument, _OTHER)})
     if code is _codes.NOT_LITERAL:
-        return _ALL - ({argument} if argument < _OTHER else set())
+        # Another character outside of ASCII may follow instead of the excluded one.
+        return _ALL - {argument} if argument < _OTHER else _ALL
     if code is _codes.ANY:
         return _ALL
-    return _class(argument) if code is _codes.IN else None
+    if code is _codes.IN:
+        return _characters_of_class(argument)
+    return None
 
 
-def _class(members: _Items) -> frozenset[int]:
-    found: set[int] = set()
-    for code, argument in members:
-        if code is _codes.LITERAL:
-            found.add(min(argument, _OTHER))
+def _characters_of_class(members: _Items) -> frozenset[int]:
+    characters: set[int] = set()
+    is_negated = False
+    for index, (code, argument) in enumerate(members):
+        if code is _codes.NEGATE and index == 0:
+            is_negated = True
+        elif code is _codes.LITERAL:
+            characters.add(min(argument, _OTHER))
         elif code is _codes.RANGE:
             low, high = argument
-            found.update(range(min(low, _OTHER), min(high, _OTHER) + 1))
+            characters.update(range(min(low, _OTHER), min(high, _OTHER) + 1))
         elif code is _codes.CATEGORY:
-            found |= _CATEGORIES[argument]
-    negated = bool(members) and members[0][0] is _codes.NEGATE
-    # What is not one character outside of ASCII may be another.
-    return (_ALL - found) | {_OTHER} if negated else frozenset(found)
+            characters |= _CATEGORIES[argument]
+    if is_negated:
+        # A class that excludes one character outside of ASCII matches another.
+        return (_ALL - characters) | {_OTHER}
+    return frozenset(characters)
 
 
-def _firsts(items: _Items, then: frozenset[int]) -> frozenset[int]:
-    """What the first character may be, of the items or else of what follows them."""
+def _first_characters(items: _Items, following: frozenset[int]) -> frozenset[int]:
+    """The possible first characters of the items, or else of what follows them."""
     for index, item in enumerate(items):
-        single = _characters(item)
-        if single is not None:
-            return single
-        inner = [_firsts(part, frozenset()) for part in _inside(item)]
-        found = frozenset().union(*inner)
-        if _item_width(item)[0]:
-            return found
-        return found | _firsts(items[index + 1 :], then)
-    return then
+        characters = _characters(item)
+        if characters is not None:
+            return characters
+        first: frozenset[int] = frozenset()
+        for part in _parts(item):
+            first |= _first_characters(part, frozenset())
+        if _item_width(item).fewest:
+            return first
+        return first | _first_characters(items[index + 1 :], following)
+    return following
 
 
-def _cased(characters: frozenset[int]) -> frozenset[int]:
-    """With the other case: whether a pattern ignores it does not matter then."""
-    letters = {ord(chr(c).swapcase()) for c in characters if chr(c).isalpha()}
-    return characters | {c for c in letters if c < _OTHER}
+def _in_both_cases(characters: frozenset[int]) -> frozenset[int]:
+    """The characters with those of the other case, whatever the flags say."""
+    both = set(characters)
+    for character in characters:
+        if chr(character).isalpha():
+            swapped = ord(chr(character).swapcase())
+            if swapped < _OTHER:
+                both.add(swapped)
+    return frozenset(both)
 
 
-def _ways(items: _Items, then: frozenset[int]) -> int:
-    """How many ways there are to match the items, or to give them up, at one place.
+# Greater numbers of ways count as this one.
+_MANY_WAYS: Final = 2**20
 
-    A repeat that ends where what follows cannot begin has one way.
+
+def _ways(items: _Items, following: frozenset[int]) -> int:
+    """The number of ways to match the items, or to give them up, at one place.
+
+    following: the characters that may follow the items.
     """
     ways = 1
     for index, item in enumerate(items):
-        following = _firsts(items[index + 1 :], then)
-        ways = min(ways * _item_ways(item, following), _MANY_WAYS)
+        first = _first_characters(items[index + 1 :], following)
+        ways = min(ways * _item_ways(item, first), _MANY_WAYS)
     return ways
 
 
-def _item_ways(item: _Item, then: frozenset[int]) -> int:
+def _item_ways(item: _Item, following: frozenset[int]) -> int:
     code, argument = item
-    if code not in _REPEATS:
-        inner = list(_inside(item))
-        return sum(_ways(part, then) for part in inner) if inner else 1
-    least, most, body = int(argument[0]), int(argument[1]), list(argument[2])
-    first = _firsts(body, frozenset())
-    each = _ways(body, first | then)
-    open_ended = bool(_cased(first) & _cased(then)) or not _width(body)[0]
-    choices = most - least + 1 if open_ended and most < UNBOUNDED else 1
-    return int(min(choices * each ** min(most, 16), _MANY_WAYS))
+    if code in _REPEATS:
+        least, most, body = argument
+        return _repeat_ways(int(least), int(most), list(body), following)
+    parts = list(_parts(item))
+    if not parts:
+        return 1
+    return sum(_ways(part, following) for part in parts)
+
+
+def _repeat_ways(
+    least: int, most: int, items: _Items, following: frozenset[int]
+) -> int:
+    """The same for a repeat; it has one end if what follows cannot continue it."""
+    first = _first_characters(items, frozenset())
+    ways_of_one = _ways(items, first | following)
+    overlaps = bool(_in_both_cases(first) & _in_both_cases(following))
+    may_be_empty = not _width(items).fewest
+    ends = 1
+    if (overlaps or may_be_empty) and most < UNBOUNDED:
+        ends = most - least + 1
+    return int(min(ends * ways_of_one ** min(most, 16), _MANY_WAYS))
 
 
 def _ends_in_boundary(items: _Items) -> bool:
-    """Whether a word boundary may be the last that the items look at."""
+    """Whether a word boundary may be the last thing that the items look at."""
     for item in reversed(items):
-        if item[0] is _codes.AT or any(map(_ends_in_boundary, _inside(item))):
+        if item[0] is _codes.AT or any(map(_ends_in_boundary, _parts(item))):
             return True
-        if _item_width(item)[0]:
+        if _item_width(item).fewest:
             return False
     return False
 
 
-def _unbounded(items: _Items) -> int:
-    """How many repeats have no bound."""
-    return sum(
-        (item[0] in _REPEATS and item[1][1] is _codes.MAXREPEAT)
-        + sum(map(_unbounded, _inside(item)))
-        for item in items
-    )
+_MOST_LITERALS: Final = 32
+_LONGEST_LITERAL: Final = 16
 
 
-def _starts(items: _Items) -> tuple[list[str], bool]:
-    """Strings with one of which each match of the items begins, and whether it ends.
+class _Beginnings(NamedTuple):
+    """The strings with one of which each match of items begins.
 
-    An empty string among them says that nothing is known.
+    literals: an empty one says that nothing is known.
+    is_whole: whether a match has nothing after them.
     """
-    found = [""]
+
+    literals: list[str]
+    is_whole: bool
+
+
+_UNKNOWN: Final = _Beginnings([], is_whole=False)
+
+
+def _beginnings(items: _Items) -> _Beginnings:
+    literals = [""]
     for item in items:
-        options, whole = _item_starts(item)
-        if (
-            not options
-            or len(found) * len(options) > _MOST_LITERALS
-            or min(map(len, found)) >= _LONGEST_LITERAL
-        ):
-            return found, False
-        found = [a + b for a, b in product(found, options)]
-        if not whole:
-            return found, False
-    return found, True
+        item_literals, is_whole = _item_beginnings(item)
+        if not item_literals:
+            return _Beginnings(literals, is_whole=False)
+        if len(literals) * len(item_literals) > _MOST_LITERALS:
+            return _Beginnings(literals, is_whole=False)
+        if min(map(len, literals)) >= _LONGEST_LITERAL:
+            return _Beginnings(literals, is_whole=False)
+        longer: list[str] = []
+        for literal in literals:
+            longer.extend(literal + addition for addition in item_literals)
+        literals = longer
+        if not is_whole:
+            return _Beginnings(literals, is_whole=False)
+    return _Beginnings(literals, is_whole=True)
 
 
-def _item_starts(item: _Item) -> tuple[list[str], bool]:
-    """What an item begins with, if that is known, and whether that is all of it."""
+def _item_beginnings(item: _Item) -> _Beginnings:
+    """The beginnings of one item; no literals if they are unknown."""
     code, argument = item
     if code is _codes.LITERAL:
         letter = chr(argument)
         # Engines ignore the case of ASCII only.
-        known = letter.isascii() or letter.lower() == letter.upper()
-        return [letter] * known, known
+        if letter.isascii() or letter.lower() == letter.upper():
+            return _Beginnings([letter], is_whole=True)
+        return _UNKNOWN
     if code is _codes.AT:
-        return [""], True
+        return _Beginnings([""], is_whole=True)
     if code is _codes.SUBPATTERN:
-        return _starts(list(argument[3]))
+        return _beginnings(list(argument[3]))
     if code in _REPEATS and argument[0]:
         least, most, body = argument
-        found, whole = _starts(list(body))
-        if whole and len(found) == 1 and least <= _LONGEST_LITERAL:
-            return [found[0] * least], least == most
-        return found, False
+        literals, is_whole = _beginnings(list(body))
+        if is_whole and len(literals) == 1 and least <= _LONGEST_LITERAL:
+            return _Beginnings([literals[0] * least], is_whole=least == most)
+        return _Beginnings(literals, is_whole=False)
     if code is _codes.BRANCH:
-        parts = [_starts(list(part)) for part in argument[1]]
-    elif code is _codes.IN and all(kind is _codes.LITERAL for kind, _ in argument):
-        parts = [_item_starts(member) for member in argument]
-    else:
-        return [], False
-    if not all(found for found, _ in parts):
-        return [], False
-    return [start for found, _ in parts for start in found], all(w for _, w in parts)
+        return _union([_beginnings(list(part)) for part in argument[1]])
+    if code is _codes.IN and all(kind is _codes.LITERAL for kind, _ in argument):
+        return _union([_item_beginnings(member) for member in argument])
+    return _UNKNOWN
 
 
-def _flat(items: _Items) -> Iterator[tuple[str, int, int]]:
-    """Digits, separators and other parts in order: (kind, fewest, most characters)."""
+def _union(parts: list[_Beginnings]) -> _Beginnings:
+    """The beginnings of an item that matches as one of its parts does."""
+    literals: list[str] = []
+    for part in parts:
+        if not part.literals:
+            return _UNKNOWN
+        literals.extend(part.literals)
+    return _Beginnings(literals, is_whole=all(part.is_whole for part in parts))
+
+
+# The most separators between two digits of one run.
+_WIDEST_GAP: Final = 3
+# A repeat of several parts is unrolled up to this often.
+_UNROLLED: Final = 32
+
+
+class _Stretch(NamedTuple):
+    """Characters of one kind in a row: ``digit``, ``separator`` or ``other``."""
+
+    kind: str
+    fewest: int
+    most: int
+
+
+def _stretches(items: _Items) -> Iterator[_Stretch]:
+    """The stretches that each match consists of, in order."""
     for item in items:
         code, argument = item
-        single = _characters(item)
-        if single is not None:
-            yield _kind(single), 1, 1
+        characters = _characters(item)
+        if characters is not None:
+            yield _Stretch(_kind(characters), 1, 1)
         elif code is _codes.SUBPATTERN:
-            yield from _flat(list(argument[3]))
+            yield from _stretches(list(argument[3]))
         elif code in _REPEATS:
-            yield from _flat_repeat(int(argument[0]), int(argument[1]), argument[2])
+            least, most, body = argument
+            yield from _stretches_of_repeat(int(least), int(most), list(body))
         elif code is _codes.BRANCH:
-            yield "other", *_item_width(item)
+            width = _item_width(item)
+            yield _Stretch("other", width.fewest, width.most)
 
 
-def _flat_repeat(least: int, most: int, body: _Items) -> Iterator[tuple[str, int, int]]:
-    inner = list(_flat(list(body)))
+def _stretches_of_repeat(least: int, most: int, body: _Items) -> Iterator[_Stretch]:
+    inner = list(_stretches(body))
     if len(inner) == 1:
-        kind, low, high = inner[0]
-        yield kind, low * least, high * most
+        kind, fewest, longest = inner[0]
+        yield _Stretch(kind, fewest * least, longest * most)
         return
-    for _ in range(min(least, 32)):
+    unrolled = min(least, _UNROLLED)
+    for _ in range(unrolled):
         yield from inner
-    rest = (most - min(least, 32)) * sum(high for _, _, high in inner)
-    gaps = sum(high for kind, _, high in inner if kind == "separator")
-    if any(kind == "other" for kind, _, _ in inner) or gaps > 3:
-        yield "other", 0, rest
-    elif gaps == 0 or any(kind == "digit" and low for kind, low, _ in inner):
-        yield "separator", 0, min(gaps, rest)
-        yield "digit", 0, max(rest - gaps, 0)
+    rest = (most - unrolled) * sum(stretch.most for stretch in inner)
+    has_other = any(stretch.kind == "other" for stretch in inner)
+    has_digits = any(stretch.kind == "digit" and stretch.fewest for stretch in inner)
+    gap = sum(stretch.most for stretch in inner if stretch.kind == "separator")
+    is_run = not has_other and gap <= _WIDEST_GAP and (gap == 0 or has_digits)
+    if is_run:
+        yield _Stretch("separator", 0, min(gap, rest))
+        yield _Stretch("digit", 0, max(rest - gap, 0))
     else:
-        yield "other", 0, rest
+        yield _Stretch("other", 0, rest)
 
 
 def _kind(characters: frozenset[int]) -> str:
     if characters <= _DIGITS:
         return "digit"
-    return "separator" if characters <= _SEPARATORS else "other"
+    if characters <= _SEPARATORS:
+        return "separator"
+    return "other"
 
 
-def _runs(parts: Sequence[tuple[str, int, int]]) -> Iterator[DigitRun]:
-    """Each run of digits with at most three separators between two of them."""
-    total = sum(high for _, _, high in parts)
-    digits = gap = start = end = place = 0
-    for kind, low, high in (*parts, ("other", 0, 0)):
-        if kind == "digit" and low:
-            start, digits = (start if digits else place), digits + low
-            end, gap = place + high, 0
-        elif kind == "separator" and digits and gap + high <= 3:
-            gap += high
+def _digit_runs(stretches: Sequence[_Stretch]) -> Iterator[DigitRun]:
+    """The runs of digits with at most three separators between two of them."""
+    total = sum(stretch.most for stretch in stretches)
+    digits = 0  # of the current run
+    gap = 0  # separators since its last digit
+    start = 0  # the most characters before it
+    end = 0  # the most characters up to its last digit
+    place = 0
+    for kind, fewest, most in (*stretches, _Stretch("other", 0, 0)):
+        if kind == "digit" and fewest:
+            if not digits:
+                start = place
+            digits += fewest
+            end = place + most
+            gap = 0
+        elif kind == "separator" and digits and gap + most <= _WIDEST_GAP:
+            gap += most
         elif kind != "digit" and digits:
             yield DigitRun(digits, start, total - end)
-            digits = gap = 0
-        place += high
+            digits = 0
+            gap = 0
+        place += most
