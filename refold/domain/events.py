@@ -441,11 +441,23 @@ class AgentError(Event):
 
 
 class SystemPrompt(Event):
-    """A new system prompt; with ``closed``, the end of the session instead."""
+    """A new system prompt; with ``closed``, the end of the session instead.
 
+    where: ``conversation`` if the text was sent within the conversation, as a further
+           system or developer message is.  Contexts show it where it stands, and the
+           system prompt stays.
+    """
+
+    version: ClassVar[int] = 2
     type: Literal["system"] = "system"
     text: str | None = None
     closed: bool = False
+    where: Literal["conversation"] | None = None
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether its text is the system prompt from here on."""
+        return self.text is not None and self.where is None
 
 
 class StateUpdate(Event):

@@ -73,6 +73,7 @@ UPCASTS: Mapping[tuple[str, int], Upcast] = {
     ("request", 1): dict,  # the same
     ("request", 2): dict,  # the same
     ("request", 3): dict,  # the same
+    ("system", 1): dict,  # the same
 }
 
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from refold.domain import errors
 from refold.domain.envelope import Draft, Envelope, Meta
-from refold.domain.events import HumanReview, JsonObject
+from refold.domain.events import HumanReview, JsonObject, SystemPrompt
 from refold.domain.ids import StreamId, bounded, check_id, check_session_id
 from refold.domain.ports import EventLog, Head, Scope, StoredView, listed
 from refold.projections.context.units import joined
@@ -287,7 +287,7 @@ def _source(
         rules=rules,
         refold=import_module("refold").__version__,
         events=[*earlier, *turn],
-        system=_newest(log, stream, "system", upto=upto),
+        system=_newest_prompt(log, stream, upto=upto),
         request=_newest(log, stream, "request", upto=upto),
     )
 
@@ -297,3 +297,15 @@ def _newest(
 ) -> Envelope | None:
     envelopes = log.read(stream, upto=upto, types=(type_,), newest=True, limit=1)
     return envelopes[0] if envelopes else None
+
+
+def _newest_prompt(log: EventLog, stream: StreamId, *, upto: int) -> Envelope | None:
+    """The newest system prompt; texts of the system in the conversation are none."""
+    while True:
+        newest = _newest(log, stream, "system", upto=upto)
+        if newest is None:
+            return None
+        event = newest.payload
+        if isinstance(event, SystemPrompt) and event.where is None:
+            return newest
+        upto = newest.seq - 1

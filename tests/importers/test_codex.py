@@ -36,7 +36,9 @@ def test_a_rollout_is_one_session(tmp_path: Path) -> None:
     assert (transcript.session_id, transcript.format) == ("019a-run", "codex")
     assert events(transcript) == [
         SystemPrompt(text="You are Codex."),
-        SystemPrompt(text="You are Codex.\n\n<permissions>on request</permissions>"),
+        SystemPrompt(
+            text="<permissions>on request</permissions>", where="conversation"
+        ),
         UserInput(text="Fix it."),
         AgentResponse(
             thinking=(Thinking(thinking="I look first."),),
@@ -313,7 +315,7 @@ def test_tokens_count_once_whenever_a_file_was_imported_first(
     assert answer.usage == at_once.usage
 
 
-def test_developer_messages_extend_the_system_prompt(tmp_path: Path) -> None:
+def test_developer_messages_stand_where_codex_sent_them(tmp_path: Path) -> None:
     base = {"text": "You are Codex."}
     lines = [
         framed("session_meta", id="run-1", base_instructions=base),
@@ -322,17 +324,17 @@ def test_developer_messages_extend_the_system_prompt(tmp_path: Path) -> None:
         client_said("developer", "Plan."),
         client_said("developer", "Ask first."),
     ]
+    path = write_lines(tmp_path, lines, "r.jsonl")
 
-    transcript = read_one(write_lines(tmp_path, lines, "r.jsonl"))
+    transcript = read_one(path)
 
     assert events(transcript) == [
         SystemPrompt(text="You are Codex."),
-        SystemPrompt(text="You are Codex.\n\nAsk first."),
+        SystemPrompt(text="Ask first.", where="conversation"),
         UserInput(text="Go."),
-        SystemPrompt(text="You are Codex.\n\nAsk first.\n\nPlan."),
+        SystemPrompt(text="Plan.", where="conversation"),
+        SystemPrompt(text="Ask first.", where="conversation"),
     ]
     source = transcript.drafts[1].meta.source or {}
     assert (source["meta"], source["role"]) == (True, "developer")
-    assert reasons(transcript) == {
-        "r.jsonl line 5": "developer message that is in force"
-    }
+    assert reasons(transcript) == {}

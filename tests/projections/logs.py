@@ -230,7 +230,7 @@ def _other_event() -> st.SearchStrategy[Move]:
         st.just(Aggregate(results=(Verdict(item_id="1", verdict="correct"),))),
         _any_of(Final, text=TEXTS),
         _any_of(AgentError, code=["timeout"], message=TEXTS),
-        _any_of(SystemPrompt, text=TEXTS),
+        _any_of(SystemPrompt, text=TEXTS, where=(None, "conversation")),
         _any_of(
             StateUpdate,
             set=({"k": "v"}, {"user:name": "Ada"}, {"user:age": 36}),
@@ -240,6 +240,15 @@ def _other_event() -> st.SearchStrategy[Move]:
         st.just(HumanReview(trigger="risk", decision="stop")),
     )
     return st.tuples(st.just("event"), events)
+
+
+def _restated() -> st.SearchStrategy[Move]:
+    events: st.SearchStrategy[Event] = st.one_of(
+        st.just(Planner(plan="step one")),
+        st.just(HumanReview(trigger="risk", decision="stop")),
+        st.just(Final(text="Done.")),
+    )
+    return st.tuples(st.just("restated"), events)
 
 
 def _pin_or_review() -> st.SearchStrategy[Move]:
@@ -261,6 +270,7 @@ MOVES = st.one_of(
     _tool_result(),
     _other_event(),
     _pin_or_review(),
+    _restated(),
 )
 
 
@@ -281,6 +291,8 @@ def _play(log: Log, move: Move, agent: str | None) -> None:
     kind, details = move
     if kind == "event":
         log.add(details, agent=agent)
+    elif kind == "restated":
+        log.add(details, agent=agent, in_context=False)
     elif kind == "respond":
         response, calls, response_id = details
         log.add(response, agent=agent, response_id=response_id)

@@ -305,6 +305,15 @@ def test_a_prompt_that_was_changed_on_the_way_differs_from_there(
     assert (found.request, found.where, found.then.text) == (5, "system", "Be kind.")
 
 
+def test_a_note_in_the_conversation_is_no_prompt_to_replace(session: Session) -> None:
+    session.append(refold.SystemPrompt(text="Be brief."))
+    note = refold.SystemPrompt(text="The user is in Rome.", where="conversation")
+    session.append(note)
+    work(session, 1, "keep_all")
+
+    assert whole(session.proofs.rerun(prompt="Be brief."))
+
+
 def test_summaries_are_those_that_were_recorded(session: Session) -> None:
     work(session, 6, WINDOW)
 

@@ -64,6 +64,8 @@ def preview(event: events.SessionEvent) -> Preview:
             note = _note(code, where, "retryable" if event.retryable else "")
             body = _lines(event.message, readable(context) if context else "")
             return Preview(note, body, failed=True)
+        case events.SystemPrompt(where="conversation", text=text):
+            return Preview("in the conversation", text or "")
         case events.SystemPrompt(text=text, closed=closed):
             return Preview("the session was closed" if closed else "prompt", text or "")
         case events.StateUpdate(set=changed, unset=gone):

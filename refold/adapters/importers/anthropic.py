@@ -36,7 +36,7 @@ def _found(message: messages.Message) -> Iterator[base.Found]:
     value, content = message.value, message.value.get("content")
     match value.get("role"):
         case "system":
-            yield messages.system(content)
+            yield messages.system_message(content)
         case "user":
             yield from messages.user(content)
         case "assistant":

@@ -181,7 +181,7 @@ class _Steps:
                 yield base.Piece("provider_edit", {"edits": [told]})
             case "system":
                 if message and not step.get("observation"):
-                    yield messages.system(message)
+                    yield messages.system_message(message)
             case "user":
                 texts, files = _read(message)
                 if texts or files:
@@ -291,6 +291,7 @@ class _Written:
         self._response: dict[str, Any] | None = None  # the newest of a model
         self._response_id: str | None = None  # None: a call begins another
         self._used = Usage()
+        self._has_prompt = False
 
     def add(self, envelope: Envelope) -> None:
         event, source = envelope.payload, envelope.meta.source or {}
@@ -344,7 +345,7 @@ class _Written:
         step: dict[str, Any] = {
             "step_id": len(self.steps) + 1,
             "timestamp": _when(envelope),
-            **_message(event),
+            **self._message(event),
             **base.mapping(own, "step"),
         }
         if "message" in own:
@@ -355,6 +356,20 @@ class _Written:
         self._response = step
         self._response_id = response_id if step["source"] == "agent" or own else None
         return step
+
+    def _message(self, event: Event) -> dict[str, Any]:
+        """Whose step an event begins, and its message.
+
+        A reader takes the first system step for the prompt, and others for texts in
+        the conversation.  Where that is wrong, the step holds the event itself.
+        """
+        if not isinstance(event, events.SystemPrompt) or event.text is None:
+            return _message(event)
+        had_prompt = self._has_prompt
+        self._has_prompt = had_prompt or event.is_prompt
+        if event.is_prompt == had_prompt:
+            return _own_step(event)
+        return _message(event)
 
     def _returned(
         self, event: events.ToolResult, envelope: Envelope, own: Mapping[str, Any]
@@ -407,6 +422,11 @@ def _message(event: Event) -> dict[str, Any]:
             return {"source": "system", "message": text}
     if event.type == "item" and getattr(event, "format", "") == NAME:
         return {"source": "system", **base.mapping(getattr(event, "value", None))}
+    return _own_step(event)
+
+
+def _own_step(event: Event) -> dict[str, Any]:
+    """A step that holds an event as Refold records it."""
     own = {"type": event.type, "payload": event.payload()}
     return {"source": "system", "message": "", "extra": {_OWN: own}}
 

@@ -31,6 +31,7 @@ from refold.domain.events import (
     Event,
     JsonObject,
     ProviderEdit,
+    SystemPrompt,
     ToolCall,
     ToolResult,
     event_of,
@@ -359,12 +360,15 @@ def _too_large(size: int) -> str:
 class Piece(NamedTuple):
     """An event as an importer read it: its type and its fields, not checked yet.
 
-    in_context: False if the event only says what a call and its result say.
+    in_context:  False if the event only says what a call and its result say.
+    among_messages: whether it is a system or developer message in a list of messages.
+                 The first is the system prompt; a later one does not replace it.
     """
 
     type: str
     fields: dict[str, Any]
     in_context: bool = True
+    among_messages: bool = False
 
 
 Found: TypeAlias = Piece | Skipped
@@ -544,6 +548,7 @@ class Recording:
         self._drafts: list[Draft] = []
         self._keys = Counter[str]()
         self._skipped: list[Skipped] = []
+        self._has_prompt = False
 
     @property
     def begun(self) -> bool:
@@ -614,6 +619,9 @@ class Recording:
         )
 
     def _add(self, piece: Piece, origin: Origin) -> bool:
+        if piece.among_messages and self._has_prompt:
+            fields = {**piece.fields, "where": "conversation"}
+            piece = piece._replace(fields=fields)
         try:
             draft = self._draft(piece, origin)
         except (InvalidEvent, ValueError, TypeError, RecursionError):
@@ -644,6 +652,8 @@ class Recording:
             self._usage[origin.response_id] = origin.usage
         if isinstance(event, ToolCall):
             self._calls[event.call_id] = origin.place, event
+        elif isinstance(event, SystemPrompt) and event.is_prompt:
+            self._has_prompt = True
         self._drafts.append(self._keyed(replace(draft, event=event), origin.key))
         return True
 

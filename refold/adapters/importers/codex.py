@@ -77,8 +77,7 @@ class _Rollout:
     """Reads the lines of a rollout one after another.
 
     whole: whether it is given every line from the first on.  A capture gives it one
-           line alone: then nothing is known of the prompt in force, and the tokens of
-           an answer cannot be put on it.
+           line alone: then the tokens of an answer cannot be put on it.
     """
 
     def __init__(
@@ -92,7 +91,6 @@ class _Rollout:
         self.parent: str | None = None
         self._spent: Any = None
         self._whole = whole
-        self._prompts: list[str] = []
         self._answer: _Answer | None = None
 
     def end(self) -> None:
@@ -165,36 +163,17 @@ class _Rollout:
                 self.parent = base.session_name(told, *by) or None
             prompt = base.text(told, "base_instructions", "text")
             if prompt := prompt or base.text(told, "instructions"):
-                self._prompts = [prompt]
                 yield messages.system(prompt)
-
-    def _in_force(self, item: dict[str, Any]) -> Iterator[base.Found]:
-        """The system prompt with this message of the client behind it."""
-        texts = [base.text(part, "text") for part in base.each(item, "content")]
-        content = item.get("content")
-        if isinstance(content, str):
-            texts = [content]
-        prompt = "\n\n".join(text for text in texts if text)
-        if not prompt:
-            yield messages.EMPTY
-        elif prompt in self._prompts:
-            yield base.Skipped("", "developer message that is in force", note=True)
-        else:
-            self._prompts.append(prompt)
-            yield messages.system("\n\n".join(self._prompts))
 
     def _item(self, item: dict[str, Any], origin: base.Origin) -> None:
         role = item.get("role")
         kind = base.text(item, "type") or ""
         is_of_model = role not in ("developer", "system", "user")
-        if role in ("developer", "system"):  # of the client, beside its system prompt
+        if role in ("developer", "system"):
             origin = replace(origin, source={"meta": True, "role": role})
-            if self._whole:
-                self._take_of_others(self._in_force(item), origin)
-                return
-            # Alone, it would take the place of the prompt that it stands behind.
-            item = {**item, "role": "user"}
-        elif is_of_model:
+            self._take_of_others([_developer_message(item)], origin)
+            return
+        if is_of_model:
             origin = replace(origin, model=self._model)
         elif context := _context_of(item):
             origin = replace(origin, source={"meta": True, "context": context})
@@ -283,6 +262,18 @@ def _exit_code(content: Any) -> int:
     output = _OUTPUT.search(text)
     code = _EXIT_CODE.search(text, 0, output.start() if output else len(text))
     return int(code[1]) if code and output else 0
+
+
+def _developer_message(item: dict[str, Any]) -> base.Found:
+    """A message that the client sent beside its system prompt, where it stands."""
+    content = item.get("content")
+    texts = [base.text(part, "text") for part in base.each(item, "content")]
+    if isinstance(content, str):
+        texts = [content]
+    joined = "\n\n".join(text for text in texts if text)
+    if not joined:
+        return messages.EMPTY
+    return base.Piece("system", {"text": joined, "where": "conversation"})
 
 
 def _context_of(item: dict[str, Any]) -> str | None:

@@ -139,7 +139,7 @@ def found(message: dict[str, Any], timing: Timing) -> Iterator[base.Found]:
     content = message.get("content")
     match message.get("role"):
         case "system":
-            yield messages.system(content)
+            yield messages.system_message(content)
         case "user":
             parts = [*enumerate(messages.parts(content))]
             why = "part that is neither text nor file"

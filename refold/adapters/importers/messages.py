@@ -113,6 +113,14 @@ def system(content: Any) -> base.Piece | base.Skipped:
     return base.Piece("system", {"text": "\n\n".join(texts)})
 
 
+def system_message(content: Any) -> base.Piece | base.Skipped:
+    """A system or developer message that stands in a list of messages."""
+    piece = system(content)
+    if isinstance(piece, base.Skipped):
+        return piece
+    return piece._replace(among_messages=True)
+
+
 def unreadable(content: Any) -> Iterator[base.Skipped]:
     """Say so if a model's content is there, but neither a text nor a list."""
     if not isinstance(content, str | list | None):

@@ -73,7 +73,7 @@ def found(message: messages.Message, calls: UnnamedCalls) -> Iterator[base.Found
     """The events of one message."""
     match message.value.get("role"):
         case "system" | "developer":
-            yield messages.system(message.value.get("content"))
+            yield messages.system_message(message.value.get("content"))
         case "user":
             yield from user(message.value.get("content"))
         case "assistant":

@@ -103,6 +103,9 @@ class _Turn:
             case events.UserInput():
                 self._given.append(_message("user", _text(event.text)))
                 self._unsent.append(one)
+            case events.SystemPrompt(where="conversation", text=str(text)):
+                self._given.append(_message("system", _text(text)))
+                self._unsent.append(one)
             case events.SystemPrompt():
                 self._replaced_prompt()
                 self._system.append(_text(event.text or ""))
@@ -116,7 +119,8 @@ class _Turn:
     def _replaced_prompt(self) -> None:
         """A system prompt that another one replaced before a request was not sent."""
         for one in self._unsent:
-            if isinstance(one.payload, events.SystemPrompt):
+            event = one.payload
+            if isinstance(event, events.SystemPrompt) and event.where is None:
                 self._note(one)
                 self._unsent.remove(one)
                 self._system = []
@@ -357,7 +361,10 @@ class _Conversation:
             result = part.get("response", part.get("result"))
             self._returned(called, result, self._ran.get(called, one))
         elif part.get("type") == "text" and role == "system":
-            self._take([messages.system(content)], one)
+            message = messages.system_message(content)
+            if "refold.seq" in one.about and isinstance(message, base.Piece):
+                message.fields["where"] = "conversation"
+            self._take([message], one)
         elif role == "user":
             text = content if part.get("type") == "text" else _json(part)
             self._take([messages.said([str(text)])], one)

@@ -556,6 +556,8 @@ def _add_outcome(
         case events.HumanReview(decision=str(decision), question=question):
             question = question or questions.get(event.refers_to or 0, "")
             turn.lists["decisions"].append(f"{question} {decision}".strip())
+        case events.SystemPrompt(where="conversation", text=str(text)):
+            turn.lists["decisions"].append(text)
 
 
 def _failed_calls(envelopes: Iterable[Envelope]) -> dict[int, _FailedCall]:

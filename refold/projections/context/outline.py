@@ -587,7 +587,7 @@ class OutlineBuilder:
                 self.called_at = envelope.at
             case events.Final():
                 self.done = True
-            case events.SystemPrompt(text=str()):
+            case events.SystemPrompt(is_prompt=True):
                 self.system_seq = envelope.seq
                 self.system_tokens = envelope.token_estimate
             case events.Pin(seqs=seqs, unpin=unpin) if self.detail != "counts":

@@ -526,7 +526,10 @@ class ExchangeRenderer:
         entry = markup.entry_of(envelope.payload, self.questions)
         if entry is None or not (entry.body.strip() or any(entry.attributes.values())):
             return []
-        block = text_block(entry.text(seq=envelope.seq))
+        text = entry.text(seq=envelope.seq)
+        if entry.tag == "system":
+            text = markup.system_text(entry.body)
+        block = text_block(text)
         return self._piece(entry.role, [(envelope.seq, block)], exchange)
 
     def _response(self, exchange: units.Exchange, *, partial: bool) -> list[Piece]:

@@ -315,8 +315,27 @@ def entry_of(
             return _error_entry(event)
         case HumanReview(decision=str(decision)):
             return _decision_entry(event, decision, questions)
+        case events.SystemPrompt(where="conversation", text=str(text)):
+            return Entry("user", "system", text, {}, (text,))
         case _:
             return None
+
+
+# A text that its client has put between tags.
+_IN_TAGS: Final = re.compile(
+    r"\s*<([a-z][a-z0-9_-]*)(?:\s[^<>]*)?>.*</\1>\s*", re.DOTALL
+)
+
+
+def system_text(text: str) -> str:
+    """Return a text of the system as it stands within a conversation.
+
+    The API has no message of the system there.  Tags tell the text from the user's
+    words; a text that has tags already is shown as it was sent.
+    """
+    if _IN_TAGS.fullmatch(text):
+        return text
+    return tagged("system", text)
 
 
 def _input_entry(event: events.UserInput) -> Entry:

@@ -167,6 +167,8 @@ def place(
             shown = bool(text) and key_of(text) != thread.text_key
         case events.HumanReview(decision=decision):
             shown = decision is not None
+        case events.SystemPrompt(where="conversation", text=str(text)):
+            shown = bool(text.strip())
         case events.SystemPrompt() | events.StateUpdate() | events.Request():
             shown = False
         case events.Pin() | events.Fork() | events.Summary() | events.CompactionNote():

@@ -373,8 +373,10 @@ def _never_shown(envelope: Envelope) -> Reason | None:
     if is_restated(envelope):
         return "restated"
     match envelope.payload:
-        case log.SystemPrompt(text=str(text)):
-            return "replaced" if text.strip() else "empty"
+        case log.SystemPrompt(text=str(text)) if not text.strip():
+            return "empty"
+        case log.SystemPrompt(is_prompt=True):
+            return "replaced"
         case log.HumanReview(decision=None):
             return "question"
         case log.Final():

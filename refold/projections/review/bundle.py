@@ -525,7 +525,7 @@ def _request_fields(source: Source) -> dict[str, Any]:
     """The fields about the last request, as digests: the log has the contents."""
     fields: dict[str, Any] = {}
     match source.system and source.system.payload:
-        case events.SystemPrompt(text=str(text)):
+        case events.SystemPrompt(text=str(text), where=None):
             fields["system_digest"] = text_digest(text)
     match source.request and source.request.payload:
         case events.Request() as request:

@@ -621,7 +621,7 @@ def _digest_of(digests: Iterator[tuple[Envelope, str]], seq: int) -> str:
 
 def _prompt_in(event: Event) -> str | None:
     """Return the system prompt in an event, if it has one."""
-    if isinstance(event, SystemPrompt):
+    if isinstance(event, SystemPrompt) and event.is_prompt:
         return event.text
     return None
 

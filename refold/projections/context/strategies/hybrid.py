@@ -20,7 +20,7 @@ from refold.projections.context.strategy import Manner, Shown, Weighed
 from refold.projections.context.units import Unit
 
 KEY_EVENTS = frozenset(
-    {"user_input", "tool_result", "aggregate", "final", "error", "hitl"}
+    {"user_input", "tool_result", "aggregate", "final", "error", "hitl", "system"}
 )
 
 # A batch is so many times larger if more than two batches are pending.
@@ -35,9 +35,9 @@ class Hybrid(RecursiveSummary, Weighed):
                       plans.
     threshold_high:   from this number of tokens on, older exchanges are summarized.
     last_n_events:    the number of newest key events (user inputs, results, aggregates,
-                      finals, errors, human decisions) that views show.  With the
-                      trigger ``tokens``, those within half of threshold_low are not
-                      summarized either.
+                      finals, errors, human decisions, texts of the system in the
+                      conversation) that views show.  With the trigger ``tokens``, those
+                      within half of threshold_low are not summarized either.
     last_n_plans:     the same for plans.
     keep_last:        the number of newest exchanges that are never summarized.
     trigger:          the cause of a compaction: ``tokens`` (threshold_high), ``count``
