@@ -1,7 +1,7 @@
 """A checkpointer of LangGraph: threads as sessions, states item by item.
 
-What LangGraph keeps as msgpack is kept as JSON, so that each text in it is redacted;
-the items of lists are kept once each, by the digest of what is left of them.
+LangGraph's msgpack is stored as JSON, so that each text in it is redacted.  The items
+of lists are stored once each, under the digest of their redacted form.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import partial, wraps
 from hashlib import sha256
-from itertools import takewhile
-from operator import eq
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from refold.adapters.frameworks import import_extra
-from refold.domain import events as kinds
+from refold.domain import events
 from refold.domain.envelope import Format, Meta, Native
 from refold.domain.errors import Erased
 from refold.events import Draft
@@ -33,25 +31,36 @@ from refold.store.store import SessionStore
 
 if TYPE_CHECKING:
     import langgraph.checkpoint.base as lg
-    from langchain_core.runnables import RunnableConfig  # by it LangGraph hands it in
+    from langchain_core.runnables import RunnableConfig  # LangGraph reads this name
 else:
     lg = import_extra("langgraph.checkpoint.base", "langgraph")
 import orjson
-import ormsgpack  # what the checkpointer's package brings
+import ormsgpack  # a dependency of the checkpointer's package
 
 _Opaque: TypeAlias = Literal["refuse", "keep"]
+# A session has these labels: the framework, and the id of the thread.
 _THREAD: Final = "langgraph_thread"
 _FRAMEWORK: Final = {"framework": "langgraph"}
 _KEYS: Final = ormsgpack.OPT_NON_STR_KEYS
 _PYDANTIC: Final = 5  # the extension type of a message
-_THREADS: Final = 1_000  # that stay in memory
-_CHAIN: Final = 32  # so many versions of a list are told by what is new in them
-_CACHED: Final = 10_000
-_NEAR: Final = 64  # items of a thread that stay in memory as they were written
-_AT = 4  # how long the place of a value is that is no list
+# The most threads that stay in memory.
+_MOST_THREADS: Final = 1_000
+# The most values of a thread that stay in memory.
+_MOST_VALUES: Final = 10_000
+# The most items of a thread that stay in memory as they were written.
+_MOST_WRITTEN: Final = 64
+# The most versions of a list of which each stores only what it adds to the one before.
+_LONGEST_CHAIN: Final = 32
+# The length of the place of a value that is no list, in the state of a thread.
+_PLACE_LENGTH: Final = 4
 
 
 class _Extension(NamedTuple):
+    """An extension of msgpack.
+
+    packed: whether its data is msgpack again; else they are bytes.
+    """
+
     code: int
     value: Any
     packed: bool = True
@@ -68,68 +77,89 @@ def _extension(code: int, data: bytes) -> _Extension:
         return _Extension(code, bytes(data), packed=False)
 
 
-def _clear(value: Any) -> Any:
-    """What was unpacked as JSON; only bytes that are no msgpack stay bytes."""
+def _to_json(value: Any) -> Any:
+    """Unpacked msgpack as JSON; only bytes that are no msgpack stay bytes."""
     if isinstance(value, _Extension):
-        return {"$ext": [value.code, _clear(value.value), value.packed]}
+        return {"$ext": [value.code, _to_json(value.value), value.packed]}
     if isinstance(value, float) and not math.isfinite(value):
         return {"$float": repr(value)}
     if isinstance(value, list | tuple):
-        return [_clear(item) for item in value]
+        return [_to_json(item) for item in value]
     if isinstance(value, dict):
         if all(isinstance(key, str) and key[:1] != "$" for key in value):
-            return {key: _clear(item) for key, item in value.items()}
-        return {"$map": [[_clear(key), _clear(item)] for key, item in value.items()]}
+            return {key: _to_json(item) for key, item in value.items()}
+        return {
+            "$map": [[_to_json(key), _to_json(item)] for key, item in value.items()]
+        }
     return value
 
 
-def _unclear(value: Any) -> Any:
+def _from_json(value: Any) -> Any:
+    """The inverse of ``_to_json``, ready to be packed."""
     if isinstance(value, list):
-        return [_unclear(item) for item in value]
+        return [_from_json(item) for item in value]
     if not isinstance(value, dict):
         return value
     if "$float" in value:
         return float(value["$float"])
     if "$map" in value:
-        pairs = [(_unclear(key), _unclear(item)) for key, item in value["$map"]]
-        return {tuple(k) if isinstance(k, list) else k: item for k, item in pairs}
+        restored: dict[Any, Any] = {}
+        for json_key, item in value["$map"]:
+            key = _from_json(json_key)
+            if isinstance(key, list):
+                key = tuple(key)
+            restored[key] = _from_json(item)
+        return restored
     if "$ext" in value:
-        code, inner, packed = value["$ext"]
-        inner = _unclear(inner)
-        data = ormsgpack.packb(inner, option=_KEYS) if packed else inner
-        return ormsgpack.Ext(code, data)
-    return {key: _unclear(item) for key, item in value.items()}
+        code, json_content, is_packed = value["$ext"]
+        content = _from_json(json_content)
+        if is_packed:
+            content = ormsgpack.packb(content, option=_KEYS)
+        return ormsgpack.Ext(code, content)
+    return {key: _from_json(item) for key, item in value.items()}
 
 
 def _text(content: Any) -> str:
+    """The text of a message: its content, or the text parts of it."""
     if isinstance(content, str):
         return content
-    parts = [part if isinstance(part, str) else part.get("text") for part in content]
-    return "".join(part for part in parts if isinstance(part, str))
+    texts: list[str] = []
+    for part in content:
+        text = part if isinstance(part, str) else part.get("text")
+        if isinstance(text, str):
+            texts.append(text)
+    return "".join(texts)
 
 
-def _view(kind: str, tree: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
-    """The events of a message; of anything else there are none."""
+def _message_events(
+    kind: str, tree: Any, open_calls: Mapping[str, Any]
+) -> Iterator[Draft]:
+    """The events of a message; other items have none."""
     if kind != "message":
         return
     _, name, message, *_ = tree[1]["$ext"][1]
     meta = Meta(response_id=message.get("id"), usage=message.get("usage_metadata"))
+    # Only the first event of an answer has its usage.
+    meta_without_usage = Meta(response_id=message.get("id"))
     match name.removesuffix("Chunk"):
         case "HumanMessage":
-            yield Draft(kinds.UserInput(text=_text(message["content"])))
+            yield Draft(events.UserInput(text=_text(message["content"])))
         case "SystemMessage":
-            yield Draft(kinds.SystemPrompt(text=_text(message["content"])))
+            yield Draft(events.SystemPrompt(text=_text(message["content"])))
         case "AIMessage":
-            if text := _text(message["content"]):
-                yield Draft(kinds.AgentResponse(text=text), meta=meta)
-                meta = Meta(response_id=message.get("id"))
+            text = _text(message["content"])
+            if text:
+                yield Draft(events.AgentResponse(text=text), meta=meta)
+                meta = meta_without_usage
             for call in message["tool_calls"]:
-                given = {"tool_name": call["name"], "arguments": call["args"]}
-                yield Draft(kinds.ToolCall(call_id=call["id"], **given), meta=meta)
-                meta = Meta(response_id=message.get("id"))
-        case "ToolMessage" if message["tool_call_id"] in calls:
+                tool_call = events.ToolCall(
+                    call_id=call["id"], tool_name=call["name"], arguments=call["args"]
+                )
+                yield Draft(tool_call, meta=meta)
+                meta = meta_without_usage
+        case "ToolMessage" if message["tool_call_id"] in open_calls:
             yield Draft(
-                kinds.ToolResult(
+                events.ToolResult(
                     call_id=message["tool_call_id"],
                     content=message["content"],
                     status="error" if message.get("status") == "error" else "ok",
@@ -137,20 +167,31 @@ def _view(kind: str, tree: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
             )
 
 
-FORMAT = Format("langgraph", _view)
+FORMAT = Format("langgraph", _message_events)
 
 
-_set, _hex = object.__setattr__, bytes.hex
-_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
+class _Stored(NamedTuple):
+    """The stored form of a value of a list.
+
+    digest:     of its redacted form, the id of its item.
+    is_message: whether it is a message of LangChain.
+    """
+
+    digest: str
+    is_message: bool
 
 
-_Kept: TypeAlias = tuple[str, bool]  # a digest, and whether a message has it
+class _Seen(NamedTuple):
+    """A value as a graph handed it in or got it back, and its stored form."""
+
+    value: Any
+    stored: _Stored
 
 
 class _Recent(OrderedDict[Any, Any]):
-    """What came last, so much of it."""
+    """A mapping that keeps the newest entries."""
 
-    def __init__(self, most: int = _CACHED) -> None:
+    def __init__(self, most: int = _MOST_VALUES) -> None:
         super().__init__()
         self._most = most
 
@@ -161,7 +202,17 @@ class _Recent(OrderedDict[Any, Any]):
 
 
 def _step(state: dict[str, Any], item: NativeItem) -> dict[str, Any]:
-    """Where the items of a thread are: by digest, version, checkpoint and task."""
+    """Fold an item into the state of a thread, which is stored with its session.
+
+    seq:    of the newest event.
+    parts:  the seqs of each item of lists, by digest.
+    said:   the digests of messages that are events.
+    blobs:  by namespace, channel and version: the place of a value, or of a list its
+            previous version, the number of items that it keeps, and those that it adds.
+    last:   the newest version of the list of each channel.
+    points: the seqs of each checkpoint, by namespace and id.
+    writes: the seqs of what tasks wrote, by checkpoint.
+    """
     value = item.value
     state["seq"] = item.events[-1].seq if item.events else item.seq
     span = [item.seq, state["seq"]]
@@ -172,15 +223,8 @@ def _step(state: dict[str, Any], item: NativeItem) -> dict[str, Any]:
                 state["said"][item.id] = True
         case "point":
             state["points"].setdefault(value["ns"], {})[value["id"]] = span
-            for at, (channel, version, kept) in enumerate(value["blobs"]):
-                name = json.dumps([value["ns"], channel, version])
-                listed = kept and kept[0] == "list"
-                state["blobs"][name] = [*span, at, ""]
-                if listed:
-                    before, *how = kept[1]
-                    base = json.dumps([value["ns"], channel, before]) if before else ""
-                    state["blobs"][name] = [base, *how]
-                    state["last"][json.dumps([value["ns"], channel])] = name
+            for index, (channel, version, stored) in enumerate(value["blobs"]):
+                _add_version(state, span, value["ns"], index, channel, version, stored)
         case "writes":
             name = json.dumps([value["ns"], value["id"]])
             state["writes"].setdefault(name, []).append(span)
@@ -191,78 +235,129 @@ def _step(state: dict[str, Any], item: NativeItem) -> dict[str, Any]:
     return state
 
 
+def _add_version(
+    state: dict[str, Any],
+    span: list[int],
+    ns: str,
+    index: int,
+    channel: str,
+    version: str,
+    stored: Any,
+) -> None:
+    """Add the version of a channel that a checkpoint has at ``index``."""
+    name = json.dumps([ns, channel, version])
+    if not stored or stored[0] != "list":
+        state["blobs"][name] = [*span, index, ""]
+        return
+    previous_version, kept, added = stored[1]
+    previous = ""
+    if previous_version:
+        previous = json.dumps([ns, channel, previous_version])
+    state["blobs"][name] = [previous, kept, added]
+    state["last"][json.dumps([ns, channel])] = name
+
+
 class _Thread:
-    """A thread as far as it was read; what is known of it stays in memory."""
+    """A thread as far as it was read; its newest values stay in memory."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        names = ("parts", "said", "blobs", "last", "points", "writes")
-        start: Any = {**{name: {} for name in names}, "seq": 0}
+        start: dict[str, Any] = {
+            "parts": {},
+            "said": {},
+            "blobs": {},
+            "last": {},
+            "points": {},
+            "writes": {},
+            "seq": 0,
+        }
         self.state = session.native.fold("langgraph", step=_step, start=start)
-        # Values by digest; the messages that were seen last, by their ids; what else
-        # was seen, by its bytes; what was judged and written not long ago; and with
-        # what messages the list of a channel begins.
-        self.values, self.seen, self.known = _Recent(), _Recent(), _Recent()
-        self.judged, self.near, self.lists = (_Recent(_NEAR) for _ in range(3))
+        # Makers of copies of values, by digest.
+        self.values = _Recent()
+        # The messages seen last, by their ids: as handed in and as read back.
+        self.seen = _Recent()
+        # The stored form of other values, by the digest of their bytes.
+        self.stored = _Recent()
+        # Redacted items that were not written yet, by digest.
+        self.judged = _Recent(_MOST_WRITTEN)
+        # The values of items that were written last, by seq.
+        self.written = _Recent(_MOST_WRITTEN)
+        # The messages at the start of the list of each channel: states and digests.
+        self.lists = _Recent(_MOST_WRITTEN)
 
     def read_on(self) -> None:
-        """Take what came since; what was redacted again is read anew."""
-        if self.session.writer.log.head(self.session.stream).seq <= self.state["seq"]:
+        """Read new items; forget values in memory if a redaction changed some."""
+        head = self.session.writer.log.head(self.session.stream)
+        if head.seq <= self.state["seq"]:
             return
         for item in self.session.native.read(after=self.state["seq"], others=True):
             self._take(item)
             if item.kind == "redaction_applied":
-                known = self.values, self.seen, self.known
-                for memory in (*known, self.judged, self.near, self.lists):
+                for memory in (
+                    self.values,
+                    self.seen,
+                    self.stored,
+                    self.judged,
+                    self.written,
+                    self.lists,
+                ):
                     memory.clear()
 
     def _take(self, item: NativeItem) -> None:
         self.state = _step(self.state, item)
         if item.kind in ("point", "writes"):
-            self.near[item.seq] = item.value
+            self.written[item.seq] = item.value
 
     def append(self, natives: Sequence[Native], opaque: _Opaque) -> None:
-        """Append what is new, and know of it what need not be read."""
-        session, first = self.session, self.state["seq"] + 1
-        new = [*session.writer.judged(session.stream, natives)]
-        written = [native for native, _ in new]
+        """Append new items; fold them without reading them back, if possible."""
+        session = self.session
+        first = self.state["seq"] + 1
+        judged = list(session.writer.judged(session.stream, natives))
         receipt = session.native.append(
-            FORMAT, written, opaque=opaque, unscanned="stub"
+            FORMAT, [native for native, _ in judged], opaque=opaque, unscanned="stub"
         )
-        events = first, first + len(new) - 1
-        if receipt[:2] != events or session.writer.redactor.numbered:
-            self.read_on()  # of one there are several events, or others wrote too
+        expected = (first, first + len(judged) - 1)
+        if receipt[:2] != expected or session.writer.redactor.numbered:
+            self.read_on()  # an item has several events, or others wrote, too
             return
-        for seq, (native, told) in enumerate(new, first):
-            name = FORMAT.name
-            self._take(NativeItem(seq, name, native.kind, native.id, told, ()))
+        for seq, (native, value) in enumerate(judged, first):
+            item = NativeItem(seq, FORMAT.name, native.kind, native.id, value, ())
+            self._take(item)
 
     def at(self, spans: Sequence[Sequence[int]]) -> list[Any]:
         """The values of the items at these places."""
         if not spans:
             return []
-        away = sorted({(one, last) for one, last in spans if one not in self.near})
-        found = {one: self.near[one] for one, _ in spans if one in self.near}
-        if away:
-            found |= {
-                one.seq: one.value for one in self.session.native.read(spans=away)
-            }
-        return [found[first] for first, _ in spans]
+        values: dict[int, Any] = {}
+        missing: set[tuple[int, int]] = set()
+        for first, last in spans:
+            if first in self.written:
+                values[first] = self.written[first]
+            else:
+                missing.add((first, last))
+        if missing:
+            for item in self.session.native.read(spans=sorted(missing)):
+                values[item.seq] = item.value
+        return [values[first] for first, _ in spans]
 
     def listed(self, name: str) -> tuple[str, ...]:
-        """The digests of a version of a list."""
-        base, kept, added = self.state["blobs"][name]
-        return (*(self.listed(base)[:kept] if base else ()), *added.split())
+        """The digests of the items of a version of a list."""
+        previous, kept, added = self.state["blobs"][name]
+        items = self.listed(previous)[:kept] if previous else ()
+        return (*items, *added.split())
 
-    def length(self, name: str) -> int:
-        """How many versions a list is told by."""
+    def chain_length(self, name: str) -> int:
+        """The number of versions that are read for a version of a list."""
         length = 0
         while name:
-            name, length = self.state["blobs"][name][0], length + 1
+            name = self.state["blobs"][name][0]
+            length += 1
         return length
 
 
-def _threaded(method: Callable[..., Any]) -> Any:
+def _in_thread(method: Callable[..., Any]) -> Any:
+    """The method for asyncio: it runs in a thread."""
+
     @wraps(method)
     async def call(*args: Any, **kwargs: Any) -> Any:
         return await asyncio.to_thread(method, *args, **kwargs)
@@ -272,12 +367,12 @@ def _threaded(method: Callable[..., Any]) -> Any:
 
 
 class RefoldSaver(lg.BaseCheckpointSaver[str]):
-    """Keeps the checkpoints of one user's threads.
+    """Stores the checkpoints of one user's threads.
 
-    What a graph reads back is what is stored: redacted.  Use ``pre_model_hook`` to have
-    a model sent the same.
+    A graph reads back what is stored, which is redacted.  With ``pre_model_hook``, the
+    model gets the same.
 
-    opaque: what is done with bytes in a state, which no rule can read.
+    opaque: what happens to bytes in a state, which no rule can read.
     """
 
     def __init__(
@@ -289,8 +384,10 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         opaque: _Opaque = "refuse",
     ) -> None:
         super().__init__(serde=serde)
-        self._store, self._user_id, self._opaque = store, user_id, opaque
-        self._threads = _Recent(_THREADS)
+        self._store = store
+        self._user_id = user_id
+        self._opaque: _Opaque = opaque
+        self._threads = _Recent(_MOST_THREADS)
         self._lock = RLock()
 
     def put(
@@ -300,26 +397,31 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         metadata: Any,
         new_versions: Mapping[str, Any],
     ) -> Any:
-        """Keep a checkpoint; messages in its state become events, in their order."""
+        """Store a checkpoint; messages in its state become events, in their order."""
         place = config["configurable"]
-        ns, told = place.get("checkpoint_ns", ""), dict(checkpoint)
-        values = told.pop("channel_values")
-        about = lg.get_checkpoint_metadata(config, metadata)
-        point = {"ns": ns, "id": checkpoint["id"], "parent": place.get("checkpoint_id")}
-        point |= {"checkpoint": self._tree(told), "metadata": self._tree(about)}
+        ns = place.get("checkpoint_ns", "")
+        fields = dict(checkpoint)
+        values = fields.pop("channel_values")
+        point = {
+            "ns": ns,
+            "id": checkpoint["id"],
+            "parent": place.get("checkpoint_id"),
+            "checkpoint": self._tree(fields),
+            "metadata": self._tree(lg.get_checkpoint_metadata(config, metadata)),
+        }
 
-        def made(thread: _Thread) -> Sequence[Native]:
-            new = dict[str, Native]()
-            kept = {
-                name: self._kept(thread, values[name], new, (ns, name))
-                for name in new_versions
-                if name in values
-            }
-            blobs = [[*one, kept.get(one[0])] for one in new_versions.items()]
+        def items_of(thread: _Thread) -> Sequence[Native]:
+            new: dict[str, Native] = {}
+            blobs: list[Any] = []
+            for channel, version in new_versions.items():
+                stored = None
+                if channel in values:
+                    stored = self._stored(thread, values[channel], new, (ns, channel))
+                blobs.append([channel, version, stored])
             value = {**point, "blobs": blobs}
             return [*new.values(), Native(FORMAT, "point", None, value)]
 
-        self._append(place["thread_id"], made)
+        self._append(place["thread_id"], items_of)
         return _config(place["thread_id"], ns, checkpoint["id"])
 
     def put_writes(
@@ -329,33 +431,37 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Keep what a task wrote before its checkpoint."""
+        """Store what a task wrote before its checkpoint."""
         place = config["configurable"]
-        value = {"ns": place.get("checkpoint_ns", ""), "id": place["checkpoint_id"]}
-        value |= {"task": task_id, "path": task_path}
 
-        def made(thread: _Thread) -> Sequence[Native]:
-            new = dict[str, Native]()
-            rows = [
-                [lg.WRITES_IDX_MAP.get(name, at), name, self._kept(thread, one, new)]
-                for at, (name, one) in enumerate(writes)
-            ]
-            told = {**value, "writes": rows}
-            return [*new.values(), Native(FORMAT, "writes", None, told)]
+        def items_of(thread: _Thread) -> Sequence[Native]:
+            new: dict[str, Native] = {}
+            rows: list[Any] = []
+            for index, (channel, value) in enumerate(writes):
+                position = lg.WRITES_IDX_MAP.get(channel, index)
+                rows.append([position, channel, self._stored(thread, value, new)])
+            written = {
+                "ns": place.get("checkpoint_ns", ""),
+                "id": place["checkpoint_id"],
+                "task": task_id,
+                "path": task_path,
+                "writes": rows,
+            }
+            return [*new.values(), Native(FORMAT, "writes", None, written)]
 
-        self._append(place["thread_id"], made)
+        self._append(place["thread_id"], items_of)
 
     def get_tuple(self, config: Any) -> Any:
-        """The checkpoint that is named, or the newest; None if there is none."""
+        """The checkpoint that ``config`` names, or the newest; None without any."""
         place = config["configurable"]
         with self._lock:
             thread = self._thread(place["thread_id"])
             ns = place.get("checkpoint_ns", "")
             points = thread.state["points"].get(ns, {})
-            found: Any = lg.get_checkpoint_id(config) or max(points, default=None)
-            if found not in points:
+            checkpoint: Any = lg.get_checkpoint_id(config) or max(points, default=None)
+            if checkpoint not in points:
                 return None
-            return self._tuple(thread, place["thread_id"], ns, found)
+            return self._tuple(thread, place["thread_id"], ns, checkpoint)
 
     def list(
         self,
@@ -376,52 +482,66 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
                 if wanted not in (None, checkpoint) or (stop and checkpoint >= stop):
                     continue
                 with self._lock:
-                    found = self._tuple(self._thread(name), name, ns, checkpoint)
-                about = filter.items() if filter else ()
-                if any(found.metadata.get(key) != value for key, value in about):
+                    entry = self._tuple(self._thread(name), name, ns, checkpoint)
+                if not _has_metadata(entry, filter or {}):
                     continue
                 if left == 0:
                     return
                 left -= 1
-                yield found
+                yield entry
 
     def threads(self) -> Sequence[str]:
-        """The ids of the user's threads, redacted as all that is kept."""
-        found = self._store.sessions(self._user_id, label=_FRAMEWORK)
-        of = partial(self._store.session, user_id=self._user_id)
-        return [of(session_id=one.session_id).labels()[_THREAD] for one in found]
+        """The ids of the user's threads, redacted like everything stored."""
+        names: list[str] = []
+        for info in self._store.sessions(self._user_id, label=_FRAMEWORK):
+            session = self._store.session(
+                user_id=self._user_id, session_id=info.session_id
+            )
+            names.append(session.labels()[_THREAD])
+        return names
 
     def delete_thread(self, thread_id: str) -> None:
-        """Erase a thread; it may begin again.  Raises OnHold under a legal hold."""
+        """Erase a thread; its id can be used again.
+
+        Raises OnHold under a legal hold.
+        """
         session = self._named(thread_id)
         if self._store.log.head(session.stream).seq:
             session.delete("deleted through LangGraph")
         self._threads.pop(thread_id, None)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Show the checkpoints of these runs no more; the log keeps them."""
+        """Hide the checkpoints of these runs; the log keeps them."""
 
-        def is_of(name: str, ns: str, checkpoint: str) -> bool:
-            found = self._tuple(self._thread(name), name, ns, checkpoint)
-            return found.metadata.get("run_id") in run_ids
+        def is_of_run(name: str, ns: str, checkpoint: str) -> bool:
+            entry = self._tuple(self._thread(name), name, ns, checkpoint)
+            return entry.metadata.get("run_id") in run_ids
 
         for name in self.threads():
-            self._drop(name, is_of)
+            self._drop(name, is_of_run)
 
     def prune(
         self, thread_ids: Sequence[str], *, strategy: str = "keep_latest"
     ) -> None:
-        """Show only the newest checkpoints; ``delete`` erases the threads."""
+        """Hide all but the newest checkpoints; ``delete`` erases the threads."""
         for name in thread_ids:
             if strategy == "delete":
                 self.delete_thread(name)
                 continue
-            points = self._thread(name).state["points"]
-            newest = {(ns, max(some)) for ns, some in points.items() if some}
-            self._drop(name, lambda _, *one, new=newest: one not in new)
+            newest: set[tuple[str, str]] = set()
+            for ns, checkpoints in self._thread(name).state["points"].items():
+                if checkpoints:
+                    newest.add((ns, max(checkpoints)))
+
+            def is_old(
+                _: str, ns: str, checkpoint: str, newest: set[tuple[str, str]] = newest
+            ) -> bool:
+                return (ns, checkpoint) not in newest
+
+            self._drop(name, is_old)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Append what is kept of a thread to another."""
+        """Append the items of a thread to another."""
         items = [
             Native(FORMAT, item.kind, item.id, item.value)
             for item in self._named(source_thread_id).native.read()
@@ -431,93 +551,109 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             target.native.append(FORMAT, items, opaque="keep")
 
     def pre_model_hook(self, state: Any, config: RunnableConfig) -> dict[str, Any]:
-        """For ``create_react_agent``: the model is sent what the log may keep."""
+        """Hand the model the redacted messages; for ``create_react_agent``."""
         with self._lock:
             thread = self._thread(config["configurable"]["thread_id"])
-            found = [
-                _seen_as(thread, one) or self._judged(thread, one)
-                for one in state["messages"]
-            ]
-            (told,) = self._loaded(thread, [tuple(digest for _, (digest, _) in found)])
-        return {"llm_input_messages": told}
+            digests: list[str] = []
+            for message in state["messages"]:
+                seen = _seen_before(thread, message) or self._judged(thread, message)
+                digests.append(seen.stored.digest)
+            (messages,) = self._loaded(thread, [tuple(digests)])
+        return {"llm_input_messages": messages}
 
-    aput = _threaded(put)
-    aput_writes = _threaded(put_writes)
-    aget_tuple = _threaded(get_tuple)
-    adelete_thread = _threaded(delete_thread)
-    adelete_for_runs = _threaded(delete_for_runs)
-    aprune = _threaded(prune)
-    acopy_thread = _threaded(copy_thread)
+    aput = _in_thread(put)
+    aput_writes = _in_thread(put_writes)
+    aget_tuple = _in_thread(get_tuple)
+    adelete_thread = _in_thread(delete_thread)
+    adelete_for_runs = _in_thread(delete_for_runs)
+    aprune = _in_thread(prune)
+    acopy_thread = _in_thread(copy_thread)
 
-    async def alist(self, config: Any, **how: Any) -> AsyncIterator[Any]:
+    async def alist(self, config: Any, **options: Any) -> AsyncIterator[Any]:
         """``list`` for asyncio."""
-        for one in await asyncio.to_thread(lambda: [*self.list(config, **how)]):
-            yield one
+        for entry in await asyncio.to_thread(lambda: [*self.list(config, **options)]):
+            yield entry
 
     def get_next_version(self, current: Any, channel: None) -> str:  # noqa: ARG002
-        """A version behind ``current``; two that are made at once differ."""
+        """A version greater than ``current``; two concurrent ones differ."""
         number = 0 if current is None else int(str(current).split(".", 1)[0])
         return f"{number + 1:032}.{random.random():016}"  # noqa: S311  # no secret
 
     def _named(self, thread_id: str) -> Session:
+        """The session of a thread."""
         labels = {**_FRAMEWORK, _THREAD: thread_id}
         name = f"langgraph\0{thread_id}"
         return self._store.named(name, user_id=self._user_id, labels=labels)
 
     def _thread(self, thread_id: str) -> _Thread:
-        found: _Thread | None = self._threads.get(thread_id)
+        """The thread, read to its end."""
+        thread: _Thread | None = self._threads.get(thread_id)
         with suppress(Erased):  # it was deleted, and may have begun again
-            if found is not None:
-                found.read_on()
-                return found
-        made = self._threads[thread_id] = _Thread(self._named(thread_id))
-        made.read_on()
-        return made
+            if thread is not None:
+                thread.read_on()
+                return thread
+        new = _Thread(self._named(thread_id))
+        self._threads[thread_id] = new
+        new.read_on()
+        return new
 
     def _append(
-        self, thread_id: str, made: Callable[[_Thread], Sequence[Native]]
+        self, thread_id: str, items_of: Callable[[_Thread], Sequence[Native]]
     ) -> None:
-        """Append what is made of a thread, which need not be known to its end."""
+        """Append items to a thread, which need not have been read to its end."""
         with self._lock:
-            known = self._threads.get(thread_id)
+            remembered: _Thread | None = self._threads.get(thread_id)
             with suppress(Erased):
-                if known is not None:
-                    known.append(made(known), self._opaque)
+                if remembered is not None:
+                    remembered.append(items_of(remembered), self._opaque)
                     return
             thread = self._thread(thread_id)
-            thread.append(made(thread), self._opaque)
+            thread.append(items_of(thread), self._opaque)
 
     def _tree(self, value: Any) -> Any:
+        """A value as JSON: its kind, and its data."""
         kind, data = self.serde.dumps_typed(value)
         if kind == "msgpack":
-            return [kind, _clear(_unpacked(data))]
+            return [kind, _to_json(_unpacked(data))]
         return [kind, None if kind == "null" else data]
 
     def _value(self, tree: Any) -> Any:
+        """The inverse of ``_tree``."""
         kind, data = tree
         if kind == "msgpack":
-            data = ormsgpack.packb(_unclear(data), option=_KEYS)
-        return self.serde.loads_typed((kind, b"" if data is None else data))
+            data = ormsgpack.packb(_from_json(data), option=_KEYS)
+        elif data is None:
+            data = b""
+        return self.serde.loads_typed((kind, data))
 
-    def _kept(
+    def _stored(
         self,
         thread: _Thread,
         value: Any,
         new: dict[str, Native],
         channel: tuple[str, str] | None = None,
     ) -> Any:
-        """A value as it is kept: of a list, the items apart, each once.
+        """The stored form of a value; the items of a list are stored apart, once each.
 
-        channel: whose it is, of a checkpoint: its messages are events then.
+        new:     takes the items that are not stored yet.
+        channel: the channel of a checkpoint, by namespace and name; its messages become
+                 events.
         """
         if not isinstance(value, list) or not value:
             return self._tree(value)
         digests = self._digests(thread, value, new, channel)
-        before = channel and thread.state["last"].get(json.dumps(channel))
-        if not before or thread.length(before) >= _CHAIN:
+        previous = None
+        if channel:
+            previous = thread.state["last"].get(json.dumps(channel))
+        if not previous or thread.chain_length(previous) >= _LONGEST_CHAIN:
             return ["list", ["", 0, " ".join(digests)]]
-        kept = sum(takewhile(bool, map(eq, thread.listed(before), digests)))
-        return ["list", [json.loads(before)[2], kept, " ".join(digests[kept:])]]
+        kept = 0  # items at the front that both versions have
+        for old, digest in zip(thread.listed(previous), digests, strict=False):
+            if old != digest:
+                break
+            kept += 1
+        previous_version = json.loads(previous)[2]
+        return ["list", [previous_version, kept, " ".join(digests[kept:])]]
 
     def _digests(
         self,
@@ -526,136 +662,190 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         new: dict[str, Native],
         channel: tuple[str, str] | None,
     ) -> Sequence[str]:
-        """The digests of what redaction leaves of these: the same on its return.
+        """The digests of the redacted values, which are equal when they come back.
 
-        What is not kept yet is put into ``new``, and messages that were not said.
+        Adds to ``new`` the values that are not stored, and the messages that are no
+        events yet.
         """
-        spoken, parts = thread.state["said"], thread.state["parts"]
-        states, names = thread.lists.get(channel, ([], []))
-        if _states(values[: len(names)]) != states or not all(map(spoken.get, names)):
-            states, names = [], []
-        states, digests = [*states], [*names]
-        for value in values[len(names) :]:
-            found = _seen_as(thread, value) or self._judged(thread, value)
-            seen, (digest, says) = found
-            kind = "message" if channel and says else "part"
-            if digest not in (spoken if kind == "message" else parts):
+        said = thread.state["said"]
+        parts = thread.state["parts"]
+        old_states, old_digests = thread.lists.get(channel, ([], []))
+        is_unchanged = _states(values[: len(old_digests)]) == old_states
+        if not is_unchanged or not all(said.get(digest) for digest in old_digests):
+            old_states = []
+            old_digests = []
+        states = [*old_states]
+        digests = [*old_digests]
+        for value in values[len(old_digests) :]:
+            seen = _seen_before(thread, value) or self._judged(thread, value)
+            digest, is_message = seen.stored
+            is_event = bool(channel) and is_message
+            if digest not in (said if is_event else parts):
+                kind = "message" if is_event else "part"
                 native = thread.judged.get(digest)
-                native = native or Native(FORMAT, "", digest, self._tree(value))
+                if native is None:
+                    native = Native(FORMAT, "", digest, self._tree(value))
                 new.setdefault(f"{kind} {digest}", replace(native, kind=kind))
-            if says and len(states) == len(digests):
-                states += _states([seen])
+            if is_message and len(states) == len(digests):
+                states += _states([seen.value])
             digests.append(digest)
         if channel:
-            thread.lists[channel] = states, digests[: len(states)]
+            thread.lists[channel] = (states, digests[: len(states)])
         return digests
 
-    def _judged(self, thread: _Thread, value: Any) -> tuple[Any, _Kept]:
-        """What is kept of a value that was not seen yet, or changed since."""
+    def _judged(self, thread: _Thread, value: Any) -> _Seen:
+        """Redact a value that is new, or has changed since it was seen."""
         kind, data = self.serde.dumps_typed(value)
         raw = sha256(kind.encode() + b"\0" + data).digest()
-        kept: _Kept | None = thread.known.get(raw)
-        if kept is None:
-            tree, session = self._tree(value), thread.session
-            native = Native(FORMAT, "part", None, tree)
-            ((native, told),) = session.writer.judged(session.stream, [native])
-            digest = sha256(orjson.dumps(told, _hex, orjson.OPT_SORT_KEYS)).hexdigest()
-            kept = digest, _is_message(tree)
-            thread.judged[digest] = replace(native, id=digest)
-            thread.values[digest] = _copies(self._value(told))
-            if not session.writer.redactor.numbered:  # in which it may get others yet
-                thread.known[raw] = kept
-        clean = thread.values.get(kept[0], str)
-        seen = (_copies(value)(), kept), (clean(), kept)
-        if kept[1]:
-            thread.seen[value.id] = seen
-        return seen[0]
+        stored: _Stored | None = thread.stored.get(raw)
+        if stored is None:
+            session = thread.session
+            tree = self._tree(value)
+            item = Native(FORMAT, "part", None, tree)
+            ((native, redacted),) = session.writer.judged(session.stream, [item])
+            canonical = orjson.dumps(redacted, bytes.hex, orjson.OPT_SORT_KEYS)
+            stored = _Stored(sha256(canonical).hexdigest(), _is_message(tree))
+            thread.judged[stored.digest] = replace(native, id=stored.digest)
+            thread.values[stored.digest] = _copier(self._value(redacted))
+            # With numbered tags, the same bytes may get other numbers later.
+            if not session.writer.redactor.numbered:
+                thread.stored[raw] = stored
+        as_handed_in = _Seen(_copier(value)(), stored)
+        if stored.is_message:
+            redacted_value = None
+            make_copy = thread.values.get(stored.digest)
+            if make_copy is not None:
+                redacted_value = make_copy()
+            as_read_back = _Seen(redacted_value, stored)
+            thread.seen[value.id] = (as_handed_in, as_read_back)
+        return as_handed_in
 
-    def _loaded(self, thread: _Thread, kept: Sequence[Any]) -> Sequence[Any]:
-        """The values of these trees, and of lists, which are digests, read at once."""
-        lists = [part for part in kept if isinstance(part, tuple)]
-        digests, values = [one for part in lists for one in part], thread.values
-        there = {one: values[one] for one in digests if one in values}
-        missing = [one for one in dict.fromkeys(digests) if one not in there]
-        trees = thread.at([thread.state["parts"][one] for one in missing])
+    def _loaded(self, thread: _Thread, stored: Sequence[Any]) -> Sequence[Any]:
+        """The values of these trees, and of tuples of digests, with one read."""
+        digests: list[str] = []
+        for entry in stored:
+            if isinstance(entry, tuple):
+                digests.extend(entry)
+        copiers: dict[str, Callable[[], Any]] = {}
+        missing: list[str] = []
+        for digest in dict.fromkeys(digests):
+            if digest in thread.values:
+                copiers[digest] = thread.values[digest]
+            else:
+                missing.append(digest)
+        trees = thread.at([thread.state["parts"][digest] for digest in missing])
         for digest, tree in zip(missing, trees, strict=True):
             value = self._value(tree)
-            there[digest] = values[digest] = _copies(value)
+            copiers[digest] = _copier(value)
+            thread.values[digest] = copiers[digest]
             if _is_message(tree):
-                thread.seen[value.id] = ((value, (digest, True)),)
-        return [
-            [there[one]() for one in part]
-            if isinstance(part, tuple)
-            else self._value(part)
-            for part in kept
-        ]
+                thread.seen[value.id] = (_Seen(value, _Stored(digest, True)),)
+        loaded: list[Any] = []
+        for entry in stored:
+            if isinstance(entry, tuple):
+                loaded.append([copiers[digest]() for digest in entry])
+            else:
+                loaded.append(self._value(entry))
+        return loaded
 
     def _tuple(self, thread: _Thread, name: str, ns: str, checkpoint: str) -> Any:
+        """A checkpoint with the values of its channels and its pending writes."""
         state = thread.state
         writes = state["writes"].get(json.dumps([ns, checkpoint]), [])
         point, *written = thread.at([state["points"][ns][checkpoint], *writes])
-        made = self._value(point["checkpoint"])
-        there = {
-            channel: at
-            for channel, version in made["channel_versions"].items()
-            if (at := json.dumps([ns, channel, version])) in state["blobs"]
-        }
-        single = {at: b for at in there.values() if len(b := state["blobs"][at]) == _AT}
-        alone = thread.at([(first, last) for first, last, *_ in single.values()])
-        blobs = {
-            at: one["blobs"][place[2]][2]
-            for (at, place), one in zip(single.items(), alone, strict=True)
-        }
-        kept = {
-            channel: blobs[at] if at in blobs else thread.listed(at)
-            for channel, at in there.items()
-            if blobs.get(at, at) is not None
-        }
-        loaded = self._loaded(thread, [*kept.values()])
-        values: dict[str, Any] = dict(zip(kept, loaded, strict=True))
+        fields = self._value(point["checkpoint"])
         parent = point["parent"]
         return lg.CheckpointTuple(
             _config(name, ns, checkpoint),
-            {**made, "channel_values": values},
+            {**fields, "channel_values": self._channel_values(thread, ns, fields)},
             self._value(point["metadata"]),
             _config(name, ns, parent) if parent else None,
             self._pending(thread, written),
         )
 
+    def _channel_values(
+        self, thread: _Thread, ns: str, fields: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The values of the channels of a checkpoint."""
+        blobs = thread.state["blobs"]
+        names: dict[str, str] = {}  # of the versions that are stored, by channel
+        for channel, version in fields["channel_versions"].items():
+            version_name = json.dumps([ns, channel, version])
+            if version_name in blobs:
+                names[channel] = version_name
+        # Values that are no lists stand in the items of checkpoints.
+        places = {
+            version_name: blobs[version_name]
+            for version_name in names.values()
+            if len(blobs[version_name]) == _PLACE_LENGTH
+        }
+        points = thread.at([(first, last) for first, last, *_ in places.values()])
+        trees: dict[str, Any] = {}
+        for (version_name, place), point in zip(places.items(), points, strict=True):
+            index = place[2]
+            trees[version_name] = point["blobs"][index][2]
+        stored: dict[str, Any] = {}
+        for channel, version_name in names.items():
+            if version_name not in places:
+                stored[channel] = thread.listed(version_name)
+            elif trees[version_name] is not None:
+                stored[channel] = trees[version_name]
+        loaded = self._loaded(thread, [*stored.values()])
+        return dict(zip(stored, loaded, strict=True))
+
     def _pending(self, thread: _Thread, written: Sequence[Any]) -> Any:
+        """The writes of tasks, in LangGraph's order: task, channel, and value."""
         rows: dict[tuple[str, int], Any] = {}
-        for one in written:
-            for index, channel, value in one["writes"]:
-                key = one["task"], index
+        for entry in written:
+            for index, channel, tree in entry["writes"]:
+                key = (entry["task"], index)
+                # Special channels have negative indexes, and their last write counts.
                 if index < 0 or key not in rows:
-                    rows[key] = one["path"], channel, value
+                    rows[key] = (entry["path"], channel, tree)
         order = sorted(rows, key=lambda key: lg.writes_sort_key(rows[key][0], *key))
-        trees = [rows[key][2] for key in order]
-        kept = [tuple(v[1][2].split()) if v[0] == "list" else v for v in trees]
-        values = zip(order, self._loaded(thread, kept), strict=True)
-        return [(key[0], rows[key][1], value) for key, value in values]
+        stored: list[Any] = []
+        for key in order:
+            tree = rows[key][2]
+            if tree[0] == "list":
+                stored.append(tuple(tree[1][2].split()))
+            else:
+                stored.append(tree)
+        pending: list[Any] = []
+        for key, value in zip(order, self._loaded(thread, stored), strict=True):
+            pending.append((key[0], rows[key][1], value))
+        return pending
 
     def _points(self, name: str, ns: str | None) -> Sequence[tuple[str, str]]:
+        """The checkpoints of a thread, with their namespaces, the newest first."""
+        checkpoints: list[tuple[str, str]] = []
         with self._lock:
             points = self._thread(name).state["points"]
-            return [
-                (place, one)
-                for place in points
-                if ns in (None, place)
-                for one in sorted(points[place], reverse=True)
-            ]
+            for place in points:
+                if ns in (None, place):
+                    for checkpoint in sorted(points[place], reverse=True):
+                        checkpoints.append((place, checkpoint))
+        return checkpoints
 
-    def _drop(self, name: str, goes: Callable[[str, str, str], bool]) -> None:
+    def _drop(self, name: str, is_unwanted: Callable[[str, str, str], bool]) -> None:
+        """Hide the checkpoints of a thread that are unwanted."""
         with self._lock:
-            gone = [[*at] for at in self._points(name, None) if goes(name, *at)]
-            if gone:
-                drop = Native(FORMAT, "drop", None, {"points": gone})
+            unwanted: list[list[str]] = []
+            for ns, checkpoint in self._points(name, None):
+                if is_unwanted(name, ns, checkpoint):
+                    unwanted.append([ns, checkpoint])
+            if unwanted:
+                drop = Native(FORMAT, "drop", None, {"points": unwanted})
                 self._thread(name).append([drop], self._opaque)
 
 
 def _config(thread_id: str, ns: str, checkpoint: str) -> Any:
     place = {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": checkpoint}
     return {"configurable": place}
+
+
+def _has_metadata(entry: Any, wanted: Mapping[str, Any]) -> bool:
+    """Whether the metadata of a checkpoint have these values."""
+    return all(entry.metadata.get(key) == value for key, value in wanted.items())
 
 
 def _is_message(tree: Any) -> bool:
@@ -665,49 +855,69 @@ def _is_message(tree: Any) -> bool:
     return False
 
 
-def _seen_as(thread: _Thread, value: Any) -> tuple[Any, _Kept] | None:
-    """A message as it was when it was seen, if it is still, and what is kept of it."""
+def _seen_before(thread: _Thread, value: Any) -> _Seen | None:
+    """The message as it was seen before, if it has not changed since."""
     name = getattr(value, "id", None)
-    for known in thread.seen.get(name, ()) if isinstance(name, str) else ():
-        if type(known[0]) is type(value) and known[0].__dict__ == value.__dict__:
-            return known  # type: ignore[no-any-return]  # as it was put there
+    if not isinstance(name, str):
+        return None
+    seen: _Seen
+    for seen in thread.seen.get(name, ()):
+        is_same_type = type(seen.value) is type(value)
+        if is_same_type and seen.value.__dict__ == value.__dict__:
+            return seen
     return None
 
 
-def _copies(value: Any) -> Callable[[], Any]:
-    """What makes copies of a value: who changes one changes nothing that is kept."""
+# Types whose values cannot be changed, so that copies may share them.
+_IMMUTABLE: Final = frozenset({str, int, float, bool, type(None)})
+
+
+def _copier(value: Any) -> Callable[[], Any]:
+    """A function that makes copies of a value, which are safe to change."""
     if getattr(value, "__pydantic_private__", value) is not None:
         return partial(deepcopy, value)
-    # As pydantic copies a model, but quicker: all of a thread's are, with each read.
-    kind, state, given = type(value), value.__dict__, value.__pydantic_fields_set__
-    held = [(name, one) for name, one in state.items() if one.__class__ not in _PLAIN]
-    empty = [(name, one.copy) for name, one in held if one in ([], {})]
-    deep = [name for name, one in held if one not in ([], {})]
-    extra, new = value.__pydantic_extra__, object.__new__
+    # It copies like pydantic, but faster: each read copies all messages of a thread.
+    model = type(value)
+    fields = value.__dict__
+    fields_set = value.__pydantic_fields_set__
+    extra = value.__pydantic_extra__
+    empty: list[tuple[str, Callable[[], Any]]] = []
+    deep: list[str] = []
+    for name, field in fields.items():
+        if field.__class__ in _IMMUTABLE:
+            continue
+        if field in ([], {}):
+            empty.append((name, field.copy))
+        else:
+            deep.append(name)
+    new = object.__new__
+    set_attribute = object.__setattr__
 
-    def made() -> Any:
-        copy, parts = new(kind), state.copy()
-        for name, begin in empty:
-            parts[name] = begin()
+    def copy() -> Any:
+        copied = new(model)
+        parts = fields.copy()
+        for name, make_empty in empty:
+            parts[name] = make_empty()
         for name in deep:
             parts[name] = _copied(parts[name])
-        _set(copy, "__dict__", parts)
-        _set(copy, "__pydantic_fields_set__", given.copy())
-        _set(copy, "__pydantic_extra__", _copied(extra) if extra else extra)
-        _set(copy, "__pydantic_private__", None)
-        return copy
+        set_attribute(copied, "__dict__", parts)
+        set_attribute(copied, "__pydantic_fields_set__", fields_set.copy())
+        set_attribute(copied, "__pydantic_extra__", _copied(extra) if extra else extra)
+        set_attribute(copied, "__pydantic_private__", None)
+        return copied
 
-    return made
+    return copy
 
 
 def _copied(part: Any) -> Any:
     kind = part.__class__
     if kind is dict:
-        return {name: _copied(one) for name, one in part.items()} if part else {}
+        return {name: _copied(item) for name, item in part.items()} if part else {}
     if kind is list:
         return [*map(_copied, part)] if part else []
-    return part if kind in _PLAIN else deepcopy(part)
+    return part if kind in _IMMUTABLE else deepcopy(part)
 
 
 def _states(messages: Sequence[Any]) -> list[Any]:
-    return [(type(one), getattr(one, "__dict__", None)) for one in messages]
+    """The types and the fields of messages, to compare them later."""
+    return [(type(message), getattr(message, "__dict__", None)) for message in messages]
