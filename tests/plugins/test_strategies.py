@@ -71,7 +71,11 @@ def test_a_strategy_of_a_package_has_the_notation_of_a_built_in_one(
 
     strategy = spec.parse("pairs:keep=3")
 
-    assert strategy.definition == {"name": "pairs", "version": 1, "params": {"keep": 3}}
+    assert strategy.definition == {
+        "name": "pairs",
+        "version": 1,
+        "params": {"open_calls_after": 3, "keep": 3},
+    }
     assert spec.parse(strategy.ref.model_dump()) == strategy
     assert spec.parse("tool_clearing+pairs").fingerprint
     with pytest.raises(UnknownStrategy, match=r"no such parameter \(there is: keep"):

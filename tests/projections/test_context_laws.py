@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
+from typing import NamedTuple
 
 import orjson
 import pytest
@@ -18,6 +19,7 @@ from refold.projections.context.strategies.spec import parse
 from refold.projections.context.strategies.turn_window import TurnWindow
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.text import own_words, violations
+from refold.projections.context.units import holds, joined, place
 from tests.projections.laws import under
 from tests.projections.logs import log_of, logs, pages
 from tests.projections.walk import Walk, grows, texts
@@ -173,34 +175,54 @@ def test_the_outline_names_all_events_of_the_view(
 
 
 @compacting(events=logs(max_size=60))
-def test_no_cut_separates_a_call_from_its_result(
+def test_a_cut_separates_no_call_from_its_result_unless_both_stay_raw(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
-    steps = Walk(strategy).go(events).compactions
-    cuts = [step.compaction for step in steps if not step.compaction.absorbs]
+    for step in Walk(strategy).go(events).compactions:
+        cut = step.compaction
+        if cut.absorbs or cut.kind != "session":
+            continue
+        stays_raw = joined(chain(*fold_derived(step.before, step.recorded).kept))
+        for one, other in _pairs(strategy, events[: cut.decided_at_seq]):
+            if one >= cut.first_seq:
+                is_separated = (one <= cut.last_seq) != (other <= cut.last_seq)
+                is_raw = holds(stays_raw, one) and holds(stays_raw, other)
+                assert not is_separated or is_raw
 
-    for cut in (cut for cut in cuts if cut.kind == "session"):
-        first, last = cut.first_seq, cut.last_seq
-        for one, other in _pairs(events[: cut.decided_at_seq]):
-            if one >= first:
-                assert (one <= last) == (other <= last)
 
+def _pairs(strategy: Strategy, events: list[Envelope]) -> list[tuple[int, int]]:
+    """Calls with their results, and questions with their decisions, that are not late.
 
-def _pairs(events: list[Envelope]) -> list[tuple[int, int]]:
-    """Calls with their results, questions with their first decisions."""
-    asked: dict[object, int] = {}
+    An answer is late if another response began before it, or after too many turns.
+    """
+    thread = strategy.begin().thread
+    asked: dict[object, Asked] = {}
     pairs = []
     for event in events:
+        answered: object = None
+        match event.payload:
+            case ToolResult(call_id=call_id):
+                answered = call_id
+            case HumanReview(refers_to=int(seq)):
+                answered = seq
+        opened = asked.pop(answered, None)
+        thread, _ = place(thread, event)
         match event.payload:
             case ToolCall(call_id=call_id):
-                asked[call_id] = event.seq
-            case ToolResult(call_id=call_id):
-                pairs.append((asked.pop(call_id), event.seq))
+                asked[call_id] = Asked(event.seq, thread.response, thread.begun_turn)
             case HumanReview(decision=None):
-                asked[event.seq] = event.seq
-            case HumanReview(refers_to=int(seq)) if seq in asked:
-                pairs.append((asked.pop(seq), event.seq))
+                asked[event.seq] = Asked(event.seq, thread.response, thread.begun_turn)
+        if opened and opened.response == thread.response and thread.waits(opened.turn):
+            pairs.append((opened.seq, event.seq))
     return pairs
+
+
+class Asked(NamedTuple):
+    """A call or a question, and the response and the turn that it was asked in."""
+
+    seq: int
+    response: int | None
+    turn: int
 
 
 @compacting(events=logs(max_size=60))
@@ -208,7 +230,7 @@ def test_open_exchanges_stay_raw_at_a_compaction(
     strategy: Strategy, events: list[Envelope]
 ) -> None:
     for step in Walk(strategy).go(events).compactions:
-        waiting = _open(events[: step.compaction.decided_at_seq])
+        waiting = _open(strategy, events[: step.compaction.decided_at_seq])
         outline = fold_derived(step.before, step.recorded)
 
         for seq in waiting:
@@ -218,20 +240,31 @@ def test_open_exchanges_stay_raw_at_a_compaction(
             )
 
 
-def _open(events: list[Envelope]) -> list[int]:
-    """Calls and questions that nothing has answered."""
-    open_: dict[object, int] = {}
+def _open(strategy: Strategy, events: list[Envelope]) -> list[int]:
+    """Calls and questions that nothing has answered, and that still wait."""
+    turn = 0
+    open_: dict[object, tuple[int, int]] = {}
     for event in events:
         match event.payload:
+            case UserInput():
+                turn += 1
             case ToolCall(call_id=call_id):
-                open_[call_id] = event.seq
+                open_[call_id] = (event.seq, max(turn, 1))
             case ToolResult(call_id=call_id):
                 del open_[call_id]
             case HumanReview(decision=None):
-                open_[event.seq] = event.seq
+                open_[event.seq] = (event.seq, max(turn, 1))
             case HumanReview(refers_to=int(seq)):
                 open_.pop(seq, None)
-    return list(open_.values())
+    most = _limit(strategy)
+    return [seq for seq, asked in open_.values() if turn - asked <= most]
+
+
+def _limit(strategy: Strategy) -> int:
+    """The turns for which calls and questions wait under this strategy."""
+    limit = strategy.begin().open_calls_after
+    assert limit is not None
+    return limit
 
 
 @compacting(events=logs(max_size=60))

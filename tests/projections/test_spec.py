@@ -20,6 +20,7 @@ from refold.projections.context.strategies.spec import (
     register,
 )
 from refold.projections.context.strategies.turn_window import TurnWindow
+from refold.projections.context.strategy import Strategy
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_values_are_toml_and_dotted_keys_nest() -> None:
             "turn_window:turns=1",
             r"no such parameter \(there is: full_turns, cached_turns",
         ),
-        ("keep_all:n=1", r"no such parameter \(there is: none\)"),
+        ("keep_all:n=1", r"no such parameter \(there is: open_calls_after\)"),
         ("turn_window:full_turns='6'", "full_turns: Input should be a valid integer"),
         ("turn_window:full_turns=true", "full_turns: Input should be a valid integer"),
         ("turn_window:full_turns=1.5", "full_turns: Input should be a valid integer"),
@@ -92,7 +93,7 @@ def test_values_are_toml_and_dotted_keys_nest() -> None:
         ({"name": "pipeline"}, "needs its steps"),
         ("@file.toml", "must be read first"),
         ({"full_turns": 1}, "needs a name"),
-        ({"name": "turn_window", "version": 9}, "known in version 1 only"),
+        ({"name": "turn_window", "version": 9}, "has the versions 1, 2"),
         ({"name": "turn_window", "params": {}, "full_turns": 1}, "not both"),
     ],
 )
@@ -117,8 +118,9 @@ def test_the_fingerprint_is_of_name_version_and_all_parameters() -> None:
     assert strategy.fingerprint == digest(
         {
             "name": "turn_window",
-            "version": 1,
+            "version": 2,
             "params": {
+                "open_calls_after": 3,
                 "full_turns": 4,
                 "cached_turns": 3,
                 "summary_tokens": 600,
@@ -128,6 +130,29 @@ def test_the_fingerprint_is_of_name_version_and_all_parameters() -> None:
         }
     )
     assert strategy.fingerprint != TurnWindow(full_turns=5).fingerprint
+
+
+def test_an_own_strategy_keeps_its_earlier_classes_and_rules(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(STRATEGIES, "mine", raising=False)
+
+    class First(Strategy):
+        name: ClassVar[str] = "mine"
+
+    @register
+    class Second(First):
+        version: ClassVar[int] = 2
+        earlier: ClassVar[tuple[type[Strategy], ...]] = (First,)
+
+    recorded = parse({"name": "mine", "version": 1, "params": {}})
+
+    assert isinstance(recorded, First)
+    assert not isinstance(recorded, Second)
+    assert recorded.definition == {"name": "mine", "version": 1, "params": {}}
+    assert (recorded.rules, parse("mine").rules) == (1, 2)
+    assert parse(Second().definition) == Second()
+    assert parse(First().definition) == First()
 
 
 def test_own_strategies_can_be_registered(

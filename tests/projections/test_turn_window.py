@@ -18,6 +18,7 @@ from refold.domain.events import (
     UserInput,
 )
 from refold.projections.context.outline import fold_derived
+from refold.projections.context.strategies.spec import parse
 from refold.projections.context.strategies.turn_window import TurnWindow, from_settings
 from tests.projections.logs import START, Log, call, envelope, log_of, result, turns
 from tests.projections.walk import Walk, texts, view_of
@@ -208,7 +209,8 @@ def test_a_cut_moves_to_older_turns_until_no_call_loses_its_result() -> None:
     assert (due.first_seq, due.last_seq, due.turns) == (1, 2, 1)
 
 
-def test_no_compaction_without_a_legal_cut() -> None:
+def test_a_late_result_is_a_note_and_blocks_no_cut() -> None:
+    """In version 1 it blocked every cut between its call and itself."""
     events = log_of(
         UserInput(text="one"),
         AgentResponse(text="working"),
@@ -217,12 +219,17 @@ def test_no_compaction_without_a_legal_cut() -> None:
         AgentResponse(text="meanwhile"),
         result("c1"),
     )
+    params = {"full_turns": 1, "cached_turns": 1}
+    first = parse({"name": "turn_window", "version": 1, "params": params})
 
-    assert ONE.decide(ONE.read(ONE.begin(), events), NOW) is None
+    decision = ONE.decide(ONE.read(ONE.begin(), events), NOW)
+
+    assert decision is not None
+    assert (decision.first_seq, decision.last_seq) == (1, 3)
+    assert first.decide(first.read(first.begin(), events), NOW) is None
 
 
-def test_no_cut_separates_a_decision_from_its_question() -> None:
-    strategy = TurnWindow(full_turns=1, cached_turns=1)
+def test_a_cut_between_a_question_and_its_decision_keeps_both_raw() -> None:
     events = log_of(
         UserInput(text="one"),
         HumanReview(trigger="risk", question="go on?"),
@@ -231,7 +238,13 @@ def test_no_cut_separates_a_decision_from_its_question() -> None:
         AgentResponse(text="ready"),
     )
 
-    assert strategy.decide(strategy.read(strategy.begin(), events), NOW) is None
+    walk = Walk(ONE).go(events)
+    walk.check()
+
+    (decision,) = [step.compaction for step in walk.compactions]
+    assert (decision.first_seq, decision.last_seq) == (1, 2)
+    assert walk.outline.kept == (((1, 2), (4, 4)),)
+    assert texts(walk.view()).count("go on?") == 1
 
 
 def test_an_open_exchange_stays_raw_behind_its_summary() -> None:

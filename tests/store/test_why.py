@@ -20,7 +20,7 @@ from tests.support.stores import prepare
 
 WINDOW = (
     "turn_window:full_turns=2,cached_turns=2,summary_tokens=60,"
-    "session_memory_tokens=90,pin_tokens=120"
+    "session_memory_tokens=90,pin_tokens=120,open_calls_after=20"
 )
 
 

@@ -45,7 +45,7 @@ from refold.projections.context.units import (
 
 # The version of the stored form.  Outlines of another shape are dropped, and the log is
 # folded again.
-SHAPE: Final = 9
+SHAPE: Final = 10
 Detail = Literal["counts", "turns", "units", "both"]
 _BY_UNIT: Final = ("units", "both")
 # The most frequent event types, which change none of the facts that ``_note`` handles.
@@ -207,7 +207,7 @@ class Outline(NamedTuple):
     raw_tokens:         the cost of all events that are not compacted.
     pinned:             the pinned seqs, which stay raw.
     kept:               the exchanges that stay raw because they were open when the
-                        compaction was decided.
+                        compaction was decided, or because its cut separates them.
     kept_input:         the newest user input, if the newest compaction covers it.
     units:              the exchanges that are not compacted, oldest first.
     messages:           the number of messages.
@@ -292,6 +292,11 @@ class Outline(NamedTuple):
     def tokens(self) -> int:
         """The cost of the system prompt, the summaries, and all raw events."""
         return self.system_tokens + self.summary_tokens + self.raw_tokens
+
+    @property
+    def open_calls_after(self) -> int | None:
+        """The turns after which a call waits no longer for its result, or None."""
+        return self.thread.open_calls_after
 
     @property
     def raw_span(self) -> Span | None:
@@ -552,7 +557,9 @@ class OutlineBuilder:
     def _update_waiting(self, envelope: Envelope, placed: Place | None) -> None:
         waiting = self.waiting
         seq = envelope.seq
-        if placed is not None and placed.kind != "user":
+        if placed is not None and placed.kind == "user":
+            waiting = waiting.in_next_turn(seq, self.thread)
+        elif placed is not None:
             waiting = waiting.member(seq, placed, self.thread, self._uncut_from())
         review = envelope.payload
         if isinstance(review, events.HumanReview) and envelope.meta.in_context:
@@ -668,7 +675,9 @@ def compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
     through = summary.last_seq  # 0 or less in a fork, for events of its parent
     if outline.compacted_through is not None:
         through = max(through, outline.compacted_through)
-    kept, waiting = outline.waiting.compacted(through, decided_at)
+    kept, waiting = outline.waiting.compacted(
+        through, decided_at, keeps_whole=outline.open_calls_after is not None
+    )
     summaries = [live for live in outline.summaries if live.seq not in summary.absorbs]
     summaries.append(_live(seq, summary))
     summaries.sort(key=lambda live: live.first)

@@ -117,13 +117,12 @@ def _render(
         *_memory(outline, rows, payloads, extras),
         *_summaries(manner, outline, payloads),
     ]
+    # The ids of calls depend on the order in which exchanges are rendered.
+    behind_summaries = _raw_behind_summaries(outline, rows, renderer, manner.pin_tokens)
+    raw_spans = units.without(shown.raw, units.joined(chain(*outline.kept)))
+    raw = _raw(outline, _within(rows, raw_spans), renderer)
     # The spans of different groups never join.
-    groups = [
-        before_session,
-        *_raw_behind_summaries(outline, rows, renderer, manner.pin_tokens),
-        _left_out(shown),
-        _raw(_within(rows, shown.raw), renderer, outline.edited.in_place),
-    ]
+    groups = [before_session, *behind_summaries, _left_out(shown), raw]
     pieces = list(chain.from_iterable(groups))
     system, system_tokens, system_spans = _system(outline, rows, extras)
     insertions = _insertions(extras)
@@ -147,7 +146,11 @@ def _render(
             *_spans(groups),
             *(piece.span for piece in insertions),
         ),
-        over_budget=max(0, tokens - extras.window_tokens),
+        over_budget=max(
+            0,
+            tokens - extras.window_tokens,
+            strategy.over_limits(tokens, sum(piece.tokens for piece in raw)),
+        ),
         strategy=strategy.name,
         fingerprint=strategy.fingerprint,
         at=outline.through_seq,
@@ -195,12 +198,14 @@ def _within(rows: _Rows, spans: units.Spans) -> list[Envelope]:
     return [row for row in rows if units.holds(spans, row.seq)]
 
 
-def _raw(rows: _Rows, renderer: ExchangeRenderer, first: units.Spans) -> list[Piece]:
+def _raw(outline: Outline, rows: _Rows, renderer: ExchangeRenderer) -> list[Piece]:
     """The exchanges that stay raw.
 
-    first: the events that stand in the place of earlier ones, before the others.
+    Events that stand in the place of earlier ones come before the others.
     """
-    exchanges = list(units.arrange(rows))
+    arranged = units.arrange(rows, open_calls_after=outline.open_calls_after)
+    exchanges = list(arranged)
+    first = outline.edited.in_place
     if first:
         exchanges.sort(key=lambda exchange: not units.holds(first, exchange[0].seq))
     pieces: list[Piece] = []

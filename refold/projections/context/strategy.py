@@ -6,10 +6,13 @@ layers (``Layers``), and the way in which a summary is written (``write_summary`
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from difflib import get_close_matches
+from functools import cache
 from itertools import chain
+from math import ceil
 from typing import Any, ClassVar, Final, Literal, NamedTuple, final
 
 import pydantic
@@ -28,6 +31,7 @@ from refold.projections.context.outline import Detail, Outline, OutlineBuilder
 from refold.projections.context.text import value_text
 from refold.projections.context.units import (
     Spans,
+    Thread,
     Turn,
     joined,
     seen_by,
@@ -327,13 +331,25 @@ class Manner(NamedTuple):
     window: int | None = None
 
 
+RULES: Final = 2
+
+
 class Strategy(BaseModel):
     """A rule for contexts: a name, a version, and parameters as fields.
 
     name:          the name under which it is registered.
     version:       changes with every change of a byte in a view.
+    rules:         the version of the rules that all strategies share.  Under rules 1, a
+                   call waits for its result without a limit.
+    earlier:       the classes of its earlier versions, so that recorded requests can be
+                   shown again.  ``spec`` adds those of the built-in strategies.
     needs:         the detail of its outlines.
     stable_prefix: whether its views only grow at their end between compactions.
+
+    open_calls_after: the turns after which a call waits no longer for its result, or a
+                   question for its decision.  The call keeps its placeholder, its
+                   exchange may be dropped or summarized, and a late result is shown as
+                   a note where it arrived.
 
     Raises UnknownStrategy for an unknown parameter or an invalid value.
     """
@@ -344,11 +360,15 @@ class Strategy(BaseModel):
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
+    rules: ClassVar[int] = RULES
+    earlier: ClassVar[tuple[type[Strategy], ...]] = ()
     needs: ClassVar[Detail] = "turns"
     stable_prefix: ClassVar[bool] = True
     # Parameters that were added after the first release of the strategy.  With their
     # default they are not part of the fingerprint, which therefore stays the same.
     came_later: ClassVar[tuple[str, ...]] = ()
+
+    open_calls_after: int = Field(default=3, ge=1)
 
     def __init__(self, **params: Any) -> None:
         try:
@@ -420,7 +440,13 @@ class Strategy(BaseModel):
 
     def begin(self) -> Outline:
         """Return the outline of a session before its first event."""
-        return Outline(detail=self.needs)
+        return self.outline(self.needs)
+
+    @final
+    def outline(self, detail: Detail) -> Outline:
+        """Return the outline of an empty session in this detail."""
+        thread = Thread(open_calls_after=self.open_calls_after)
+        return Outline(detail=detail, thread=thread)
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # some never compact
         """Return the next compaction that the session needs, or None.
@@ -537,6 +563,22 @@ class Strategy(BaseModel):
         """Return the events that views show raw; by default all without a summary."""
         return everything(outline)
 
+    def over_window(self, tokens: int) -> int:
+        """Return by how many estimated tokens a view exceeds the strategy's window.
+
+        It is 0 for a strategy that assumes no window of its own.
+        """
+        window = self.manner.window
+        return 0 if window is None else max(0, tokens - window)
+
+    def over_limits(self, tokens: int, raw_tokens: int) -> int:  # noqa: ARG002  # few limit the raw part
+        """Return by how many estimated tokens a view exceeds the strategy's limits.
+
+        tokens:     of the whole view.
+        raw_tokens: of the part that is shown raw.
+        """
+        return self.over_window(tokens)
+
     def due_at(self, outline: Outline, now: datetime) -> datetime | None:  # noqa: ARG002  # most have none
         """Return the time at which a compaction may be needed without a new event."""
         return None
@@ -544,6 +586,26 @@ class Strategy(BaseModel):
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # most have none
         """Return a further compaction of the same check, after one took effect."""
         return None
+
+
+@cache
+def under_rules(kind: type[Strategy], version: int, rules: int) -> type[Strategy]:
+    """Return an earlier version of a strategy, which differs only in ``rules``."""
+    namespace: dict[str, Any] = {
+        "__module__": kind.__module__,
+        "__doc__": kind.__doc__,
+        "version": version,
+        "rules": rules,
+    }
+    if rules < 2:
+        # The parameter did not exist, so the fingerprint does not include it.
+        namespace["__annotations__"] = {"open_calls_after": None}
+        namespace["open_calls_after"] = None
+        namespace["came_later"] = (*kind.came_later, "open_calls_after")
+    version_class: type[Strategy] = types.new_class(
+        kind.__name__, (kind,), exec_body=lambda body: body.update(namespace)
+    )
+    return version_class
 
 
 def distance(
@@ -610,6 +672,27 @@ class Weighed(Strategy):
     def weighed(self, tokens: int) -> int:
         """Return the model's count for a number of estimated tokens."""
         return round(tokens * self.weight)
+
+    def over(self, tokens: int, limit: int) -> int:
+        """Return the estimated tokens over a limit, which counts the model's tokens."""
+        return max(0, ceil(tokens - limit / self.weight))
+
+    @property
+    def known_window(self) -> int | None:
+        """The window of the model in its tokens, or None if none is known."""
+        from refold.projections.models import window_of
+
+        if self.model is None:
+            return None
+        try:
+            return window_of(self.model)
+        except errors.UnknownModel:
+            return None
+
+    def over_window(self, tokens: int) -> int:
+        """Return by how many estimated tokens a view exceeds the model's window."""
+        window = self.known_window
+        return 0 if window is None else self.over(tokens, window)
 
 
 def valid_names(name: str, names: Iterable[str]) -> str:

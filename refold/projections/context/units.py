@@ -74,12 +74,14 @@ Kind = Literal["user", "response", "call", "result", "late", "entry"]
 class OpenCall(NamedTuple):
     """A call without a result.
 
-    key: the keyed call id.
+    key:  the keyed call id.
+    turn: the number of the turn in which it was made.
     """
 
     key: str
     seq: int
     exchange: int
+    turn: int = 1
 
 
 class Thread(NamedTuple):
@@ -90,8 +92,12 @@ class Thread(NamedTuple):
     response:     the first seq of the newest response.
     response_key: the key of that response's id.
     direct:       whether a call that comes now would follow it directly.
-    open:         the calls without a result, oldest first.
+    open:         the calls that wait for a result, oldest first.
     text_key:     the key of the turn's last text of the agent.
+    turn:         the number of the turn.  Events before the first input belong to
+                  turn 1.
+    open_calls_after: the number of turns after which a call, or a question to a human,
+                  waits no longer.  None sets no limit.
     """
 
     response: int | None = None
@@ -99,16 +105,36 @@ class Thread(NamedTuple):
     direct: bool = False
     open: tuple[OpenCall, ...] = ()
     text_key: str | None = None
+    turn: int = 0
+    open_calls_after: int | None = None
+
+    def waits(self, turn: int) -> bool:
+        """Whether an exchange that opened in this turn still waits for its answer."""
+        if self.open_calls_after is None:
+            return True
+        return self.turn - turn <= self.open_calls_after
+
+    @property
+    def begun_turn(self) -> int:
+        """The number of the turn that events after this one belong to."""
+        return max(self.turn, 1)
+
+    def next_turn(self) -> Thread:
+        """The thread after a user input.  Calls that waited too long are closed."""
+        after = self._replace(direct=False, text_key=None, turn=self.turn + 1)
+        waiting = tuple([call for call in self.open if after.waits(call.turn)])
+        return after._replace(open=waiting)
 
 
 class Place(NamedTuple):
     """The role of an event in the context.
 
-    A ``late`` result came after another response began.  It is an exchange of its own,
-    and its call keeps the placeholder that the model has seen.
+    A ``late`` result came after another response began, or after its call had waited
+    for ``Thread.open_calls_after`` turns.  It is an exchange of its own, and its call
+    keeps the placeholder that the model has seen.
 
     exchange: the first seq of the event's exchange.
-    answers:  the call that a result answers.
+    answers:  the call that a result answers; None if the call no longer waited.
     """
 
     kind: Kind
@@ -142,14 +168,7 @@ def place(
     seq = envelope.seq
     match envelope.payload:
         case UserInput():
-            next_turn = Thread(
-                response=thread.response,
-                response_key=thread.response_key,
-                direct=False,
-                open=thread.open,
-                text_key=None,
-            )
-            return next_turn, Place("user", seq)
+            return thread.next_turn(), Place("user", seq)
         case events.AgentResponse(text=text):
             text = text.strip()
             text_key = key_of(text) if text else thread.text_key
@@ -222,6 +241,8 @@ def _respond(thread: Thread, envelope: Envelope, text_key: str | None) -> Thread
         direct=True,
         open=thread.open,
         text_key=text_key,
+        turn=thread.turn,
+        open_calls_after=thread.open_calls_after,
     )
 
 
@@ -244,12 +265,15 @@ def _call(thread: Thread, envelope: Envelope, key: str) -> tuple[Thread, Place]:
     if thread.response is None or not belongs:
         thread = _respond(thread, envelope, thread.text_key)
     exchange = envelope.seq if thread.response is None else thread.response
+    call = OpenCall(key, envelope.seq, exchange, thread.begun_turn)
     after = Thread(
         response=exchange,
         response_key=response_key or thread.response_key,
         direct=thread.direct,
-        open=(*thread.open, OpenCall(key, envelope.seq, exchange)),
+        open=(*thread.open, call),
         text_key=thread.text_key,
+        turn=thread.turn,
+        open_calls_after=thread.open_calls_after,
     )
     return after, Place("call", exchange)
 
@@ -262,6 +286,8 @@ def _result(thread: Thread, seq: int, key: str) -> tuple[Thread, Place]:
         direct=False,
         open=tuple([other for other in thread.open if other is not call]),
         text_key=thread.text_key,
+        turn=thread.turn,
+        open_calls_after=thread.open_calls_after,
     )
     if call is None:
         return after, Place("late", seq)
@@ -273,12 +299,16 @@ Exchange = tuple[Envelope, ...]
 """The smallest unit that a context may drop, in the order of its events."""
 
 
-def arrange(envelopes: Iterable[Envelope]) -> tuple[Exchange, ...]:
+def arrange(
+    envelopes: Iterable[Envelope], *, open_calls_after: int | None = None
+) -> tuple[Exchange, ...]:
     """Group events into exchanges, in the order of their first events.
 
     Events that arrive while a response waits for results therefore come after them.
+
+    open_calls_after: as in ``Thread``.
     """
-    thread = Thread()
+    thread = Thread(open_calls_after=open_calls_after)
     members: dict[int, list[Envelope]] = {}
     for envelope in envelopes:
         thread, placed = place(thread, envelope, str)
@@ -433,10 +463,11 @@ class Hold(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A review without a decision, and the exchange that it was asked in."""
+    """A review without a decision, and the exchange and turn that it was asked in."""
 
     seq: int
     exchange: int
+    turn: int = 1
 
 
 class Waiting(NamedTuple):
@@ -477,7 +508,9 @@ class Waiting(NamedTuple):
         elif kind == "result":
             holds = _extended(holds, exchange, seq)
         answered = exchange if placed.answers is None else placed.answers.seq
-        ties = _tied(self.ties, exchange, answered, seq, turn)
+        ties = self.ties
+        if kind != "late" or thread.open_calls_after is None:
+            ties = _tied(ties, exchange, answered, seq, turn)
         waiting = Waiting(response, holds, self.questions, ties)
         return waiting._settled(exchange, seq, thread, turn) if holds else waiting
 
@@ -496,8 +529,9 @@ class Waiting(NamedTuple):
         else:
             exchange = seq
             spans = spans_of([seq])
+        question = Question(seq, exchange, thread.begun_turn)
         return self._replace(
-            questions=(*self.questions, Question(seq, exchange)),
+            questions=(*self.questions, question),
             holds=_extended(self.holds, exchange, seq, opens_as=spans),
         )
 
@@ -513,31 +547,76 @@ class Waiting(NamedTuple):
         question = next(matching, None)
         if question is None:
             return self
+        ties = self.ties
+        holds = self.holds
+        # A decision is an entry of its own.  With a limit, it belongs to its question
+        # as long as a result would belong to its call.
+        is_late = thread.response is not None and thread.response > question_seq
+        if not is_late or thread.open_calls_after is None:
+            ties = _tied(ties, question.exchange, question_seq, seq, turn)
+        if not is_late and thread.open_calls_after is not None:
+            holds = _extended(holds, question.exchange, seq)
         waiting = self._replace(
             questions=tuple(other for other in self.questions if other is not question),
-            ties=_tied(self.ties, question.exchange, question_seq, seq, turn),
+            holds=holds,
+            ties=ties,
         )
         return waiting._settled(question.exchange, seq, thread, turn)
 
-    def compacted(
-        self, through: int, decided_at: int
-    ) -> tuple[tuple[Spans, ...], Waiting]:
-        """Return the spans that stay raw before a cut, and the state after it.
+    def in_next_turn(self, seq: int, thread: Thread) -> Waiting:
+        """Close the exchanges that have waited for too many turns.
 
-        through:    the last seq that the compaction covers.
-        decided_at: the seq at which it was decided.
+        seq:    of the user input that begins the next turn.
+        thread: after this input.
+        """
+        if thread.open_calls_after is None:
+            return self
+        questions = tuple(
+            [question for question in self.questions if thread.waits(question.turn)]
+        )
+        waiting = self._replace(questions=questions)
+        for hold in self.holds:
+            if hold.closed is None:
+                waiting = waiting._settled(hold.first, seq, thread, seq)
+        return waiting
+
+    def forgetting(self, before: int) -> Waiting:
+        """Drop what concerns only seqs below ``before``, where no cut will lie.
+
+        Open exchanges stay.
         """
         holds = tuple(
-            hold
-            for hold in self.holds
-            if hold.first > through or hold.closed is None or hold.closed > decided_at
+            [hold for hold in self.holds if hold.closed is None or hold.first >= before]
         )
-        stay_raw = tuple(
-            upto(hold.spans, through)
-            for hold in holds
-            if hold.first <= through and hold.opened <= decided_at
-        )
-        return stay_raw, self._replace(holds=holds).beyond(through)
+        ties = tuple([tie for tie in self.ties if tie[1] >= before])
+        return self._replace(holds=holds, ties=ties)
+
+    def compacted(
+        self, through: int, decided_at: int, *, keeps_whole: bool
+    ) -> tuple[tuple[Spans, ...], Waiting]:
+        """Return the exchanges that stay raw behind a summary, and the state after it.
+
+        through:     the last seq that the compaction covers.
+        decided_at:  the seq at which it was decided.
+        keeps_whole: whether an exchange that the cut separates stays raw as a whole.
+        """
+        holds: list[Hold] = []
+        kept: list[Hold] = []
+        for hold in self.holds:
+            was_open = hold.closed is None or hold.closed > decided_at
+            is_separated = keeps_whole and hold.spans[-1][1] > through
+            if hold.first > through:
+                holds.append(hold)
+            elif was_open or is_separated:
+                holds.append(hold)
+                if hold.opened <= decided_at:
+                    kept.append(hold)
+        waiting = self._replace(holds=tuple(holds)).beyond(through)
+        if not keeps_whole:
+            return tuple([upto(hold.spans, through) for hold in kept]), waiting
+        # An exchange that opened again has two holds; the later one has all of it.
+        whole = {hold.first: upto(hold.spans, decided_at) for hold in kept}
+        return tuple(whole.values()), waiting
 
     def beyond(self, through: int | None) -> Waiting:
         """Drop the ties that begin up to ``through``; later cuts lie after them."""

@@ -60,7 +60,8 @@ class View:
                   estimates of the extras.
     digest:       the SHA-256 of the canonical JSON of system and messages.
     spans:        the parts of the session that the view represents, in its order.
-    over_budget:  the tokens over the model's window.
+    over_budget:  the tokens over the model's window, or over a limit of the strategy if
+                  that is more.
     strategy:     the name of the strategy; ``fingerprint`` and ``ref`` identify it with
                   its parameters.
     at:           the last seq that was read of the main stream.

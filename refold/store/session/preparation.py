@@ -65,23 +65,27 @@ def prepare(
         window = min(window, chosen.manner.window)
     pressed: Outline | None = None
     # A view with ``api`` edits is shortened by the provider.
-    while (excess := _excess(view, window, model)) and not view.api:
+    while (excess := _excess(chosen, view, window, model)) and not view.api:
         pressed = compactor.press(excess, window, pressed) if wait else None
         if pressed is not None:
             view = viewer.show(chosen, handed)
-            if _excess(view, window, model) < excess:
+            if _excess(chosen, view, window, model) < excess:
                 continue
         raise _too_large(excess, window, chosen, view, handed, wait=wait)
     return view
 
 
-def _excess(view: View, window: int, model: str | None) -> int:
-    """By how many estimated tokens a view exceeds the window."""
+def _excess(strategy: Strategy, view: View, window: int, model: str | None) -> int:
+    """By how many estimated tokens a view exceeds the window.
+
+    The window of the strategy applies whatever window and model the caller names.
+    """
+    estimated = view.tokens - view.extras.window_tokens
+    excess = max(0, estimated, strategy.over_window(view.tokens))
     if model is None or view.tokens * _MOST_PER_ESTIMATE < window:
-        return view.over_budget
+        return excess
     real = tokens_of(view, model=model)
-    estimated = ceil((real - window) * view.tokens / max(real, 1))
-    return max(view.over_budget, estimated)
+    return max(excess, ceil((real - window) * view.tokens / max(real, 1)))
 
 
 def _too_large(

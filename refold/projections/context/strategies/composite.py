@@ -31,6 +31,10 @@ class _Wrapper(Strategy):
         return decision
 
     @property
+    def rules(self) -> int:  # type: ignore[override]  # the inner strategy decides
+        return self.inner.rules
+
+    @property
     def manner(self) -> Manner:
         return self.inner.manner
 
@@ -49,6 +53,12 @@ class _Wrapper(Strategy):
 
     def waits_for(self, outline: Outline) -> str:
         return self.inner.waits_for(self.judged(outline))
+
+    def over_window(self, tokens: int) -> int:
+        return self.inner.over_window(tokens)
+
+    def over_limits(self, tokens: int, raw_tokens: int) -> int:
+        return self.inner.over_limits(tokens, raw_tokens)
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         return self.adapted(self.inner.decide(self.judged(outline), now))
@@ -101,7 +111,7 @@ class Pipeline(_Wrapper):
         return tool_clearing.ResultClearing(**params)
 
     def begin(self) -> Outline:
-        return Outline(detail="both" if self.then.needs == "turns" else "units")
+        return self.then.outline("both" if self.then.needs == "turns" else "units")
 
     def take(self, builder: OutlineBuilder, envelope: Envelope) -> None:
         """Take an event as the clearing does."""

@@ -53,6 +53,7 @@ class HistorySummary(Pinning):
     """
 
     name: ClassVar[str] = "history_summary"
+    version: ClassVar[int] = 2
     came_later: ClassVar[tuple[str, ...]] = ("memories", "node_template")
     needs: ClassVar[Detail] = "units"
 
@@ -156,7 +157,8 @@ class HistorySummary(Pinning):
 
     def _head(self, outline: Outline, reason: str) -> Compaction | None:
         """The compaction of the head, within the second guard."""
-        units = compaction.oldest_units(outline, self._units_before_tail(outline))
+        before_tail = self._units_before_tail(outline)
+        units = compaction.oldest_units(outline, before_tail)
         limit = self.second_guard_chars
         omitted: Spans = ()
         if _total_chars(units) > limit:
@@ -164,7 +166,9 @@ class HistorySummary(Pinning):
                 fitting = bisect_right(
                     [*accumulate(unit.chars for unit in units)], limit
                 )
-                units = compaction.oldest_units(outline, max(fitting, 1))
+                units = compaction.oldest_units(
+                    outline, max(fitting, 1), at_most=before_tail
+                )
             else:
                 omitted = _truncated(units, limit)
         decision = compaction.batch(

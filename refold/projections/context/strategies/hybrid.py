@@ -52,6 +52,7 @@ class Hybrid(RecursiveSummary, Weighed):
     """
 
     name: ClassVar[str] = "hybrid"
+    version: ClassVar[int] = 2
     stable_prefix: ClassVar[bool] = False
 
     threshold_low: int = Field(default=4_000, ge=1)
@@ -170,7 +171,7 @@ class Hybrid(RecursiveSummary, Weighed):
         if older > 2 * self.every:
             # A session that was away for long gets few large summaries.
             most *= _CATCH_UP_FACTOR
-        units = oldest_units(outline, min(older, most))
+        units = oldest_units(outline, min(older, most), at_most=older)
         return batch(outline, units, target=self.summary_tokens, reason=reason)
 
     def _count_older(self, units: tuple[Unit, ...]) -> int:

@@ -12,4 +12,5 @@ class KeepAll(Strategy):
     """Show all events raw.  Sessions without another strategy use it."""
 
     name: ClassVar[str] = "keep_all"
+    version: ClassVar[int] = 2
     needs: ClassVar[Detail] = "counts"

@@ -19,6 +19,7 @@ class LastTurns(Strategy):
     """
 
     name: ClassVar[str] = "last_turns"
+    version: ClassVar[int] = 2
     stable_prefix: ClassVar[bool] = False
 
     n: int = Field(default=5, ge=1)
@@ -30,7 +31,11 @@ class LastTurns(Strategy):
             outline = builder.outline()
             surplus = len(outline.turns) - self.n
             if surplus > 0:
-                builder.begin(outline._replace(past=outline.past[surplus:]))
+                waiting = outline.waiting
+                if self.rules >= 2:
+                    waiting = waiting.forgetting(outline.turns[surplus].first)
+                newest = outline.past[surplus:]
+                builder.begin(outline._replace(past=newest, waiting=waiting))
 
     def show(self, outline: Outline) -> Shown:
         """Show the newest turns, or everything if there have been no more."""

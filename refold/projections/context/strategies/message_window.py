@@ -34,6 +34,7 @@ class MessageWindow(Pinning):
     """
 
     name: ClassVar[str] = "message_window"
+    version: ClassVar[int] = 2
     needs: ClassVar[Detail] = "units"
 
     context_size: int = Field(default=75, ge=1)

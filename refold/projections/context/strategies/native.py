@@ -31,6 +31,7 @@ class Native(Strategy):
     """
 
     name: ClassVar[str] = "native"
+    version: ClassVar[int] = 2
     needs: ClassVar[Detail] = "counts"
 
     clear_tool_uses: bool = True

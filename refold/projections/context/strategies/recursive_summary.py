@@ -25,6 +25,7 @@ class RecursiveSummary(Pinning):
     """
 
     name: ClassVar[str] = "recursive_summary"
+    version: ClassVar[int] = 2
     needs: ClassVar[Detail] = "units"
 
     every: int = Field(default=10, ge=1)
@@ -41,7 +42,7 @@ class RecursiveSummary(Pinning):
         if older >= self.every:
             decision = batch(
                 outline,
-                oldest_units(outline, self.every),
+                oldest_units(outline, self.every, at_most=older),
                 target=self.summary_tokens,
                 reason=f"{older} exchanges before the last {self.keep_last}",
             )

@@ -8,7 +8,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from refold.domain.errors import UnknownStrategy
-from refold.projections.context.strategy import Strategy, valid_names
+from refold.projections.context.strategy import (
+    Strategy,
+    under_rules,
+    valid_names,
+)
 
 if TYPE_CHECKING:
     from refold.domain.plugins import Installed, Plugin
@@ -131,6 +135,8 @@ def _loaded(plugin: Plugin) -> type[Strategy]:
 
 
 STRATEGIES: Final = Registry()
+# Version 1 of the built-in strategies differs from version 2 only in its rules.
+_EARLIER_RULES: Final[Mapping[int, int]] = {1: 1}
 _UNREADABLE: Final = (
     "the strategy cannot be read: write NAME or NAME:key=value,key=value with values "
     "in TOML syntax"
@@ -181,7 +187,8 @@ def parse(spec: str | Mapping[str, Any]) -> Strategy:
         from refold.projections.context.strategies.composite import for_one
 
         return for_one(agent, parse(inner))
-    return strategy(name, params)
+    version = None if isinstance(spec, str) else spec.get("version")
+    return strategy(name, params, version=version)
 
 
 def _pipeline(steps: Sequence[str | Mapping[str, Any]]) -> Strategy:
@@ -239,26 +246,46 @@ def read(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         raise UnknownStrategy(
             "a strategy's parameters stand under params or beside name, not both"
         )
-    kind = STRATEGIES.get(name)
-    version = spec.get("version")
-    if kind is not None and version not in (None, kind.version):
-        raise UnknownStrategy(
-            f"strategy {name} is known in version {kind.version} only"
-        )
     return name, dict(params)
 
 
-def strategy(name: str, params: Mapping[str, Any]) -> Strategy:
+def strategy(
+    name: str, params: Mapping[str, Any], *, version: object = None
+) -> Strategy:
     """Return the strategy of this name, with defaults for missing parameters.
 
-    Raises UnknownStrategy for an unknown name or invalid parameters.
+    version: None is the newest.
+
+    Raises UnknownStrategy for an unknown name or version, or invalid parameters.
     """
     kind = STRATEGIES.get(name)
     if kind is None:
         valid = valid_names(name, sorted(STRATEGIES))
         remarks = STRATEGIES.plugins().remarks()
         raise UnknownStrategy(f"there is no such strategy ({valid}){remarks}")
+    if version is not None:
+        kind = _in_version(kind, version, params)
     return kind(**params)
+
+
+def _in_version(
+    kind: type[Strategy], version: object, params: Mapping[str, Any]
+) -> type[Strategy]:
+    """The class of a strategy in this version, with the rules of that time."""
+    is_built_in = kind.__module__ == f"{_PACKAGE}.{kind.name}"
+    by_version = {earlier.version: earlier for earlier in kind.earlier}
+    if is_built_in:
+        for number, rules in _EARLIER_RULES.items():
+            by_version[number] = under_rules(kind, number, rules)
+    by_version[kind.version] = kind
+    if not isinstance(version, int) or version not in by_version:
+        versions = ", ".join(map(str, sorted(by_version)))
+        raise UnknownStrategy(f"strategy {kind.name} has the versions {versions}")
+    kind = by_version[version]
+    if not is_built_in and "open_calls_after" not in params:
+        # It was recorded before strategies had this parameter.
+        return under_rules(kind, version, 1)
+    return kind
 
 
 def _from_text(spec: str) -> tuple[str, dict[str, Any]]:

@@ -7,9 +7,11 @@ from typing import ClassVar
 from pydantic import Field
 
 from refold.domain.envelope import Envelope
+from refold.domain.events import Span
 from refold.projections.context.compaction import oldest_units
 from refold.projections.context.outline import Detail, Outline, OutlineBuilder
 from refold.projections.context.strategy import Shown, Weighed, everything, with_input
+from refold.projections.context.units import joined
 
 
 class TokenBudget(Weighed):
@@ -17,11 +19,13 @@ class TokenBudget(Weighed):
 
     model, weight: count tokens as this model does, or as so many times the estimate.
 
-    Views always show the newest exchange and the newest user input.  An exchange that
-    waits for a result is not dropped, and neither are the exchanges after it.
+    Views always show the newest exchange, the newest user input, and the exchanges that
+    wait for a result; ``over_budget`` says by how much these exceed ``max_tokens``.
+    In version 1, the exchanges after one that waits are not dropped either.
     """
 
     name: ClassVar[str] = "token_budget"
+    version: ClassVar[int] = 2
     needs: ClassVar[Detail] = "units"
     stable_prefix: ClassVar[bool] = False
 
@@ -39,22 +43,40 @@ class TokenBudget(Weighed):
         surplus = outline.raw_tokens - int(self.max_tokens / self.weight)
         wish = 0
         for unit in outline.units:
-            if surplus <= 0 or unit.first in open_exchanges:
+            is_open = unit.first in open_exchanges
+            if surplus <= 0 or (is_open and self.rules < 2):
                 break
-            surplus -= unit.tokens
+            if not is_open:
+                surplus -= unit.tokens
             wish += 1
-        dropped = oldest_units(outline, wish)
+        oldest = oldest_units(outline, wish, at_most=len(outline.units))
+        still_open = [unit for unit in oldest if unit.first in open_exchanges]
+        dropped = [unit for unit in oldest if unit.first not in open_exchanges]
         if not dropped:
             return outline
+        following = outline.units[len(oldest) :]
+        waiting = outline.waiting
+        if self.rules >= 2:
+            waiting = waiting.forgetting(following[0].first)
         return outline._replace(
-            units=outline.units[len(dropped) :],
+            units=(*still_open, *following),
             raw_tokens=outline.raw_tokens - sum(unit.tokens for unit in dropped),
-            cleared=dropped[-1].first,
+            cleared=max(outline.cleared, dropped[-1].first),
+            waiting=waiting,
         )
+
+    def over_limits(self, tokens: int, raw_tokens: int) -> int:
+        """Return by how many tokens ``max_tokens`` or the window is exceeded."""
+        return max(self.over_window(tokens), self.over(raw_tokens, self.max_tokens))
 
     def show(self, outline: Outline) -> Shown:
         """Show the exchanges that fit, or everything if none was dropped."""
         if not outline.cleared:
             return everything(outline)
-        first = outline.units[0].first
-        return Shown(with_input(outline, ((first, outline.through_seq),)))
+        raw: list[Span] = []
+        for unit in outline.units:
+            if unit.first > outline.cleared:
+                raw.append((unit.first, outline.through_seq))
+                break
+            raw += unit.seqs
+        return Shown(with_input(outline, joined(raw)))

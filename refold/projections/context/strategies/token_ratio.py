@@ -32,6 +32,7 @@ class TokenRatio(Pinning, Weighed):
     """
 
     name: ClassVar[str] = "token_ratio"
+    version: ClassVar[int] = 2
     needs: ClassVar[Detail] = "units"
     came_later: ClassVar[tuple[str, ...]] = ()
 
@@ -59,6 +60,11 @@ class TokenRatio(Pinning, Weighed):
         if self.max_context_tokens is not None:
             return self.max_context_tokens
         return window_of(self.model or "")
+
+    @property
+    def known_window(self) -> int:
+        """The most tokens of a request."""
+        return self.window
 
     @property
     def summary_tokens(self) -> int:

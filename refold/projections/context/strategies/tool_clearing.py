@@ -40,6 +40,7 @@ class ToolClearing(Pinning, Weighed):
     """
 
     name: ClassVar[str] = "tool_clearing"
+    version: ClassVar[int] = 2
     needs: ClassVar[Detail] = "units"
 
     trigger_input_tokens: int = Field(default=100_000, ge=1)

@@ -34,11 +34,12 @@ class TurnWindow(Pinning):
     layers:                the memory layers before the summaries.
 
     With K complete turns, T of them compacted, a compaction is needed if
-    K - T >= A + B.  It covers exactly B turns, or fewer if a cut is allowed only
-    earlier.  One check makes one batch.
+    K - T >= A + B.  It covers exactly B turns; or fewer if a cut is allowed only
+    earlier, or more if it is allowed only later.  One check makes one batch.
     """
 
     name: ClassVar[str] = "turn_window"
+    version: ClassVar[int] = 2
     came_later: ClassVar[tuple[str, ...]] = ("layers",)
 
     full_turns: int = Field(default=4, ge=1)
@@ -87,7 +88,9 @@ class TurnWindow(Pinning):
         raw_turns = self._raw_turns(outline)
         if raw_turns < self._window:
             return None
-        turns = compaction.oldest_turns(outline, self.cached_turns)
+        turns = compaction.oldest_turns(
+            outline, self.cached_turns, at_most=raw_turns - self.full_turns
+        )
         if not turns:
             return None
         return Compaction(
