@@ -1,4 +1,4 @@
-"""``refold erase`` and what goes with it: restore, readmit, hold, freeze, retain."""
+"""``refold erase``, ``restore``, ``readmit``, ``hold``, ``freeze`` and ``retain``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from refold.adapters.cli.options import (
     ReasonOption,
     UserOption,
     duration,
-    operator as who,
+    operator as operator_name,
     session_option,
     user_option,
 )
@@ -96,8 +96,8 @@ def erase(
     moment on.  If it is interrupted, run it again to complete it.  Asks for
     confirmation on a terminal; elsewhere it needs --yes.
     """
-    ways = {"--list": listed, "--due": due, "--dry-run": dry_run}
-    chosen = [option for option, is_given in ways.items() if is_given]
+    actions = {"--list": listed, "--due": due, "--dry-run": dry_run}
+    chosen = [option for option, is_chosen in actions.items() if is_chosen]
     if len(chosen) > 1:
         raise typer.BadParameter(f"give only one of {' and '.join(chosen)}")
     if due and (user, session, reason, grace) != (None, None, None, None):
@@ -136,7 +136,7 @@ def erase(
             user,
             reason,
             session_id=session,
-            operator=who(operator),
+            operator=operator_name(operator),
             grace=grace,
             key_backups=key_backups,
             vacuum=vacuum,
@@ -162,16 +162,16 @@ def erase(
 
 
 def _confirm(plan: ErasurePlan) -> None:
-    """Ask a person before erasing; raises if they say no, or if nobody is there."""
+    """Ask for confirmation; raises if the answer is no, or without a terminal."""
     if not sys.stdin.isatty():
         raise typer.BadParameter("this cannot be undone: add --yes if you mean it")
     events = counted(plan.counts.get("events", 0), "event")
-    of = counted(len(plan.sessions), "session")
-    typer.confirm(f"Erase {events} of {of} for good?", abort=True, err=True)
+    sessions = counted(len(plan.sessions), "session")
+    typer.confirm(f"Erase {events} of {sessions} for good?", abort=True, err=True)
 
 
 def _unwritten(destination: Destination, certificate: Signed) -> str | None:
-    """Write the certificate; returns why that failed, if it did."""
+    """Write the certificate.  Returns a sentence if that fails, else None."""
     try:
         text = orjson.dumps(certificate.to_json(), option=orjson.OPT_INDENT_2)
         destination.write(text + b"\n")
@@ -183,38 +183,40 @@ def _unwritten(destination: Destination, certificate: Signed) -> str | None:
 
 
 def _complete(call: Call, store: SessionStore, *, vacuum: bool) -> output.Result:
-    """Complete all erasures whose time has come; print each at once."""
-    done: list[ErasureResult] = []
+    """Complete the erasures whose grace period is over, and print each at once."""
+    completed: list[ErasureResult] = []
 
-    def told() -> output.Result:
-        value = [erased.to_json() for erased in done]
+    def report() -> output.Result:
+        value = [erased.to_json() for erased in completed]
         return output.Result(value, "", acted=True)
 
-    with call.reporting(told):
+    with call.reporting(report):
         for erased in store.erasures.complete(vacuum=vacuum):
-            done.append(erased)
+            completed.append(erased)
             call.remark(partial(_report, erased=erased), acted=True)
     stranded = store.erasures.stranded()
     if stranded:
-        call.remark(partial(_lost, stranded=stranded), acted=True)
-    failed = bool(stranded) or any(erased.unfinished for erased in done)
-    return told()._replace(code=int(failed))
+        call.remark(partial(_show_stranded, stranded=stranded), acted=True)
+    failed = bool(stranded) or any(erased.unfinished for erased in completed)
+    return report()._replace(code=int(failed))
 
 
-def _lost(screen: output.Screen, stranded: Sequence[Stranded]) -> None:
-    """Name what is marked as erased by an erasure whose record is gone."""
-    for whose, restorable in stranded:
-        of = whose.user_id
+def _show_stranded(screen: output.Screen, stranded: Sequence[Stranded]) -> None:
+    """Name users and sessions that a lost erasure marked as erased."""
+    for whose, is_restorable in stranded:
+        name = whose.user_id
         if whose.sessions is not None:
-            of += f" / {', '.join(whose.sessions)}"
-        screen.line(output.mark(None), output.shown(of), ": marked as erased, but the")
-        undo = "; `refold restore` undoes it" if restorable else ""
+            name += f" / {', '.join(whose.sessions)}"
+        screen.line(
+            output.mark(None), output.shown(name), ": marked as erased, but the"
+        )
+        undo = "; `refold restore` undoes it" if is_restorable else ""
         screen.line(f"  record of the erasure is gone: erase it again{undo}")
 
 
 def _show_progress(table: str, done: int, total: int) -> None:
     end = "\n" if done >= total else ""
-    with suppress(OSError):  # nobody reads it: the erasure goes on
+    with suppress(OSError):  # the erasure continues without a reader
         sys.stderr.write(f"\r{table}: {done:,} of {total:,} {end}")
         sys.stderr.flush()
 
@@ -254,7 +256,7 @@ def _report(screen: output.Screen, erased: ErasureResult) -> None:
 
 
 def _earlier(screen: output.Screen, certificate: Signed | None) -> None:
-    """Say that nothing was erased now, and which certificate stands for it."""
+    """Report an earlier erasure, and its certificate."""
     if certificate is None:
         screen.line(output.mark(True), "erased before: nothing was left to erase")
         return
@@ -266,45 +268,45 @@ def _earlier(screen: output.Screen, certificate: Signed | None) -> None:
     screen.line(f"  certificate  {statement['certificate_id']}  (signed then)")
 
 
-# A row of a table, where its name is not the plural in s.
-_ONE: Final = {"accesses": "access", "audit": "audit record", "leaves": "leaf"}
+# The name of one row, for tables whose names are no plural in s.
+_SINGULAR: Final = {"accesses": "access", "audit": "audit record", "leaves": "leaf"}
 
 
-def _certificate(screen: output.Screen, said: dict[str, Any], salt: str) -> None:
-    counts = ", ".join(
-        counted(count, _ONE.get(table) or table.removesuffix("s"), table)
-        for table, count in said.get("counts", {}).items()
-        if count
-    )
-    screen.line(
-        output.mark(True), f"erased: {counts or 'nothing, for there was nothing'}"
-    )
-    screen.line(f"  {counted(said.get('keys', 0), 'key')} destroyed")
-    screen.line(f"  certificate  {said['certificate_id']}")
-    _exports(screen, said.get("exports", []))
+def _certificate(screen: output.Screen, statement: dict[str, Any], salt: str) -> None:
+    counts: list[str] = []
+    for table, count in statement.get("counts", {}).items():
+        if count:
+            singular = _SINGULAR.get(table) or table.removesuffix("s")
+            counts.append(counted(count, singular, table))
+    erased = ", ".join(counts) or "nothing, for there was nothing"
+    screen.line(output.mark(True), f"erased: {erased}")
+    screen.line(f"  {counted(statement.get('keys', 0), 'key')} destroyed")
+    screen.line(f"  certificate  {statement['certificate_id']}")
+    _exports(screen, statement.get("exports", []))
     if salt:
-        proves = "keep it to prove that the certificate is this user's"
+        advice = "keep it to prove that the certificate is this user's"
         screen.line(f"  salt         {salt}")
-        screen.line((f"  {proves}: it is shown only once", "dim"))
+        screen.line((f"  {advice}: it is shown only once", "dim"))
 
 
 def _files(screen: output.Screen, erased: ErasureResult) -> None:
     files = dict(erased.files.get("files", {}))
     if files and not erased.files["names"]:
-        short = "  raw-file search skipped: ids this short match by chance"
-        screen.line((short, "dim"))
+        remark = "  raw-file search skipped: ids this short match by chance"
+        screen.line((remark, "dim"))
         files = {}
-    for file, found in files.items():
+    for file, matches in files.items():
         names = counted(erased.files["names"], "name")
         screen.line(
-            output.mark(not found), f"searched {file} for {names}: {found} found"
+            output.mark(not matches), f"searched {file} for {names}: {matches} found"
         )
     if erased.cleaned.get("wal_emptied") is False:
         why = "the write-ahead log could not be emptied because others read"
         screen.line(output.mark(None), f"{why}: close them and run this again")
-    if advice := erased.cleaned.get("advice"):
-        where = "names may remain in freed space until it is rewritten"
-        screen.line(output.mark(None), f"{where}: use --vacuum, or")
+    advice = erased.cleaned.get("advice")
+    if advice:
+        remark = "names may remain in freed space until it is rewritten"
+        screen.line(output.mark(None), f"{remark}: use --vacuum, or")
         screen.line(f"  {advice}")
 
 
@@ -325,60 +327,65 @@ def _plan(plan: ErasurePlan) -> output.Result:
 
 
 def _exports(screen: output.Screen, exports: list[dict[str, Any]] | None) -> None:
-    """Name the datasets that hold rows of what is erased: nobody else can drop them."""
+    """Name the datasets with rows of the erased data, which their owner must drop."""
     if exports is None:
-        what = "which datasets hold rows of it cannot be read"
-        screen.line(output.mark(None), what)
-    for one in exports or ():
-        screen.line(output.mark(None), f"drop its rows from dataset {one['export']}:")
-        for row in one["rows"]:
+        screen.line(output.mark(None), "which datasets hold rows of it cannot be read")
+    for dataset in exports or ():
+        name = dataset["export"]
+        screen.line(output.mark(None), f"drop its rows from dataset {name}:")
+        for row in dataset["rows"]:
             screen.line(f"  {row}")
 
 
 def _copies(screen: output.Screen, copies: Sequence[JsonObject] | None) -> None:
-    """Name the exports that have a copy of it: Refold cannot delete them."""
+    """Name the exports with a copy of the erased data, which Refold cannot delete."""
     if copies is None:
         screen.line(output.mark(None), "which exports have a copy of it cannot be read")
     for copy in copies or ():
         if copy["format"]:
-            what = f"{copy['format']}: {copy['location']} (on {copy['machine']})"
+            place = f"{copy['format']}: {copy['location']} (on {copy['machine']})"
         else:
-            what = f"{copy['export']}: its record cannot be read"
+            place = f"{copy['export']}: its record cannot be read"
         screen.line(
             output.mark(None),
             f"delete the export of {copy['made_at']}, which Refold cannot:",
         )
-        screen.line(output.shown_in_line(f"  {what}"))
+        screen.line(output.shown_in_line(f"  {place}"))
 
 
 def _list(store: SessionStore, user: str | None) -> output.Result:
-    signed = store.erasures.certificates(user)
+    certificates = store.erasures.certificates(user)
     stranded = store.erasures.stranded(user)
-    open_ = [
+    unfinished = [
         {"job_id": job.job_id, "stage": job.stage, "due_at": _moment(job.due_at)}
         for job in store.erasures.pending()
     ]
 
     def show(screen: output.Screen) -> None:
         names = ("certificate_id", "completed_at", "act", "scope", "reason")
-        facts = ({**one.statement, **(one.said or {})} for one in signed)
-        rows = ([str(one.get(name, "")) for name in names] for one in facts)
+        rows: list[list[str]] = []
+        for certificate in certificates:
+            facts = {**certificate.statement, **(certificate.said or {})}
+            rows.append([str(facts.get(name, "")) for name in names])
         screen.table(names, rows)
-        _lost(screen, stranded)
-        for job in open_:
+        _show_stranded(screen, stranded)
+        for job in unfinished:
             stage = "held back" if job["stage"] == "held" else "cut off: run --due"
             screen.line(output.mark(None), f"{job['job_id']}  {stage}  {job['due_at']}")
 
-    told = {"certificates": [one.to_json() for one in signed], "unfinished": open_}
-    told["stranded"] = [
-        {
-            "user_id": whose.user_id,
-            "sessions": whose.sessions,
-            "restorable": restorable,
-        }
-        for whose, restorable in stranded
-    ]
-    return output.Result(told, show)
+    value = {
+        "certificates": [certificate.to_json() for certificate in certificates],
+        "unfinished": unfinished,
+        "stranded": [
+            {
+                "user_id": whose.user_id,
+                "sessions": whose.sessions,
+                "restorable": is_restorable,
+            }
+            for whose, is_restorable in stranded
+        ],
+    }
+    return output.Result(value, show)
 
 
 def restore(
@@ -391,7 +398,9 @@ def restore(
 
     Signs a certificate of the restoration.
     """
-    signed = call.store().erasures.restore(user, reason, operator=who(operator))
+    signed = call.store().erasures.restore(
+        user, reason, operator=operator_name(operator)
+    )
     return _signed(signed, "readable again")
 
 
@@ -405,7 +414,9 @@ def readmit(
 
     Erased data stays erased.
     """
-    signed = call.store().erasures.readmit(user, reason, operator=who(operator))
+    signed = call.store().erasures.readmit(
+        user, reason, operator=operator_name(operator)
+    )
     return _signed(signed, f"readmitted, in epoch {signed.statement['epoch']}")
 
 
@@ -435,15 +446,15 @@ def hold(
         lines = "\n".join(f"{held.name}  {held.reason}" for held in holds)
         return output.Result([held._asdict() for held in holds], lines)
     change = store.erasures.release if release else store.erasures.hold
-    signed = change(user, name, reason, operator=who(operator))
+    signed = change(user, name, reason, operator=operator_name(operator))
     if signed is None:
         return output.Result(None, "there is already a hold of that name")
     return _signed(signed, "released" if release else "held")
 
 
-def _signed(signed: Signed, done: str) -> output.Result:
+def _signed(signed: Signed, result: str) -> output.Result:
     name = signed.statement["certificate_id"]
-    return output.Result(signed.to_json(), f"{done}: certificate {name}", acted=True)
+    return output.Result(signed.to_json(), f"{result}: certificate {name}", acted=True)
 
 
 def freeze(
@@ -471,11 +482,11 @@ def freeze(
     signed = None
     if reason is not None:
         change = store.erasures.unfreeze if lift else store.erasures.freeze
-        signed = change(user, reason, operator=who(operator))
+        signed = change(user, reason, operator=operator_name(operator))
     frozen = store.erasures.is_frozen(user)
-    told = {"frozen": frozen, "certificate": signed and signed.to_json()}
+    value = {"frozen": frozen, "certificate": signed and signed.to_json()}
     text = "frozen" if frozen else "not frozen"
-    return output.Result(told, text, acted=signed is not None)
+    return output.Result(value, text, acted=signed is not None)
 
 
 def retain(
@@ -516,29 +527,33 @@ def retain(
         return output.Result({"certificates": value}, text, acted=True)
 
     with call.reporting(unfinished):
-        done = store.erasures.retain(
+        result = store.erasures.retain(
             chosen,
             dry_run=dry_run,
-            operator=who(operator),
+            operator=operator_name(operator),
             key_backups=key_backups,
             erased=erasures.append,
         )
     return output.Result(
-        done.to_json(), lambda screen: _went(screen, done), acted=not dry_run
+        result.to_json(),
+        lambda screen: _show_retention(screen, result),
+        acted=not dry_run,
     )
 
 
-def _went(screen: output.Screen, done: RetentionResult) -> None:
-    for user, name in done.sessions:
+def _show_retention(screen: output.Screen, result: RetentionResult) -> None:
+    for user, name in result.sessions:
         screen.line(output.shown(f"{user} / {name}"))
-    went = "would be erased" if done.dry_run else "erased"
-    told = [f"{counted(len(done.sessions), 'session')} {went}"]
-    told += [f"{count:,} kept ({why})" for why, count in sorted(done.kept.items())]
-    if done.completed:
-        told.append(f"{counted(done.completed, 'earlier erasure')} completed")
-    for what, count in (("blob", done.blobs), ("audit record", done.audit)):
-        if count is not None:
-            told.append(f"{counted(count, what)} {went}")
-    if done.memory:
-        told.append(f"{counted(done.memory, 'extract')} of memory {went}")
-    screen.line(", ".join(told))
+    erased = "would be erased" if result.dry_run else "erased"
+    counts = [f"{counted(len(result.sessions), 'session')} {erased}"]
+    for reason, count in sorted(result.kept.items()):
+        counts.append(f"{count:,} kept ({reason})")
+    if result.completed:
+        counts.append(f"{counted(result.completed, 'earlier erasure')} completed")
+    if result.blobs is not None:
+        counts.append(f"{counted(result.blobs, 'blob')} {erased}")
+    if result.audit is not None:
+        counts.append(f"{counted(result.audit, 'audit record')} {erased}")
+    if result.memory:
+        counts.append(f"{counted(result.memory, 'extract')} of memory {erased}")
+    screen.line(", ".join(counts))

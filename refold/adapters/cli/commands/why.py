@@ -71,29 +71,32 @@ def why(
         return Result(explained.to_json, lambda out: show(out, explained), code)
     records = explained.opened(open_)
 
-    def told() -> dict[str, Any]:
-        seqs = {record.node.seq for record in records}
-        every = explained.to_json()["summaries"]
-        opened = [one for one in every if one["seq"] in seqs]
+    def value() -> dict[str, Any]:
+        seqs_of_records = {record.node.seq for record in records}
+        opened: list[Any] = []
+        for summary in explained.to_json()["summaries"]:
+            if summary["seq"] in seqs_of_records:
+                opened.append(summary)
         return {"summary": open_, "summaries": opened}
 
-    return Result(told, lambda out: _show_opened(out, explained, records), code)
+    return Result(value, lambda out: _show_opened(out, explained, records), code)
 
 
 def _broken(explained: Explanation) -> bool:
     """Whether a proof fails; events that were redacted again do not count."""
+    if any(chain.problems for chain in explained.chains):
+        return True
+    if any(record.source == "broken" for record in explained.records):
+        return True
     sent = explained.sent
-    return (
-        any(chain.problems for chain in explained.chains)
-        or any(record.source == "broken" for record in explained.records)
-        or (sent is not None and sent.proof == "broken")
-    )
+    return sent is not None and sent.proof == "broken"
 
 
 _WIDTH: Final = 100
 _DEEPEST: Final = 8
 _MOMENT: Final = "%Y-%m-%d %H:%M:%S"
 _FEW_TYPES: Final = 4
+_STYLES: Final = {"summary": "blue", "stub": "yellow"}  # of parts, by their kind
 _PROOFS: Final = {
     "holds": ("✓ derived again", "green"),
     "superseded": ("superseded: redacted since", "yellow"),
@@ -101,11 +104,16 @@ _PROOFS: Final = {
 }
 
 
-def show(screen: Screen, explained: Explanation, told: Any = lambda _: None) -> None:
-    """Print an explanation; ``told`` is called with each part, below its head."""
+def show(
+    screen: Screen, explained: Explanation, shows_part: Any = lambda _: None
+) -> None:
+    """Print an explanation.
+
+    shows_part: called with each part, after its first line.
+    """
     _figures(screen, explained)
     records = {record.node.seq: record for record in explained.records}
-    because = ""
+    last_reason = ""
     for number, run in groupby(explained.parts, lambda part: part.message):
         parts = list(run)
         screen.line("")
@@ -113,10 +121,11 @@ def show(screen: Screen, explained: Explanation, told: Any = lambda _: None) -> 
         screen.line((name, "bold"))
         for part in parts:
             _part(screen, explained, part)
-            told(part)
-            if BECAUSE[part.cause] != because or explained.message is not None:
-                because = BECAUSE[part.cause]
-                _said(screen, _whole_reason(explained, part), "    ")
+            shows_part(part)
+            reason = BECAUSE[part.cause]
+            if reason != last_reason or explained.message is not None:
+                last_reason = reason
+                _wrapped(screen, _whole_reason(explained, part), "    ")
             if part.span is not None and part.span.summary in records:
                 record = records[part.span.summary]
                 hint = f": --open {record.node.seq} shows them"
@@ -158,7 +167,7 @@ def _figures(screen: Screen, explained: Explanation) -> None:
         (over, "bold red"),
     )
     params = ", ".join(f"{k}={json.dumps(v)}" for k, v in ref.params.items())
-    _said(screen, params, "  ")
+    _wrapped(screen, params, "  ")
     screen.line((f"  fingerprint {ref.fingerprint[:DIGEST]}", "dim"))
     screen.line((f"  digest      {view.digest}", "dim"))
     screen.line("  provenance  ", *origin_words(explained.provenance))
@@ -195,39 +204,45 @@ def _request(screen: Screen, explained: Explanation) -> None:
     values = ", ".join(f"{count} {kind}" for kind, count in revealed.items())
     vault = f"with {values} from the vault" if values else ""
     about = (sent.request.model or "", matches[sent.request.matches], vault)
-    told = ", ".join(text for text in about if text)
-    _said(screen, visible(told), " " * 14)
+    facts = ", ".join(fact for fact in about if fact)
+    _wrapped(screen, visible(facts), " " * 14)
 
 
 def _part(screen: Screen, explained: Explanation, part: Part) -> None:
     span = part.span
-    kind = "none" if span is None else span.kind
-    style = "blue" if kind == "summary" else "yellow" if kind == "stub" else ""
-    where = "" if span is None or span.first is None else seqs(span.first, span.last)
-    number = f" {span.summary}" if span and span.summary is not None else ""
+    name = "none"
+    style = ""
+    place = ""
+    if span is not None:
+        name = span.kind
+        style = _STYLES.get(span.kind, "")
+        if span.first is not None:
+            place = seqs(span.first, span.last)
+        if span.summary is not None:
+            name += f" {span.summary}"
     events = [explained.events[seq] for seq in part.seqs]
     about = f"{_types(events)}  {events[0].ts:%H:%M:%S}" if events else ""
-    gone = explained.superseded.intersection(part.seqs)
-    rest = f"  {where:<16}  {about}".rstrip()
+    rest = f"  {place:<16}  {about}".rstrip()
+    remark = ""
+    if explained.superseded.intersection(part.seqs):
+        remark = "  shorter than what was sent: redacted since"
     screen.line(
-        "  ",
-        (f"{kind + number:<10}" if rest else kind, style),
-        rest,
-        ("  shorter than what was sent: redacted since" if gone else "", "yellow"),
+        "  ", (f"{name:<10}" if rest else name, style), rest, (remark, "yellow")
     )
 
 
 def _whole_reason(explained: Explanation, part: Part) -> str:
-    because = BECAUSE[part.cause]
-    if pins := {explained.pins[seq].seq for seq in part.seqs if seq in explained.pins}:
-        because += f" (pin at seq {', '.join(map(str, sorted(pins)))})"
+    reason = BECAUSE[part.cause]
+    pins = {explained.pins[seq].seq for seq in part.seqs if seq in explained.pins}
+    if pins:
+        reason += f" (pin at seq {', '.join(map(str, sorted(pins)))})"
     if part.cause in ("open", "newest_input", "pinned", "raw") and explained.newest:
-        because += f"; summary {explained.newest} was the newest decision"
-    return because
+        reason += f"; summary {explained.newest} was the newest decision"
+    return reason
 
 
 def _record(screen: Screen, record: Record, indent: str, hint: str = "") -> None:
-    """Print who decided a summary, by which rule, who wrote it, and the proofs."""
+    """Print a summary's decision, its rule, its writer, and the proofs."""
     node = record.node
     summary = node.summary
     on = f" ({record.decided_on.ts:{_MOMENT}})" if record.decided_on else ""
@@ -236,7 +251,8 @@ def _record(screen: Screen, record: Record, indent: str, hint: str = "") -> None
         f"decided at seq {summary.decided_at_seq}{on}, recorded "
         f"{node.envelope.ts:{_MOMENT}} at seq {summary.appended_at_seq}",
     )
-    if place := summary.adopted:
+    place = summary.adopted
+    if place:
         where = f"summary {place.seq} of strategy {place.stream[:DIGEST]}"
         screen.line(indent, f"adopted: written as {where}")
     else:
@@ -269,8 +285,9 @@ def _asked(screen: Screen, asked: Asked, source: str, indent: str) -> None:
             at = f"{asked.clock:{_MOMENT}}"
             screen.line(indent, f"depends on time: decided at {at}")
         return
-    made = asked.decided
-    other = "nothing" if made is None else seqs(made.first_seq, made.last_seq)
+    other = "nothing"
+    if asked.decided is not None:
+        other = seqs(asked.decided.first_seq, asked.decided.last_seq)
     why = ", because its source was redacted since" if source == "superseded" else ""
     screen.line(
         indent,
@@ -286,27 +303,32 @@ def _left_out(screen: Screen, explained: Explanation) -> None:
     screen.line("")
     screen.line(("left out", "bold"), "" if runs else "  nothing")
     before = ""
-    for one, events in runs:
-        summary = "" if one.summary is None else f": summary {one.summary}"
-        edit = "" if one.edit is None else f": seq {one.edit}"
-        meaning = LEFT_OUT[one.why] + summary + edit
+    for omission, events in runs:
+        meaning = LEFT_OUT[omission.why]
+        if omission.summary is not None:
+            meaning += f": summary {omission.summary}"
+        if omission.edit is not None:
+            meaning += f": seq {omission.edit}"
         if meaning != before:
             screen.line("  ", meaning)
         before = meaning
         spans = [seqs(*span) for span in spans_of(event.seq for event in events)]
         listed = ", ".join(span.removeprefix("seq ") for span in spans)
-        via = f"through {one.via}: " if one.via not in (None, one.summary) else ""
-        _said(screen, f"{via}seq {listed}  {_types(events)}", "    ")
+        via = ""
+        if omission.via not in (None, omission.summary):
+            via = f"through {omission.via}: "
+        _wrapped(screen, f"{via}seq {listed}  {_types(events)}", "    ")
 
 
 def _event(
     screen: Screen, explained: Explanation, envelope: Envelope, indent: str
 ) -> None:
-    said = preview(envelope.payload)
-    text = " ".join(f"{said.note} {said.body}".split())
+    content = preview(envelope.payload)
+    text = " ".join(f"{content.note} {content.body}".split())
     head = f"{indent}{envelope.seq:>4}  {envelope.ts:%H:%M:%S}  "
-    less = "  redacted since" if envelope.seq in explained.superseded else ""
-    end = f"  {envelope.hash[:DIGEST]}{less}"
+    end = f"  {envelope.hash[:DIGEST]}"
+    if envelope.seq in explained.superseded:
+        end += "  redacted since"
     room = min(_WIDTH, screen.width) - len(head) - len(envelope.type) - 2 - len(end)
     screen.line(
         head,
@@ -317,12 +339,16 @@ def _event(
     )
 
 
-def _said(screen: Screen, text: str, indent: str) -> None:
+def _wrapped(screen: Screen, text: str, indent: str) -> None:
+    """Print a text in lines of the screen's width."""
     for line in wrap(text, min(_WIDTH, screen.width) - len(indent)):
         screen.line((indent + line, "dim"))
 
 
 def _types(events: Iterable[Envelope]) -> str:
-    few = types(Counter(event.type for event in events)).split(", ")
-    more = f", {counted(len(few) - _FEW_TYPES, 'other type')}"
-    return ", ".join(few[:_FEW_TYPES]) + (more if len(few) > _FEW_TYPES else "")
+    """The types of events with their numbers; the rarest are only counted."""
+    counts = types(Counter(event.type for event in events)).split(", ")
+    listed = counts[:_FEW_TYPES]
+    if len(counts) > _FEW_TYPES:
+        listed.append(counted(len(counts) - _FEW_TYPES, "other type"))
+    return ", ".join(listed)
