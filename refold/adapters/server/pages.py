@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from refold.adapters.keys.signatures import public_pem
 from refold.adapters.server import run
 from refold.adapters.server.refusals import Refusal, headers_of, refusal_of
-from refold.adapters.server.routes import asked, labels_of
+from refold.adapters.server.routes import authorize, labels_of
 from refold.domain import errors
 from refold.domain.events import check_types
 from refold.projections.memory import advice, profile
@@ -52,7 +52,7 @@ class Here:
 
         Raises HTTPException.
         """
-        asked(self.request, scope, self.named or None)
+        authorize(self.request, scope, self.named or None)
 
     @property
     def lang(self) -> run.Lang:
@@ -89,7 +89,7 @@ class Here:
 
     def session(self, quoted: str) -> Session:
         """The session in a path, if the caller may read it.  Raises HTTPException."""
-        return asked(self.request, "read", self.named or None).session(quoted)
+        return authorize(self.request, "read", self.named or None).session(quoted)
 
     def page(self, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         """Render a template with these values for the caller."""

@@ -102,7 +102,7 @@ def answer(value: Any, status: int = 200) -> Response:
     return Response(orjson.dumps(value), status, media_type=_JSON)
 
 
-class Asked(NamedTuple):
+class Access(NamedTuple):
     """An authorized request: the store, the caller, and the user it is about."""
 
     store: SessionStore
@@ -118,7 +118,7 @@ class Asked(NamedTuple):
         return self.store.session(user_id=self.user_id, session_id=name)
 
 
-def asked(request: Request, scope: str, user_id: str | None = None) -> Asked:
+def authorize(request: Request, scope: str, user_id: str | None = None) -> Access:
     """Authorize a request that needs this scope, about the caller or ``user_id``.
 
     Only a caller with the scope ``admin`` may name another user.  Every other caller
@@ -141,7 +141,7 @@ def asked(request: Request, scope: str, user_id: str | None = None) -> Asked:
             raise HTTPException(404) from None
         store.access_log.note("admin_named_user", caller.user_id)
         store.access_log.note("named_by_admin", subject)
-    return Asked(store, caller, subject)
+    return Access(store, caller, subject)
 
 
 @cache
@@ -149,8 +149,8 @@ def _with(scope: str) -> Any:
     async def authorized(
         request: Request,
         user_id: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
-    ) -> Asked:
-        return asked(request, scope, user_id)
+    ) -> Access:
+        return authorize(request, scope, user_id)
 
     return Depends(authorized)
 
@@ -160,19 +160,19 @@ def _session(scope: str) -> Any:
     authorized = _with(scope)
 
     async def session(
-        session_id: Annotated[str, Path(examples=["s-1"])], of: Asked = authorized
+        session_id: Annotated[str, Path(examples=["s-1"])], access: Access = authorized
     ) -> Session:
-        return of.session(session_id)
+        return access.session(session_id)
 
     return Depends(session)
 
 
-ReadAsked = Annotated[Asked, _with("read")]
+ReadAccess = Annotated[Access, _with("read")]
 ReadSession = Annotated[Session, _session("read")]
-AppendAsked = Annotated[Asked, _with("append")]
+AppendAccess = Annotated[Access, _with("append")]
 AppendSession = Annotated[Session, _session("append")]
 ReviewSession = Annotated[Session, _session("review")]
-EraseAsked = Annotated[Asked, _with("erase")]
+EraseAccess = Annotated[Access, _with("erase")]
 After = Annotated[int, Query(ge=0, le=SEQS)]
 Most = Annotated[int, Query(ge=1, le=MOST)]
 Several = Annotated[tuple[str, ...], Query()]
@@ -332,71 +332,73 @@ def labels_of(texts: Iterable[str]) -> dict[str, str]:
 
 @router.get("/sessions", operation_id="sessions")
 def sessions(
-    of: ReadAsked, label: Several = (), after: Text = None, limit: Most = 100
+    access: ReadAccess, label: Several = (), after: Text = None, limit: Most = 100
 ) -> Response:
     """List sessions by name; go on with the last one as `after`."""
     labels = labels_of(label)
-    infos = of.store.sessions(of.user_id, label=labels, after=after, limit=limit)
+    infos = access.store.sessions(
+        access.user_id, label=labels, after=after, limit=limit
+    )
     last = infos[-1].session_id if len(infos) == limit else None
     entries = [info.to_json() | {"status": info.status} for info in infos]
     return answer({"sessions": entries, "next": last})
 
 
 @router.get("/sessions/{session_id}", operation_id="session")
-def session(one: ReadSession) -> Response:
+def session(session: ReadSession) -> Response:
     """Show the head of a session, its labels and streams."""
-    head = one.head()
+    head = session.head()
     return answer(
         {
             "head_seq": head.seq,
             "status": head.status,
-            "labels": one.labels(),
-            "user_id": one.user_id,
-            "session_id": one.session_id,
-            "streams": one.history.streams(),
+            "labels": session.labels(),
+            "user_id": session.user_id,
+            "session_id": session.session_id,
+            "streams": session.history.streams(),
         }
     )
 
 
 @router.get("/sessions/{session_id}/events", operation_id="events")
 def events(
-    one: ReadSession,
+    session: ReadSession,
     after: After = 0,
     limit: Most = 100,
     type: Several = (),  # noqa: A002  # as an event's field is named
 ) -> Response:
     """Read events in their order; go on with `next` as `after`."""
-    envelopes = one.events(after, limit, types=type)
+    envelopes = session.events(after, limit, types=type)
     last = envelopes[-1].seq if len(envelopes) == limit else None
     entries = [envelope.to_json() for envelope in envelopes]
     return answer({"events": entries, "next": last})
 
 
 @router.get("/sessions/{session_id}/state", operation_id="state")
-def state(one: ReadSession, at: At = None) -> Response:
+def state(session: ReadSession, at: At = None) -> Response:
     """Show the session's working memory, as it is or was."""
-    return answer(one.state(at))
+    return answer(session.state(at))
 
 
 @router.get("/sessions/{session_id}/context", operation_id="context")
 def context(
-    one: ReadSession,
+    session: ReadSession,
     strategy: Spec,
     at: At = None,
     as_: Annotated[Literal["sent", "rebuilt"], Query(alias="as")] = "sent",
 ) -> Response:
     """Show what the model is sent, or was sent earlier."""
-    view = one.context(strategy, at=at, as_=as_)
-    origin = provenance(one.writer.log, one.stream, view)
+    view = session.context(strategy, at=at, as_=as_)
+    origin = provenance(session.writer.log, session.stream, view)
     return answer(view.to_json() | origin.to_json())
 
 
 @router.get("/sessions/{session_id}/why", operation_id="why")
 def why(
-    one: ReadSession, strategy: Spec, at: At = None, message: At = None
+    session: ReadSession, strategy: Spec, at: At = None, message: At = None
 ) -> Response:
     """Explain why a context is as it is, with proof."""
-    return answer(one.why(strategy, at=at, message=message).to_json())
+    return answer(session.why(strategy, at=at, message=message).to_json())
 
 
 class Compaction(Model):
@@ -407,52 +409,54 @@ class Compaction(Model):
 
 
 @router.post("/sessions/{session_id}/compact", operation_id="compact")
-def compact(one: AppendSession, body: Compaction) -> Response:
+def compact(session: AppendSession, body: Compaction) -> Response:
     """Compact a session if it is due; the answer has the summaries that were made."""
     strategy = checked_spec(body.strategy)
     summaries: list[Envelope] = []
-    summary = one.compact(strategy)
+    summary = session.compact(strategy)
     while summary is not None:
         summaries.append(summary)
         if not body.until_idle:
             break
-        summary = one.compact(strategy)
-    one.head()
+        summary = session.compact(strategy)
+    session.head()
     return answer({"summaries": [summary.to_json() for summary in summaries]})
 
 
 @router.get("/sessions/{session_id}/compare", operation_id="compare")
 def compare(
-    one: ReadSession,
+    session: ReadSession,
     strategy: Annotated[tuple[str, ...], Query(max_length=20)] = (),
     model: Text = None,
 ) -> Response:
     """Compare what strategies would have sent, and cost."""
-    one.head()
+    session.head()
     specs = [spec for spec in map(checked_spec, strategy) if spec]
-    comparison = one.proofs.compare(specs or None, model=model)
+    comparison = session.proofs.compare(specs or None, model=model)
     skipped = [entry._asdict() for entry in comparison.skipped]
     outcomes = [outcome.to_json() for outcome in comparison.outcomes]
     return answer({"outcomes": outcomes, "skipped": skipped})
 
 
 @router.get("/sessions/{session_id}/verify", operation_id="verify")
-def verify(one: ReadSession, chain_only: Annotated[bool, Query()] = False) -> Response:
+def verify(
+    session: ReadSession, chain_only: Annotated[bool, Query()] = False
+) -> Response:
     """Check that what is stored of a session is what was written."""
-    one.head()
-    verification = one.verify(chain_only=chain_only)
+    session.head()
+    verification = session.verify(chain_only=chain_only)
     problems = [problem.to_json() for problem in verification.problems]
     return answer({"ok": not problems, **verification._asdict(), "problems": problems})
 
 
 @router.get("/sessions/{session_id}/proof", operation_id="prove")
 def prove(
-    of: ReadAsked, one: ReadSession, seq: Annotated[int, Query(ge=1, le=SEQS)]
+    access: ReadAccess, session: ReadSession, seq: Annotated[int, Query(ge=1, le=SEQS)]
 ) -> Response:
     """Write a proof that an event is in the newest sealed tree."""
-    one.head()
+    session.head()
     try:
-        return answer(of.store.seals.prove(one.stream, seq, size=None))
+        return answer(access.store.seals.prove(session.stream, seq, size=None))
     except LookupError as error:
         if isinstance(error, errors.RefoldError):
             raise
@@ -461,59 +465,64 @@ def prove(
 
 @router.get("/search", operation_id="search")
 def search(
-    of: ReadAsked,
+    access: ReadAccess,
     words: Annotated[str, Query(max_length=1_000)],
     session_id: Text = None,
     limit: Most = 20,
 ) -> Response:
     """Find events that have all words, the newest session first."""
-    hits = of.store.search(of.user_id, words, session_id=session_id, limit=limit)
+    hits = access.store.search(
+        access.user_id, words, session_id=session_id, limit=limit
+    )
     return answer({"found": [hit.to_json() for hit in hits]})
 
 
 @router.put("/sessions/{session_id}/labels", operation_id="label")
 def label(
-    one: AppendSession, body: dict[str, Annotated[str, Field(max_length=1_000)] | None]
+    session: AppendSession,
+    body: dict[str, Annotated[str, Field(max_length=1_000)] | None],
 ) -> Response:
     """Give a session labels by which it is found; null takes one away."""
-    one.head()
-    one.label(**body)
-    return answer(one.labels())
+    session.head()
+    session.label(**body)
+    return answer(session.labels())
 
 
 @router.get("/export", operation_id="export")
-def export(of: ReadAsked) -> Response:
+def export(access: ReadAccess) -> Response:
     """Export all sessions of a user, an envelope a line."""
 
     def lines() -> Iterator[bytes]:
         for info in infos:
-            session = of.store.session(user_id=of.user_id, session_id=info.session_id)
+            session = access.store.session(
+                user_id=access.user_id, session_id=info.session_id
+            )
             with recorded_as("export"):
                 envelopes = session.history.timeline()
             for envelope in envelopes:
                 yield orjson.dumps(envelope.to_json()) + b"\n"
 
-    infos = of.store.sessions(of.user_id, internal=True)
+    infos = access.store.sessions(access.user_id, internal=True)
     if infos:
-        CopyRecords(of.store.writer, "events", "HTTP").of(of.user_id)
+        CopyRecords(access.store.writer, "events", "HTTP").of(access.user_id)
     return StreamingResponse(lines(), media_type="application/x-ndjson")
 
 
 @router.get("/costs", operation_id="costs")
 def costs(
-    of: ReadAsked,
+    access: ReadAccess,
     session_id: Text = None,
     by: Annotated[Literal["session", "user", "day"], Query()] = "session",
 ) -> Response:
     """Show what models' answers used, and cost in US dollars."""
-    spendings = of.store.costs(of.user_id, session_id=session_id, by=by)
+    spendings = access.store.costs(access.user_id, session_id=session_id, by=by)
     return answer({"costs": [spending.to_json() for spending in spendings]})
 
 
 @router.get("/models", operation_id="models")
-def models(of: ReadAsked) -> Response:
+def models(access: ReadAccess) -> Response:
     """Show the models that are known, and how history is summarised by default."""
-    strategy: Any = of.store.settings.strategy("history_summary")
+    strategy: Any = access.store.settings.strategy("history_summary")
     parameters = strategy.model_dump(mode="json")
     memories = parameters.pop("memories") or {}
     version = parameters.pop("summary_version")
@@ -528,10 +537,10 @@ def models(of: ReadAsked) -> Response:
 
 
 @router.get("/memory", operation_id="memory")
-def memory(of: ReadAsked) -> Response:
+def memory(access: ReadAccess) -> Response:
     """Show what was learned from a user's sessions, with its evidence."""
-    memories = of.store.memory.of(of.user_id)
-    consents = of.store.user(of.user_id).status().to_json()
+    memories = access.store.memory.of(access.user_id)
+    consents = access.store.user(access.user_id).status().to_json()
     items = [item.to_json() for item in memories.items]
     return answer({"items": items, **consents})
 
@@ -545,9 +554,9 @@ class Consent(Model):
 
 
 @router.put("/memory/consent", operation_id="consent")
-def consent(of: AppendAsked, body: Consent) -> Response:
+def consent(access: AppendAccess, body: Consent) -> Response:
     """Record that a user allows something, or no longer does."""
-    user = of.store.user(of.user_id)
+    user = access.store.user(access.user_id)
     user.consent(body.scope, granted=body.granted, reason=body.reason)
     return answer(user.status().to_json())
 
@@ -560,9 +569,9 @@ class OptOut(Model):
 
 
 @router.put("/memory/opt-out", operation_id="memory_opt_out")
-def memory_opt_out(of: AppendAsked, body: OptOut) -> Response:
+def memory_opt_out(access: AppendAccess, body: OptOut) -> Response:
     """Keep a user out of memory, or let them in again; sessions work all the same."""
-    user = of.store.user(of.user_id)
+    user = access.store.user(access.user_id)
     change = user.opt_out if body.memory_opt_out else user.opt_in
     change(reason=body.reason)
     return answer(user.status().to_json())
@@ -570,13 +579,13 @@ def memory_opt_out(of: AppendAsked, body: OptOut) -> Response:
 
 @router.get("/reviews", operation_id="reviews")
 def reviews(
-    of: ReadAsked,
+    access: ReadAccess,
     session_id: Text = None,
     every: Annotated[bool, Query(alias="all")] = False,
 ) -> Response:
     """List questions to humans, the gravest first."""
-    questions = of.store.reviews.list(
-        of.user_id, session_id=session_id, open_only=not every
+    questions = access.store.reviews.list(
+        access.user_id, session_id=session_id, open_only=not every
     )
     entries = [question.to_json() for question in questions]
     for entry in entries:
@@ -585,11 +594,11 @@ def reviews(
 
 
 @router.get("/sessions/{session_id}/reviews/{seq}", operation_id="review")
-def review(of: ReadAsked, one: ReadSession, seq: int) -> Response:
+def review(access: ReadAccess, session: ReadSession, seq: int) -> Response:
     """Show a question to a human, with what it is asked on."""
-    one.head()
-    questions = of.store.reviews.list(
-        of.user_id, session_id=one.session_id, open_only=False
+    session.head()
+    questions = access.store.reviews.list(
+        access.user_id, session_id=session.session_id, open_only=False
     )
     for question in questions:
         if question.seq == seq:
@@ -609,13 +618,13 @@ class Decision(Model):
 )
 def decide(
     request: Request,
-    one: ReviewSession,
+    session: ReviewSession,
     seq: Annotated[int, Path(ge=1, le=SEQS)],
     body: Decision,
 ) -> Response:
     """Record what a human decided on a question, once; they are the token's user."""
     by = request.state.caller.user_id
-    receipt = one.reviews.decide(seq, body.decision, by=by, note=body.note)
+    receipt = session.reviews.decide(seq, body.decision, by=by, note=body.note)
     return answer(receipt._asdict(), 201)
 
 
@@ -630,7 +639,7 @@ class Erasure(Model):
 
 
 @router.post("/erasures", operation_id="delete_user_data")
-def delete_user_data(of: EraseAsked, body: Erasure) -> Response:
+def delete_user_data(access: EraseAccess, body: Erasure) -> Response:
     """Forget a user, or one session, for good, and sign a certificate.
 
     `dry_run` shows what would go.  With a `grace`, such as 30d, it is unreadable at
@@ -638,24 +647,24 @@ def delete_user_data(of: EraseAsked, body: Erasure) -> Response:
     it before you ask, so that it is not lost if this answer is.
     """
     if body.dry_run:
-        plan = of.store.erasures.plan(of.user_id, session_id=body.session_id)
+        plan = access.store.erasures.plan(access.user_id, session_id=body.session_id)
         return answer(plan._asdict())
-    done = of.store.erase(
-        of.user_id,
+    result = access.store.erase(
+        access.user_id,
         body.reason,
         session_id=body.session_id,
-        operator=of.caller.user_id,
+        operator=access.caller.user_id,
         grace=None if body.grace is None else span("grace", body.grace),
         salt=None if body.salt is None else bytes.fromhex(body.salt),
     )
-    signed = done.certificate.to_json() if done.certificate else {}
+    signed = result.certificate.to_json() if result.certificate else {}
     report = {
-        "salt": done.salt or None,
-        "already": done.already,
-        "due_at": done.due_at,
-        "left": dict(done.left),
-        "copies": None if done.copies is None else list(done.copies),
-        "outside": [place.to_json() for place in done.outside],
+        "salt": result.salt or None,
+        "already": result.already,
+        "due_at": result.due_at,
+        "left": dict(result.left),
+        "copies": None if result.copies is None else list(result.copies),
+        "outside": [place.to_json() for place in result.outside],
     }
     return answer({**signed, **report})
 
@@ -669,9 +678,9 @@ BODY_FIELDS: Final = frozenset(
 
 
 @router.get("/erasures", operation_id="certificates")
-def certificates(of: EraseAsked) -> Response:
+def certificates(access: EraseAccess) -> Response:
     """List the certificates of what was forgotten of a user."""
-    certificates = of.store.erasures.certificates(of.user_id)
+    certificates = access.store.erasures.certificates(access.user_id)
     entries = [certificate.to_json() for certificate in certificates]
     return answer({"certificates": entries})
 
@@ -820,7 +829,7 @@ class Feeds:
 @router.get("/sessions/{session_id}/events/tail", operation_id="tail")
 async def tail(
     request: Request,
-    one: ReadSession,
+    session: ReadSession,
     after: After = 0,
     last_event_id: Annotated[int | None, Header(ge=0, le=SEQS)] = None,
 ) -> Response:
@@ -829,7 +838,7 @@ async def tail(
     A client that comes back with Last-Event-ID misses nothing and gets nothing twice.
     It ends with the session, and when the token does.
     """
-    head = await asyncio.to_thread(one.head)
+    head = await asyncio.to_thread(session.head)
     place = after if last_event_id is None else last_event_id
     until = request.state.caller.until
 
@@ -841,8 +850,11 @@ async def tail(
         if feeds.closing:
             yield CLOSING
             return
-        with feeds.joined(one, head.seq) as feed:
-            while (left := until - time.time()) > 0:
+        with feeds.joined(session, head.seq) as feed:
+            while True:
+                left = until - time.time()
+                if left <= 0:
+                    return
                 if feeds.closing:  # the client may have much to read yet
                     yield CLOSING
                     return
@@ -856,9 +868,10 @@ async def tail(
                     yield feed.ended
                     return
 
-    kind = {"X-Accel-Buffering": "no"}
     return StreamingResponse(
-        frames(place), media_type="text/event-stream", headers=kind
+        frames(place),
+        media_type="text/event-stream",
+        headers={"X-Accel-Buffering": "no"},  # of nginx, which would hold frames back
     )
 
 
@@ -870,44 +883,52 @@ def describe(app: FastAPI) -> None:
         return orjson.dumps(_described(app.openapi()))
 
     @app.get("/v1/openapi.json", include_in_schema=False)
-    async def openapi(of: ReadAsked) -> Response:  # noqa: ARG001  # it authorizes
+    async def openapi(access: ReadAccess) -> Response:  # noqa: ARG001  # it authorizes
         return Response(described(), media_type=_JSON)
 
 
-def _described(told: dict[str, Any]) -> dict[str, Any]:
-    """With what FastAPI cannot know: examples, types of events, how it is refused."""
-    made = files("refold.adapters.server").joinpath("examples.json").read_bytes()
-    examples, parts = orjson.loads(made), told["components"]
-    problem = {"$ref": "#/components/responses/Problem"}
-    told_of = examples["parameters"]
-    parts["responses"] = {"Problem": examples.pop("problem")}
-    parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    told["security"] = [{"token": []}]
-    for path in told["paths"].values():
+def _described(description: dict[str, Any]) -> dict[str, Any]:
+    """Add what FastAPI cannot know: examples, types of events, and refusals."""
+    file = files("refold.adapters.server").joinpath("examples.json")
+    examples = orjson.loads(file.read_bytes())
+    components = description["components"]
+    components["responses"] = {"Problem": examples.pop("problem")}
+    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    description["security"] = [{"token": []}]
+    for path in description["paths"].values():
         for operation in path.values():
             for parameter in operation.get("parameters", ()):
-                # What is left out is no null: a query has none.
-                given = parameter["schema"].pop("anyOf", ({},))
-                parameter["schema"] |= given[0]
-                parameter["description"] = told_of[parameter["name"]]
-            example = examples[operation["operationId"]]
-            answers = operation["responses"]
-            answers.pop("422", None)
-            (answered,) = answers.values()
-            kind = example.get("type", _JSON)
-            shape = {"type": example.get("shape", "object")}
-            answered["content"] = {kind: {"schema": shape, "example": example["gives"]}}
-            answers["default"] = problem
-            if "takes" in example:
-                body = operation.get("requestBody") or {"required": True}
-                content = body.get("content", {}).get(_JSON, {"schema": _EVENT_LIST})
-                body["content"] = {_JSON: content | {"example": example["takes"]}}
-                operation["requestBody"] = body
-    told["paths"]["/v1/sessions/{session_id}/events"]["post"]["responses"]["200"] = {
+                _describe_parameter(parameter, examples["parameters"])
+            _describe_operation(operation, examples[operation["operationId"]])
+    append_path = description["paths"]["/v1/sessions/{session_id}/events"]
+    append_path["post"]["responses"]["200"] = {
         "description": "It was appended before, under the same key."
     }
-    parts["schemas"] |= _event_shapes()
-    return told
+    components["schemas"] |= _event_shapes()
+    return description
+
+
+def _describe_parameter(parameter: Any, descriptions: Any) -> None:
+    # An omitted parameter is no null, which a query does not have.
+    alternatives = parameter["schema"].pop("anyOf", ({},))
+    parameter["schema"] |= alternatives[0]
+    parameter["description"] = descriptions[parameter["name"]]
+
+
+def _describe_operation(operation: Any, example: Any) -> None:
+    """Add the examples of an operation, and its refusals."""
+    answers = operation["responses"]
+    answers.pop("422", None)
+    (success,) = answers.values()
+    kind = example.get("type", _JSON)
+    schema = {"type": example.get("shape", "object")}
+    success["content"] = {kind: {"schema": schema, "example": example["gives"]}}
+    answers["default"] = {"$ref": "#/components/responses/Problem"}
+    if "takes" in example:
+        body = operation.get("requestBody") or {"required": True}
+        content = body.get("content", {}).get(_JSON, {"schema": _EVENT_LIST})
+        body["content"] = {_JSON: content | {"example": example["takes"]}}
+        operation["requestBody"] = body
 
 
 _REF: Final = "#/components/schemas/{model}"
@@ -915,17 +936,23 @@ _EVENT_LIST: Final = {"$ref": "#/components/schemas/Events"}
 
 
 def _event_shapes() -> dict[str, Any]:
-    """What may be appended: each type with its payload."""
-    whole = Events.model_json_schema(ref_template=_REF)
-    given, kinds = whole.pop("$defs")["Given"], list[Any]()
-    shapes: dict[str, Any] = {"Events": whole}
+    """The schemas of events that can be appended: each type with its payload."""
+    events_schema = Events.model_json_schema(ref_template=_REF)
+    event_schema = events_schema.pop("$defs")["Given"]
+    schemas: dict[str, Any] = {"Events": events_schema}
+    alternatives: list[Any] = []
     for name, kind in APPENDABLE.items():
         payload = kind.model_json_schema(ref_template=_REF)
-        shapes |= payload.pop("$defs", {}) | {kind.__name__: payload}
+        schemas |= payload.pop("$defs", {})
+        schemas[kind.__name__] = payload
         payload["properties"].pop("type")
-        named = {"$ref": _REF.format(model=kind.__name__)}
-        own = given["properties"] | {"type": {"const": name}, "payload": named}
+        properties = event_schema["properties"] | {
+            "type": {"const": name},
+            "payload": {"$ref": _REF.format(model=kind.__name__)},
+        }
         required = ["type", "payload"] if payload.get("required") else ["type"]
-        kinds.append(given | {"properties": own, "required": required})
-    whole["properties"]["events"]["items"] = {"oneOf": kinds}
-    return shapes
+        alternatives.append(
+            event_schema | {"properties": properties, "required": required}
+        )
+    events_schema["properties"]["events"]["items"] = {"oneOf": alternatives}
+    return schemas
