@@ -260,15 +260,6 @@ class Writer:
                 raise
             return self._confirm(order, {}, duplicate)
 
-    def _with_seqs(self, order: Order) -> Order:
-        """The order with the seqs of the entries of the log that its marks name."""
-        if all(draft.mark is None for draft in order.drafts):
-            return order
-        from refold.store.marks import with_seqs
-
-        drafts = with_seqs(self.log, order.stream, order.drafts)
-        return order._replace(drafts=tuple(drafts))
-
     async def append_async(self, order: Order) -> Receipt:
         """``append`` without blocking the event loop; it raises the same errors.
 
@@ -345,7 +336,6 @@ class Writer:
         """
         if order.plain:
             return order
-        order = self._with_seqs(order)
         known: Mapping[str, tuple[int, int]] = {}
         if len(order.drafts) > few:
             keys = [draft.key for draft in order.drafts if draft.key]
@@ -428,6 +418,8 @@ class Writer:
             if any(draft.native is not None for draft in order.drafts):
                 cache.clear()  # on another state, an item may give other events
             order, keys, items = self._with_events_of_items(state, order, tag)
+            if any(draft.mark is not None for draft in order.drafts):
+                order = self._with_seqs(state, order, keys)
         incoming = [draft.event for draft in order.drafts]
         events, after = self.decided(state, incoming, user_id=order.stream.user_id)
         redacted = self._redacted(order, cache, events, now, tag)
@@ -452,6 +444,19 @@ class Writer:
             idempotency_key=order.idempotency_key,
             keys=[keyed for keyed in keys if keyed.key],
         )
+
+    def _with_seqs(
+        self, state: SessionState, order: Order, keys: Sequence[ports.Keyed]
+    ) -> Order:
+        """The order with the seqs of the entries that its marks name by keys."""
+        from refold.store.marks import with_seqs
+
+        own: dict[str, events.Span] = {}
+        for keyed in keys:
+            first = state.head_seq + 1 + keyed.first
+            own[keyed.key] = (first, first + keyed.events - 1)
+        drafts = with_seqs(self.log, order.stream, order.drafts, own)
+        return order._replace(drafts=tuple(drafts))
 
     def item(
         self, native: Native, tag: Tagger, unscanned: Unscanned = "refuse"

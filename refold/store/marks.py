@@ -13,19 +13,14 @@ from refold.projections.context.units import joined
 
 
 def with_seqs(
-    log: EventLog,
-    stream: StreamId,
-    drafts: Sequence[Draft],
-    *,
-    head_seq: int | None = None,
+    log: EventLog, stream: StreamId, drafts: Sequence[Draft], own: Mapping[str, Span]
 ) -> list[Draft]:
     """Return the drafts, with the seqs that their marks name by keys.
 
-    A key stands for an entry of the log, or for an earlier one of these drafts.  Keys
-    of entries that nobody recorded are passed over.
+    A key stands for an entry of the log, or for one of these drafts.  Keys of entries
+    that nobody recorded are passed over.
 
-    head_seq: the seq before the first draft; None if it is not certain.  Then keys
-              stand for entries of the log alone.
+    own: the seqs that these drafts will have, by their keys.
     """
     keys: dict[str, None] = {}
     for draft in drafts:
@@ -33,16 +28,10 @@ def with_seqs(
             keys.update(dict.fromkeys(draft.mark.keys))
     if not keys:
         return list(drafts)
-    places: dict[str, Span] = {}
+    places = dict(own)
     for key, (first, last) in log.known(stream, [*keys]).items():
         places[key] = (first, last)
-    filled: list[Draft] = []
-    for index, draft in enumerate(drafts, start=1):
-        filled.append(_filled(draft, places))
-        if head_seq is not None and draft.key and draft.key not in places:
-            seq = head_seq + index
-            places[draft.key] = (seq, seq)
-    return filled
+    return [_filled(draft, places) for draft in drafts]
 
 
 def _filled(draft: Draft, places: Mapping[str, Span]) -> Draft:

@@ -180,11 +180,14 @@ def test_what_the_client_said_for_the_user_is_marked(tmp_path: Path) -> None:
 
     transcript = read_one(write_lines(tmp_path, entries))
 
-    first, second, third = (draft.meta.source or {} for draft in transcript.drafts)
+    first, second, edit, third = (
+        draft.meta.source or {} for draft in transcript.drafts
+    )
+    assert "meta" not in edit
     assert first["meta"] is True
     assert second["compact_summary"] is True
     assert "meta" not in third
-    assert events(transcript)[2] == UserInput(text="[Request interrupted by user]")
+    assert events(transcript)[3] == UserInput(text="[Request interrupted by user]")
 
 
 def test_what_was_typed_while_the_agent_worked_is_an_input(tmp_path: Path) -> None:

@@ -11,9 +11,15 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from refold.adapters.importers import base, decisions, messages
+from refold.adapters.importers.branches import (
+    NO_CHANGES,
+    Branches,
+    Change,
+    Changes,
+)
 from refold.adapters.importers.identity import Identities
 from refold.domain.envelope import Draft, Format, Native
-from refold.domain.events import JsonObject, is_unreached
+from refold.domain.events import JsonObject, ProviderEdit, is_unreached
 
 NAME = "claude-code"
 SUB_AGENTS: Final = "subagents"  # the folder of their files, in that of their session
@@ -256,6 +262,17 @@ class MessageQueue:
         return True
 
 
+class Learned(NamedTuple):
+    """What an entry shows about earlier ones.
+
+    sent:    the queued messages that were sent before it.
+    changes: what the client changed in its history.
+    """
+
+    sent: tuple[Queued, ...] = ()
+    changes: Changes = NO_CHANGES
+
+
 class FileMemory:
     """What the entries of a file mean for later ones in it."""
 
@@ -263,17 +280,84 @@ class FileMemory:
         self.identities = Identities()
         self.chains = Chains()
         self.queue = MessageQueue()
+        self._branches = defaultdict[str, Branches](Branches)
 
-    def learn(self, entry: dict[str, Any], native: Native, place: str) -> list[Queued]:
-        """Take the next entry; gives the queued messages that it shows to be sent."""
+    def learn(
+        self, entry: dict[str, Any], native: Native, place: str = "", chain: str = _MAIN
+    ) -> Learned:
+        """Take the next entry, of the run that ``chain`` names."""
         if entry.get("type") == QUEUE:
             self.queue.take(Queued(place, entry, native.key))
-            return []
+            return Learned()
+        branches = self._branches[chain]
         sent: list[Queued] = []
         if entry.get("type") == "assistant" and entry.get("isSidechain") is not True:
             sent = self.queue.answered()
+            for queued in sent:
+                if queued.input_key is not None:
+                    branches.add((queued.input_key,))
         self.queue.see(entry, place)
-        return sent
+        changes = branches.take(entry, _keys(entry, native), is_message=_is_sent(entry))
+        return Learned(tuple(sent), changes)
+
+    def is_continued(self, entry: dict[str, Any], chain: str = _MAIN) -> bool:
+        """Whether an entry that names this one as its parent changes no history."""
+        uuid = base.text(entry, "uuid")
+        return uuid is not None and self._branches[chain].ends_with(uuid)
+
+
+def _is_sent(entry: dict[str, Any]) -> bool:
+    """Whether an entry is part of the conversation with the model."""
+    if entry.get("type") in ("user", "assistant", "attachment"):
+        return not is_for_user_only(entry)
+    return _is_local_command(entry)
+
+
+def is_for_user_only(entry: dict[str, Any]) -> bool:
+    """Whether the client shows an entry to the user, and never sends it."""
+    is_hidden = entry.get("isVisibleInTranscriptOnly") is True
+    return is_hidden and entry.get("isCompactSummary") is not True
+
+
+def _is_local_command(entry: dict[str, Any]) -> bool:
+    """Whether it is the output of a command of the client, which the model reads."""
+    return entry.get("type") == "system" and entry.get("subtype") == "local_command"
+
+
+def _keys(entry: dict[str, Any], native: Native) -> tuple[str, ...]:
+    """The keys that the drafts of an entry may have."""
+    if native.key is None:
+        return ()
+    content = _content(entry)
+    most = len(content) + 1 if isinstance(content, list) else 0
+    others = [f"{native.key}\0{place}" for place in range(1, most + 1)]
+    return (native.key, *others)
+
+
+def mark_key(key: str | None, *, number: int) -> str:
+    """The key of a change that an entry shows; ``key`` is the entry's own."""
+    return f"{key}\0edit{number}"
+
+
+def drafts_of(
+    changes: Iterable[Change], entry: dict[str, Any], key: str | None, *, first: int = 0
+) -> list[Draft]:
+    """The drafts of changes that an entry shows, as a capture appends them.
+
+    key:   of the entry.
+    first: the number of the first change.
+    """
+    drafts: list[Draft] = []
+    for number, change in enumerate(changes, start=first):
+        edit = ProviderEdit(reason=change.reason, cleared_text=change.cleared_text)
+        draft = Draft(
+            edit,
+            base.moment(entry, "timestamp"),
+            key=mark_key(key, number=number),
+            mark=change.mark,
+        )
+        drafts.append(draft)
+    return drafts
 
 
 class _Conversations:
@@ -300,18 +384,40 @@ class _Conversations:
         if session := base.session_name(entry, "sessionId"):
             self._sessions.setdefault(session)
         chain = self._memory.chains.chain(entry, place)
-        for queued in self._memory.learn(entry, native, place):
+        learned = self._memory.learn(entry, native, place, chain)
+        for queued in learned.sent:
             origin = self._origin(queued.entry, queued.place, queued.input_key)
             origin.source["queued"] = True
             self._take(_MAIN, messages.user(queued.entry.get("content")), origin)
         kind = base.text(entry, "type")
         if kind == QUEUE:
             return
+        changes = learned.changes
+        if changes.note:
+            self._aside.skip(changes.note, place, note=True)
+        own = self._origin(entry, place, native.key)
+        self._mark(chain, changes.before, own, first=0)
         found = _found(entry)
         if isinstance(found, str):
-            self._aside.skip(found, place, note=kind in _BESIDE_MESSAGES)
-            return
-        self._take(chain, found, self._origin(entry, place, native.key))
+            note = kind in _BESIDE_MESSAGES or is_for_user_only(entry)
+            self._aside.skip(found, place, note=note)
+        else:
+            self._take(chain, found, own)
+        self._mark(chain, changes.after, own, first=len(changes.before))
+
+    def _mark(
+        self, chain: str, changes: Iterable[Change], entry: base.Origin, *, first: int
+    ) -> None:
+        """Record what the client changed in its history.
+
+        entry: the entry that shows it.
+        first: the number of the first change of the entry.
+        """
+        for number, change in enumerate(changes, start=first):
+            origin = replace(entry, key=mark_key(entry.key, number=number), usage=None)
+            self._recordings[chain].mark(
+                change.mark, origin, change.reason, cleared_text=change.cleared_text
+            )
 
     def transcripts(self) -> list[base.Transcript]:
         """Those that began, in that order; what belongs to none is with the first."""
@@ -427,6 +533,10 @@ FORMAT = Format(
 
 def _found(entry: dict[str, Any]) -> Iterator[base.Found] | str:
     """The events of an entry, or why there are none."""
+    if is_for_user_only(entry):
+        return "shown to the user alone, and never sent to the model"
+    if _is_local_command(entry):
+        return iter(messages.user(entry.get("content")))
     kind = entry.get("type")
     if kind == "user" or _is_queued(entry):
         return decisions.in_claude_code(_user(entry), entry)
@@ -435,7 +545,9 @@ def _found(entry: dict[str, Any]) -> Iterator[base.Found] | str:
     if base.at(entry, "attachment", "type") == "hook_permission_decision":
         return decisions.in_attachment(entry)
     if entry.get("subtype") == "compact_boundary":
-        return "mark of a compaction: contexts still show what came before it"
+        return "mark of a compaction, which contexts follow"
+    if entry.get("subtype") == "microcompact_boundary":
+        return "mark of results that the client cleared, which contexts follow"
     if kind == "attachment":
         return _attached(entry)
     if not isinstance(kind, str):

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from refold.adapters.capture_state import CaptureState, Holder, all_states
 from refold.adapters.importers import base, claude_code, codex, lines
-from refold.adapters.importers.claude_code import FileMemory, Queued
+from refold.adapters.importers.claude_code import FileMemory, Learned
 from refold.domain import errors
 from refold.domain.envelope import Draft, Format, Native
 from refold.store.session.session import Session
@@ -56,6 +56,7 @@ class Place:
     session: str = ""
     model: str | None = None
     queued: bool = False  # messages wait in the program's queue
+    leaf: str = ""  # the entry that the next one continues, if nothing else matters
 
 
 def _claude_code(entry: dict[str, Any], reading: _Reading) -> tuple[str, Format]:
@@ -158,7 +159,8 @@ class _Entry(NamedTuple):
     session: str
     native: Native
     line: int
-    inputs: tuple[Draft, ...] = ()  # that come before it
+    before: tuple[Draft, ...] = ()  # what it shows to be sent or changed before it
+    after: tuple[Draft, ...] = ()  # what it changes
 
 
 @dataclass(slots=True)
@@ -186,6 +188,7 @@ class _Reading:
         self._form = form
         self._memories = memories
         self._start = place.at
+        self.offset = place.at  # of the line that is read
         self._lines_before: int | None = None
 
     def line_in_file(self, line: int) -> int:
@@ -199,7 +202,7 @@ class _Reading:
         """What the entries before say of the next one; they are read again for it."""
         if self.key not in self._memories:
             memory = FileMemory()
-            for entry in self._entries(upto=self._start):
+            for entry in self._entries(upto=self.offset):
                 native = memory.identities.native(self._form, entry)
                 self.learn(memory, entry, native)
             self._memories[self.key] = memory
@@ -207,11 +210,23 @@ class _Reading:
 
     def learn(
         self, memory: FileMemory, entry: dict[str, Any], native: Native
-    ) -> list[Queued]:
+    ) -> Learned:
         if self._form is not claude_code.FORMAT:
-            return []
-        memory.chains.chain(entry)
-        return memory.learn(entry, native, "")
+            return Learned()
+        chain = memory.chains.chain(entry)
+        return memory.learn(entry, native, chain=chain)
+
+    def continues(self, entry: dict[str, Any]) -> bool:
+        """Whether an entry just continues the one before it."""
+        if self._form is not claude_code.FORMAT:
+            return True
+        leaf = self.place.leaf
+        is_plain = entry.get("type") in ("user", "assistant", "progress")
+        is_summary = entry.get("isCompactSummary") is True
+        if not is_plain or is_summary or not leaf or entry.get("parentUuid") != leaf:
+            return False
+        self.place.leaf = base.text(entry, "uuid") or ""
+        return True
 
     def sessions(self) -> Iterator[str]:
         """The sessions that the entries of the whole file name, in their order."""
@@ -474,6 +489,7 @@ class Follower:
             self._read_on(_Reading(file, key, place, form, self._memories))
         except _OtherSession:
             place.at = 0
+            place.leaf = ""
             self._memories.pop(key, None)
             self._read_on(_Reading(file, key, place, form, self._memories))
         except BaseException:
@@ -486,6 +502,7 @@ class Follower:
         batch = _Batch()
         end = place.at
         for line in lines.raw_lines(reading.file, place.at):
+            reading.offset = line.offset
             if line.data is None:
                 if not line.ended:
                     break
@@ -513,17 +530,28 @@ class Follower:
         session, form = self._reads(value, reading)
         identity = form.id(value)
         is_known = reading.key in self._memories
-        if identity and not is_known and not reading.place.queued:
+        is_plain = identity and not is_known and not reading.place.queued
+        if is_plain and reading.continues(value):
             # What the entries before say makes no difference to it.
             return _Entry(
                 session, Native(form, form.kind(value), identity, value), line
             )
         memory = reading.memory
         native = memory.identities.native(form, value)
-        sent = reading.learn(memory, value, native)
+        learned = reading.learn(memory, value, native)
         reading.place.queued = not memory.queue.is_empty
-        inputs = [draft for queued in sent for draft in queued.drafts()]
-        return _Entry(session, native, line, tuple(inputs))
+        reading.place.leaf = ""
+        if memory.is_continued(value, memory.chains.chain(value)):
+            reading.place.leaf = str(value["uuid"])
+        before: list[Draft] = []
+        for queued in learned.sent:
+            before += queued.drafts()
+        changes = learned.changes
+        before += claude_code.drafts_of(changes.before, value, native.key)
+        after = claude_code.drafts_of(
+            changes.after, value, native.key, first=len(changes.before)
+        )
+        return _Entry(session, native, line, tuple(before), tuple(after))
 
     def _append(self, reading: _Reading, batch: _Batch, end: int) -> None:
         """Append what was read up to ``end``, and remember that it was."""
@@ -539,16 +567,21 @@ class Follower:
         place.tail = _tail(reading.file, end)
 
     def _put_all(self, session: Session, entries: list[_Entry], batch: _Batch) -> None:
-        """Append entries, each behind the inputs that it shows to be sent."""
+        """Append entries, each with what it shows to be sent or changed."""
         waiting: list[_Entry] = []
         for entry in entries:
-            if entry.inputs:
+            if entry.before:
                 if waiting:
                     self._put(session, waiting, batch)
-                session.append(entry.inputs, unscanned="stub")
+                session.append(entry.before, unscanned="stub")
                 waiting = []
             waiting.append(entry)
-        self._put(session, waiting, batch)
+            if entry.after:
+                self._put(session, waiting, batch)
+                session.append(entry.after, unscanned="stub")
+                waiting = []
+        if waiting:
+            self._put(session, waiting, batch)
 
     def _put(self, session: Session, entries: list[_Entry], batch: _Batch) -> None:
         natives = [entry.native for entry in entries]

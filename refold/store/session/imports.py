@@ -156,9 +156,12 @@ def _missing(
     try:
         if len(new) < len(drafts):
             new, refused = _accepted(session, state, new)
-        new = with_seqs(
-            session.writer.log, session.stream, new, head_seq=state.head_seq
-        )
+        own = {
+            draft.key: (seq, seq)
+            for seq, draft in enumerate(new, start=state.head_seq + 1)
+            if draft.key
+        }
+        new = with_seqs(session.writer.log, session.stream, new, own)
         incoming = [draft.event for draft in new]
         events, _ = session.writer.decided(state, incoming, user_id=session.user_id)
         fitting: list[_Prepared] = []
