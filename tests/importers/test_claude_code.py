@@ -420,14 +420,14 @@ def test_a_queued_message_that_nothing_shows_as_sent_is_recorded_beside_the_cont
 
 
 def test_the_reason_for_an_attachment_claims_nothing(tmp_path: Path) -> None:
-    attached = {"type": "file", "filename": "a.py", "content": "secret"}
+    attached = {"type": "unheard_of", "filename": "a.py", "data": "secret"}
     about = {"type": "attachment", "uuid": "x", "sessionId": SESSION}
     entries = [said("u1", "Read @a.py"), {**about, "attachment": attached}]
 
     why = reasons(read_one(write_lines(tmp_path, entries)))["file.jsonl line 2"]
 
     assert why == (
-        "context that the client attached (file): the model may have seen it, and "
+        "context that the client attached (unheard_of): the model may have seen it, and "
         "contexts do not show it"
     )
 

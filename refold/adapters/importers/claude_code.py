@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from refold.adapters.importers import base, decisions, messages
+from refold.adapters.importers import attachments, base, decisions, messages
 from refold.adapters.importers.branches import (
     NO_CHANGES,
     Branches,
@@ -497,7 +497,11 @@ def _origin(entry: dict[str, Any], place: str) -> base.Origin:
         if base.text(entry, key)
     }
     source |= {name: True for flag, name in _FLAGS.items() if entry.get(flag) is True}
-    if entry.get("type") == "attachment":
+    if entry.get("type") == "attachment" and not _is_queued(entry):
+        kind = base.text(entry, "attachment", "type") or ""
+        if _IDENTIFIER.fullmatch(kind):
+            source["attachment"] = kind
+    elif entry.get("type") == "attachment":
         typed = base.at(entry, "attachment", "commandMode") in (None, "prompt")
         source["queued"] = True
         if base.at(entry, "attachment", "isMeta") is True or not typed:
@@ -549,16 +553,26 @@ def _found(entry: dict[str, Any]) -> Iterator[base.Found] | str:
     if entry.get("subtype") == "microcompact_boundary":
         return "mark of results that the client cleared, which contexts follow"
     if kind == "attachment":
-        return _attached(entry)
+        attachment = base.mapping(entry, "attachment")
+        image = attachments.image_of(attachment)
+        if image is not None:
+            return iter([image])
+        text = attachments.text_of(attachment)
+        if text is not None:
+            fields = {"text": text, "where": "conversation"}
+            return iter([base.Piece("system", fields)])
+        return _attached(attachment)
     if not isinstance(kind, str):
         return "not an entry: no object with a type"
     return _NOTES.get(kind, "entry of an unknown type")
 
 
-def _attached(entry: dict[str, Any]) -> str:
-    """Why an attachment is no event: contexts cannot show it yet."""
-    kind = base.text(entry, "attachment", "type") or ""
+def _attached(attachment: dict[str, Any]) -> str:
+    """Why an attachment is no event."""
+    kind = base.text(attachment, "type") or ""
     name = f" ({kind})" if _IDENTIFIER.fullmatch(kind) else ""
+    if attachments.is_never_sent(attachment):
+        return f"note of the client for itself{name}, never sent to the model"
     return (
         f"context that the client attached{name}: the model may have seen it, and "
         "contexts do not show it"
