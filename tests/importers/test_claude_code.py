@@ -427,8 +427,8 @@ def test_the_reason_for_an_attachment_claims_nothing(tmp_path: Path) -> None:
     why = reasons(read_one(write_lines(tmp_path, entries)))["file.jsonl line 2"]
 
     assert why == (
-        "context that the client attached (unheard_of): the model may have seen it, and "
-        "contexts do not show it"
+        "context that the client attached (unheard_of): the model may have seen it, "
+        "and contexts do not show it"
     )
 
 
