@@ -483,7 +483,17 @@ CODEX: list[Entry] = [
     _line(
         "response_item", type="custom_tool_call_output", call_id="c2", output="Done!"
     ),
-    _line("compacted", message="So far: fixed.", replacement_history=[{"a": 1}]),
+    _line(
+        "compacted",
+        message="So far: fixed.",
+        replacement_history=[
+            {
+                "type": "message",
+                "role": "user",
+                "content": [{"type": "input_text", "text": "So far: fixed."}],
+            }
+        ],
+    ),
     _line(
         "response_item",
         type="message",

@@ -551,6 +551,11 @@ class Recording:
         self._has_prompt = False
 
     @property
+    def event_count(self) -> int:
+        """The number of events so far."""
+        return len(self._drafts)
+
+    @property
     def begun(self) -> bool:
         """Whether there is an event yet."""
         return bool(self._drafts)

@@ -9,22 +9,19 @@ from functools import cache, partial
 from typing import Any, Final
 
 from refold.adapters.importers import base, decisions, messages, openai
+from refold.adapters.importers.codex_history import Change, History
 from refold.adapters.importers.identity import Identities
 from refold.domain.canonical import canonical, text_digest
-from refold.domain.envelope import Draft, Format
-from refold.domain.events import JsonObject, is_busy
+from refold.domain.envelope import Draft, Format, Mark
+from refold.domain.events import EditReason, JsonObject, ProviderEdit, is_busy
 
 NAME = "codex"
 _AGAIN: Final = frozenset({"user_message", "agent_message", "agent_reasoning"})
 _BROKEN: Final = frozenset({"error", "stream_error", "turn_aborted"})
 _OPAQUE: Final = frozenset({"compaction", "compaction_summary", "web_search_call"})
 _DIGITS: Final = 16  # of the digest that names a response
+_NOTHING_TAKEN_BACK: Final = "the user took back turns, and none stands before"
 _OF_CLIENT: Final = "record of the client, no message"
-_REPLACEMENT: Final = (
-    "history that replaces the one before a compaction: contexts do not show it, and "
-    "still show the old one"
-)
-_ROLLED_BACK: Final = "turns that the user took back: contexts still show them"
 # What the client writes in the user's name, between tags.
 _CONTEXT: Final = re.compile(r"\s*<(environment_context|user_instructions)\b")
 # How a command ended, in the lines before its output.
@@ -47,11 +44,18 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
     recording = base.Recording(NAME, source.name)
     reading = _Rollout(recording, whole=True)
     identities = Identities()
+    history = History()
     for line in source.lines():
         entry = base.mapping(line.value)
         form = format_of(None)
         key = identities.native(form, entry).key if entry else None
         reading.line(line.number, entry, key)
+        change = history.take(entry, key) if key else None
+        if change is not None:
+            reading.end()
+            reading.change(line.number, entry, change)
+        elif base.at(entry, "payload", "type") == "thread_rolled_back":
+            recording.skip(_NOTHING_TAKEN_BACK, f"line {line.number}", note=True)
     reading.end()
     yield recording.transcript(reading.name, parent=reading.parent)
 
@@ -147,13 +151,22 @@ class _Rollout:
         else:
             self._take_of_others(self._about(str(kind), told), origin)
 
+    def change(self, number: int, entry: dict[str, Any], change: Change) -> None:
+        """Record what a line changes in the history."""
+        ts = base.moment(entry, "timestamp")
+        source: JsonObject = {"replacement": True}
+        origin = base.Origin(f"line {number}", ts=ts, source=source)
+        for new in change.new:
+            self._item(new.value, replace(origin, key=new.key))
+        self.end()
+        marked = base.Origin(origin.place, ts=ts, key=change.key)
+        self._recording.mark(change.mark, marked, change.reason)
+
     def _about(self, kind: str, told: dict[str, Any]) -> Iterator[base.Found]:
         """How the session began, and what became of its context."""
         if kind == "compacted":
             edit = {"type": kind, "message": told.get("message")}
             yield base.Piece("provider_edit", {"edits": [edit]})
-            if told.get("replacement_history"):
-                yield base.Skipped("", _REPLACEMENT)
         elif kind != "session_meta" or "record_type" in told:
             yield base.Skipped("", _OF_CLIENT, note=True)
         else:
@@ -203,9 +216,7 @@ class _Rollout:
         elif kind == "item_completed" and base.at(told, "item", "type") == "Plan":
             plan = base.text(told, "item", "text") or ""
             self._take([decisions.plan(plan)], origin)
-        elif kind == "thread_rolled_back":
-            self._take_of_others([base.Skipped("", _ROLLED_BACK)], origin)
-        elif kind not in _AGAIN:
+        elif kind not in _AGAIN and kind != "thread_rolled_back":
             self._take([base.Skipped("", _OF_CLIENT, note=True)], origin)
 
     def _spend(self, info: dict[str, Any], origin: base.Origin) -> None:
@@ -304,10 +315,27 @@ class _Drafts:
         self.taken: list[Draft] = []
 
     def take(self, found: Iterable[base.Found], origin: base.Origin) -> None:
-        self.taken += base.typed(found, origin)
+        for place, draft in enumerate(base.typed(found, origin)):
+            if origin.key is not None and place == 0:
+                draft = replace(draft, key=origin.key)
+            elif origin.key is not None:
+                draft = replace(draft, key=f"{origin.key}\0{place}", continues=True)
+            self.taken.append(draft)
+
+    def mark(self, mark: Mark, origin: base.Origin, reason: EditReason) -> None:
+        """Take a change of the history; its seqs are filled in by the append."""
+        edit = ProviderEdit(reason=reason)
+        self.taken.append(Draft(edit, origin.ts, key=origin.key, mark=mark))
 
     def skip(self, why: str, *places: str, note: bool = False) -> None:
         """What is no event stands in the item."""
+
+
+def drafts_of(change: Change, entry: dict[str, Any], model: str | None) -> list[Draft]:
+    """The events of what a line changes, as a capture appends them behind it."""
+    drafts = _Drafts()
+    _Rollout(drafts, model).change(0, entry, change)
+    return drafts.taken
 
 
 @cache

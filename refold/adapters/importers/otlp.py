@@ -296,7 +296,7 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
         reading = _Conversation(base.Recording(NAME, source.name))
         for one in sorted(spans, key=lambda one: one.order):
             reading.add(one)
-        reading.finish()
+        reading.end()
         yield reading.recording.transcript(base.session_name(name))
 
 
@@ -306,6 +306,7 @@ class _Conversation:
         self._told: list[Any] = []  # of the newest request, and its answer
         self._ran: dict[str, _Span] = {}  # of calls whose result is not told yet
         self._system: Any = None
+        self._edits: list[tuple[base.Piece, _Span]] = []  # of events that come later
 
     def add(self, one: _Span) -> None:
         if any(one.trace != ran.trace for ran in self._ran.values()):
@@ -323,7 +324,30 @@ class _Conversation:
                 # Its digest is of seqs and summaries that an export does not have.
                 fields = {"format": NAME, "kind": own, "value": fields}
                 own = "item"
-            self._take([base.Piece(own, fields)], one)
+            piece = base.Piece(own, fields)
+            if own == "provider_edit":
+                self._edits.append((piece, one))
+                self._take_edits()
+            else:
+                self._take([piece], one)
+
+    def _take_edits(self, *, all_of_them: bool = False) -> None:
+        """Take the edits of the history whose events have come.
+
+        An input comes with the request that sent it, after an edit that names it.
+        """
+        while self._edits:
+            piece, one = self._edits[0]
+            newest = _newest_seq(piece.fields)
+            if newest > self.recording.event_count and not all_of_them:
+                return
+            self._edits.pop(0)
+            self._take([piece], one)
+
+    def end(self) -> None:
+        """Take what still waits at the end of the file."""
+        self.finish()
+        self._take_edits(all_of_them=True)
 
     def finish(self) -> None:
         """Take the results that no request told, as the spans of their calls do."""
@@ -349,6 +373,7 @@ class _Conversation:
         for message in map(base.mapping, given[same:]):
             for part in base.each(message, "parts"):
                 self._given(message.get("role"), part, one)
+        self._take_edits()
         said = [*map(base.mapping, _structured(about.get(_SAID)))]
         for message in said:
             self._take(_answered(message), one, answer=True)
@@ -400,6 +425,16 @@ class _Conversation:
                 source={"trace": one.trace},
             ),
         )
+
+
+def _newest_seq(edit: Json) -> int:
+    """The newest seq that an edit of the history names; 0 if it names none."""
+    newest = 0
+    for name in ("left_out", "restored", "cleared", "in_place"):
+        for span in base.sequence(edit, name):
+            for seq in base.sequence(span):
+                newest = max(newest, int(base.number(seq) or 0))
+    return newest
 
 
 def _place(one: _Span) -> str:
