@@ -1,4 +1,4 @@
-"""What an event says, in words and lines: one form for each type."""
+"""Events as words and lines for people: one form for each type."""
 
 from __future__ import annotations
 
@@ -22,7 +22,12 @@ _LONG: Final = 100
 
 
 class Preview(NamedTuple):
-    """An event for people: ``note`` stands beside its type, ``body`` below it."""
+    """An event for people.
+
+    note:   stands next to its type.
+    body:   stands below.
+    failed: whether the event is a failure.
+    """
 
     note: str = ""
     body: str = ""
@@ -30,13 +35,13 @@ class Preview(NamedTuple):
 
 
 def preview(event: events.SessionEvent) -> Preview:
-    """Say what ``event`` says; nothing of it is cut here."""
+    """Return the whole content of an event for people."""
     match event:
         case events.UserInput(text=text, attachments=attachments):
             return Preview(body=_lines(text, *map(_attachment, attachments)))
-        case events.AgentResponse(text=text, thinking=blocks, stop_reason=stopped):
-            thoughts = (f"(thinking) {one.thinking or '(encrypted)'}" for one in blocks)
-            note = "cut off" if stopped == "max_tokens" else ""
+        case events.AgentResponse(text=text, thinking=blocks, stop_reason=reason):
+            thoughts = [f"(thinking) {b.thinking or '(encrypted)'}" for b in blocks]
+            note = "cut off" if reason == "max_tokens" else ""
             return Preview(note, _lines(*thoughts, text))
         case events.ToolCall(tool_name=name, arguments=arguments):
             return Preview(name, readable(arguments))
@@ -56,10 +61,8 @@ def preview(event: events.SessionEvent) -> Preview:
             return Preview(note, body, failed=outcome == "failure")
         case events.HumanReview(decision=None, trigger=trigger, severity=severity):
             return Preview(f"{trigger} · {severity}", event.question)
-        case events.HumanReview(decision=decision, decided_by=by, refers_to=about):
-            decided = "decided" + (f" by {by}" if by else "")
-            decided += f", on seq {about}" if about else ""
-            return Preview(f"{event.trigger} · {decided}", decision or "")
+        case events.HumanReview():
+            return _decision(event)
         case events.AgentError(code=code, where=where, context=context):
             note = _note(code, where, "retryable" if event.retryable else "")
             body = _lines(event.message, readable(context) if context else "")
@@ -68,21 +71,21 @@ def preview(event: events.SessionEvent) -> Preview:
             return Preview("in the conversation", text or "")
         case events.SystemPrompt(text=text, closed=closed):
             return Preview("the session was closed" if closed else "prompt", text or "")
-        case events.StateUpdate(set=changed, unset=gone):
-            unset = (f"{key}: (unset)" for key in gone)
-            return Preview(body=_lines(readable(changed) if changed else "", *unset))
+        case events.StateUpdate(set=values, unset=keys):
+            unset = [f"{key}: (unset)" for key in keys]
+            return Preview(body=_lines(readable(values) if values else "", *unset))
         case events.Request():
-            sent = f"{counted(event.tokens, 'token')} through seq {event.through_seq}"
-            sent += f", digest {event.digest[:DIGEST]}"
-            return Preview(event.strategy.name, sent)
+            body = f"{counted(event.tokens, 'token')} through seq {event.through_seq}"
+            body += f", digest {event.digest[:DIGEST]}"
+            return Preview(event.strategy.name, body)
         case events.Summary():
             return _summary(event)
         case events.CompactionNote(phase=phase, why=why):
             span = _span(event.first_seq, event.last_seq)
             return Preview(f"{phase}{span}", why, failed=phase == "failed")
         case events.Pin(seqs=seqs, reason=reason, unpin=unpin):
-            which = ", ".join(map(str, seqs))
-            return Preview(f"{'unpinned' if unpin else 'pinned'} seq {which}", reason)
+            listed = ", ".join(map(str, seqs))
+            return Preview(f"{'unpinned' if unpin else 'pinned'} seq {listed}", reason)
         case events.Fork(session_id=parent, at_seq=at):
             return Preview(f"continues {parent} from seq {at}")
         case events.ProviderEdit(reason=reason) if event.spans:
@@ -106,7 +109,12 @@ def preview(event: events.SessionEvent) -> Preview:
 
 
 class Marks(NamedTuple):
-    """Findings by type, leaves that became stubs, and warnings by code."""
+    """The changes to an event before it was written.
+
+    redacted: the number of replaced values, by type.
+    guarded:  the number of texts that became stubs.
+    warnings: their codes.
+    """
 
     redacted: Mapping[str, int]
     guarded: int
@@ -114,32 +122,37 @@ class Marks(NamedTuple):
 
 
 def marks(envelope: Envelope) -> Marks:
-    """What was done to this event before it was written."""
-    found = envelope.redaction.get("types")
-    counts = found.items() if isinstance(found, dict) else ()
-    texts = leaves(envelope.payload.payload(), keys=False)
-    return Marks(
-        {str(kind): n for kind, n in counts if isinstance(n, int)},
-        sum(1 for text in texts if STUB.search(text)),
-        tuple(warning.code for warning in envelope.meta.warnings),
-    )
+    """Return the changes to an event before it was written."""
+    redacted: dict[str, int] = {}
+    counts = envelope.redaction.get("types")
+    if isinstance(counts, dict):
+        for kind, count in counts.items():
+            if isinstance(count, int):
+                redacted[str(kind)] = count
+    guarded = 0
+    for text in leaves(envelope.payload.payload(), keys=False):
+        if STUB.search(text):
+            guarded += 1
+    warnings = tuple(warning.code for warning in envelope.meta.warnings)
+    return Marks(redacted, guarded, warnings)
 
 
 def readable(value: Any) -> str:
-    """A JSON value as lines: a text as it is, an object as ``key: value``."""
+    """Return a JSON value as lines: a text unchanged, an object as ``key: value``."""
     if isinstance(value, str):
         return value
     if isinstance(value, dict) and value:
         fields = [_field(key, item) for key, item in value.items()]
-        # What is short, first.
+        # Short fields come first.
         return "\n".join(sorted(fields, key=lambda f: "\n" in f or len(f) > _LONG))
     if isinstance(value, list) and value:
-        return "\n".join("- " + _indented(_text(one)).lstrip(" ") for one in value)
+        items = ["- " + _indented(_text(item)).lstrip(" ") for item in value]
+        return "\n".join(items)
     return _compact(value)
 
 
 def content(value: Any) -> str:
-    """What a tool returned: its texts, where it is made of blocks."""
+    """Return the content of a tool's result: the texts of blocks, or all of it."""
     if isinstance(value, list) and all(isinstance(item, dict) for item in value):
         return "\n".join(map(_block, value))
     return readable(value)
@@ -170,16 +183,19 @@ def _compact(value: Any) -> str:
 
 
 def preview_of(envelope: Envelope) -> Preview:
-    """Say what an event says, with what its meta adds: a note, when it was rebuilt."""
-    said = preview(envelope.payload)
+    """Return the content of an event, with the notes in its meta.
+
+    These are the time at which a summary was rebuilt, and a reviewer's note.
+    """
+    shown = preview(envelope.payload)
     extra = envelope.meta.model_extra or {}
     rebuilt_at = extra.get("rebuilt_at")
     if isinstance(envelope.payload, events.Summary) and rebuilt_at:
-        said = said._replace(note=_note(said.note, f"rebuilt at {rebuilt_at}"))
+        shown = shown._replace(note=_note(shown.note, f"rebuilt at {rebuilt_at}"))
     reviewers_note = extra.get(NOTE)
     if isinstance(envelope.payload, events.HumanReview) and reviewers_note:
-        said = said._replace(body=_lines(said.body, str(reviewers_note)))
-    return said
+        shown = shown._replace(body=_lines(shown.body, str(reviewers_note)))
+    return shown
 
 
 def _lines(*parts: str) -> str:
@@ -195,21 +211,36 @@ def _attachment(item: events.Attachment) -> str:
     return f"[{item.kind}{': ' if about else ''}{about}]"
 
 
+def _decision(event: events.HumanReview) -> Preview:
+    note = f"{event.trigger} · decided"
+    if event.decided_by:
+        note += f" by {event.decided_by}"
+    if event.refers_to:
+        note += f", on seq {event.refers_to}"
+    return Preview(note, event.decision or "")
+
+
 def _result(event: events.ToolResult) -> Preview:
-    took = ""
-    if (ms := event.duration_ms) is not None:
-        took = f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:.1f} s"
+    duration = ""
+    milliseconds = event.duration_ms
+    if milliseconds is not None:
+        if milliseconds < 1000:
+            duration = f"{milliseconds:.0f} ms"
+        else:
+            duration = f"{milliseconds / 1000:.1f} s"
     trust = "untrusted" if event.untrusted else ""
-    note = _note(event.tool_name, event.status, took, trust)
+    note = _note(event.tool_name, event.status, duration, trust)
     return Preview(note, content(event.content), failed=event.status != "ok")
 
 
 def _reflection(event: events.Reflection) -> Preview:
     verdict = {True: "passed", False: "not passed", None: ""}[event.pass_]
-    sure = "" if event.confidence is None else f"confidence {event.confidence:g}"
-    issues = (f"- {_text(issue)}" for issue in event.issues)
+    confidence = ""
+    if event.confidence is not None:
+        confidence = f"confidence {event.confidence:g}"
+    issues = [f"- {_text(issue)}" for issue in event.issues]
     return Preview(
-        _note(verdict, sure),
+        _note(verdict, confidence),
         _lines(*issues, event.suggestion or ""),
         failed=event.pass_ is False,
     )
@@ -236,15 +267,15 @@ def _changes(edit: events.ProviderEdit) -> str:
         "puts in their place": edit.in_place,
     }
     lines: list[str] = []
-    for what, spans in changes.items():
+    for change, spans in changes.items():
         if spans:
-            named = [seqs(*span).removeprefix("seq ") for span in spans]
-            lines.append(f"{what} seq {', '.join(named)}")
+            places = [seqs(*span).removeprefix("seq ") for span in spans]
+            lines.append(f"{change} seq {', '.join(places)}")
     return _lines(*lines)
 
 
 def seqs(first: int | None, last: int | None) -> str:
-    """Where something is, in words."""
+    """Return a span of seqs in words."""
     return f"seq {first}" if first == last else f"seq {first} to {last}"
 
 
@@ -252,10 +283,11 @@ Countable = Literal["tool call", "response"]
 
 
 class Numbered(NamedTuple):
-    """An event with its number: ``call`` is also that of a result's call.
+    """An event with its number.
 
-    ``began`` is the seq at which the model's response that the event is part of
-    began: what the model was sent for it is everything before.
+    response: the number of the model's response that it is part of.
+    call:     the number of a tool call; a result has that of its call.
+    began:    the first seq of the response; the model saw everything before it.
     """
 
     envelope: Envelope
@@ -266,10 +298,10 @@ class Numbered(NamedTuple):
 
 @dataclass(slots=True)
 class Numbering:
-    """Numbers events as they pass, from a session's first on.
+    """Numbers the events of a session, from its first on.
 
-    A response is what a context takes for one; and all of it that has one
-    ``response_id``.
+    Events with the same ``response_id`` are one response; others are, if a context
+    takes them for one.
     """
 
     responses: int = 0
@@ -279,44 +311,52 @@ class Numbering:
     _open: dict[str, int] = field(default_factory=dict)
 
     def number(self, envelopes: Iterable[Envelope]) -> Iterator[Numbered]:
-        """Each event with its number; entries of derived streams have none."""
+        """Yield each event with its number; entries of derived streams have none."""
         for envelope in envelopes:
             is_main = envelope.stream == "main"
             yield self._numbered(envelope) if is_main else Numbered(envelope)
 
     def _numbered(self, envelope: Envelope) -> Numbered:
-        event, before = envelope.payload, self._thread
+        event = envelope.payload
+        before = self._thread
         self._thread, _ = place(before, envelope, str)
         if isinstance(event, events.ToolResult):
             return Numbered(envelope, call=self._open.pop(event.call_id, None))
         if not isinstance(event, events.AgentResponse | events.ToolCall):
             return Numbered(envelope)
         name = envelope.meta.response_id
-        goes_on = name is not None and key_of(name) == before.response_key
-        if self._thread.response != before.response and not goes_on:
+        continues = name is not None and key_of(name) == before.response_key
+        if self._thread.response != before.response and not continues:
             self.responses += 1
             self._began = envelope.seq
         call = None
         if isinstance(event, events.ToolCall):
             self.calls += 1
-            call = self._open[event.call_id] = self.calls
+            call = self.calls
+            self._open[event.call_id] = call
         return Numbered(envelope, self.responses, call, self._began)
 
 
 def before(envelopes: Iterable[Envelope], what: Countable, n: int) -> int:
-    """The last seq before the ``n``-th response, or that call's; else RefoldError."""
-    calls, numbering = what == "tool call", Numbering()
+    """Return the last seq before the ``n``-th response, or the ``n``-th tool call's.
+
+    Raises RefoldError if there is no such response, or nothing before it.
+    """
+    numbering = Numbering()
     for item in numbering.number(envelopes):
-        is_call = isinstance(item.envelope.payload, events.ToolCall)
-        if n == ((item.call if is_call else None) if calls else item.response):
+        number = item.response
+        if what == "tool call":
+            is_call = isinstance(item.envelope.payload, events.ToolCall)
+            number = item.call if is_call else None
+        if number == n:
             began = item.began or 1
             if began > 1:
                 return began - 1
             raise RefoldError(
                 "the session begins with that response: nothing was sent before it"
             )
-    there = counted(numbering.calls if calls else numbering.responses, what)
+    count = numbering.calls if what == "tool call" else numbering.responses
     raise RefoldError(
-        f"the session has {there}, there is no number {n}: `refold log` shows the "
-        "numbers"
+        f"the session has {counted(count, what)}, there is no number {n}: `refold log` "
+        "shows the numbers"
     )

@@ -1,7 +1,7 @@
 """A persistence module for applications of the eventsourcing library.
 
-``PERSISTENCE_MODULE=refold.adapters.eventsourcing`` and ``REFOLD_DB`` are all that an
-application needs.  What it stores is encrypted; it is not redacted.
+An application needs ``PERSISTENCE_MODULE=refold.adapters.eventsourcing`` and
+``REFOLD_DB``.  Its events are encrypted, but not redacted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from eventsourcing import persistence
 from eventsourcing.application import Application
 from eventsourcing.utils import Environment, EnvType, resolve_topic, strtobool
 
-# As a module: the library looks here for factories, and takes one alone.
+# As a module: the library looks here for factories, and accepts only one.
 from refold.adapters import config, log as sessions
 from refold.adapters.eventsourcing.engines import EventsDatabase
 from refold.adapters.eventsourcing.recorders import (
@@ -66,34 +66,37 @@ class Factory(persistence.InfrastructureFactory[SqlTrackingRecorder]):
         return self._recorder(SqlAggregateRecorder, purpose=purpose)
 
     def application_recorder(self) -> SqlApplicationRecorder:
-        """The recorder of an application's events, or that of its topic."""
+        """The recorder of an application's events; a topic names another class."""
         topic = self.env.get(self.APPLICATION_RECORDER_TOPIC)
         return self._recorder(SqlApplicationRecorder, topic)
 
     def tracking_recorder(
         self, tracking_recorder_class: type[Any] | None = None
     ) -> Any:
-        """A recorder of progress: of this class, of that of its topic, or plain."""
+        """A recorder of progress, of this class or that of its topic."""
         topic = self.env.get(self.TRACKING_RECORDER_TOPIC)
         return self._recorder(SqlTrackingRecorder, tracking_recorder_class or topic)
 
     def process_recorder(self) -> SqlProcessRecorder:
-        """The recorder of an application that follows others, or that of its topic."""
+        """The recorder of an application that follows others; or of its topic."""
         topic = self.env.get(self.PROCESS_RECORDER_TOPIC)
         return self._recorder(SqlProcessRecorder, topic)
 
     def _recorder(
-        self, base: type[R], given: str | type[Any] | None = None, **options: Any
+        self, base: type[R], chosen: str | type[Any] | None = None, **options: Any
     ) -> R:
-        kind = resolve_topic(given) if isinstance(given, str) and given else given
-        kind = kind or base
+        """Make a recorder of the chosen class, or of the class of that topic."""
+        kind: Any = chosen or base
+        if isinstance(kind, str):
+            kind = resolve_topic(kind)
         if not isinstance(kind, type) or not issubclass(kind, base):
             raise persistence.InfrastructureFactoryError(
                 f"{getattr(kind, '__qualname__', kind)} is no subclass of "
                 f"refold.adapters.eventsourcing.{base.__name__}: derive it from that"
             )
-        name, originators = self.env.name, self._originators
-        recorder = kind(self.database, name, originators=originators, **options)
+        recorder: R = kind(
+            self.database, self.env.name, originators=self._originators, **options
+        )
         if strtobool(self.env.get("CREATE_TABLE") or "yes"):
             recorder.create_table()
         return recorder
@@ -104,9 +107,9 @@ class Factory(persistence.InfrastructureFactory[SqlTrackingRecorder]):
 
 
 class EnvelopeMapper(persistence.Mapper[str]):
-    """Opens what a follower is notified of into envelopes; it seals nothing.
+    """Turns notifications of a follower into envelopes.
 
-    A notification has a place and no more: the row is read again, as it is now.
+    A notification has only the place of an event: its row is read again.
     """
 
     def __init__(self, log: sessions.EncryptedLog) -> None:
@@ -114,24 +117,24 @@ class EnvelopeMapper(persistence.Mapper[str]):
         self._log = log
 
     def to_stored_event(self, domain_event: Any) -> NoReturn:  # noqa: ARG002  # the library's
-        """Refuse it.  Raises TypeError."""
+        """Raise TypeError: nothing is written through a follower."""
         raise TypeError("a session is written with refold.open(…).session(…).append")
 
     def to_domain_event(self, stored_event: persistence.StoredEvent) -> Any:
         """The envelope at that place.  Raises CorruptEvent, Erased, KeyUnavailable."""
         stream = StreamId.parse(str(stored_event.originator_id))
         seq = stored_event.originator_version
-        found: list[Envelope] = self._log.read(stream, after=seq - 1, upto=seq)
-        if not found:
+        envelopes: list[Envelope] = self._log.read(stream, after=seq - 1, upto=seq)
+        if not envelopes:
             raise Erased(f"session {stream.session_id!r}")
-        return found[0]
+        return envelopes[0]
 
 
 class SessionLog(Application[str]):
-    """The log of sessions at ``REFOLD_DB``, for a runner of projections to follow.
+    """The log of sessions at ``REFOLD_DB``, which runners of projections follow.
 
-    Events come as envelopes, redacted and opened, in the order of their positions;
-    topics are a type and its schema version, such as ``user_input/1``.
+    Events arrive as redacted, decrypted envelopes in the order of their positions.
+    Topics are a type and its schema version, such as ``user_input/1``.
     """
 
     name = "SessionLog"
@@ -143,5 +146,5 @@ class SessionLog(Application[str]):
         return sessions.LogFactory(log.recorder, log.keys)
 
     def construct_mapper(self) -> EnvelopeMapper:
-        """What opens envelopes."""
+        """The mapper of the log's envelopes."""
         return EnvelopeMapper(cast("sessions.LogFactory", self.factory).log)

@@ -1,4 +1,4 @@
-"""A database of applications' events, and its errors as the library knows them."""
+"""A database of applications' events, whose errors become those of the library."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ _REFUSED: Final = (
 class EventsDatabase:
     """One database, shared by all recorders of an application.
 
-    ``schema`` is where their tables are, on an engine that has schemas.
+    It connects on first use.
 
-    Raises InvalidConfiguration if ``url`` names neither SQLite nor PostgreSQL.  It
-    connects on first use.
+    schema: the schema of their tables, on an engine with schemas.
+
+    Raises InvalidConfiguration if ``url`` names neither SQLite nor PostgreSQL.
     """
 
     def __init__(self, url: str) -> None:
@@ -45,7 +46,8 @@ class EventsDatabase:
             case "sqlite", parsed:
                 self._engine: Database = SqliteDatabase(parsed)
             case "postgresql", parsed:
-                self._engine, self.schema = PostgresDatabase(parsed), "refold_es"
+                self._engine = PostgresDatabase(parsed)
+                self.schema = "refold_es"
             case _:
                 raise InvalidConfiguration(
                     "REFOLD_DB must name a database that keeps events: "
@@ -55,7 +57,7 @@ class EventsDatabase:
         self._close = weakref.finalize(self, self._engine.close)
 
     def read(self, query: sa.Executable) -> Sequence[Any]:
-        """All rows of a query; again if the connection broke meanwhile."""
+        """Return all rows of a query; retries it if the connection breaks."""
 
         def fetch() -> Sequence[Any]:
             with self._engine.engine().connect() as connection:
@@ -68,8 +70,8 @@ class EventsDatabase:
     def transaction(self, first: Before = None) -> Iterator[sa.Connection]:
         """A transaction that can write; committed unless the block raises.
 
-        ``first`` is done in it before the block: if the connection turns out to be
-        broken there, on another one.
+        first: runs in it before the block; if the connection is broken, it runs again
+               on another one.
         """
 
         def begin() -> tuple[sa.Connection, ExitStack]:
@@ -85,7 +87,7 @@ class EventsDatabase:
                 yield connection
 
     def _begun(self) -> AbstractContextManager[sa.Connection]:
-        """A transaction; on SQLite it has the write lock from its beginning."""
+        """A transaction; on SQLite it holds the write lock from its beginning."""
         return self._engine.engine().execution_options(refold_begin="IMMEDIATE").begin()
 
     def insert(
@@ -97,33 +99,35 @@ class EventsDatabase:
         taken: str,
         before: Before = None,
     ) -> list[int]:
-        """Write all rows or none, ``before`` with them; returns notification ids.
+        """Write all rows or none; returns their notification ids.
 
-        They are taken from ``positions``, whose row stays locked until the commit: who
-        takes later ids commits later.  If the connection breaks, it is found out
-        whether the rows were written.
+        The ids come from ``positions``, whose row stays locked until the commit, so
+        that later ids are committed later.  After a broken connection, a retry looks
+        first whether the rows were written.
 
-        Raises IntegrityError with the message ``taken`` if one is stored already.
+        before: writes in the same transaction before the rows.
+        taken:  the message of the IntegrityError that is raised if a row exists.
         """
-        tried = False
+        was_tried = False
 
         def attempt() -> list[int]:
-            nonlocal tried
-            again, tried = tried, bool(rows)
+            nonlocal was_tried
+            is_retry = was_tried
+            was_tried = bool(rows)
             try:
                 with self._begun() as connection:
-                    written = _written(connection, table, rows) if again else None
-                    if written is None:
+                    ids = _written(connection, table, rows) if is_retry else None
+                    if ids is None:
                         if before is not None:
                             before(connection)
                         return _insert(connection, table, rows, positions)
             except (sa.exc.IntegrityError, persistence.IntegrityError):
-                # The first attempt may have been committing while this one looked.
+                # The first attempt may have committed after this one looked.
                 with self._begun() as connection:
-                    written = _written(connection, table, rows) if again else None
-                if written is None:
+                    ids = _written(connection, table, rows) if is_retry else None
+                if ids is None:
                     raise
-            return written
+            return ids
 
         with self.errors(taken=taken):
             return self._engine.retrying(attempt)
@@ -135,16 +139,16 @@ class EventsDatabase:
         is_done: Callable[[sa.Connection], bool] = lambda _: True,
         finish: Callable[[sa.Connection], None] = lambda _: None,
     ) -> None:
-        """Make what is missing of these tables, while no other process makes any.
+        """Make the missing tables, under a lock that other processes wait for.
 
-        ``finish`` is done in the same transaction; ``is_done`` says, where all tables
-        are there, whether it was.
+        finish:  runs in the same transaction.
+        is_done: whether ``finish`` ran before; asked if all tables exist.
         """
         names = {table.name for table in metadata.tables.values()}
         with self.errors():
             with self._engine.engine().connect() as connection:
-                known = sa.inspect(connection).get_table_names(schema=self.schema)
-                if names <= set(known) and is_done(connection):
+                existing = sa.inspect(connection).get_table_names(schema=self.schema)
+                if names <= set(existing) and is_done(connection):
                     return
             with self._begun() as connection:
                 self._engine.lock_schema(connection)
@@ -157,15 +161,15 @@ class EventsDatabase:
                 finish(connection)
 
     def columns(self, table: sa.Table) -> dict[str, Any]:
-        """The columns of a table as it stands in the database, with their types."""
+        """Return the columns of a table in the database, with their types."""
         with self.errors(), self._engine.engine().connect() as connection:
-            found = sa.inspect(connection).get_columns(table.name, schema=self.schema)
-            return {column["name"]: column["type"] for column in found}
+            columns = sa.inspect(connection).get_columns(table.name, schema=self.schema)
+            return {column["name"]: column["type"] for column in columns}
 
     def errors(self, *, taken: str = _REFUSED) -> AbstractContextManager[None]:
-        """Turn what is raised inside into errors of the library.
+        """Turn errors in the block into errors of the library.
 
-        ``taken`` is the message where a row is there already.
+        taken: the message if a row exists already.
         """
         return ErrorsTranslated(partial(_translated, self._engine, taken))
 
@@ -182,21 +186,25 @@ def _insert(
 ) -> list[int]:
     if not rows:
         return []
-    values, ids = [*rows], list[int]()
+    values = list(rows)
+    ids: list[int] = []
     if positions is not None:
-        counted = positions.c.last_id + len(rows)
-        take = sa.update(positions).where(positions.c.name == table.name)
-        last = connection.scalar(
-            take.values(last_id=counted).returning(positions.c.last_id)
+        take_ids = (
+            sa.update(positions)
+            .where(positions.c.name == table.name)
+            .values(last_id=positions.c.last_id + len(rows))
+            .returning(positions.c.last_id)
         )
+        last = connection.scalar(take_ids)
         if last is None:
             raise persistence.ProgrammingError(
                 f"es_positions has no row for {table.name}: construct the application "
                 "once with CREATE_TABLE=yes"
             )
-        ids = [*range(last - len(rows) + 1, last + 1)]
-        both = zip(rows, ids, strict=True)
-        values = [{**row, "notification_id": id_} for row, id_ in both]
+        ids = list(range(last - len(rows) + 1, last + 1))
+        values = [
+            {**row, "notification_id": id_} for row, id_ in zip(rows, ids, strict=True)
+        ]
     connection.execute(sa.insert(table), values)
     return ids
 
@@ -204,16 +212,18 @@ def _insert(
 def _written(
     connection: sa.Connection, table: sa.Table, rows: Sequence[Row]
 ) -> list[int] | None:
-    """The ids of these rows if it is they that are stored, and not a rival's.
+    """The ids of these rows if they are stored, and not those of another writer.
 
-    An encrypted state is like no other, so the first row tells.
+    No two encrypted states are equal, so comparing the first row suffices.
     """
-    place = table.c.get("notification_id", sa.literal(0))
-    mine = (table.c[name] == value for name, value in rows[0].items())
-    first = connection.scalar(sa.select(place).where(*mine))
+    notification_id = table.c.get("notification_id", sa.literal(0))
+    is_equal = [table.c[name] == value for name, value in rows[0].items()]
+    first = connection.scalar(sa.select(notification_id).where(*is_equal))
     if first is None:
         return None
-    return [*range(first, first + len(rows))] if first else []
+    if not first:  # a table of snapshots has no notification ids
+        return []
+    return list(range(first, first + len(rows)))
 
 
 def _translated(
@@ -223,8 +233,8 @@ def _translated(
         return persistence.OperationalError(str(error))
     cause = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(cause, sqlite3.Error | psycopg.Error):
-        undefined = isinstance(cause, psycopg.errors.UndefinedTable)
-        if undefined or "no such table" in str(cause):
+        is_undefined = isinstance(cause, psycopg.errors.UndefinedTable)
+        if is_undefined or "no such table" in str(cause):
             return persistence.ProgrammingError(
                 "the tables of this application are not there: construct it once with "
                 "CREATE_TABLE=yes, as a user that may create tables"
@@ -241,7 +251,8 @@ def _translated(
 
 def _same_kind(cause: Exception) -> type[persistence.PersistenceError]:
     """The library's error of the same name: both have the names of the DB-API."""
-    base = persistence.PersistenceError
-    ours = (getattr(persistence, kind.__name__, 0) for kind in type(cause).__mro__)
-    same = (kind for kind in ours if isinstance(kind, type) and issubclass(kind, base))
-    return next(same, persistence.DatabaseError)
+    for kind in type(cause).__mro__:
+        same = getattr(persistence, kind.__name__, None)
+        if isinstance(same, type) and issubclass(same, persistence.PersistenceError):
+            return same
+    return persistence.DatabaseError

@@ -31,11 +31,11 @@ _PURPOSE: Final = re.compile("(?!keys$|positions$)[a-z0-9]{1,16}")
 
 
 def application_key(application: str) -> str:
-    """The part of table names that stands for an application; empty for no name.
+    """Return the part of table names for an application; empty for an empty name.
 
-    Case does not count, as in the library.  What is too long for a name of a table
-    or has other characters than letters, digits and ``_`` ends in a digest, so that
-    no two applications share their tables.
+    The case does not matter, as in the library.  A name that is too long, or has other
+    characters than letters, digits and ``_``, ends in a digest, so that no two
+    applications share tables.
     """
     name = application.lower()
     if not name or _PLAIN.fullmatch(name):
@@ -45,10 +45,10 @@ def application_key(application: str) -> str:
 
 
 def table_name(application: str, purpose: str) -> str:
-    """The name of an application's table for this purpose, at most 63 bytes.
+    """Return the name of an application's table, at most 63 bytes.
 
-    ``purpose`` has up to 16 lower-case letters and digits: with a ``_`` in it, the
-    table could be that of another application.
+    purpose: 1 to 16 lower-case letters and digits.  With a ``_`` in it, the table could
+             be that of another application.
 
     Raises ProgrammingError for any other purpose.
     """
@@ -65,25 +65,27 @@ _FORMAT: Final = b"\x01"
 
 
 class Vault:
-    """Seals the states of one table's events under its application's key."""
+    """Encrypts the states of one table's events with its application's key."""
 
     def __init__(
         self, database: EventsDatabase, keys: sa.Table, application: str, purpose: str
     ) -> None:
-        self._database, self._keys = database, keys
-        self._application, self._purpose = application, purpose
+        self._database = database
+        self._keys = keys
+        self._application = application
+        self._purpose = purpose
 
     def seal(self, event: persistence.StoredEvent) -> bytes:
-        """The event's state, compressed and encrypted, bound to its place and topic.
+        """Compress and encrypt an event's state, bound to its place and topic.
 
         Raises OperationalError if there is no key.
         """
         return _FORMAT + seal(self._cipher, pack(event.state), self._context(event))
 
     def open(self, row: Sequence[Any]) -> tuple[Any, int, str, bytes]:
-        """An event's id, version, topic and state, which was sealed.
+        """Return an event's id, version, topic and decrypted state.
 
-        Raises DataError if it was sealed for another row or under another key.
+        Raises DataError if it was encrypted for another row or with another key.
         """
         id_, version, topic, state = row
         sealed = persistence.StoredEvent(id_, version, topic, bytes(state))
@@ -100,8 +102,9 @@ class Vault:
             ) from None
 
     def _context(self, event: persistence.StoredEvent) -> bytes:
-        """What the state is bound to; the lengths keep its parts apart."""
-        id_, topic = str(event.originator_id).encode(), event.topic.encode()
+        """The row that the state is bound to; lengths separate its parts."""
+        id_ = str(event.originator_id).encode()
+        topic = event.topic.encode()
         place = (event.originator_version, len(id_), len(topic))
         return b"%d %d %d " % place + id_ + topic + self._purpose.encode()
 
@@ -110,9 +113,9 @@ class Vault:
         return connection.execute(self._query()).first() is not None
 
     def make(self, connection: sa.Connection, events: sa.Table) -> None:
-        """Make the key if there is none, while no other process does.
+        """Make the key if there is none; the caller holds the lock of the schema.
 
-        Raises KeyUnavailable if there are ``events``, for they were written with one.
+        Raises KeyUnavailable if there are ``events``, which were written with a key.
         """
         if self.exists(connection):
             return
@@ -127,11 +130,11 @@ class Vault:
     @computed_once
     def _cipher(self) -> AESGCM:
         with self._database.errors():
-            found = self._database.read(self._query())
-            if not found:
+            rows = self._database.read(self._query())
+            if not rows:
                 raise self._lost()
             master = master_key(self._database.url, create=False)
-            return AESGCM(master.unwrap(bytes(found[0].wrapped), _CONTEXT))
+            return AESGCM(master.unwrap(bytes(rows[0].wrapped), _CONTEXT))
 
     def _query(self) -> sa.Select[Any]:
         keys = self._keys.c
@@ -147,8 +150,9 @@ class Vault:
 class SqlRecorder:
     """Tables of one application in a database.
 
-    ``application`` is its name, ``originators`` the type of its aggregates' ids,
-    ``purpose`` what a recorder of aggregates is for: events or snapshots.
+    application: its name.
+    originators: the type of its aggregates' ids.
+    purpose:     of a recorder of aggregates: events or snapshots.
     """
 
     def __init__(
@@ -159,7 +163,8 @@ class SqlRecorder:
         originators: Originators = "uuid",
         purpose: str = "events",
     ) -> None:
-        self.database, self.application = database, application
+        self.database = database
+        self.application = application
         self.originators: Originators = originators
         self.purpose = purpose
         self.metadata = sa.MetaData(schema=database.schema)
@@ -181,7 +186,7 @@ class SqlRecorder:
 
 
 class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
-    """Events or snapshots of aggregates, each sealed under the application's key."""
+    """Events or snapshots of aggregates, encrypted with the application's key."""
 
     def define_tables(self) -> None:
         """Events or snapshots, and the keys and counts of all applications."""
@@ -232,10 +237,11 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
 
         Raises ProgrammingError if they were made for another ORIGINATOR_ID_TYPE.
         """
-        finish, is_done = self._finish, self._is_finished
-        self.database.create(self.metadata, is_done=is_done, finish=finish)
-        found = self.database.columns(self.events)
-        kind = "text" if isinstance(found.get("originator_id"), sa.Text) else "uuid"
+        self.database.create(
+            self.metadata, is_done=self._is_finished, finish=self._finish
+        )
+        columns = self.database.columns(self.events)
+        kind = "text" if isinstance(columns.get("originator_id"), sa.Text) else "uuid"
         if kind != self.originators:
             raise persistence.ProgrammingError(
                 f"{self.events.name} was made for ORIGINATOR_ID_TYPE={kind}, and this "
@@ -246,7 +252,7 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         return self._is_counted(connection) and self._vault.exists(connection)
 
     def _is_counted(self, connection: sa.Connection) -> bool:
-        """Whether notification ids are, or there are none."""
+        """Whether the table has a count of notification ids, or needs none."""
         if self._positions is None:
             return True
         query = sa.select(self._positions.c.last_id)
@@ -257,7 +263,7 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         self._vault.make(connection, self.events)
         if self._positions is None or self._is_counted(connection):
             return
-        # From now on, after those that are there.
+        # Count on from the events that exist.
         last = sa.select(
             sa.func.coalesce(sa.func.max(self.events.c.notification_id), 0)
         )
@@ -282,7 +288,7 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         tracking: persistence.Tracking | None = None,
         **_others: Any,
     ) -> list[int]:
-        """Returns the notification ids; what else ``save`` was given is ignored."""
+        """Returns the notification ids; other arguments of ``save`` are ignored."""
         rows = [self._sealed(event) for event in stored_events]
         before = self._before(tracking)
         if not rows and before is None:
@@ -293,7 +299,7 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         )
 
     def _before(self, tracking: persistence.Tracking | None) -> Before:
-        """What is written before the events, in the same transaction."""
+        """A function that writes before the events, in the same transaction."""
         if tracking is not None:
             raise persistence.ProgrammingError(
                 "this recorder keeps no tracking: take that of process_recorder()"
@@ -347,25 +353,33 @@ class SqlAggregateRecorder(SqlRecorder, persistence.AggregateRecorder):
         return [persistence.StoredEvent(*self._vault.open(row)) for row in rows]
 
     def _select(self, *more: sa.ColumnElement[Any]) -> sa.Select[Any]:
-        """A query of what an event is opened from, and of ``more`` behind it."""
+        """A query of the columns that ``Vault.open`` takes, and of ``more`` columns."""
         events = self.events.c
-        key = events.originator_id, events.originator_version
-        return sa.select(*key, events.topic, events.state, *more)
+        return sa.select(
+            events.originator_id,
+            events.originator_version,
+            events.topic,
+            events.state,
+            *more,
+        )
 
 
 _LOOK_EVERY: Final = 0.1  # seconds, at the end of the events
 
 
 class SqlApplicationRecorder(SqlAggregateRecorder, persistence.ApplicationRecorder):
-    """Events of an application in one order: that in which they were committed.
+    """Events of an application in the order in which they were committed.
 
-    Notification ids rise by one, whatever was refused, and are never given out again.
+    Notification ids have no gaps, also after refused events, and no id is used twice.
     """
 
     def insert_events(
         self, stored_events: Sequence[persistence.StoredEvent], **kwargs: Any
     ) -> Sequence[int] | None:
-        """Write all or none; returns their notification ids.  Raises the same."""
+        """Write all events or none; returns their notification ids.
+
+        Raises the same errors as the recorder of aggregates.
+        """
         return self._write(stored_events, **kwargs)
 
     def select_notifications(
@@ -408,9 +422,9 @@ class SqlApplicationRecorder(SqlAggregateRecorder, persistence.ApplicationRecord
 
 
 class SqlTrackingRecorder(SqlRecorder, persistence.TrackingRecorder):
-    """How far upstream applications were followed; the base of views kept with it.
+    """The progress in following upstream applications; the base class of views.
 
-    A view of your own adds its tables in ``define_tables``, and changes them in
+    A view adds its tables in ``define_tables``, and changes them in
     ``transaction(tracking)``.
     """
 
@@ -426,16 +440,16 @@ class SqlTrackingRecorder(SqlRecorder, persistence.TrackingRecorder):
 
     @contextmanager
     def transaction(self, tracking: persistence.Tracking) -> Iterator[sa.Connection]:
-        """A transaction that records ``tracking`` with what is done in it, or neither.
+        """A transaction that also records ``tracking``.
 
-        Raises IntegrityError if it is not ahead of what is recorded.
+        Raises IntegrityError if that is not ahead of the recorded progress.
         """
         track = partial(self._track, tracking=tracking)
         with self.database.transaction(track) as connection:
             yield connection
 
     def insert_tracking(self, tracking: persistence.Tracking) -> None:
-        """Record progress.  Raises IntegrityError if it is none."""
+        """Record progress.  Raises IntegrityError if it is not ahead."""
         with self.transaction(tracking):
             pass
 
@@ -445,25 +459,27 @@ class SqlTrackingRecorder(SqlRecorder, persistence.TrackingRecorder):
         name = connection.dialect.identifier_preparer.format_table(self.tracking)
         values = {"name": tracking.application_name, "id": tracking.notification_id}
         track = statements("applications")["track"].format(table=name)
-        moved = connection.execute(sa.text(track), values)
-        if moved.first() is None:
+        tracked = connection.execute(sa.text(track), values)
+        if tracked.first() is None:
             raise persistence.IntegrityError(
                 f"notification {tracking.notification_id} of "
                 f"{tracking.application_name} was processed already, or a later one"
             )
 
     def max_tracking_id(self, application_name: str) -> int | None:
-        """How far this application was followed, or None if it was not."""
+        """The last notification id of this application that was processed, or None."""
         columns = self.tracking.c
-        is_its = columns.application_name == application_name
-        found = self.database.read(sa.select(columns.notification_id).where(is_its))
-        return int(found[0][0]) if found else None
+        query = sa.select(columns.notification_id).where(
+            columns.application_name == application_name
+        )
+        rows = self.database.read(query)
+        return int(rows[0][0]) if rows else None
 
 
 class SqlProcessRecorder(
     SqlTrackingRecorder, SqlApplicationRecorder, persistence.ProcessRecorder
 ):
-    """Events of an application, recorded with the progress they are the outcome of."""
+    """Events of an application, recorded with the progress that caused them."""
 
     def _before(self, tracking: persistence.Tracking | None) -> Before:
         return None if tracking is None else partial(self._track, tracking=tracking)

@@ -1,10 +1,10 @@
 """The session store of the Claude Agent SDK.
 
-A session and its entries have the names that ``refold import`` and ``refold capture``
-give them, so that a transcript which comes in by several ways is one session.
+Sessions and entries have the same names as with ``refold import`` and ``refold
+capture``, so a transcript that arrives in several ways is one session.
 
-The client keeps its own files under ``CLAUDE_CONFIG_DIR`` too, as they are: what is
-redacted, erased or held here is still there.  Remove them, or have the client do so.
+The client keeps its own files under ``CLAUDE_CONFIG_DIR``, too, without redaction or
+erasure.  Remove them, or let the client remove them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SESSION: Final = "claude_session"
 _PART: Final = "claude_part"
 _MAIN: Final = "main"
 _SUB_AGENT: Final = re.compile(rf"{claude_code.SUB_AGENTS}/(?:.*/)?agent-([\w.-]+)")
-_MOST_TRANSCRIPTS: Final = 256  # whose entries so far are remembered
+_MOST_TRANSCRIPTS: Final = 256  # the transcripts whose entries are remembered
 _PAGE: Final = 100
 Key = Mapping[str, Any]
 
@@ -59,22 +59,22 @@ class LinesMissing(RefoldError):
 
 
 class _Transcript:
-    """What this process was given of a transcript, and what it means for the rest."""
+    """The entries of a transcript that this process received, for the next ones."""
 
     def __init__(self) -> None:
         self.lock = Lock()
         self._memory: FileMemory | None = None
-        self._given: set[str] = set()  # ids of entries
+        self._entry_ids: set[str] = set()  # of the entries received
 
     def forget(self) -> None:
         """Read the session again before the next entries."""
         self._memory = None
-        self._given.clear()
+        self._entry_ids.clear()
 
     def drafts(self, session: Session, entries: Sequence[Any]) -> list[Draft | Native]:
-        """The next entries as they are to be appended, with the inputs before them."""
+        """The drafts of the next entries, with the queued inputs before them."""
         first = next(filter(None, map(FORMAT.id, entries)), None)
-        is_repeated = first is not None and first in self._given
+        is_repeated = first is not None and first in self._entry_ids
         if self._memory is None or is_repeated:
             self.forget()
             self._memory = _remembered(session, entries)
@@ -89,16 +89,18 @@ class _Transcript:
             drafts.append(native)
             first_after = len(changes.before)
             drafts += drafts_of(changes.after, entry, native.key, first=first_after)
-            if entry_id := FORMAT.id(entry):
-                self._given.add(entry_id)
+            entry_id = FORMAT.id(entry)
+            if entry_id:
+                self._entry_ids.add(entry_id)
         return drafts
 
 
 def _remembered(session: Session, entries: Sequence[Any]) -> FileMemory:
-    """What the entries in a session say of the next ones, which may be in it already.
+    """Read the entries of a session that come before the next ones.
 
-    Then the transcript is given again, or a capture has read further than the client
-    mirrored.  The entries before the first one with an id tell where they stand.
+    The next entries may be in the session already: the client sends the transcript
+    again, or a capture has read further than the client mirrored.  The first entry with
+    an id shows the place.
     """
     memory = FileMemory()
     if session.writer.log.head(session.stream).seq == 0:
@@ -126,9 +128,9 @@ def _remembered(session: Session, entries: Sequence[Any]) -> FileMemory:
 
 
 class RefoldSessionStore(_Protocol):
-    """Mirrors transcripts into the sessions of one user: ``session_store=`` takes it.
+    """Mirrors transcripts into the sessions of one user; for ``session_store=``.
 
-    What the client reads back is what is stored: redacted.
+    The client reads back what is stored, which is redacted.
     """
 
     def __init__(self, store: SessionStore, *, user_id: str) -> None:
@@ -139,7 +141,7 @@ class RefoldSessionStore(_Protocol):
         self._of_project: set[tuple[str, str]] = set()  # sessions, with their project
 
     async def append(self, key: Key, entries: Sequence[Any]) -> None:
-        """Append what is new of these entries."""
+        """Append the new ones of these entries."""
         if entries:
             await in_thread(lambda: self._append(key, entries))
 
@@ -155,7 +157,7 @@ class RefoldSessionStore(_Protocol):
                 raise
 
     def _transcript(self, session: Session) -> _Transcript:
-        """What is remembered of a session; of the least recently used it is dropped."""
+        """The transcript of a session; the least recently used one is forgotten."""
         with self._lock:
             transcript = self._transcripts.pop(session.session_id, None)
             if transcript is None:
@@ -166,7 +168,7 @@ class RefoldSessionStore(_Protocol):
             return transcript
 
     async def load(self, key: Key) -> list[Any] | None:
-        """The entries as they are stored; None if there are none.
+        """Return the stored entries; None if there are none.
 
         Raises LinesMissing for a session that was imported.
         """
@@ -183,7 +185,7 @@ class RefoldSessionStore(_Protocol):
                 ids.add(item.id)
                 continue
             source = item.events[0].meta.source or {}
-            # A queued message has its line too, if anything of the transcript has.
+            # A queued message has its line, too, if any event of the transcript has.
             is_line = source.get("format") == claude_code.NAME and (
                 "id" in source or "queued" not in source
             )
@@ -195,15 +197,15 @@ class RefoldSessionStore(_Protocol):
         return entries or None
 
     async def list_sessions(self, project_key: str) -> list[Any]:
-        """Names and times of the project's sessions, without sub-agents'."""
+        """Return names and times of the project's sessions, without sub-agents."""
         return await asyncio.to_thread(self._listed, project_key)
 
     async def list_session_summaries(self, project_key: str) -> list[Any]:
-        """What the SDK folds of each session for its lists."""
+        """Return the SDK's own summaries of the sessions, for its lists."""
         return await asyncio.to_thread(self._listed, project_key, _summary)
 
     async def delete(self, key: Key) -> None:
-        """Erase a session with its sub-agents', or one of these; they may begin again.
+        """Erase a session with its sub-agents, or one of them; ids can be used again.
 
         Raises OnHold under a legal hold.
         """
@@ -218,64 +220,76 @@ class RefoldSessionStore(_Protocol):
         await asyncio.to_thread(erase)
 
     async def list_subkeys(self, key: Key) -> list[str]:
-        """The sub-agents' parts of a session."""
-        place = key["project_key"], key["session_id"]
-        parts = await asyncio.to_thread(self._parts, *place)
+        """Return the names of the parts of a session that are sub-agents'."""
+        parts = await asyncio.to_thread(
+            self._parts, key["project_key"], key["session_id"]
+        )
         return [part for part in parts if part != _MAIN]
 
-    async def redacted(self, given: Any) -> Any:
-        """A prompt, or other JSON, as the log may keep it: what to send.
+    async def redacted(self, value: Any) -> Any:
+        """Return a prompt, or other JSON, in the redacted form that may be sent.
 
-        Its placeholders have no numbers: those are given when it is stored.
+        Its placeholders have no numbers, which it gets when it is stored.
         """
         user = self._store.session(user_id=self._user_id, session_id="-")
-        return await asyncio.to_thread(redact_unstored, user, FORMAT, given)
+        return await asyncio.to_thread(redact_unstored, user, FORMAT, value)
 
     @property
     def hooks(self) -> Any:
-        """For ``ClaudeAgentOptions(hooks=…)``: the model is sent what the log may keep.
+        """Hooks for ``ClaudeAgentOptions(hooks=…)``: the model gets redacted text only.
 
-        What tools return is redacted, and a prompt in which something is found refused:
-        the SDK lets nobody change it.  Tools are given what the vault allows.
+        Results of tools are redacted.  A prompt with something to redact is refused,
+        because the SDK lets no hook change it.  Tools get the values that the vault
+        allows.
         """
-        hooks = {"PreToolUse": self._give, "PostToolUse": self._hide}
+        hooks = {
+            "PreToolUse": self._reveal_arguments,
+            "PostToolUse": self._redact_result,
+            "UserPromptSubmit": self._refuse_prompt,
+        }
         return {
             name: [HookMatcher(hooks=[hook], on_failure="block")]
-            for name, hook in {**hooks, "UserPromptSubmit": self._refuse}.items()
+            for name, hook in hooks.items()
         }
 
-    async def _give(self, told: Any, *_: Any) -> Any:
-        """Put values into the arguments of a call; who may call is not decided here."""
-        project = Path(told["transcript_path"]).parent.name
-        key = {"project_key": project, "session_id": told["session_id"]}
-        if told.get("agent_id"):
-            return {}  # numbers of the session stand for nothing in a sub-agent's
+    async def _reveal_arguments(self, call: Any, *_: Any) -> Any:
+        """Put values into the arguments of a call; permission is decided elsewhere."""
+        if call.get("agent_id"):
+            return {}  # a sub-agent's placeholders have other numbers
+        project = Path(call["transcript_path"]).parent.name
+        key = {"project_key": project, "session_id": call["session_id"]}
+        arguments = call["tool_input"]
 
         def revealed() -> Any:
-            return self._session(key).vault.reveal(given, tool=told["tool_name"])
+            return self._session(key).vault.reveal(arguments, tool=call["tool_name"])
 
-        new = given = told["tool_input"]
+        new = arguments
         with suppress(SessionNotFound):
             new = await asyncio.to_thread(revealed)
-        return {} if new == given else _said("PreToolUse", updatedInput=new)
+        return {} if new == arguments else _output("PreToolUse", updatedInput=new)
 
-    async def _hide(self, told: Any, *_: Any) -> Any:
-        new = await self.redacted(told["tool_response"])
-        same = new == told["tool_response"]
-        return {} if same else _said("PostToolUse", updatedToolOutput=new)
-
-    async def _refuse(self, told: Any, *_: Any) -> Any:
-        if await self.redacted(told["prompt"]) == told["prompt"]:
+    async def _redact_result(self, result: Any, *_: Any) -> Any:
+        response = result["tool_response"]
+        new = await self.redacted(response)
+        if new == response:
             return {}
-        why = "The prompt holds what is redacted: send what redacted() gives of it."
-        more = _said("UserPromptSubmit", suppressOriginalPrompt=True)
-        return {"decision": "block", "reason": why, **more}
+        return _output("PostToolUse", updatedToolOutput=new)
+
+    async def _refuse_prompt(self, submitted: Any, *_: Any) -> Any:
+        if await self.redacted(submitted["prompt"]) == submitted["prompt"]:
+            return {}
+        return {
+            "decision": "block",
+            "reason": "The prompt contains text that is redacted: send the result of "
+            "redacted() instead.",
+            **_output("UserPromptSubmit", suppressOriginalPrompt=True),
+        }
 
     def _session(self, key: Key) -> Session:
-        """The session that an import of the transcript has, else one by the whole key.
+        """The session that an import of the transcript becomes, or one of its own.
 
-        It is another one if the client gave an id that is no UUID, if that session was
-        erased, or if it belongs to another project.
+        It has its own if the client's id is no UUID, or if the session of that name was
+        erased or belongs to another project.
         """
         labels = {
             _PROJECT: key["project_key"],
@@ -292,7 +306,7 @@ class RefoldSessionStore(_Protocol):
         return self._store.named(whole_key, user_id=self._user_id, labels=labels)
 
     def _is_of_project(self, session: Session, project: str) -> bool:
-        """Whether a session is the project's, or of none yet.  Raises Erased."""
+        """Whether a session belongs to the project, or to none.  Raises Erased."""
         self._store.log.head(session.stream)
         main_name, _, agent = session.session_id.partition("~")
         if (main_name, project) in self._of_project:
@@ -324,9 +338,9 @@ class RefoldSessionStore(_Protocol):
         )
 
     def _parts(self, project: str, session_id: str) -> dict[str, Session]:
-        """The sessions of a transcript and its sub-agents', by part.
+        """The sessions of a transcript and of its sub-agents, by part.
 
-        A session that is being erased is none of them, although its rows are there.
+        A session that is being erased is left out, although its rows still exist.
         """
         parts: dict[str, Session] = {}
         infos = self._store.sessions(
@@ -368,7 +382,7 @@ class RefoldSessionStore(_Protocol):
         return self._store.session(user_id=self._user_id, session_id=session_id)
 
     def _listed(self, project: str, more: Any = lambda _: {}) -> list[Any]:
-        """What is listed of the project's sessions, captured ones too."""
+        """The entries of a list of the project's sessions, including captured ones."""
         listed: dict[str, Any] = {}
         mirrored = {**_of_mirror(project), _PART: _MAIN}
         for labels in (mirrored, _of_capture(project)):
@@ -393,7 +407,7 @@ def _of_capture(project: str) -> dict[str, str]:
 
 
 def _imported_name(key: Key) -> str | None:
-    """The session that an import of the transcript becomes; None if none does."""
+    """The session that an import of the transcript becomes, or None."""
     session_id = key["session_id"]
     if not _is_uuid(session_id):
         return None
@@ -411,8 +425,9 @@ def _is_uuid(text: str) -> bool:
         return False
 
 
-def _said(event: str, **what: Any) -> Any:
-    return {"hookSpecificOutput": {"hookEventName": event, **what}}
+def _output(event: str, **fields: Any) -> Any:
+    """The answer of a hook."""
+    return {"hookSpecificOutput": {"hookEventName": event, **fields}}
 
 
 def _summary(session: Session) -> Any:
