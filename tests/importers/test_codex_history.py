@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 import pytest
@@ -12,6 +13,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import refold
 from refold.adapters import importers
+from refold.adapters.importers.follower import Follower
+from refold.domain.envelope import Envelope
 from refold.projections.context.render import OPENING
 from refold.store import Session, SessionStore
 from refold.store.session.imports import extend
@@ -59,9 +62,14 @@ def contexts(session: Session) -> list[list[Message]]:
         for event in session.events()
         if event.type == "agent_response"
         and event.seq > 1
-        and "replacement" not in (event.meta.source or {})
+        and not is_replacement(event)
     ]
     return [*before, sent(session)]
+
+
+def is_replacement(event: Envelope) -> bool:
+    """Whether a compaction recorded the event, and no response of the model did."""
+    return (event.meta.source or {}).get("replacement") is True
 
 
 @pytest.fixture
@@ -76,6 +84,7 @@ def imported(store: SessionStore, folder: Path, *lines: Entry) -> Session:
     return store.session(user_id="ada", session_id="s")
 
 
+OLD_ANSWER = ("assistant", "old answer")
 OLD = [said("user", "old question"), said("assistant", "old answer")]
 NEW = [said("user", "new question"), said("assistant", "new answer")]
 
@@ -265,15 +274,63 @@ def with_roles_joined(views: list[list[Message]]) -> list[list[Message]]:
     return joined
 
 
+def followed(
+    store: SessionStore, folder: Path, lines: list[Entry], cuts: set[int]
+) -> Session:
+    """The session of a file that grew while it was captured."""
+    with TemporaryDirectory(dir=folder) as made:
+        follower = Follower(store, "codex", user_id="ada", folder=Path(made))
+        file = Path(made, "2026", "rollout-run.jsonl")
+        file.parent.mkdir()
+        with follower.alone():
+            for end in sorted({*cuts, len(lines)}):
+                file.write_text("".join(json.dumps(one) + "\n" for one in lines[:end]))
+                follower.look()
+            assert follower.refused == 0
+        again = Follower(store, "codex", user_id="ada", folder=Path(made))
+        again.state.forget()
+        with again.alone():
+            assert again.look() == 0
+    return store.session(user_id="ada", session_id="run-1")
+
+
+def test_a_capture_records_a_replacement_as_an_import_does(
+    store: SessionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+    replacement = ("user", "old question"), ("user", "SUMMARY"), OLD_ANSWER
+    lines = [*OLD, compacted(*replacement), *NEW, rolled_back(1), *NEW]
+    ours = imported(store, tmp_path, *lines)
+
+    theirs = followed(store, tmp_path, [META, *lines], {2, 4, 5})
+
+    types = ("user_input", "agent_response", "provider_edit")
+    kinds = [
+        [(e.type, is_replacement(e)) for e in session.events() if e.type in types]
+        for session in (ours, theirs)
+    ]
+    assert kinds[0] == kinds[1]
+    assert contexts(theirs) == contexts(ours)
+    assert sent(theirs)[:4] == [*replacement, ("user", "new question")]
+
+    path = write_lines(tmp_path, [META, *lines], "again.jsonl")
+    added = store.import_transcript(path, user_id="ada", session_id="run-1")
+    assert [one.events for one in added] == [0]
+
+
 @settings(
-    max_examples=40,
+    max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps=st.lists(STEPS, min_size=1, max_size=12), data=st.data())
 def test_every_context_is_what_codex_sent_however_the_file_grew(
-    tmp_path: Path, steps: list[Step], data: st.DataObject
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: list[Step],
+    data: st.DataObject,
 ) -> None:
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
     steps = played([("user", "first"), *steps])
     lines = [META, *lines_of(steps)]
     cuts = data.draw(st.sets(st.integers(2, len(lines))))
@@ -287,10 +344,12 @@ def test_every_context_is_what_codex_sent_however_the_file_grew(
                 extend(session, transcript.drafts, where="r.jsonl")
             again = extend(session, transcript.drafts, where="r.jsonl")
             assert again.events == 0
-        views = [contexts(whole), contexts(grown)]
+        captured = followed(store, tmp_path, lines, cuts)
+        views = [contexts(whole), contexts(grown), contexts(captured)]
         counts = [len(list(one.events())) for one in (whole, grown)]
         assert [found for _, found in store.verify() if found.problems] == []
 
     assert with_roles_joined(views[0]) == with_roles_joined(expected(steps))
     assert views[1] == views[0]
+    assert views[2] == views[0]
     assert counts[0] == counts[1]

@@ -256,7 +256,7 @@ def test_a_rollout_of_codex_is_captured_with_what_it_cost(
     spent = [one.meta for one in found.events() if one.meta.usage]
     assert [one.model for one in spent] == ["gpt-5-codex"]
     kinds = [one.type for one in found.events()]
-    assert kinds.count("user_input") == 1
+    assert kinds.count("user_input") == 2
     assert kinds.count("system") == 2
     assert kinds.count("tool_call") == kinds.count("tool_result") == 2
 

@@ -315,12 +315,15 @@ class _Drafts:
         self.taken: list[Draft] = []
 
     def take(self, found: Iterable[base.Found], origin: base.Origin) -> None:
-        for place, draft in enumerate(base.typed(found, origin)):
-            if origin.key is not None and place == 0:
-                draft = replace(draft, key=origin.key)
-            elif origin.key is not None:
-                draft = replace(draft, key=f"{origin.key}\0{place}", continues=True)
-            self.taken.append(draft)
+        drafts = [*base.typed(found, origin)]
+        if origin.key is None:  # the key is that of the line
+            self.taken += drafts
+            return
+        for place, draft in enumerate(drafts):
+            key = f"{origin.key}\0{place}" if place else origin.key
+            meta = draft.meta.model_copy(update={"source": origin.source})
+            keyed = replace(draft, key=key, continues=place > 0, meta=meta)
+            self.taken.append(keyed)
 
     def mark(self, mark: Mark, origin: base.Origin, reason: EditReason) -> None:
         """Take a change of the history; its seqs are filled in by the append."""

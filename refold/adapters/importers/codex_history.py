@@ -25,6 +25,8 @@ _OF_CLIENT: Final = (
     "<turn_aborted",
     "<user_shell_command",
 )
+# What the client notes of errors, which contexts show.
+_ERRORS: Final = frozenset({"error", "stream_error", "turn_aborted", "task_complete"})
 # Fields of an item that say nothing about what the model is sent.
 _ASIDE: Final = frozenset({"id", "status", "phase", "end_turn"})
 
@@ -91,7 +93,7 @@ class History:
             return self._compacted(payload, key)
         elif kind == "event_msg" and payload.get("type") == "thread_rolled_back":
             return self._rolled_back(payload, key)
-        elif kind == "event_msg":
+        elif kind == "event_msg" and payload.get("type") in _ERRORS:
             self._add(Item(key, b""))
         return None
 

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 from refold.adapters.capture_state import CaptureState, Holder, all_states
 from refold.adapters.importers import base, claude_code, codex, lines
 from refold.adapters.importers.claude_code import FileMemory, Learned
+from refold.adapters.importers.codex_history import Change, History
 from refold.domain import errors
 from refold.domain.envelope import Draft, Format, Native
 from refold.store.session.session import Session
@@ -171,6 +172,24 @@ class _Batch:
     damage: list[tuple[int, str]] = field(default_factory=list)
 
 
+class _Memory(FileMemory):
+    """What the entries of a file mean for later ones in it, for each client."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.codex_history = History()
+
+
+class _Learned(NamedTuple):
+    """What an entry shows about earlier ones.
+
+    codex: what a line of Codex changes in the history.
+    """
+
+    claude_code: Learned = Learned()
+    codex: Change | None = None
+
+
 class _Reading:
     """One pass over a file, from where the last one stopped."""
 
@@ -180,7 +199,7 @@ class _Reading:
         key: str,
         place: Place,
         form: Format,
-        memories: dict[str, FileMemory],
+        memories: dict[str, _Memory],
     ) -> None:
         self.file = file
         self.key = key
@@ -198,23 +217,22 @@ class _Reading:
         return self._lines_before + line
 
     @property
-    def memory(self) -> FileMemory:
+    def memory(self) -> _Memory:
         """What the entries before say of the next one; they are read again for it."""
         if self.key not in self._memories:
-            memory = FileMemory()
+            memory = _Memory()
             for entry in self._entries(upto=self.offset):
                 native = memory.identities.native(self._form, entry)
                 self.learn(memory, entry, native)
             self._memories[self.key] = memory
         return self._memories[self.key]
 
-    def learn(
-        self, memory: FileMemory, entry: dict[str, Any], native: Native
-    ) -> Learned:
+    def learn(self, memory: _Memory, entry: dict[str, Any], native: Native) -> _Learned:
         if self._form is not claude_code.FORMAT:
-            return Learned()
+            change = memory.codex_history.take(entry, native.key or "")
+            return _Learned(codex=change)
         chain = memory.chains.chain(entry)
-        return memory.learn(entry, native, chain=chain)
+        return _Learned(memory.learn(entry, native, chain=chain))
 
     def continues(self, entry: dict[str, Any]) -> bool:
         """Whether an entry just continues the one before it."""
@@ -278,7 +296,7 @@ class Follower:
         self._lock = -1  # the descriptor that holds it, between two
         self._places: dict[str, Place] = {}
         self._files: dict[str, BinaryIO] = {}
-        self._memories: dict[str, FileMemory] = {}
+        self._memories: dict[str, _Memory] = {}
         self.appended = 0
         self.refused = 0
         self.refusals: list[Refusal] = []
@@ -544,13 +562,15 @@ class Follower:
         if memory.is_continued(value, memory.chains.chain(value)):
             reading.place.leaf = str(value["uuid"])
         before: list[Draft] = []
-        for queued in learned.sent:
+        for queued in learned.claude_code.sent:
             before += queued.drafts()
-        changes = learned.changes
+        changes = learned.claude_code.changes
         before += claude_code.drafts_of(changes.before, value, native.key)
         after = claude_code.drafts_of(
             changes.after, value, native.key, first=len(changes.before)
         )
+        if learned.codex is not None:
+            after += codex.drafts_of(learned.codex, value, reading.place.model)
         return _Entry(session, native, line, tuple(before), tuple(after))
 
     def _append(self, reading: _Reading, batch: _Batch, end: int) -> None:
@@ -573,12 +593,12 @@ class Follower:
             if entry.before:
                 if waiting:
                     self._put(session, waiting, batch)
-                session.append(entry.before, unscanned="stub")
+                self._put_drafts(session, entry, entry.before, batch)
                 waiting = []
             waiting.append(entry)
             if entry.after:
                 self._put(session, waiting, batch)
-                session.append(entry.after, unscanned="stub")
+                self._put_drafts(session, entry, entry.after, batch)
                 waiting = []
         if waiting:
             self._put(session, waiting, batch)
@@ -607,6 +627,27 @@ class Follower:
             else:
                 for entry in entries:
                     self._put(session, [entry], batch)
+
+    def _put_drafts(
+        self,
+        session: Session,
+        entry: _Entry,
+        drafts: tuple[Draft, ...],
+        batch: _Batch,
+    ) -> None:
+        """Append what an entry shows; what is refused is reported with its line."""
+        try:
+            session.append(drafts, unscanned="stub")
+        except _STORES:
+            raise
+        except errors.RefoldError as error:
+            if isinstance(error, errors.Erased) and error.of_user:
+                raise
+            if len(drafts) == 1:
+                batch.damage.append((entry.line, f"was refused in part: {error}"))
+                return
+            for draft in drafts:
+                self._put_drafts(session, entry, (draft,), batch)
 
     def _refuse(self, refusal: Refusal) -> None:
         self.refused += 1
