@@ -49,7 +49,14 @@ def test_recording_claude(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             overloaded(retry_after=0.01),
             message(tool_use("bash", {"command": "make"})),
             message("a.o is missing."),
-            *(message(f"Answer {number}.") for number in range(4)),
+            message("Answer 0."),
+            message("Answer 1."),
+            message(tool_use("lines_of", {"file": "a.c"})),
+            message("It has 12 lines."),
+            message('{"file": "a.c", "line": 3}'),
+            message("In short."),
+            message("Answer 2."),
+            message("Answer 3."),
         )
 
         names: dict[str, Any] = {}
@@ -58,10 +65,10 @@ def test_recording_claude(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for client in (names["claude"].client, names["client"]):
             client.close()
 
-    assert printed.getvalue() == "Answer 0."
+    assert printed.getvalue() == ("Answer 0.tool_use\nend_turn\nfile='a.c' line=3\n")
     one, again, two = verified()
-    assert one.count("request") == 5
-    assert one.count("agent_response") == 5
+    assert one.count("request") == 9
+    assert one.count("agent_response") == 9
     assert "error" not in one
     assert again == ["fork"]
     assert two == ["user_input", "request", "agent_response"]

@@ -1,7 +1,7 @@
 """A server on this machine that speaks the Messages API, for the real SDK to ask.
 
-It answers ``POST /v1/messages`` (whole, or as a stream if the request says so) and
-``POST /v1/messages/count_tokens``, in the shapes of the real one.
+It answers ``POST /v1/messages`` (whole, or as a stream if the request says so),
+``POST /v1/messages/count_tokens``, and batches, in the shapes of the real one.
 
     with MessagesApi() as api:
         api.reply(overloaded(), message("Hello."))     # in this order, one a request
@@ -23,6 +23,10 @@ function from a ``Request`` to a reply, for when the queue is empty.  A reply is
   error, or with one (``error=overloaded()``).  It says nothing when not streamed.
 
 Without a reply left it refuses the request (400, not to be retried).
+
+**Batches** end at once.  Each of their requests is answered like any other; an error
+becomes the result ``errored``.  ``api.ended`` maps a custom id to ``canceled`` or
+``expired``, and such a request gets no answer.
 
 **Requests.** ``api.requests`` are those to ``/v1/messages``, ``api.counted`` those to
 count tokens: ``.body`` (the JSON), ``.headers`` (names in lower case), ``.path``.
@@ -100,6 +104,8 @@ class MessagesApi:
     def __init__(self, answer: Answer | None = None) -> None:
         self.requests: list[Request] = []
         self.counted: list[Request] = []
+        self.ended: dict[str, str] = {}
+        self._batches: dict[str, list[Block]] = {}
         self._answer, self._queue = answer, deque[Reply]()
         self._stack = contextlib.ExitStack()
         self._server = _Server(self)
@@ -113,6 +119,10 @@ class MessagesApi:
     def reply(self, *replies: Reply) -> None:
         """Queue what the next requests are answered with, one each."""
         self._queue.extend(replies)
+
+    def forget_replies(self) -> None:
+        """Empty the queue of replies."""
+        self._queue.clear()
 
     def client(self, **options: Any) -> Anthropic:
         """The SDK's client for this server, closed with it; ``options`` are its own."""
@@ -152,6 +162,8 @@ class MessagesApi:
         """What a request is answered with; it is recorded here."""
         if refused := _refused(request):
             return refused
+        if request.path == "/v1/messages/batches":
+            return self._batch(request)
         if request.path == "/v1/messages/count_tokens":
             self.counted.append(request)
             return Reply(body={"input_tokens": _input_tokens(request.body)})
@@ -167,6 +179,48 @@ class MessagesApi:
                 return _final(400, f"the test's function raised {raised!r}")
         return _completed(reply, request)
 
+    def _batch(self, request: Request) -> Reply:
+        batch_id = new_id("msgbatch")
+        results: list[Block] = []
+        for item in request.body["requests"]:
+            custom_id = item["custom_id"]
+            result: Block = {"type": self.ended.get(custom_id, "succeeded")}
+            if custom_id not in self.ended:
+                single = Request("/v1/messages", request.headers, item["params"])
+                body = self.answer(single).body
+                assert isinstance(body, dict)
+                if body["type"] == "error":
+                    result = {"type": "errored", "error": body}
+                else:
+                    result["message"] = body
+            results.append({"custom_id": custom_id, "result": result})
+        self._batches[batch_id] = results
+        return Reply(body=self._described(batch_id))
+
+    def _described(self, batch_id: str) -> Block:
+        kinds = [item["result"]["type"] for item in self._batches[batch_id]]
+        names = ("canceled", "errored", "expired", "succeeded")
+        counts: Block = {name: kinds.count(name) for name in names}
+        return {
+            "type": "message_batch",
+            "id": batch_id,
+            "processing_status": "ended",
+            "request_counts": {"processing": 0, **counts},
+            "created_at": "2026-01-01T00:00:00Z",
+            "expires_at": "2026-01-02T00:00:00Z",
+            "results_url": f"{self.url}/v1/messages/batches/{batch_id}/results",
+        }
+
+    def read(self, path: str) -> Reply:
+        """What a GET is answered with: a batch, or its results as lines of JSON."""
+        parts = path.partition("?")[0].split("/")
+        if len(parts) < 5 or parts[4] not in self._batches:
+            return error(404)
+        if parts[-1] != "results":
+            return Reply(body=self._described(parts[4]))
+        lines = [json.dumps(item) for item in self._batches[parts[4]]]
+        return raw("\n".join(lines).encode())
+
 
 def _refused(request: Request) -> Reply | None:
     """What the real one says to a request that no model sees."""
@@ -176,6 +230,8 @@ def _refused(request: Request) -> Reply | None:
         return error(401)
     if "anthropic-version" not in request.headers:
         return error(400, "anthropic-version: header is required")
+    if request.path == "/v1/messages/batches":
+        return None if "requests" in request.body else error(400, "requests")
     needed = ("model", "messages", "max_tokens")
     for name in needed[: 2 if request.path.endswith("count_tokens") else 3]:
         if name not in request.body:
@@ -244,6 +300,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._stream(reply, reply.body)
         else:
             self._send(reply, self._json(reply.body))
+
+    def do_GET(self) -> None:
+        reply = self.server.api.read(self.path)
+        body = reply.body if isinstance(reply.body, bytes) else self._json(reply.body)
+        self._send(reply, body)
 
     def _json(self, body: Block) -> bytes:
         if body.get("type") == "error":

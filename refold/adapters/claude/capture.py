@@ -8,22 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, Unpack
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    NamedTuple,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+)
 
 from anthropic import AnthropicError
 
-from refold.adapters.claude import messages as chat
+from refold.adapters.claude import messages as chat, options, structured
 from refold.adapters.claude.messages import events_of, plain
+from refold.adapters.claude.runner import AsyncToolRunner, ToolRunner
 from refold.adapters.claude.summarizer import failure, own_client
 from refold.adapters.claude.tools import not_recorded
 from refold.domain import errors
-from refold.domain.canonical import canonical, repaired
+from refold.domain.canonical import repaired
 from refold.domain.envelope import Meta
-from refold.domain.events import Event, JsonObject
+from refold.domain.events import AgentError, Event, JsonObject
 from refold.projections.context.budget import HandedIn
 from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy
@@ -34,31 +43,26 @@ from refold.store.session.session import Session
 if TYPE_CHECKING:
     from anthropic import Anthropic, AsyncAnthropic
     from anthropic.lib.streaming import AsyncMessageStream, MessageStream
-    from anthropic.types import Message
+    from anthropic.types import Message, MessageTokensCount, ParsedMessage
 
+T = TypeVar("T")
 log = logging.getLogger("refold")
 
 Content: TypeAlias = str | Event | Sequence[Any] | None
-_OURS: Final = frozenset(
-    {"model", "max_tokens", "system", "messages", "tools", "stream"}
-)
-# Of the client, not of what the model is sent; headers and tokens are secrets.
-_UNTOLD: Final = frozenset(
-    {"extra_headers", "extra_query", "timeout", "fallback_credit_token"}
-)
-# What is not recorded of an MCP server.
-_SERVER_SECRETS: Final = frozenset({"authorization_token"})
 _BETAS: Final = {
     "clear_": "context-management-2025-06-27",
     "compact_": "compact-2026-01-12",
 }
 
+_CUSTOM_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
 
 class Brought(HandedIn, total=False):
-    """What a call may have besides its content: HandedIn, and these.
+    """The keyword arguments of a call: those of HandedIn, and these.
 
-    request_id: by which the call is traced.
-    options:    whatever else the API takes, such as ``tool_choice`` or ``thinking``.
+    request_id: the id by which the call is traced.
+    options:    everything else that the API takes, such as ``tool_choice`` or
+                ``thinking``.
     """
 
     request_id: str | None
@@ -66,9 +70,11 @@ class Brought(HandedIn, total=False):
 
 
 class Asked(NamedTuple):
-    """A request that is recorded and may be sent: what the SDK's ``create`` takes.
+    """A request that is recorded and may be sent.
 
-    ``api`` is the client's that takes it.  ``began_at`` is in microseconds.
+    body:     the arguments of the SDK's method.
+    api:      the resource of the client that has the method.
+    began_at: the time of the request in microseconds since 1970.
     """
 
     body: dict[str, Any]
@@ -77,16 +83,45 @@ class Asked(NamedTuple):
     request_id: str | None
 
 
-class _Captured:
-    """What the two captures share: a session, how its model is asked, and recording.
+class BatchRequest(NamedTuple):
+    """A recorded request for a batch.
 
-    session:    whose context is sent, and where everything is recorded.
-    strategy:   left out, the one that ``session.context`` would take.
-    summarizer: who writes the summaries; left out, ``abridged``.
-    agent:      whose events these are, if there are several in the session: only what
-                it sees of the others is sent (store.contexts.for_agent).
-    handed:     system, tools, examples and so on for every call (HandedIn); those of a
-                call come before them.
+    request: an element of ``requests`` for ``client.messages.batches.create``.
+    betas:   the betas that it needs; with any, use ``client.beta.messages.batches``.
+    """
+
+    request: dict[str, Any]
+    betas: list[str]
+
+
+class _Call(NamedTuple):
+    """The arguments of a call, which the SDK accepts.
+
+    handed:        those that the context is made of.
+    options:       those that are sent beside it.
+    recorded:      what the request records of both.
+    api:           the resource of the client that takes them.
+    system_blocks: the system prompt, if it is in blocks.
+    """
+
+    handed: Any
+    options: dict[str, Any]
+    recorded: JsonObject
+    api: Any
+    request_id: str | None
+    system_blocks: Any
+
+
+class _Captured:
+    """The common part of both captures: a session, and how a call is recorded.
+
+    session:    the session whose context is sent, and that records everything.
+    strategy:   the strategy of the context; by default that of ``session.context``.
+    summarizer: the writer of summaries; by default ``abridged``.
+    agent:      the agent that the events belong to, if the session has several.  Of
+                the other agents, a context shows what this one sees.
+    handed:     system, tools, examples and so on for every call (HandedIn); arguments
+                of a call override them.
     """
 
     def __init__(
@@ -112,6 +147,7 @@ class _Captured:
         self.client, self.session = client, replace(session, writer=writer)
         self._model, self._max_tokens, self._agent = model, max_tokens, agent
         self._strategy, self._summarizer, self._handed = strategy, summarizer, handed
+        self._rehearsal = options.Rehearsal(getattr(client, "timeout", None))
 
     def record(
         self,
@@ -197,62 +233,157 @@ class _Captured:
             unscanned="stub",
         )
 
-    def _ask(self, content: Content, brought: Brought) -> Asked:
-        """Record what the user brings, and the request, before anything is sent."""
-        handed: dict[str, Any] = {**brought}
-        request_id = handed.pop("request_id", None)
-        options = {**(handed.pop("options", None) or {})}
-        told = _told(options)
-        api = self._api(options)
-        given: Any = {**self._window(), **self._handed, **handed}
-        blocks = given.get("system")
-        if not isinstance(blocks, str | None):
-            given["system"] = chat.system_text(blocks)
-            told["system_blocks"] = chat.layout(blocks)
-        if events := chat.events_of_user(content):
+    def _ask(self, content: Content, brought: Brought, method: str = "create") -> Asked:
+        """Record the content and the request, before anything is sent.
+
+        method: the method of the SDK that will send it.
+
+        Raises InvalidConfiguration, with nothing recorded, for a call that the SDK
+        would refuse.
+        """
+        events = chat.events_of_user(content)
+        call = self._checked(brought, method)
+        if events:
             try:
-                self._append(events, request_id)
-            except errors.InvalidEvent:  # some results in it may be recorded already
+                self._append(events, call.request_id)
+            except errors.InvalidEvent:
+                # Some results in it may be recorded already.
                 new = not_recorded(self.session, events)
                 if len(new) == len(events):
                     raise
                 if new:
-                    self._append(new, request_id)
+                    self._append(new, call.request_id)
         view = self.session.prepare(
             self._chosen(prepares=True),
             summarizer=self._summarizer,
             model=self._model,
-            **given,
+            **call.handed,
         )
         view = self.session.vault.reveal_view(view)
         body = view.to_request(model=self._model, max_tokens=self._max_tokens)
-        in_blocks = not isinstance(blocks, str | None)
-        if in_blocks and chat.system_text(body.get("system")) == given["system"]:
-            body["system"] = chat.plain([*blocks])
-        body |= options
+        blocks = call.system_blocks
+        if blocks is not None:
+            is_sent = chat.system_text(body.get("system")) == call.handed["system"]
+            if is_sent:
+                body["system"] = chat.plain([*blocks])
+        body |= call.options
+        api = call.api
         betas = [*body.get("betas", ()), *_betas(body)]
         if betas:
             body["betas"] = list(dict.fromkeys(betas))
             api = self.client.beta.messages
-        meta = {"max_tokens": self._max_tokens, **({"options": told} if told else {})}
-        self._append(view.request(model=self._model, matches=True), request_id, meta)
-        return Asked(body, api, self.session.writer.clock(), request_id)
+        meta: dict[str, Any] = {"max_tokens": self._max_tokens}
+        if call.recorded:
+            meta["options"] = call.recorded
+        request = view.request(model=self._model, matches=True)
+        self._append(request, call.request_id, meta)
+        return Asked(body, api, self.session.writer.clock(), call.request_id)
 
-    def _api(self, options: Mapping[str, Any]) -> Any:
-        """What of the client takes these options: the beta, if nothing else does.
+    def _checked(self, brought: Brought, method: str) -> _Call:
+        """Check the arguments of a call without recording anything.
 
-        Raises InvalidConfiguration for one that neither takes, before anything is
+        Raises InvalidConfiguration.
+        """
+        given: dict[str, Any] = {**brought}
+        request_id = given.pop("request_id", None)
+        call_options = dict(given.pop("options", None) or {})
+        options.check(call_options)
+        recorded = options.recorded(call_options)
+        api = options.api_for(self.client, method, call_options)
+        handed: Any = {**self._window(), **self._handed, **given}
+        blocks = handed.get("system")
+        if isinstance(blocks, str | None):
+            blocks = None
+        else:
+            handed["system"] = chat.system_text(blocks)
+            recorded["system_blocks"] = chat.layout(blocks)
+        body: dict[str, Any] = {
+            "model": self._model,
+            "max_tokens": self._max_tokens,
+            "messages": [{"role": "user", "content": "(The SDK checks this.)"}],
+            **call_options,
+        }
+        if handed.get("tools"):
+            body["tools"] = handed["tools"]
+        is_beta = api is not self.client.messages
+        self._rehearsal.check(method, body, beta=is_beta)
+        return _Call(handed, call_options, recorded, api, request_id, blocks)
+
+    def _counting(
+        self, content: Content, brought: Brought
+    ) -> tuple[Any, dict[str, Any]]:
+        """The resource and the arguments that count the tokens of a call."""
+        events = chat.events_of_user(content)
+        call = self._checked(brought, "create")
+        try:
+            view = self.session.context(self._chosen(), **call.handed)
+        except errors.SessionNotFound:
+            messages: list[dict[str, Any]] = []
+            body: dict[str, Any] = {"model": self._model, "messages": messages}
+            if call.handed.get("system"):
+                body["system"] = call.handed["system"]
+            if call.handed.get("tools"):
+                body["tools"] = [*call.handed["tools"]]
+        else:
+            body = view.to_request(model=self._model, max_tokens=self._max_tokens)
+        body["messages"] = chat.with_user_events(body["messages"], events)
+        body |= call.options
+        api = call.api
+        betas = [*body.get("betas", ()), *_betas(body)]
+        if betas:
+            body["betas"] = list(dict.fromkeys(betas))
+            api = self.client.beta.messages
+        return api, options.for_method(api, "count_tokens", body)
+
+    def _structured(self, brought: Brought, output_format: Any) -> Brought:
+        """The arguments of a call whose answer has the JSON schema of a type."""
+        call_options = dict(brought.get("options") or {})
+        output_config = dict(call_options.get("output_config") or {})
+        if "format" in output_config:
+            raise errors.InvalidConfiguration(
+                "options: output_config has a format already, and parse sets it"
+            )
+        schema = options.schema_of(output_format)
+        output_config["format"] = {"type": "json_schema", "schema": schema}
+        call_options["output_config"] = output_config
+        return {**brought, "options": call_options}
+
+    def _batched(
+        self, content: Content, brought: Brought, custom_id: str
+    ) -> BatchRequest:
+        """Record a request for a batch."""
+        if not _CUSTOM_ID.fullmatch(custom_id):
+            raise errors.InvalidConfiguration(
+                "custom_id: 1 to 64 letters, digits, _ and -"
+            )
+        unfit = sorted(
+            options.NOT_IN_BATCHES.intersection(brought.get("options") or {})
+        )
+        if unfit:
+            raise errors.InvalidConfiguration(
+                f"options: a request in a batch has no {unfit[0]}; give it to "
+                "batches.create"
+            )
+        asked = self._ask(content, brought)
+        betas = asked.body.pop("betas", [])
+        return BatchRequest({"custom_id": custom_id, "params": asked.body}, betas)
+
+    def record_batch(self, response: Any) -> None:
+        """Record the answer to a request of ``batch_request``.
+
+        response: an item of ``client.messages.batches.results``, or its JSON.
+
+        An answer that is recorded already is not recorded again.
+
+        Raises InvalidEvent for another value; RecordingFailed if the answer cannot be
         recorded.
         """
-        if not _unknown(self.client.messages, options):
-            return self.client.messages
-        unknown = _unknown(self.client.beta.messages, options)
-        if unknown:
-            raise errors.InvalidConfiguration(
-                f"options: the SDK has no {unknown[0]!r}: check the spelling, or put "
-                "it into the option extra_body"
-            )
-        return self.client.beta.messages
+        result = chat.batch_result(response)
+        if not isinstance(result, AgentError):
+            self._answer(result, None)
+            return
+        request_seq = self.session.head().state.last_request
+        self._append(result, None, key=f"batch:{request_seq}:{result.code}")
 
     def _answer(
         self, answer: Any, request_id: str | None, took: float | None = None
@@ -345,7 +476,7 @@ class Capture(_Captured):
         What breaks off, or is left early, is recorded as far as it came, with the
         ``stop_reason`` ``interrupted``, and an ``error``.  Its calls are no calls.
         """
-        asked = self._ask(content, more)
+        asked = self._ask(content, more, "stream")
         stream = None
         try:
             with asked.api.stream(**asked.body) as stream:
@@ -360,6 +491,67 @@ class Capture(_Captured):
             self._broke_off(asked, _came(stream), error)
             raise
         self._broke_off(asked, _came(stream), None)
+
+    def parse(
+        self, content: Content, output_format: type[T], **more: Unpack[Brought]
+    ) -> ParsedMessage[T]:
+        """``create`` with an answer that is JSON of a type: ``parsed_output`` has it.
+
+        output_format: a type that pydantic can make a JSON schema of.
+
+        The answer is recorded before it is parsed.
+
+        Raises pydantic.ValidationError, as the SDK does, for an answer that is not of
+        the type, and what ``create`` raises.
+        """
+        message = self.create(content, **self._structured(more, output_format))
+        return structured.parsed(message, output_format)
+
+    def count_tokens(
+        self, content: Content = None, **more: Unpack[Brought]
+    ) -> MessageTokensCount:
+        """Have the API count the tokens of a call, which is not made.
+
+        It records nothing and compacts nothing: ``create`` may send less.
+        """
+        api, body = self._counting(content, more)
+        count: MessageTokensCount = api.count_tokens(**body)
+        return count
+
+    def batch_request(
+        self, content: Content = None, *, custom_id: str, **more: Unpack[Brought]
+    ) -> BatchRequest:
+        """Record a request that is sent in a batch, and return it.
+
+        Give it to ``client.messages.batches.create``, and its result to
+        ``record_batch``.
+
+        Raises InvalidConfiguration, with nothing recorded, for an option that a batch
+        cannot have, and what ``create`` raises before it sends.
+        """
+        return self._batched(content, more, custom_id)
+
+    def tool_runner(
+        self,
+        content: Content = None,
+        *,
+        tools: Sequence[Any],
+        max_iterations: int | None = None,
+        **more: Any,
+    ) -> ToolRunner:
+        """Ask until the model calls no more tools; iterate over its messages.
+
+        tools:          functions of the SDK's ``beta_tool``, tools with ``to_dict`` and
+                        ``call`` such as the SDK's memory tool, and definitions.
+        max_iterations: the most messages.
+        more:           the other arguments of ``create``.
+
+        Every result is recorded with the call that follows it.  Nothing is sent before
+        the first message is asked for.
+
+        Raises InvalidConfiguration for a tool that it cannot run.
+        """
+        return ToolRunner(self.create, content, tools, max_iterations, more)
 
 
 class AsyncCapture(_Captured):
@@ -388,7 +580,7 @@ class AsyncCapture(_Captured):
         self, content: Content = None, **more: Unpack[Brought]
     ) -> AsyncIterator[AsyncMessageStream]:
         """``Capture.stream`` for asyncio."""
-        asked = await asyncio.to_thread(self._ask, content, more)
+        asked = await asyncio.to_thread(self._ask, content, more, "stream")
         stream = None
         try:
             async with asked.api.stream(**asked.body) as stream:
@@ -403,6 +595,41 @@ class AsyncCapture(_Captured):
             await _in_thread(self._broke_off, asked, _came(stream), error)
             raise
         await _in_thread(self._broke_off, asked, _came(stream), None)
+
+    async def parse(
+        self, content: Content, output_format: type[T], **more: Unpack[Brought]
+    ) -> ParsedMessage[T]:
+        """``Capture.parse`` for asyncio."""
+        message = await self.create(content, **self._structured(more, output_format))
+        return structured.parsed(message, output_format)
+
+    async def count_tokens(
+        self, content: Content = None, **more: Unpack[Brought]
+    ) -> MessageTokensCount:
+        """``Capture.count_tokens`` for asyncio."""
+        api, body = await asyncio.to_thread(self._counting, content, more)
+        count: MessageTokensCount = await api.count_tokens(**body)
+        return count
+
+    async def batch_request(
+        self, content: Content = None, *, custom_id: str, **more: Unpack[Brought]
+    ) -> BatchRequest:
+        """``Capture.batch_request`` for asyncio."""
+        return await asyncio.to_thread(self._batched, content, more, custom_id)
+
+    def tool_runner(
+        self,
+        content: Content = None,
+        *,
+        tools: Sequence[Any],
+        max_iterations: int | None = None,
+        **more: Any,
+    ) -> AsyncToolRunner:
+        """``Capture.tool_runner`` for asyncio: iterate with ``async for``.
+
+        Tools may be coroutines; others run in a thread.
+        """
+        return AsyncToolRunner(self.create, content, tools, max_iterations, more)
 
 
 class LiveModel:
@@ -449,17 +676,6 @@ def _api(client: Any, body: Mapping[str, Any]) -> Any:
     return client.beta.messages if body.get("betas") else client.messages
 
 
-def _unknown(api: Any, options: Mapping[str, Any]) -> list[str]:
-    """The options that neither ``create`` nor ``stream`` of this API has."""
-    names = set[str]()
-    for method in (api.create, api.stream):
-        parameters = signature(method).parameters
-        if any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values()):
-            return []
-        names |= parameters.keys()
-    return sorted(options.keys() - names)
-
-
 def _came(stream: Any) -> Any:
     """The message as far as it came, or None."""
     try:
@@ -471,38 +687,6 @@ def _came(stream: Any) -> Any:
 def _meta(message: JsonObject, took: float | None) -> Meta:
     known = {"model": message.get("model"), "response_id": message.get("id")}
     return Meta.of({**known, "duration_ms": took})
-
-
-def _told(options: Mapping[str, Any]) -> JsonObject:
-    """Of the options what the request's record says: what the API acts on."""
-    body = options.get("extra_body")
-    inside = body.keys() if isinstance(body, Mapping) else set()
-    taken = sorted(_OURS & (options.keys() | inside))
-    if taken:
-        raise errors.InvalidConfiguration(
-            f"options: {taken[0]} is set by the capture from the session and from "
-            "its own arguments"
-        )
-    told = {key: value for key, value in options.items() if key not in _UNTOLD}
-    try:
-        clean, _ = repaired(chat.plain(told))
-        if "mcp_servers" in clean:
-            clean["mcp_servers"] = [*map(_without_token, clean["mcp_servers"])]
-        canonical(clean)
-    except (TypeError, ValueError, RecursionError):
-        raise errors.InvalidConfiguration(
-            "options: must be JSON, to be recorded"
-        ) from None
-    recorded: JsonObject = clean
-    return recorded
-
-
-def _without_token(server: Any) -> Any:
-    if not isinstance(server, Mapping):
-        return server
-    return {
-        name: value for name, value in server.items() if name not in _SERVER_SECRETS
-    }
 
 
 def _betas(body: Mapping[str, Any]) -> list[str]:

@@ -15,6 +15,7 @@ from refold.domain import events as kinds
 from refold.domain.envelope import Draft
 from refold.domain.errors import InvalidEvent
 from refold.domain.events import Event, JsonObject
+from refold.projections.context.text import Block, result_block, user_blocks
 from refold.store.appends import given
 from refold.store.session.session import Session
 
@@ -107,6 +108,66 @@ def broken_off(message: JsonObject | None, error: kinds.AgentError) -> list[Even
         context["calls"] = calls
     error = error.model_copy(update={"context": context})
     return [_response(message, INTERRUPTED), error]
+
+
+def with_user_events(
+    messages: Sequence[Mapping[str, Any]], events: Iterable[Event]
+) -> list[dict[str, Any]]:
+    """Return messages with what a user adds, for a call that is not made.
+
+    A result takes the place of the placeholder that its call has in the messages.
+    """
+    results: dict[str, Block] = {}
+    added: list[Block] = []
+    for event in events:
+        if isinstance(event, kinds.ToolResult):
+            results[event.call_id] = result_block(event.call_id, event)
+        elif isinstance(event, kinds.UserInput):
+            added += user_blocks(event)
+    whole: list[dict[str, Any]] = []
+    for message in messages:
+        content: list[Block] = []
+        for block in message["content"]:
+            call_id = str(block.get("tool_use_id"))
+            content.append(results.pop(call_id, block))
+        whole.append({"role": message["role"], "content": content})
+    added = [*results.values(), *added]
+    if added and whole and whole[-1]["role"] == "user":
+        whole[-1]["content"] += added
+    elif added:
+        whole.append({"role": "user", "content": added})
+    return whole
+
+
+def batch_result(response: Any) -> JsonObject | kinds.AgentError:
+    """Return the message in the result of a batch, or the error.
+
+    response: the SDK's, or its JSON.
+
+    Raises InvalidEvent for another value.
+    """
+    result = plain(response)
+    if isinstance(result, dict):
+        result = result.get("result")
+    kind = result.get("type") if isinstance(result, dict) else None
+    if kind == "succeeded" and isinstance(result.get("message"), dict):
+        message: JsonObject = result["message"]
+        return message
+    if kind in ("canceled", "expired"):
+        code = f"batch_{kind}"
+        why = f"the request was {kind} with its batch"
+        return _failed(code=code, message=why, retryable=True)
+    if kind == "errored":
+        error = result.get("error") or {}
+        # The error of an error response is nested.
+        error = error.get("error") or error
+        code = str(error.get("type") or "batch_errored")
+        why = "the API refused the request of a batch"
+        return _failed(code=code, message=why, retryable=kinds.is_unreached(code))
+    raise InvalidEvent(
+        "a result of a batch has a custom_id and a result of the type succeeded, "
+        "errored, canceled or expired"
+    )
 
 
 class NotAMessage(anthropic.AnthropicError):
@@ -278,9 +339,10 @@ def _of(message: Mapping[str, Any]) -> list[Event]:
 def _events(found: Iterable[Found]) -> list[Event]:
     events: list[Event] = []
     for piece in found:
-        if not isinstance(piece, Piece):
+        if isinstance(piece, Piece):
+            events.append(kinds.event_of(piece.type, piece.fields))
+        elif piece.why != blocks.CITATIONS:  # then the text itself is a piece
             raise InvalidEvent(f"a message cannot be recorded: {piece.why}")
-        events.append(kinds.event_of(piece.type, piece.fields))
     return events
 
 

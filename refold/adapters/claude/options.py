@@ -1,0 +1,188 @@
+"""The options of a call: checked against the SDK before anything is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from inspect import Parameter, signature
+from typing import Any, Final
+
+import pydantic
+from anthropic import (
+    Anthropic,
+    APIConnectionError,
+    DefaultHttpxClient,
+    transform_schema,
+)
+
+from refold.adapters.claude import messages as chat
+from refold.domain.canonical import canonical, repaired
+from refold.domain.errors import InvalidConfiguration
+from refold.domain.events import JsonObject
+
+# The capture sets these from the session and from its own arguments.
+OWN: Final = frozenset({"model", "max_tokens", "system", "messages", "tools", "stream"})
+# These concern the client and not what the model is sent; headers and tokens are
+# secrets.
+UNRECORDED: Final = frozenset(
+    {"extra_headers", "extra_query", "timeout", "fallback_credit_token"}
+)
+# The fields of an MCP server that are not recorded.
+_SERVER_SECRETS: Final = frozenset({"authorization_token"})
+# A request in a batch has no client of its own.
+NOT_IN_BATCHES: Final = frozenset(
+    {"extra_headers", "extra_query", "extra_body", "timeout", "betas"}
+)
+_OUTPUT_FORMAT: Final = "output_format"
+
+
+def api_for(client: Any, method: str, options: Mapping[str, Any]) -> Any:
+    """Return ``client.messages``, or ``client.beta.messages`` if only it takes these.
+
+    method: of the SDK that is going to be called.
+
+    Raises InvalidConfiguration for an option that neither takes.
+    """
+    if not _unknown(client.messages, method, options):
+        return client.messages
+    unknown = _unknown(client.beta.messages, method, options)
+    if not unknown:
+        return client.beta.messages
+    name = unknown[0]
+    if name == _OUTPUT_FORMAT:
+        raise InvalidConfiguration(
+            "options: output_format belongs to parse(content, output_format=…) and to "
+            "the options of stream"
+        )
+    raise InvalidConfiguration(
+        f"options: {method} of the SDK has no {name!r}: check the spelling, or put it "
+        "into the option extra_body"
+    )
+
+
+def _unknown(api: Any, method: str, options: Iterable[str]) -> list[str]:
+    """The options that this method has no parameter for."""
+    parameters = signature(getattr(api, method)).parameters
+    kinds = {parameter.kind for parameter in parameters.values()}
+    if Parameter.VAR_KEYWORD in kinds:
+        return []
+    return sorted(set(options) - parameters.keys())
+
+
+def for_method(api: Any, method: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that this method has parameters for."""
+    unknown = _unknown(api, method, body)
+    return {name: value for name, value in body.items() if name not in unknown}
+
+
+def check(options: Mapping[str, Any]) -> None:
+    """Refuse options that the capture sets itself.  Raises InvalidConfiguration."""
+    body = options.get("extra_body")
+    in_body: Iterable[str] = body.keys() if isinstance(body, Mapping) else ()
+    own = sorted(OWN.intersection({*options, *in_body}))
+    if own:
+        raise InvalidConfiguration(
+            f"options: {own[0]} is set by the capture from the session and from its "
+            "own arguments"
+        )
+
+
+def recorded(options: Mapping[str, Any]) -> JsonObject:
+    """Return what a request records of its options: all that the API acts on.
+
+    Raises InvalidConfiguration if that is not JSON.
+    """
+    kept = {name: value for name, value in options.items() if name not in UNRECORDED}
+    output_format = kept.get(_OUTPUT_FORMAT)
+    if output_format is not None and not isinstance(output_format, Mapping):
+        kept[_OUTPUT_FORMAT] = schema_of(output_format)
+    try:
+        clean, _ = repaired(chat.plain(kept))
+        if "mcp_servers" in clean:
+            clean["mcp_servers"] = [_without_token(s) for s in clean["mcp_servers"]]
+        canonical(clean)
+    except (TypeError, ValueError, RecursionError):
+        raise InvalidConfiguration("options: must be JSON, to be recorded") from None
+    request_options: JsonObject = clean
+    return request_options
+
+
+def _without_token(server: Any) -> Any:
+    if not isinstance(server, Mapping):
+        return server
+    return {
+        name: value for name, value in server.items() if name not in _SERVER_SECRETS
+    }
+
+
+def schema_of(output_format: Any) -> JsonObject:
+    """Return the JSON schema of a type, as the API takes it.
+
+    Raises InvalidConfiguration for a type that has none.
+    """
+    try:
+        schema = pydantic.TypeAdapter(output_format).json_schema()
+        return dict(transform_schema(schema))
+    except (pydantic.errors.PydanticUserError, TypeError, ValueError):
+        raise InvalidConfiguration(
+            "output_format: must be a type that pydantic can make a JSON schema of"
+        ) from None
+
+
+class Rehearsal:
+    """Has the SDK make a request without sending it, to see whether it accepts it.
+
+    The SDK checks some arguments only as it makes a request, such as a number of
+    tokens that takes too long without a stream.
+    """
+
+    def __init__(self, timeout: Any) -> None:
+        options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
+        transport: Any = _Unsent()
+        self._client = Anthropic(
+            api_key="none",
+            base_url="http://127.0.0.1",
+            max_retries=0,
+            http_client=DefaultHttpxClient(transport=transport, trust_env=False),
+            **options,
+        )
+
+    def check(self, method: str, body: Mapping[str, Any], *, beta: bool) -> None:
+        """Make the request of a method of the SDK.
+
+        Parameters that the installed SDK does not have are left out: a client of
+        another class may take them.
+
+        Raises InvalidConfiguration if the SDK refuses the arguments.
+        """
+        api: Any = self._client.beta.messages if beta else self._client.messages
+        unknown = _unknown(api, method, body)
+        known = {name: value for name, value in body.items() if name not in unknown}
+        try:
+            if method == "stream":
+                with api.stream(**known):
+                    pass
+            else:
+                getattr(api, method)(**known)
+        except APIConnectionError:
+            return
+        except Exception as error:
+            raise InvalidConfiguration(
+                f"options: the SDK refuses these arguments of {method} "
+                f"({type(error).__name__}, the cause of this error)"
+            ) from error
+
+
+class _Unsent:
+    """A transport that sends nothing."""
+
+    def handle_request(self, _: Any) -> Any:
+        raise ConnectionError
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def __enter__(self) -> _Unsent:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""

@@ -1,0 +1,308 @@
+"""Writes the reference of what a capture does with each part of the SDK's surface.
+
+Every cell is what a capture did with a sample of the part, against a server on this
+machine.  To write the page anew:
+
+    .venv/bin/python -m tests.support.surface_page
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from inspect import signature
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import anthropic
+
+import refold
+from refold.adapters.claude.capture import Capture
+from refold.adapters.keys.master import MasterKeyFile
+from refold.domain.envelope import Envelope
+from tests.support.messages_api import MessagesApi, message
+from tests.support.sdk_shapes import ANSWERS, BETA, CLIENT, REQUEST_BLOCKS, STABLE
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "claude-sdk.md"
+_INTRODUCTION: Final = """\
+Each cell below is what a [capture](../how-to/record-claude.md) did with a sample of
+that part of the SDK, version {version}; a test writes the tables. `Capture` and
+`AsyncCapture` have the same methods. A call that the SDK would refuse raises
+`InvalidConfiguration` before anything is recorded."""
+_ABOUT_PARAMETERS: Final = """\
+Give parameters in `options`, unless the table names an argument. One that only the beta
+takes makes the capture use `client.beta.messages`. Skills are in `container`,
+connectors in `mcp_servers`, whose tokens are not recorded, and edits of the context in
+`context_management`. A parameter that the installed SDK does not have yet goes into
+`extra_body`."""
+# What a capture has for each method of the SDK.
+METHODS: Final = {
+    "create": "`create`",
+    "stream": "`stream`",
+    "parse": "`parse`",
+    "count_tokens": "`count_tokens`; records nothing",
+    "tool_runner": "`tool_runner`; toolsets are refused: `InvalidConfiguration`",
+    "batches": "`batch_request`, `record_batch`",
+    "with_raw_response": "none: give the raw response to `record`",
+    "with_streaming_response": "none: give the parsed message to `record`",
+    "thread": "none: give the messages and the answer to `record`",
+}
+BATCH_METHODS: Final = {
+    "create": "give it the requests of `batch_request`",
+    "results": "give each result to `record_batch`",
+    "retrieve": "nothing to record",
+    "list": "nothing to record",
+    "cancel": "give the results to `record_batch` afterwards",
+    "delete": "nothing to record",
+    "with_raw_response": "nothing to record",
+    "with_streaming_response": "nothing to record",
+}
+# What the capture sets itself, or what concerns the client alone.
+_SET: Final = {
+    "model": "argument of the capture; in the `request`",
+    "max_tokens": "argument of the capture; in the `request`",
+    "messages": "made from the session; the `request` has their digest",
+    "system": "argument of the capture or the call; in the `request`",
+    "tools": "argument of the capture or the call; in the `request`",
+    "stream": "set by `create` and `stream`",
+}
+_TRANSPORT: Final = {
+    "extra_headers": {"x-a": "b"},
+    "extra_query": {"a": "b"},
+    "extra_body": {"a": "b"},
+    "timeout": 30,
+    "betas": ["a-beta"],
+}
+
+
+class Tried(NamedTuple):
+    """The events of a session after a call, or the error that refused the call."""
+
+    events: tuple[Envelope, ...] = ()
+    refused: str = ""
+
+
+class Trials:
+    """Captures of new sessions in one store, and the server that they ask."""
+
+    def __init__(self, store: refold.SessionStore, api: MessagesApi) -> None:
+        self._store = store
+        self.api = api
+        self._client = api.client(max_retries=0)
+        self._count = 0
+
+    def capture(self) -> Capture:
+        """Return a capture of a new session."""
+        self._count += 1
+        session = self._store.session(user_id="ada", session_id=f"s-{self._count}")
+        return Capture(self._client, session, model="claude-x", max_tokens=99)
+
+
+@contextmanager
+def _trials() -> Iterator[Trials]:
+    with tempfile.TemporaryDirectory() as folder:
+        key_file = MasterKeyFile(Path(folder) / "master.key")
+        key_file.create()
+        store = refold.open("memory://", master=key_file.open())
+        with store, MessagesApi() as api:
+            yield Trials(store, api)
+
+
+def _events(capture: Capture) -> tuple[Envelope, ...]:
+    try:
+        return tuple(capture.session.events())
+    except refold.SessionNotFound:
+        return ()
+
+
+def _with_option(trials: Trials, name: str, value: Any) -> Tried:
+    capture = trials.capture()
+    asked = len(trials.api.requests)
+    trials.api.reply(message("Fine."))
+    try:
+        capture.create("Go.", options={name: value})
+    except refold.errors.RefoldError as error:
+        assert len(trials.api.requests) == asked
+        trials.api.forget_replies()
+        return Tried(_events(capture), type(error).__name__)
+    return Tried(_events(capture))
+
+
+def _option(trials: Trials, name: str, value: Any) -> str:
+    tried = _with_option(trials, name, value)
+    if tried.refused:
+        assert tried.events == (), name
+        return f"refused: `{tried.refused}`, nothing recorded"
+    request = next(event for event in tried.events if event.type == "request")
+    recorded: Any = request.meta.dump().get("options", {})
+    return "sent and recorded" if name in recorded else "sent, not recorded"
+
+
+def _parameters(trials: Trials) -> Iterator[str]:
+    names: dict[str, set[str]] = {}
+    for label, api in (("messages", CLIENT.messages), ("beta", CLIENT.beta.messages)):
+        for method in ("create", "stream", "parse", "count_tokens", "tool_runner"):
+            call = getattr(api, method, None)
+            if call is not None:
+                for name in signature(call).parameters:
+                    names.setdefault(name, set()).add(label)
+    yield "| parameter | taken by | a capture |"
+    yield "|---|---|---|"
+    for name in sorted(names):
+        where = "`messages`" if "messages" in names[name] else "`beta.messages` alone"
+        yield f"| `{name}` | {where} | {_parameter(trials, name)} |"
+
+
+def _parameter(trials: Trials, name: str) -> str:
+    if name in _SET:
+        return _SET[name]
+    if name == "output_format":
+        return (
+            "argument of `parse`, option of `stream`; its schema is recorded. "
+            + _in_create(trials, name, dict)
+        )
+    if name in ("max_iterations", "run_tools_eagerly", "compaction_control"):
+        if name == "max_iterations":
+            return "argument of `tool_runner`"
+        return _in_create(trials, name, True)
+    for samples in (STABLE, BETA, _TRANSPORT):
+        if name in samples:
+            return _option(trials, name, samples[name])
+    return _in_create(trials, name, "x")
+
+
+def _in_create(trials: Trials, name: str, value: Any) -> str:
+    return f"In `create`: {_option(trials, name, value)}"
+
+
+def _answers(trials: Trials) -> Iterator[str]:
+    yield "| block of an answer | recorded as |"
+    yield "|---|---|"
+    rows: dict[str, str] = {}
+    for block in ANSWERS.values():
+        trials.api.reply(message("Here: ", block))
+        capture = trials.capture()
+        capture.create("Go.")
+        rows[block["type"]] = _recorded_as(_events(capture)[2:], block)
+    for name in sorted(rows):
+        yield f"| `{name}` | {rows[name]} |"
+
+
+def _recorded_as(events: tuple[Envelope, ...], block: Any) -> str:
+    """The field of the event that has the block."""
+    kinds = [event.type for event in events]
+    if block["type"] == "text":
+        return "`agent_response.text`"
+    if "thinking" in block["type"]:
+        return "`agent_response.thinking`, byte for byte"
+    if "tool_call" in kinds:
+        return "`tool_call`"
+    for event in events:
+        payload: Any = event.payload
+        if event.type != "provider_edit":
+            continue
+        if [one["type"] for one in payload.blocks] == [block["type"]]:
+            return "`provider_edit.blocks`, byte for byte"
+    raise AssertionError(f"{block['type']} is recorded nowhere: {kinds}")
+
+
+def _requests(trials: Trials) -> Iterator[str]:
+    yield "| block of a request | given to `create` | of the assistant, in `record` |"
+    yield "|---|---|---|"
+    rows: dict[str, str] = {}
+    for block in REQUEST_BLOCKS.values():
+        kind = block["type"]
+        rows[kind] = f"{_of_user(trials, block)} | {_of_assistant(trials, block)}"
+    for name in sorted(rows):
+        yield f"| `{name}` | {rows[name]} |"
+
+
+def _of_user(trials: Trials, block: Any) -> str:
+    capture = trials.capture()
+    answered = 0
+    if block["type"] == "tool_result":
+        name = block["tool_use_id"]
+        call = {"type": "tool_use", "id": name, "name": "t", "input": {}}
+        trials.api.reply(message(call))
+        capture.create("Go.")
+        answered = len(_events(capture))
+    trials.api.reply(message("Fine."))
+    try:
+        capture.create([block])
+    except refold.errors.RefoldError as error:
+        assert len(_events(capture)) == answered, block["type"]
+        trials.api.forget_replies()
+        return f"refused: `{type(error).__name__}`, nothing recorded"
+    return f"`{_events(capture)[answered].type}`"
+
+
+def _of_assistant(trials: Trials, block: Any) -> str:
+    messages: Any = [
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": [block]},
+        {"role": "user", "content": "And?"},
+    ]
+    capture = trials.capture()
+    try:
+        capture.record(messages=messages)
+    except refold.errors.RefoldError as error:
+        return f"refused: `{type(error).__name__}`, nothing recorded"
+    kinds = [event.type for event in _events(capture)]
+    own = [kind for kind in kinds if kind not in ("user_input", "request")]
+    return ", ".join(f"`{kind}`" for kind in own) or "not recorded"
+
+
+def _methods() -> Iterator[str]:
+    yield "| method of the SDK | a capture has |"
+    yield "|---|---|"
+    rows = {"messages": METHODS, "messages.batches": BATCH_METHODS}
+    for path, known in rows.items():
+        for prefix in ("", "beta."):
+            resource: Any = CLIENT
+            for name in f"{prefix}{path}".split("."):
+                resource = getattr(resource, name)
+            for name in _public(resource):
+                yield f"| `{prefix}{path}.{name}` | {known[name]} |"
+
+
+def _public(resource: Any) -> list[str]:
+    return [name for name in dir(resource) if not name.startswith("_")]
+
+
+def page() -> str:
+    """The whole page."""
+    with _trials() as trials:
+        return _page(trials)
+
+
+def _page(trials: Trials) -> str:
+    lines = [
+        "# What a capture does with the Anthropic SDK",
+        "",
+        *_INTRODUCTION.format(version=anthropic.__version__).splitlines(),
+        "",
+        "## Methods",
+        "",
+        *_methods(),
+        "",
+        "## Parameters",
+        "",
+        *_ABOUT_PARAMETERS.splitlines(),
+        "",
+        *_parameters(trials),
+        "",
+        "## Blocks of an answer",
+        "",
+        *_answers(trials),
+        "",
+        "## Blocks of a request",
+        "",
+        *_requests(trials),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
