@@ -137,6 +137,36 @@ class Blobs:
                 return unpack(packed)
         raise errors.CorruptEvent(f"blob {sha256}", seq=0, reason="it does not open")
 
+    def read_all(self, digests: Iterable[str]) -> dict[str, bytes]:
+        """The whole texts of those that are there and have not expired, by SHA-256.
+
+        They are read in one round trip.  Raises CorruptEvent, KeyUnavailable.
+        """
+        address_of = {sha256: self.address(sha256) for sha256 in digests}
+        bodies = self._recorder.blob_rows(self._stream, [*address_of.values()])
+        user_id, session_id, _ = self._stream
+        texts: dict[str, bytes] = {}
+        for sha256, address in address_of.items():
+            body = bodies.get(address)
+            if body is None:
+                continue
+            try:
+                place = _of_blob(address)
+                packed = self._keys.unseal(user_id, session_id, body, place)
+                text = None if packed == _EXPIRED else unpack(packed)
+            except (InvalidTag, ValueError):
+                text = self._again(sha256)
+            if text is not None:
+                texts[sha256] = text
+        return texts
+
+    def _again(self, sha256: str) -> bytes | None:
+        """A blob whose key changed while it was read; None if it has expired."""
+        try:
+            return self.read(sha256)
+        except errors.Expired:
+            return None
+
     def rows(self, blobs: Iterable[Blob], key: SessionKey) -> tuple[BlobRow, ...]:
         """The blobs, encrypted under this key."""
         found = []
@@ -420,6 +450,13 @@ class EncryptedStreams:
         if found is None:
             self._nothing(stream)
         return found
+
+    def blobs(self, stream: StreamId, digests: Iterable[str]) -> dict[str, bytes]:
+        try:
+            return Blobs(self.recorder, self.keys, stream).read_all(digests)
+        except errors.CorruptEvent:
+            self.key(stream)
+            raise
 
     def load_view(self, stream: StreamId, name: str) -> ports.StoredView | None:
         """The stored state of a projection; empty if it is not what was stored."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -609,6 +609,12 @@ class EventLog(Protocol):
 
     def blob(self, stream: StreamId, sha256: str) -> bytes | None:
         """Return the blob with this digest, if an event of the session has it."""
+
+    def blobs(self, stream: StreamId, digests: Iterable[str]) -> Mapping[str, bytes]:
+        """Return those of these blobs that the session has, in one round trip.
+
+        Blobs that have expired are left out.
+        """
 
     def load_view(self, stream: StreamId, name: str) -> StoredView | None:
         """Return the stored state of a projection of this session."""

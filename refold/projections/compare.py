@@ -15,6 +15,8 @@ from refold.domain.canonical import canonical
 from refold.domain.envelope import Envelope, microseconds
 from refold.domain.errors import RefoldError
 from refold.domain.events import Event, Summary
+from refold.domain.parts import MEDIA, media_tokens
+from refold.domain.stubs import Read, no_blobs
 from refold.domain.tokens import estimate_text
 from refold.projections.context import abridged, compaction
 from refold.projections.context.budget import NO_EXTRAS, Extras
@@ -181,12 +183,30 @@ class Elements:
         if element is None:
             element = Element(
                 key=key,
-                weight=estimate_text(key.decode()),
+                weight=_weight(block, key),
                 names=frozenset(_mentioned(block, failed_call)),
                 texts=tuple(_texts(block)),
             )
             self.cache[cache_key] = element
         return element
+
+
+def _weight(block: Block, key: bytes) -> int:
+    """The estimated tokens of a block, without the base64 of images and documents.
+
+    key: the canonical JSON of the block.
+    """
+    content = block.get("content")
+    parts = content if isinstance(content, list) else [block]
+    tokens = 0
+    letters = 0
+    for part in parts:
+        if part.get("type") in MEDIA:
+            tokens += media_tokens(part)
+            letters += len(canonical(part))
+    if not tokens:
+        return estimate_text(key.decode())
+    return tokens + max(0, len(key) - letters) // 4
 
 
 def _mentioned(block: Block, failed_call: Block | None) -> set[str]:
@@ -249,6 +269,7 @@ class Requests:
     events: _Log
     extras: Extras
     elements: Elements
+    read: Read = no_blobs
     _seqs: list[int] = field(init=False)
     _results: list[Envelope] = field(init=False)
     # The previous request, and the outline and selection that it was rendered from.
@@ -281,7 +302,12 @@ class Requests:
         outline = self.strategy.judged(outline)
         envelopes = self.within(outline.reads(self.strategy.show(outline).raw))
         return render(
-            self.strategy, outline, envelopes, summaries=summaries, extras=extras
+            self.strategy,
+            outline,
+            envelopes,
+            summaries=summaries,
+            extras=extras,
+            read=self.read,
         )
 
     def within(self, spans: Spans) -> list[Envelope]:
@@ -309,7 +335,7 @@ class Requests:
         new = self.within((new_span,))
         if any(isinstance(envelope.payload, _DEPENDENT) for envelope in new):
             return None
-        view = _all_of(new, self.extras)
+        view = _all_of(new, self.extras, self.read)
         elements = self.elements.of(view)
         if elements and elements[0].texts == (OPENING,):
             del elements[0]
@@ -319,10 +345,12 @@ class Requests:
         return [result.seq for result in self._results if shown.is_cleared(result)]
 
 
-def _all_of(envelopes: _Log, extras: Extras) -> View:
+def _all_of(
+    envelopes: _Log, extras: Extras, read: Read, strategy: Strategy = _KEEP_ALL
+) -> View:
     """The view of these events, none of them compacted."""
-    outline = _KEEP_ALL.read_whole(envelopes)
-    return render(_KEEP_ALL, outline, envelopes, extras=extras)
+    outline = strategy.read_whole(envelopes)
+    return render(strategy, outline, envelopes, extras=extras, read=read)
 
 
 @dataclass(slots=True)
@@ -330,10 +358,15 @@ class RawRequests:
     """The digests of the requests of a log that is never compacted.
 
     As with ``Requests``, only new events are rendered as long as the result is equal.
+
+    read:     returns the blobs of images and documents.
+    strategy: ``keep_all``, in the version that made the requests.
     """
 
     events: _Log
     extras: Extras = NO_EXTRAS
+    read: Read = no_blobs
+    strategy: Strategy = _KEEP_ALL
     _system: str | None = None
     _hash: Any = None
     _role: str = ""
@@ -352,11 +385,14 @@ class RawRequests:
                 continue
             if placed.exchange == envelope.seq > 0:
                 if not self._extend(self.events[self._read : index]):
-                    self._start(_all_of(self.events[:index], self.extras))
+                    self._start(self._view(self.events[:index]))
                 self._read = index
                 digest = self._hash.copy()
                 digest.update(b'],"system":' + canonical(self._system) + b"}")
                 yield envelope, digest.hexdigest()
+
+    def _view(self, envelopes: _Log) -> View:
+        return _all_of(envelopes, self.extras, self.read, self.strategy)
 
     def _start(self, view: View) -> None:
         self._role = ""
@@ -378,7 +414,7 @@ class RawRequests:
         )
         if results_of_earlier_calls:
             return False
-        messages = _all_of(new, self.extras).messages
+        messages = self._view(new).messages
         if messages and messages[0]["content"] == [text_block(OPENING)]:
             messages = messages[1:]
         if not messages or messages[0]["role"] == self._role:
@@ -462,6 +498,7 @@ class Walk:
     recorded: the summaries of the strategy's derived stream, which take effect where
               they were decided; None has ``summarizer`` write them.
     goes_on:  whether to compact further after the recorded summaries.
+    read:     returns the blobs of images and documents.
     done:     the calls of the summarizer.
     derived:  the entries of the derived stream.
 
@@ -477,6 +514,7 @@ class Walk:
     extras: Extras = NO_EXTRAS
     elements: Elements = field(default_factory=Elements)
     goes_on: bool = False
+    read: Read = no_blobs
     done: list[Done] = field(default_factory=list)
     derived: list[Envelope] = field(default_factory=list)
     _outline: Outline = field(init=False)
@@ -486,7 +524,7 @@ class Walk:
     def __post_init__(self) -> None:
         self._outline = self.strategy.begin()
         self._requests = Requests(
-            self.strategy, self.events, self.extras, self.elements
+            self.strategy, self.events, self.extras, self.elements, self.read
         )
 
     def steps(self) -> Iterator[tuple[Moment, datetime, Rendered]]:
@@ -817,12 +855,14 @@ class Comparison:
     """Walks one log under several strategies.
 
     model: the model whose prices and cache rules apply.
+    read:  returns the blobs of images and documents.
     """
 
     events: _Log
     model: ModelInfo
     summarizer: Summarizer = field(default_factory=abridged.Abridged)
     extras: Extras = NO_EXTRAS
+    read: Read = no_blobs
     _elements: Elements = field(default_factory=Elements)
     _moments: list[Moment] = field(init=False)
 
@@ -848,6 +888,7 @@ class Comparison:
             recorded=recorded,
             extras=self.extras,
             elements=self._elements,
+            read=self.read,
         )
         sent = tuple(_sent(walk, self.model))
         return Outcome(

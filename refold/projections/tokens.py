@@ -20,13 +20,11 @@ from refold.domain.canonical import shipped
 from refold.domain.envelope import Envelope
 from refold.domain.errors import UnknownModel
 from refold.domain.events import AgentResponse, JsonObject, Request, UserInput
+from refold.domain.parts import media_tokens
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate_text
 from refold.projections.context.view import View
 from refold.projections.models import DEFAULT_TOKENIZER, Usage, model_info
 
-# The cost of an image depends on its size in pixels, that of a document on its pages;
-# neither is known without decoding the file.
-ATTACHMENT_TOKENS: Final = 1_600
 _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _BLANKS: Final = b" \t\r\n\v\f"
 _WORD = re.compile(rb"[A-Z]?[a-z]+|[A-Z]+")
@@ -122,7 +120,7 @@ def _of_block(block: Mapping[str, Any]) -> Iterator[Features]:
         ):
             yield of_text(text)
         case {"type": "image" | "document"}:
-            yield Features(frame=ATTACHMENT_TOKENS)
+            yield Features(frame=media_tokens(block))
         case _:
             yield of_json(block)
 

@@ -82,6 +82,11 @@ _BLOCKS: Final = {"agent_response": "thinking", "provider_edit": "blocks"}
 _SEALED: Final = ("signature", "data", "encrypted_content")
 # By event type: the field whose texts are blobs, because many events share them.
 _SHARED: Final[Mapping[str, str]] = {"request": "handed"}
+# By event type: the field that may hold images and documents which a model is shown.
+_MEDIA: Final[Mapping[str, str]] = {
+    "user_input": "attachments",
+    "tool_result": "content",
+}
 
 
 @dataclass(slots=True)
@@ -568,10 +573,15 @@ def redact(
         content["blobs"] = [blob.sha256 for blob in blobs]
     if not (unchanged and (fields or event.validated)):
         event = event_of(kind, guarded.payload)
+    sent = guarded.sent
+    if kind in _MEDIA and _MEDIA[kind] in sent and sent[_MEDIA[kind]]:
+        tokens = _estimated(sent, sent[_MEDIA[kind]], blobs)
+    else:
+        tokens = estimate(sent)
     return RedactedEvent(
         event=event,  # type: ignore[arg-type]  # of a known class
         ts=_microseconds(draft.ts) if draft.ts else now,
-        token_estimate=estimate(guarded.sent),
+        token_estimate=tokens,
         data=orjson.dumps(content, option=orjson.OPT_SORT_KEYS),
         found=receipt.get("types", {}),
         blobs=blobs,
@@ -579,8 +589,10 @@ def redact(
     )
 
 
-def answering(event: RedactedEvent, request: str) -> RedactedEvent:
+def answering(event: RedactedEvent, request: str, version: int) -> RedactedEvent:
     """The event with the digest of the request that it answers in ``meta.source``.
+
+    version: of the strategy ``keep_all`` that made the request.
 
     Only imported events have a source; any other is returned unchanged.
     """
@@ -589,6 +601,8 @@ def answering(event: RedactedEvent, request: str) -> RedactedEvent:
     if not isinstance(source, dict) or not _SHAPES["digest"](request):
         return event
     source["request"] = request
+    if version != 1:
+        source["request_version"] = version
     return replace(event, data=orjson.dumps(content, option=orjson.OPT_SORT_KEYS))
 
 
@@ -696,6 +710,20 @@ def _guarded(event_type: str, clean: _Clean, limits: Limits) -> _Guarded:
         sent = filled(sent, data_by_digest.get)
     blobs = (*moved.blobs, *payload.blobs, *beside.blobs)
     return _Guarded(payload.payload, beside.payload, blobs, sent)
+
+
+def _estimated(sent: JsonObject, content: Any, blobs: Iterable[Blob]) -> int:
+    """The tokens of a payload that may hold images and documents.
+
+    content: the part of the payload in which they would be.
+    """
+    if isinstance(content, str):
+        return estimate(sent)
+    # Few events have images or documents.
+    from refold.domain.parts import estimate_with_media
+
+    data_by_digest = {blob.sha256: blob.data for blob in blobs}
+    return estimate_with_media(sent, data_by_digest.get)
 
 
 _NOTHING_BESIDE: Final = _Json({"meta": {}}, b"{}")

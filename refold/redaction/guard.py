@@ -12,11 +12,12 @@ from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import dataclass
 from string import ascii_lowercase, ascii_uppercase, digits
-from typing import Final, TypeAlias, cast
+from typing import Final, cast
 
 import orjson
 
 from refold.domain.envelope import STANDS_FOR, Blob
+from refold.domain.stubs import STUB_SIGN, Read, whole
 from refold.redaction.types import LONGEST
 from refold.redaction.values import NO_SKIP, JsonObject, JsonValue, Skip, below
 
@@ -115,15 +116,6 @@ _ENDS = (
 
 # Uncut units: a placeholder, or an escaped character.
 _UNIT = re.compile(rf"{STANDS_FOR.pattern}|\\\\+(?:u[0-9a-fA-F]{{0,4}}|[^u\s])")
-_STUB_SIGN = "\n[refold: "
-# The part of the sign that also stands in JSON, where the line break is escaped.
-STUB_MARK = _STUB_SIGN.strip()
-_STUB = re.compile(
-    r"\n\[refold: [0-9]+ of [0-9]+ bytes left out here; "
-    r'whole text: session\.blob\("(?P<sha256>[0-9a-f]{64})"\)\]\n'
-)
-# Returns the blob of a SHA-256 in hex, or None.
-Read: TypeAlias = Callable[[str], bytes | None]
 
 
 class TooLarge(Exception):
@@ -233,7 +225,7 @@ def restored(value: JsonObject, read: Read) -> JsonObject:
     A text stays cut if ``read`` returns None for it.  A text that only looks cut stays
     as it is.
     """
-    return cast(JsonObject, _restored(value, read, _whole))
+    return cast(JsonObject, _restored(value, read, whole))
 
 
 def filled(value: JsonObject, read: Read) -> JsonObject:
@@ -245,15 +237,15 @@ def filled(value: JsonObject, read: Read) -> JsonObject:
 
 
 def _restored(
-    value: JsonValue, read: Read, whole: Callable[[str, Read], str]
+    value: JsonValue, read: Read, fill: Callable[[str, Read], str]
 ) -> JsonValue:
-    """``value`` with ``whole`` applied to every text that may be cut."""
+    """``value`` with ``fill`` applied to every text that may be cut."""
     if isinstance(value, str):
-        return whole(value, read) if _STUB_SIGN in value else value
+        return fill(value, read) if STUB_SIGN in value else value
     if isinstance(value, dict):
-        return {key: _restored(item, read, whole) for key, item in value.items()}
+        return {key: _restored(item, read, fill) for key, item in value.items()}
     if isinstance(value, list):
-        return [_restored(item, read, whole) for item in value]
+        return [_restored(item, read, fill) for item in value]
     return value
 
 
@@ -262,26 +254,12 @@ def _whole_base64(text: str, read: Read) -> str:
     # A text that was cut for its length has its tail after the stub.
     if not text.endswith("]\n"):
         return text
-    whole = _whole(text, read)
-    start = start_of_payload(whole)
+    original = whole(text, read)
+    start = start_of_payload(original)
     if start is None:
         return text
-    short, _ = _stub(whole, whole[:start])
-    return whole if short == text else text
-
-
-def _whole(text: str, read: Read) -> str:
-    """The whole text for one that was cut; ``text`` if no blob belongs to it."""
-    for stub in _STUB.finditer(text):
-        data = read(stub["sha256"])
-        if data is None:
-            continue
-        whole = data.decode("utf-8", "surrogatepass")
-        head = text[: stub.start()]
-        tail = text[stub.end() :]
-        if whole.startswith(head) and whole.endswith(tail):
-            return whole
-    return text
+    short, _ = _stub(original, original[:start])
+    return original if short == text else text
 
 
 def _fitted(text: str, limit: int, blobs: dict[str, Blob]) -> str:

@@ -29,7 +29,7 @@ from refold.projections.context.units import spans_of
 from refold.projections.context.view import View
 from refold.redaction.redactor import RedactionError
 from refold.store.appends import Writer
-from refold.store.history import History, handed_in, in_spans, with_blobs
+from refold.store.history import History, WithBlobs, handed_in, in_spans
 from refold.store.vault import foreign
 
 # New events after which reading a context also stores its outline.
@@ -321,13 +321,15 @@ class Viewer:
             spans_of(outline.shown_summaries),
             known_derived,
         )
+        whole = WithBlobs.read(self.log, events)
         view = render(
             strategy,
             outline,
-            (with_blobs(self.log, envelope) for envelope in events),
+            whole.events,
             summaries=summaries,
             extras=handed.extras,
             budgets=handed.budgets,
+            read=whole.blobs.get,
         )
         return replace(view, tools=handed.tools)
 

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import Any, Final, TypeVar
-
-from pydantic import BaseModel
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeVar
 
 from refold.domain import events
 from refold.domain.envelope import Envelope
@@ -22,13 +21,14 @@ from refold.domain.events import Span
 from refold.domain.ids import MAIN, StreamId
 from refold.domain.ports import PAGE, EventLog
 from refold.domain.session import SessionState, evolve
+from refold.domain.stubs import Read, digests_in
 from refold.projections.context.budget import Elsewhere, Extras
 from refold.projections.context.compaction import note_lines, summary_text
 from refold.projections.context.edits import Edit, edits_in
 from refold.projections.context.strategy import user_text
 from refold.projections.context.text import cut_middle
 from refold.projections.context.units import spans_of
-from refold.redaction.guard import STUB_MARK, filled, restored
+from refold.redaction.guard import filled, restored
 from refold.store.vault import foreign
 
 # The size of a page that is folded.  These events stay in a processor's cache while
@@ -222,49 +222,58 @@ def read_on(
 def with_blobs(log: EventLog, envelope: Envelope) -> Envelope:
     """Return the event with the base64 texts that the size guard moved to blobs.
 
-    A blob is read from the session of the event, which may be a parent of a fork.
-    Texts that were cut for their length, and blobs that have expired, stay stubs.
-
-    Raises CorruptEvent if a blob is damaged.
+    See ``WithBlobs``.
     """
-    # A request is no message, and all of it is in blobs.
-    if isinstance(envelope.payload, events.Request) or not _has_stub(envelope.payload):
-        return envelope
+    return WithBlobs.read(log, [envelope]).events[0]
 
-    def read(sha256: str) -> bytes | None:
-        try:
-            return log.blob(envelope.stream_id.main, sha256)
-        except Expired:
-            return None
 
+class WithBlobs(NamedTuple):
+    """Events as a model is shown them, and the blobs that they name.
+
+    events: with the base64 texts that the size guard moved to blobs although they were
+            within its limit.  Texts that were cut for their length, and blobs that have
+            expired, stay stubs.
+    blobs:  by SHA-256, for images and documents over the limit.
+    """
+
+    events: list[Envelope]
+    blobs: Mapping[str, bytes] = MappingProxyType({})
+
+    @classmethod
+    def read(cls, log: EventLog, envelopes: Iterable[Envelope]) -> WithBlobs:
+        """Read the blobs of events, in one round trip for each session.
+
+        A blob is read from the session of its event, which may be a parent of a fork.
+
+        Raises CorruptEvent if a blob is damaged.
+        """
+        shown = list(envelopes)
+        digests: dict[StreamId, dict[str, None]] = {}
+        has_stub: set[int] = set()
+        for index, envelope in enumerate(shown):
+            # A request is no message, and all of it is in blobs.
+            if envelope.type == "request":
+                continue
+            for sha256 in digests_in(envelope.payload):
+                has_stub.add(index)
+                digests.setdefault(envelope.stream_id.main, {})[sha256] = None
+        if not has_stub:
+            return cls(shown)
+        blobs: dict[str, bytes] = {}
+        for stream, names in digests.items():
+            blobs.update(log.blobs(stream, names))
+        for index in has_stub:
+            shown[index] = _filled(shown[index], blobs.get)
+        return cls(shown, blobs)
+
+
+def _filled(envelope: Envelope, read: Read) -> Envelope:
     payload = envelope.payload.payload()
     whole = filled(payload, read)
     if whole == payload:
         return envelope
     event = events.event_of(envelope.type, whole)
     return envelope.model_copy(update={"payload": event})
-
-
-def _has_stub(payload: BaseModel) -> bool:
-    """Whether a text in the event looks like a stub.
-
-    Most events have none, and a context reads many events, so this must be quick.
-    """
-    parts: list[object] = [*payload.__dict__.values()]
-    for part in parts:  # the loop adds the parts of each part to the end
-        if type(part) is str:
-            if STUB_MARK in part:
-                return True
-        elif not part:
-            continue
-        elif isinstance(part, list | tuple):
-            parts.extend(part)
-        elif isinstance(part, dict | Mapping):
-            parts.extend(part)
-            parts.extend(part.values())
-        elif isinstance(part, BaseModel):
-            parts.extend(part.__dict__.values())
-    return False
 
 
 def handed_in(log: EventLog, stream: StreamId, request: events.Request) -> Extras:

@@ -731,6 +731,21 @@ class EventLogContract(RewritingContract, LeaseContract):
         assert log.blob(ADA._replace(session_id="s-2"), blob.sha256) is None
         assert len(texts(log.read(ADA))[0]) < 2048
 
+    def test_several_long_texts_are_found_at_once(self, log: EventLog) -> None:
+        other = append_to(log.head(BOB), *said("c " * 2_000), limits=_SMALL)
+        request = append_to(
+            log.head(ADA), *said("a " * 2_000, "b " * 2_000), limits=_SMALL
+        )
+        log.append(request)
+        log.append(other)
+        first, second = (event.blobs[0] for event in request.events)
+        foreign = other.events[0].blobs[0]
+
+        blobs = log.blobs(ADA, [first.sha256, second.sha256, foreign.sha256])
+
+        assert blobs == {first.sha256: first.data, second.sha256: second.data}
+        assert log.blobs(ADA, []) == {}
+
     def test_a_view_is_replaced_only_by_who_knows_it(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))
         first, second = _VIEW, StoredView(3, 1, {"n": 2})

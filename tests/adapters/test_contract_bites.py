@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -153,6 +153,9 @@ class NoopLog:
 
     def blob(self, stream: StreamId, sha256: str) -> bytes | None:
         return None
+
+    def blobs(self, stream: StreamId, digests: Iterable[str]) -> dict[str, bytes]:
+        return {}
 
     def load_view(self, stream: StreamId, name: str) -> StoredView | None:
         return None

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -19,6 +20,7 @@ import refold
 from refold.adapters.verification import PAGE
 from refold.store import Session, SessionStore
 from refold.testing.event_log import said
+from tests.support import files
 from tests.support.statements import Ear, Said, Traced, Wire
 from tests.support.stores import open_at
 from tests.support.talking import talk
@@ -51,6 +53,8 @@ READ: Final = {
     "a context whose view is current": Cost(1, 1, 1),
     "a context with a few new events": Cost(1, 1, 1),
     "a context without a view": Cost(1, 1, 1),
+    # One more statement reads the blobs of all its images.
+    "a context with images": Cost(2, 2, 2),
     # The head says that there was a request, which says the strategy.
     "a context of the last strategy": Cost(3, 3, 3),
     "a preparation with nothing due": Cost(1, 1, 1),
@@ -154,6 +158,15 @@ def test_a_first_append(counted: Counted, what: str) -> None:
     counted.check(heard, FIRST[what])
 
 
+def image(seed: int) -> refold.UserInput:
+    """An input with an image that is larger than an event may be."""
+    data = files.encoded(files.png(Random(seed), size=100_000))
+    attachment = refold.events.Attachment(
+        kind="image", media_type="image/png", data=data
+    )
+    return refold.UserInput(text="see", attachments=(attachment,))
+
+
 @pytest.mark.parametrize("what", READ)
 def test_a_read(counted: Counted, session: Session, what: str) -> None:
     short, before = (
@@ -164,11 +177,14 @@ def test_a_read(counted: Counted, session: Session, what: str) -> None:
         before = lambda: talk(session, 1)  # noqa: E731  # as short as the others
     if what.endswith("last strategy"):
         session.record_request(session.context(WINDOW))
+    if what.endswith("with images"):
+        short.append([image(seed) for seed in range(3)])
     reads: dict[str, Callable[[], Any]] = {
         "a page of events": lambda: session.events(after=5, limit=10),
         "a context whose view is current": lambda: session.context(WINDOW),
         "a context with a few new events": lambda: session.context(WINDOW),
         "a context without a view": lambda: short.context(WINDOW),
+        "a context with images": lambda: short.context(WINDOW),
         "a context of the last strategy": lambda: session.context(),
         "a preparation with nothing due": lambda: session.prepare(WINDOW),
         "the newest event": lambda: session.writer.log.read(

@@ -105,7 +105,7 @@ BAD: list[tuple[str, list[dict[str, Any]]]] = [
     ("needs its data", [ASK, agent({"type": "redacted_thinking"}, text())]),
     ("media_type must be", [user(image(media_type="image/tiff", data=PIXEL))]),
     ("data must be base64", [user(image(media_type="image/png", data="half …"))]),
-    ("base64 or url source", [user({"type": "image"})]),
+    ("base64, url or file source", [user({"type": "image"})]),
     ("needs its address", [user({"type": "image", "source": {"type": "url"}})]),
     ("must not end in white space", [ASK, agent(text("Yes. "))]),
 ]

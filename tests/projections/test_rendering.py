@@ -207,7 +207,7 @@ def test_a_text_argument_is_wrapped() -> None:
         ([1, "two"], '[1,"two"]'),
         ([{"type": "text", "text": "one", "x": 1}], [text("one")]),
         ([{"type": "text", "text": ""}], NO_OUTPUT),
-        ([{"type": "text", "text": "one"}, 2], '[{"text":"one","type":"text"},2]'),
+        ([{"type": "text", "text": "one"}, 2], [text("one"), text("2")]),
     ],
 )
 def test_a_result_is_text_or_blocks(content: Any, block: Any) -> None:

@@ -15,11 +15,11 @@ import refold
 from refold.adapters.claude.summarizer import AnthropicCounter
 from refold.domain.envelope import Envelope
 from refold.domain.events import AgentResponse, Request, UserInput
+from refold.domain.parts import UNKNOWN_TOKENS
 from refold.projections.context.render import render
 from refold.projections.context.strategies import spec
 from refold.projections.context.view import View
 from refold.projections.tokens import (
-    ATTACHMENT_TOKENS,
     Calibrated,
     Features,
     Observation,
@@ -108,7 +108,7 @@ def test_every_part_of_a_request_counts() -> None:
     assert words(back).letter == 8
     assert words(thought) == words({"type": "text", "text": "hm"})
     assert words(hidden) == words()
-    assert words(image).frame == words().frame + ATTACHMENT_TOKENS
+    assert words(image).frame == words().frame + UNKNOWN_TOKENS
     assert words(paper).cjk == of_text(CHINESE).cjk
     assert words(odd).mark > 0
     assert of_request([], tools=[{"name": "x"}]).frame > 0

@@ -136,6 +136,8 @@ def test_a_blob_that_was_changed_is_not_shown(
 ) -> None:
     look(session)
     log = type(session.writer.log)
-    monkeypatch.setattr(log, "blob", lambda *_: IMAGE[4:].encode())
+    monkeypatch.setattr(
+        log, "blobs", lambda *of: dict.fromkeys(of[2], IMAGE[4:].encode())
+    )
 
     assert IMAGE[4:] not in str(session.context().messages)

@@ -9,7 +9,7 @@ import pytest
 import refold
 from refold.domain.canonical import digest
 from refold.domain.events import Request
-from refold.redaction.guard import STUB_MARK
+from refold.domain.stubs import STUB_MARK
 from refold.store import Session, SessionStore
 from tests.store.test_verify import problems, tamper
 

@@ -55,6 +55,7 @@ _BETAS: Final = {
 }
 
 _CUSTOM_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_FILES_BETA: Final = "files-api-2025-04-14"
 
 
 class Brought(HandedIn, total=False):
@@ -690,8 +691,28 @@ def _meta(message: JsonObject, took: float | None) -> Meta:
 
 
 def _betas(body: Mapping[str, Any]) -> list[str]:
-    """The betas that the context management of a request needs."""
+    """The betas that the context management and the files of a request need."""
     edits = (body.get("context_management") or {}).get("edits") or ()
     kinds = [edit["type"] for edit in edits]
-    known = _BETAS.items()
-    return [beta for start, beta in known if any(k.startswith(start) for k in kinds)]
+    betas: list[str] = []
+    for start, beta in _BETAS.items():
+        if any(kind.startswith(start) for kind in kinds):
+            betas.append(beta)
+    if any(_names_file(message["content"]) for message in body["messages"]):
+        betas.append(_FILES_BETA)
+    return betas
+
+
+def _names_file(content: Any) -> bool:
+    """Whether a block in a content names a file that the provider stores."""
+    if not isinstance(content, list):
+        return False
+    for block in content:
+        source = block.get("source")
+        if block["type"] == "container_upload":
+            return True
+        if isinstance(source, dict) and source.get("type") == "file":
+            return True
+        if block["type"] == "tool_result" and _names_file(block.get("content")):
+            return True
+    return False

@@ -498,6 +498,20 @@ class Recorder(ApplicationRecorder):
         rows = self.database.fetch(stream.user_id, _SQL["blob"], values)
         return bytes(rows[0][0]) if rows else None
 
+    def blob_rows(
+        self, stream: StreamId, addresses: Sequence[bytes]
+    ) -> dict[bytes, bytes]:
+        """The encrypted bodies of those of these blobs that are there, by address."""
+        bodies: dict[bytes, bytes] = {}
+        for start in range(0, len(addresses), _KEYS):
+            chunk = addresses[start : start + _KEYS]
+            marks = ", ".join("?" * len(chunk))
+            query = filled(_SQL["several_blobs"], addresses=marks)
+            values = (stream.user_id, *chunk, stream.user_id, stream.session_id)
+            for address, body in self.database.fetch(stream.user_id, query, values):
+                bodies[bytes(address)] = bytes(body)
+        return bodies
+
     def blob_facts(self, stream: StreamId, address: bytes) -> tuple[Any, ...] | None:
         """The session and the size in a blob's row, unchecked."""
         values = (stream.user_id, address)

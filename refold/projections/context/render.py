@@ -11,15 +11,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, groupby
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from refold.domain import events
 from refold.domain.canonical import text_digest
 from refold.domain.envelope import Envelope
+from refold.domain.parts import estimate_with_media
+from refold.domain.stubs import Read, no_blobs
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
 from refold.projections.context import budget, text as markup, units, view
 from refold.projections.context.compaction import note_lines, summary_text
+from refold.projections.context.media import Media
 from refold.projections.context.outline import Outline
 from refold.projections.context.strategy import Manner, Shown, Strategy, user_text
 from refold.projections.context.text import (
@@ -47,6 +51,9 @@ _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _ID_LENGTH: Final = 64
 _NAME_LENGTH: Final = 128
 _DIGEST_LENGTH: Final = 8
+_CLEARED: Final = "its result was cleared"
+# Under earlier rules, a view has only images of the Messages API, within the limit.
+_RULES_WITH_MEDIA: Final = 2
 # A message may take this part of the window.
 _MESSAGES_PER_WINDOW: Final = 4
 # If a strategy names a window smaller than this, messages are limited as for this one.
@@ -61,6 +68,7 @@ def render(
     summaries: Iterable[Envelope] = (),
     extras: budget.Extras = budget.NO_EXTRAS,
     budgets: budget.Budgets | None = None,
+    read: Read = no_blobs,
 ) -> View:
     """Render a session under ``strategy`` as a view that the Messages API accepts.
 
@@ -71,25 +79,28 @@ def render(
                even with an empty mapping, extras that exceed the window are left out
                too, and ``View.cuts`` names them.  With None, all extras are sent.
 
+    read:      returns the blob of an image or document that the size guard moved.
+
     Budgets never cut the events of the session: ``View.over_budget`` is the number of
     tokens by which the whole exceeds the window.  ``View.extras`` are the extras that
-    fit; rendering with them gives the same view again.
+    fit; rendering with them gives the same view again.  ``View.cuts`` also names each
+    image or document that the view leaves out.
 
     Raises ValueError if the newest event or a summary is missing, and InvalidEvent for
     a budget below 0 or of an unknown section.
     """
     if budgets is None:
-        return _render(strategy, outline, events, summaries, extras)
+        return _render(strategy, outline, events, summaries, extras, read)
     events = list(events)
     summaries = list(summaries)
     fitting, cuts = extras.within_budgets(budgets)
-    view = _render(strategy, outline, events, summaries, fitting)
+    view = _render(strategy, outline, events, summaries, fitting, read)
     if view.over_budget:
         fitting, more_cuts = fitting.within_window(view.tokens)
         cuts += more_cuts
         if fitting != view.extras:
-            view = _render(strategy, outline, events, summaries, fitting)
-    return replace(view, cuts=tuple(cuts))
+            view = _render(strategy, outline, events, summaries, fitting, read)
+    return replace(view, cuts=(*cuts, *view.cuts))
 
 
 def _render(
@@ -98,13 +109,16 @@ def _render(
     events: Iterable[Envelope],
     summaries: Iterable[Envelope],
     extras: budget.Extras,
+    read: Read,
 ) -> View:
     outline = strategy.judged(outline)
     shown = strategy.show(outline)
     manner = strategy.manner
     rows = _rows(strategy, outline, shown, events)
     payloads = {envelope.seq: envelope.payload for envelope in summaries}
+    cuts: list[budget.Cut] = []
     renderer = ExchangeRenderer(
+        media=Media(read, cuts) if strategy.rules >= _RULES_WITH_MEDIA else None,
         limit=_message_limit(manner, extras),
         questions=markup.questions(rows),
         is_cleared=shown.is_cleared,
@@ -161,6 +175,7 @@ def _render(
         ),
         extras=extras,
         tools=extras.tools,
+        cuts=tuple(cuts),
         stable=strategy.stable_prefix,
         api=manner.api_parameters or {},
     )
@@ -231,7 +246,7 @@ def _examples(extras: budget.Extras, renderer: ExchangeRenderer) -> Iterator[Pie
             if block["type"] == "tool_use":
                 renderer.take_id(block["id"], 0)
         numbered: Numbered = [(None, block) for block in blocks]
-        tokens = estimate(blocks) + MESSAGE_OVERHEAD
+        tokens = estimate_with_media(blocks) + MESSAGE_OVERHEAD
         yield Piece(message["role"], numbered, tokens, ViewSpan("examples"))
 
 
@@ -501,6 +516,7 @@ class ExchangeRenderer:
     """Makes the pieces of exchanges, with call ids that are unique in the view.
 
     limit:           the most tokens of one message.
+    media:           shows images and documents; None under the rules before them.
     questions:       the questions that decisions may refer to, by their seq.
     is_cleared:      whether a result is shown as a stub.
     clears_inputs:   whether the calls of such results are shown without arguments.
@@ -509,6 +525,7 @@ class ExchangeRenderer:
     """
 
     limit: int
+    media: Media | None = None
     questions: Mapping[int, str] = field(default_factory=dict)
     is_cleared: Callable[[Envelope], bool] = _never_cleared
     clears_inputs: bool = False
@@ -525,7 +542,10 @@ class ExchangeRenderer:
             return self._response(exchange, partial=partial)
         (envelope,) = exchange
         if isinstance(envelope.payload, events.UserInput):
-            user_blocks = markup.user_blocks(envelope.payload)
+            if self.media is None:
+                user_blocks = markup.user_blocks(envelope.payload)
+            else:
+                user_blocks = self.media.input_blocks(envelope.seq, envelope.payload)
             numbered: Numbered = [(envelope.seq, block) for block in user_blocks]
             return self._piece("user", numbered, exchange)
         entry = markup.entry_of(envelope.payload, self.questions)
@@ -584,8 +604,15 @@ class ExchangeRenderer:
             block = markup.result_block(id_, None)
             return [Piece("user", [(None, block)], 0, ViewSpan("raw", seq, seq))]
         envelope, result = call.result
-        block = markup.result_block(id_, result)
-        if not self.is_cleared(envelope):
+        is_cleared = self.is_cleared(envelope)
+        content_of: Callable[[Any], str | list[Block]] = markup.result_content
+        if self.media is not None:
+            if is_cleared:
+                self.media.leave_out_all(envelope.seq, result.content, _CLEARED)
+            else:
+                content_of = partial(self.media.result_content, envelope.seq)
+        block = markup.result_block(id_, result, content_of)
+        if not is_cleared:
             return self._piece("user", [(envelope.seq, block)], [envelope])
         text = markup.cleared_text(envelope.seq, envelope.token_estimate)
         stub = {**block, "content": text}  # an error remains an error
@@ -634,8 +661,7 @@ class ExchangeRenderer:
         if tokens > self.limit:
             shortened = budget.shorten(blocks, self.limit)
             if shortened is not blocks:
-                # The estimate of an image is that of its text.
-                tokens = sum(estimate(block) for _, block in shortened)
+                tokens = sum(estimate_with_media(block) for _, block in shortened)
                 blocks = shortened
                 span = span._replace(kind="stub")
         return [Piece(role, blocks, tokens + MESSAGE_OVERHEAD, span)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
@@ -470,16 +470,31 @@ def call_input(arguments: JsonObject | str) -> JsonObject:
     return {"arguments": arguments} if isinstance(arguments, str) else arguments
 
 
-def result_block(tool_use_id: str, event: events.ToolResult | None) -> Block:
+def result_content(content: Any) -> str | list[Block]:
+    """Return the content of a result, never empty: blocks if it consists of blocks."""
+    if isinstance(content, list) and content:
+        blocks = [_result_part(part) for part in content]
+        if None not in blocks:
+            return [block for block in blocks if block] or NO_OUTPUT
+    text = result_text(content)
+    return text if text.strip() else NO_OUTPUT
+
+
+def result_block(
+    tool_use_id: str,
+    event: events.ToolResult | None,
+    content_of: Callable[[Any], str | list[Block]] = result_content,
+) -> Block:
     """Return the block of a call's result.
 
-    event: the result, or None if the call has none yet.
+    event:      the result, or None if the call has none yet.
+    content_of: makes the content of the block.
     """
     block: Block = {"type": "tool_result", "tool_use_id": tool_use_id}
     if event is None:
         block["content"] = NO_RESULT
         return block
-    content = _result_content(event.content)
+    content = content_of(event.content)
     if event.status == "unknown":
         if isinstance(content, str):
             content = f"{CUT_OFF}\n{content}"
@@ -522,16 +537,6 @@ def _thinking_block(thinking: events.Thinking) -> Block | None:
     }
 
 
-def _result_content(content: Any) -> str | list[Block]:
-    """The content of a result, never empty: blocks if it consists of blocks."""
-    if isinstance(content, list) and content:
-        blocks = [_result_part(part) for part in content]
-        if None not in blocks:
-            return [block for block in blocks if block] or NO_OUTPUT
-    text = result_text(content)
-    return text if text.strip() else NO_OUTPUT
-
-
 def _result_part(part: Any) -> Block | None:
     """The block of a part of a result: {} for an empty text, None for other JSON."""
     match part:
@@ -555,6 +560,10 @@ _ROLES: Final = {role: frozenset(kinds) for role, kinds in _ALLOWED["roles"].ite
 _FIELDS: Final = {
     kind: frozenset(fields) for kind, fields in _ALLOWED["fields"].items()
 }
+# The types of blocks that a result may have.
+_IN_RESULTS: Final = frozenset(
+    {"text", "image", "document", "search_result", "tool_reference"}
+)
 _FIELDS_OF_ALL: Final = frozenset({"type", "cache_control"})
 
 
@@ -695,6 +704,10 @@ def _problems(block: Block) -> Iterator[str]:
             yield ": redacted thinking needs its data"
         case "image":
             yield from _image_problems(block.get("source"))
+        case "document":
+            yield from _document_problems(block.get("source"))
+        case "container_upload" if not _filled(block.get("file_id")):
+            yield ": an upload needs the id of its file"
 
 
 def _result_problems(block: Block) -> Iterator[str]:
@@ -713,7 +726,7 @@ def _result_problems(block: Block) -> Iterator[str]:
     parts = content if isinstance(content, list) else []
     for index, part in enumerate(parts):
         kind = part.get("type") if isinstance(part, dict) else None
-        if kind not in ("text", "image", "document"):
+        if kind not in _IN_RESULTS:
             yield f".content.{index}: a result holds texts, images and documents"
         else:
             for problem in _problems(part):
@@ -730,8 +743,27 @@ def _image_problems(source: Any) -> Iterator[str]:
                 yield f": media_type must be one of {', '.join(sorted(IMAGE_TYPES))}"
             if not is_base64(source.get("data")):
                 yield ": data must be base64"
+        case {"type": "file"}:
+            if not _filled(source.get("file_id")):
+                yield ": an image needs the id of its file"
         case _:
-            yield ": an image needs a base64 or url source"
+            yield ": an image needs a base64, url or file source"
+
+
+def _document_problems(source: Any) -> Iterator[str]:
+    match source:
+        case {"type": "url", "url": str(text)} | {"type": "file", "file_id": str(text)}:
+            if not text.strip():
+                yield ": a document needs its address, or the id of its file"
+        case {"type": "base64"}:
+            if source.get("media_type") != "application/pdf":
+                yield ": media_type must be application/pdf"
+            if not is_base64(source.get("data")):
+                yield ": data must be base64"
+        case {"type": "text", "data": str()} | {"type": "content", "content": _}:
+            return
+        case _:
+            yield ": a document needs a base64, text, content, url or file source"
 
 
 def _blocks(index: int, message: Message) -> Iterator[tuple[str, Block]]:

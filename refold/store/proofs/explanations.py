@@ -32,7 +32,7 @@ from refold.projections.context.units import spans_of
 from refold.projections.context.view import View, html_table
 from refold.projections.models import ModelInfo
 from refold.store.contexts import RequestedViews, Viewer, with_derived
-from refold.store.history import History, with_blobs
+from refold.store.history import History, WithBlobs
 from refold.store.proofs.provenance import Provenance, provenance
 from refold.store.proofs.verification import Superseded, differs
 from refold.store.settings import Settings
@@ -712,12 +712,14 @@ def compare(
     if model_name:
         named_model = models.model_info(model_name)
         extras = Extras(window_tokens=named_model.context_tokens)
-    events = [with_blobs(viewer.log, event) for event in viewer.history.events()]
+    whole = WithBlobs.read(viewer.log, viewer.history.events())
+    events = whole.events
     comparison = Comparison(
         events,
         named_model or _model_of(events),
         how.get("summarizer") or Abridged(),
         extras,
+        whole.blobs.get,
     )
 
     def outcome_of(strategy: Strategy, label: str) -> Outcome:

@@ -40,6 +40,12 @@ def reconstructed_in(envelope: Envelope) -> str | None:
     return None
 
 
+def version_of(envelope: Envelope) -> int:
+    """Return the version of ``keep_all`` that a reconstructed request was made with."""
+    version = (envelope.meta.source or {}).get("request_version")
+    return version if isinstance(version, int) else 1
+
+
 @quiet
 class Provenance(NamedTuple):
     """The evidence that a context was sent.

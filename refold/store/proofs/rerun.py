@@ -32,6 +32,7 @@ from refold.domain.events import (
 from refold.domain.ids import StreamId
 from refold.domain.model import quiet
 from refold.domain.session import SessionState
+from refold.domain.stubs import Read, no_blobs
 from refold.domain.tokens import estimate
 from refold.projections import compare
 from refold.projections.context.abridged import Abridged
@@ -47,8 +48,8 @@ from refold.redaction.guard import filled
 from refold.redaction.redactor import RedactionError
 from refold.store.appends import Writer
 from refold.store.contexts import Viewer, with_derived
-from refold.store.history import handed_in, with_blobs
-from refold.store.proofs.provenance import kind_of, reconstructed_in
+from refold.store.history import WithBlobs, handed_in
+from refold.store.proofs.provenance import kind_of, reconstructed_in, version_of
 from refold.store.proofs.verification import Superseded, differs
 
 # The strategy of requests without one of their own.
@@ -174,14 +175,18 @@ def with_requests(
     if any(isinstance(redacted.event, Request) for redacted in new):
         return [*new]
     stored = viewer.history.events(upto=state.head_seq)
-    events = [with_blobs(viewer.log, envelope) for envelope in stored]
+    events, stored_blobs = WithBlobs.read(viewer.log, stored)
+    blobs = dict(stored_blobs)
     for seq, redacted in enumerate(new, state.head_seq + 1):
         events.append(_imagined(redacted, seq, state.stream, now))
+        blobs.update({blob.sha256: blob.data for blob in redacted.blobs})
     with_digests = [*new]
-    for answer, digest in compare.RawRequests(events).digests():
+    requests = compare.RawRequests(events, read=blobs.get)
+    version = requests.strategy.version
+    for answer, digest in requests.digests():
         index = answer.seq - state.head_seq - 1
         if index >= 0:
-            with_digests[index] = answering(new[index], digest)
+            with_digests[index] = answering(new[index], digest, version)
     return with_digests
 
 
@@ -212,6 +217,7 @@ class _RunRequest(NamedTuple):
     envelope: its event, or the first event of its answer.
     read:     the number of events before it.
     request:  None if only its digest is known.
+    keep_all: the strategy of a request of which only the digest is known.
     """
 
     envelope: Envelope
@@ -219,6 +225,7 @@ class _RunRequest(NamedTuple):
     digest: str
     model: str | None
     request: Request | None
+    keep_all: Strategy = _KEEP_ALL
 
     @property
     def through(self) -> int:
@@ -231,14 +238,14 @@ class _RunRequest(NamedTuple):
     def strategy(self) -> Strategy:
         """The strategy under which the request was made."""
         if self.request is None:
-            return _KEEP_ALL
+            return self.keep_all
         return spec.parse(self.request.strategy.model_dump())
 
     @property
     def fingerprint(self) -> str:
         """The fingerprint of its strategy."""
         if self.request is None:
-            return _KEEP_ALL.fingerprint
+            return self.keep_all.fingerprint
         return self.request.strategy.fingerprint
 
     @property
@@ -271,7 +278,15 @@ def _requests_in(events: Sequence[Envelope]) -> Iterator[_RunRequest]:
             continue
         digest = reconstructed_in(envelope)
         if digest is not None:
-            yield _RunRequest(envelope, index, digest, envelope.meta.model, None)
+            version = version_of(envelope)
+            yield _RunRequest(
+                envelope,
+                index,
+                digest,
+                envelope.meta.model,
+                None,
+                spec.parse({"name": KeepAll.name, "version": version}),
+            )
 
 
 @dataclass(slots=True)
@@ -279,10 +294,12 @@ class _Run:
     """The events of a run, as they were recorded or as they would be recorded now.
 
     derived: the derived streams, by the fingerprint of their strategy.
+    read:    returns the blobs of images and documents.
     """
 
     events: Sequence[Envelope]
     derived: dict[str, list[Envelope]]
+    read: Read = no_blobs
     _outlines: dict[str, Outline] = field(default_factory=dict)
 
     def view(self, request: _RunRequest, extras: Extras) -> View:
@@ -295,7 +312,9 @@ class _Run:
             summaries = self.derived.get(strategy.fingerprint, [])
             outline = self._outline(strategy, request.request, summaries)
         elements = compare.Elements()
-        requests = compare.Requests(strategy, self.events, NO_EXTRAS, elements)
+        requests = compare.Requests(
+            strategy, self.events, NO_EXTRAS, elements, self.read
+        )
         return requests.view(outline, summaries, extras)
 
     def _outline(
@@ -364,7 +383,8 @@ class Rerunner:
         self._redactor = writer.redactor.stubbing
         self._tag = writer.tagger(viewer.stream.user_id)
         log = viewer.log
-        events = [with_blobs(log, envelope) for envelope in viewer.history.events()]
+        events, blobs = WithBlobs.read(log, viewer.history.events())
+        self._read: Read = blobs.get
         self._requests: list[_RunRequest] = []
         for request in _requests_in(events):
             # An activation sends nothing, and chose the strategy that is replaced.
@@ -372,7 +392,7 @@ class Rerunner:
                 self._requests.append(request)
         self._has_provenance = bool(self._requests)
         if not self._has_provenance:
-            self._requests = _raw_requests(events)
+            self._requests = _raw_requests(events, self._read)
         derived: dict[str, list[Envelope]] = {}
         for request in self._requests:
             if request.request is not None and request.fingerprint not in derived:
@@ -384,10 +404,11 @@ class Rerunner:
         self._has_prompts = any(
             _prompt_in(envelope.payload) is not None for envelope in events
         )
-        self._recorded_run = _Run(events, derived)
+        self._recorded_run = _Run(events, derived, self._read)
         self._current_run = _Run(
             [self._current(envelope) for envelope in events],
             {name: [*map(self._current, made)] for name, made in derived.items()},
+            self._read,
         )
         self._handed: dict[tuple[int, bool], Extras] = {}
 
@@ -431,7 +452,7 @@ class Rerunner:
     def _compared(self) -> Iterator[tuple[_RunRequest, View | None, bool]]:
         """Yield each request, its view if it was rendered, and whether it differs."""
         handed = self._extras(None, now=True)
-        digests = compare.RawRequests(self._current_run.events, handed).digests()
+        digests: dict[str, Iterator[tuple[Envelope, str]]] = {}
         views: Iterator[View] = iter(())
         if self._strategy:
             views = self._views_under(self._strategy)
@@ -439,7 +460,13 @@ class Rerunner:
             if self._keeps_strategy(request):
                 view = None
             if view is None and request.request is None:
-                digest = _digest_of(digests, request.envelope.seq)
+                name = request.fingerprint
+                if name not in digests:
+                    raw = compare.RawRequests(
+                        self._current_run.events, handed, self._read, request.keep_all
+                    )
+                    digests[name] = raw.digests()
+                digest = _digest_of(digests[name], request.envelope.seq)
                 yield request, None, digest != request.digest
                 continue
             if view is None:
@@ -458,7 +485,13 @@ class Rerunner:
         moments = []
         for request in self._requests:
             moments.append(compare.Moment(request.read, request.envelope.seq))
-        walk = compare.Walk(strategy, self._current_run.events, moments, Abridged())
+        walk = compare.Walk(
+            strategy,
+            self._current_run.events,
+            moments,
+            Abridged(),
+            read=self._read,
+        )
         for request, _ in zip(self._requests, walk.steps(), strict=True):
             yield walk.view(self._extras(request, now=True))
 
@@ -584,7 +617,7 @@ class Rerunner:
             for entry in self._current_run.derived.get(strategy.fingerprint, []):
                 if entry.seq <= request.derived_seq:
                     summaries.append(entry)
-        run = _LiveRun(events, request.read, strategy, summaries, extras)
+        run = _LiveRun(events, request.read, strategy, summaries, extras, self._read)
         live = run.run(model)._replace(request=number)
         difference = result.first_difference
         if run.different_calls is not None:
@@ -601,11 +634,14 @@ class Rerunner:
         return result._replace(first_difference=difference, live=live)
 
 
-def _raw_requests(events: Sequence[Envelope]) -> list[_RunRequest]:
-    """Return the requests that an import of these events would have derived."""
+def _raw_requests(events: Sequence[Envelope], read: Read) -> list[_RunRequest]:
+    """Return the requests that an import of these events would have derived.
+
+    read: returns the blobs of images and documents.
+    """
     index_of = {envelope.seq: index for index, envelope in enumerate(events)}
     requests = []
-    for answer, digest in compare.RawRequests(events).digests():
+    for answer, digest in compare.RawRequests(events, read=read).digests():
         index = index_of[answer.seq]
         requests.append(_RunRequest(answer, index, digest, answer.meta.model, None))
     return requests
@@ -727,8 +763,10 @@ class _LiveRun:
         strategy: Strategy,
         recorded: Sequence[Envelope] | None,
         extras: Extras,
+        read: Read,
     ) -> None:
         self._events = [*events[:begin]]
+        self._read = read
         rest = events[begin:]
         self._first = rest[0]
         self._seq = self._first.seq
@@ -806,7 +844,7 @@ class _LiveRun:
         self._moments.append(compare.Moment(len(self._events), pending.seq))
         walk = compare.Walk(
             self._strategy, events, self._moments, Abridged(), self._recorded,
-            goes_on=True,
+            goes_on=True, read=self._read,
         )  # fmt: skip
         steps = walk.steps()
         for _ in self._moments:

@@ -94,6 +94,9 @@ SELECT stream FROM {heads} WHERE user_id=? AND session_id=?
 -- name: blob
 SELECT body FROM {blobs} WHERE user_id=? AND address=? AND {live}
 
+-- name: several_blobs
+SELECT address, body FROM {blobs} WHERE user_id=? AND address IN ({addresses}) AND {live}
+
 -- name: blob_facts
 SELECT session_id, size FROM {blobs} WHERE user_id=? AND address=?
 

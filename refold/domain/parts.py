@@ -1,0 +1,163 @@
+"""Images and documents in contents of any API, as blocks of the Messages API."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from math import ceil, sqrt
+from typing import Any, Final
+
+from refold.domain import media
+from refold.domain.stubs import Read, no_blobs, whole
+from refold.domain.tokens import estimate
+
+Block = dict[str, Any]
+# The types of blocks for images and documents.
+MEDIA: Final = frozenset({"image", "document"})
+
+# The provider's rule for images: a token for so many pixels, after an image was scaled
+# down to the longest edge and the most tokens that a model is shown.
+_PIXELS_PER_TOKEN: Final = 750
+_LONGEST_EDGE: Final = 1_568
+_MOST_IMAGE_TOKENS: Final = 1_568
+# The provider says 1,500 to 3,000 tokens a page: its text, and its picture.
+_PAGE_TOKENS: Final = 2_250
+# An image or document of which the log has only an address or a name.
+UNKNOWN_TOKENS: Final = 1_600
+
+_URI: Final = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,", re.ASCII)
+# The provider's ids of files, as attachments name them.
+_FILE: Final = re.compile(r"file:(file_[\w-]+)", re.ASCII)
+_FIELDS: Final = {
+    "image": ("type", "source"),
+    "document": ("type", "source", "title", "context", "citations"),
+}
+
+
+def as_block(part: Any, read: Read = no_blobs) -> Block | None:
+    """Return the block for an image, a document, or a recording; None for other parts.
+
+    It knows the forms of the Messages API, of MCP, and of OpenAI's two APIs.  The type
+    of the block may be one that the Messages API does not take, such as ``audio``.
+
+    read: returns the blob of a ``data:`` URI that the size guard moved.
+    """
+    match part:
+        case {"type": "image" | "document" as kind, "source": dict()}:
+            return {name: part[name] for name in _FIELDS[kind] if name in part}
+        case {"type": "image" | "audio" as kind, "data": str(data)}:
+            return encoded(kind, part.get("mimeType"), data)
+        case {"type": "resource", "resource": {"blob": str(data)} as resource}:
+            return encoded("document", resource.get("mimeType"), data)
+        case {"type": "input_image" | "image_url", "image_url": {"url": str(url)}}:
+            return located("image", whole(url, read))
+        case {"type": "input_image" | "image_url", "image_url": str(url)}:
+            return located("image", whole(url, read))
+        case {"type": "input_file" | "file", "file_data": str(url)}:
+            return located("document", whole(url, read), part.get("filename"))
+        case {"type": "file", "file": {"file_data": str(url)} as file}:
+            return located("document", whole(url, read), file.get("filename"))
+        case {"type": "input_audio", "input_audio": {"data": str(data)} as audio}:
+            return encoded("audio", f"audio/{audio.get('format')}", data)
+    return None
+
+
+def encoded(kind: str, media_type: Any, data: str, title: Any = None) -> Block:
+    """Return the block for a file in base64; its type decides over ``kind``."""
+    known = media.media_type_of(media_type)
+    if known is not None:
+        kind = "document" if known == media.PDF else "image"
+        media_type = known
+    source = {"type": "base64", "media_type": media_type, "data": data}
+    return _titled({"type": kind, "source": source}, title)
+
+
+def located(kind: str, url: str, title: Any = None) -> Block:
+    """Return the block for a file at an address, which may be a ``data:`` URI."""
+    uri = _URI.match(url)
+    if uri is not None:
+        return encoded(kind, uri[1], url[uri.end() :], title)
+    return _titled({"type": kind, "source": {"type": "url", "url": url}}, title)
+
+
+def stored(name: str) -> str | None:
+    """Return the provider's id of a file that an attachment names, or None."""
+    match = _FILE.fullmatch(name)
+    return match[1] if match else None
+
+
+def attached(attachment: Mapping[str, Any], read: Read = no_blobs) -> Block | None:
+    """Return the block for an attachment of a user's input; None for other files.
+
+    read: returns the blob of a ``data:`` URI that the size guard moved.
+    """
+    kind = attachment.get("kind") or "file"
+    title = attachment.get("name") if kind == "document" else None
+    data = attachment.get("data")
+    url = attachment.get("url") or ""
+    text = attachment.get("text") or ""
+    if text.strip():
+        return None
+    if data:
+        return encoded(kind, attachment.get("media_type"), data, title)
+    file_id = stored(url)
+    if file_id is not None:
+        if kind == "file":
+            return {"type": "container_upload", "file_id": file_id}
+        source = {"type": "file", "file_id": file_id}
+        return _titled({"type": kind, "source": source}, title)
+    if url.startswith("data:") or (kind in MEDIA and url.startswith("http")):
+        return located(kind, whole(url, read), title)
+    return None
+
+
+def _titled(block: Block, title: Any) -> Block:
+    if block["type"] == "document" and isinstance(title, str) and title.strip():
+        block["title"] = title
+    return block
+
+
+def image_tokens(width: int, height: int) -> int:
+    """Return the tokens of an image with this size in pixels."""
+    if not width or not height:
+        return UNKNOWN_TOKENS
+    edge = _LONGEST_EDGE / max(width, height)
+    area = sqrt(_MOST_IMAGE_TOKENS * _PIXELS_PER_TOKEN / (width * height))
+    scale = min(1.0, edge, area)
+    return max(1, ceil(width * scale * height * scale / _PIXELS_PER_TOKEN))
+
+
+def media_tokens(block: Mapping[str, Any], read: Read = no_blobs) -> int:
+    """Return the tokens of an image or document, from the header of its file.
+
+    read: returns the blob of a file that the size guard moved.
+    """
+    match block.get("source"):
+        case {"type": "base64", "data": str(data)}:
+            decoded = media.decoded(whole(data, read))
+            file = media.read(decoded) if decoded is not None else None
+            if file is None:
+                return UNKNOWN_TOKENS
+            if file.media_type == media.PDF:
+                return file.pages * _PAGE_TOKENS
+            return image_tokens(file.width, file.height)
+        case {"type": "text" | "content"} as source:
+            return estimate(source)
+    return UNKNOWN_TOKENS
+
+
+def estimate_with_media(value: Any, read: Read = no_blobs) -> int:
+    """Estimate the tokens of JSON, with images and documents by the provider's rule.
+
+    read: returns the blob of a file that the size guard moved.
+    """
+    if isinstance(value, dict):
+        find = as_block if "type" in value else attached
+        block = find(value, read)
+        if block is not None and block["type"] in MEDIA:
+            return media_tokens(block, read)
+        items = [estimate_with_media(item, read) for item in value.values()]
+        return estimate(list(value)) + sum(items)
+    if isinstance(value, list | tuple):
+        return len(value) + sum(estimate_with_media(item, read) for item in value)
+    return estimate(value)
