@@ -549,6 +549,12 @@ class ProviderEdit(Event):
     it do not.  The log keeps all events.
 
     edits, blocks: the edits and blocks of a hosted API, byte for byte.
+    content:       the response of a hosted API in its order, if the other events do not
+                   tell it.  Texts are there as they came, with citations.  Each other
+                   block is represented by its number among those of its kind:
+                   ``{"block": 0}`` in ``blocks``, ``{"thinking": 0}`` in the response,
+                   ``{"call": 0}`` among its calls, with the fields that a call lacks.
+    container:     the container of the API's code execution, with its id.
     reason:        the cause of a change that a client made in its own history.
     left_out:      the events that contexts leave out.
     restored:      events that were left out and that contexts show again.
@@ -561,6 +567,8 @@ class ProviderEdit(Event):
     type: Literal["provider_edit"] = "provider_edit"
     edits: tuple[JsonObject, ...] = ()
     blocks: tuple[JsonObject, ...] = ()
+    content: tuple[JsonObject, ...] | None = None
+    container: JsonObject | None = None
     reason: EditReason = ""
     left_out: tuple[Span, ...] = ()
     restored: tuple[Span, ...] = ()

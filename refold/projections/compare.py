@@ -335,6 +335,9 @@ class Requests:
         new = self.within((new_span,))
         if any(isinstance(envelope.payload, _DEPENDENT) for envelope in new):
             return None
+        if request.elements and request.elements[-1].key.startswith(b"assistant"):
+            # An answer that the provider paused may be shown otherwise from now on.
+            return None
         view = _all_of(new, self.extras, self.read)
         elements = self.elements.of(view)
         if elements and elements[0].texts == (OPENING,):
@@ -403,7 +406,8 @@ class RawRequests:
 
     def _extend(self, new: _Log) -> bool:
         """Add the messages of new events; False if they change earlier messages."""
-        if not self._role:
+        if not self._role or self._role == "assistant":
+            # An answer that the provider paused may be shown otherwise from now on.
             return False
         if any(isinstance(envelope.payload, _DEPENDENT) for envelope in new):
             return False

@@ -189,7 +189,10 @@ class _Captured:
             if system is not None:
                 handed["system"] = system
             view = self.session.context(self._chosen(), **handed)
-            same = chat.normal(messages) == view.messages and system == view.system
+            same = (
+                chat.normal(messages) == chat.normal(view.messages)
+                and system == view.system
+            )
             self._append(view.request(model=self._model, matches=same), request_id)
         if response is not None:
             self._answer(response, request_id)

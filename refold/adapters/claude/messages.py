@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from inspect import iscoroutinefunction
@@ -22,6 +23,9 @@ from refold.store.session.session import Session
 INTERRUPTED: Final = "interrupted"
 _failed: Final = partial(kinds.AgentError, where="anthropic.messages")
 _THINKING: Final = ("thinking", "redacted_thinking")
+# The model called the tool itself, which is the usual case.
+_DIRECT: Final = {"caller": {"type": "direct"}}
+_OF_CALL: Final = frozenset({"type", "id", "name", "input"})
 
 
 def plain(value: Any) -> Any:
@@ -89,9 +93,69 @@ def events_of(message: JsonObject) -> list[Event]:
         )
         for call in calls
     ]
-    if edits or others:
-        events.append(kinds.ProviderEdit(edits=tuple(edits), blocks=tuple(others)))
+    container = message.get("container")
+    if not isinstance(container, dict):
+        container = None
+    order = _order(content) if _needs_order(content) else None
+    if edits or others or order or container:
+        events.append(
+            kinds.ProviderEdit(
+                edits=tuple(edits),
+                blocks=tuple(others),
+                content=order,
+                container=container,
+            )
+        )
     return events
+
+
+def _needs_order(content: Sequence[JsonObject]) -> bool:
+    """Whether the response and its calls do not tell how the content came."""
+    ranks: list[int] = []
+    for block in content:
+        beside = _fields_beside_call(block)
+        if block.get("citations") or beside not in ({}, _DIRECT):
+            return True
+        if block.get("type") in _THINKING:
+            ranks.append(0)
+        elif blocks.words(block) is not None:
+            ranks.append(1)
+        elif _is_call(block):
+            ranks.append(2)
+        else:
+            return True
+    return ranks != sorted(ranks)
+
+
+def _order(content: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
+    """The content with the numbers of its blocks, its calls and its thinking."""
+    numbers: Counter[str] = Counter()
+    order: list[JsonObject] = []
+    for block in content:
+        if block.get("type") in _THINKING:
+            kind = "thinking"
+        elif blocks.words(block) is not None:
+            order.append(block)
+            continue
+        elif _is_call(block):
+            kind = "call"
+        else:
+            kind = "block"
+        entry: JsonObject = {kind: numbers[kind], **_fields_beside_call(block)}
+        order.append(entry)
+        numbers[kind] += 1
+    return tuple(order)
+
+
+def _fields_beside_call(block: JsonObject) -> JsonObject:
+    """The fields of a call besides its id, its tool, and its arguments."""
+    if not _is_call(block):
+        return {}
+    return {
+        name: value
+        for name, value in block.items()
+        if name not in _OF_CALL and value is not None
+    }
 
 
 def broken_off(message: JsonObject | None, error: kinds.AgentError) -> list[Event]:

@@ -25,6 +25,11 @@ from refold.projections.context import budget, text as markup, units, view
 from refold.projections.context.compaction import note_lines, summary_text
 from refold.projections.context.media import Media
 from refold.projections.context.outline import Outline
+from refold.projections.context.provider import (
+    ProviderBlocks,
+    halves,
+    is_of_provider,
+)
 from refold.projections.context.strategy import Manner, Shown, Strategy, user_text
 from refold.projections.context.text import (
     THINKING,
@@ -51,6 +56,7 @@ _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _ID_LENGTH: Final = 64
 _NAME_LENGTH: Final = 128
 _DIGEST_LENGTH: Final = 8
+_PAUSED: Final = "pause_turn"
 _CLEARED: Final = "its result was cleared"
 # Under earlier rules, a view has only images of the Messages API, within the limit.
 _RULES_WITH_MEDIA: Final = 2
@@ -117,6 +123,11 @@ def _render(
     rows = _rows(strategy, outline, shown, events)
     payloads = {envelope.seq: envelope.payload for envelope in summaries}
     cuts: list[budget.Cut] = []
+    returned = None
+    if strategy.rules >= _RULES_WITH_MEDIA:
+        returned = ProviderBlocks.of(rows, manner.sends_back, read)
+        for seq, kind, reason in returned.left_out:
+            cuts.append(budget.Cut("provider", 0, 0, f"{kind} of seq {seq}: {reason}"))
     renderer = ExchangeRenderer(
         media=Media(read, cuts) if strategy.rules >= _RULES_WITH_MEDIA else None,
         limit=_message_limit(manner, extras),
@@ -124,6 +135,7 @@ def _render(
         is_cleared=shown.is_cleared,
         clears_inputs=shown.clears_inputs,
         provider_blocks=provider_blocks(rows, manner.sends_back),
+        returned=returned,
     )
     before_session = [
         # The examples come first, so that the ids of their calls stay unchanged.
@@ -138,6 +150,8 @@ def _render(
     # The spans of different groups never join.
     groups = [before_session, *behind_summaries, _left_out(shown), raw]
     pieces = list(chain.from_iterable(groups))
+    if returned is not None:
+        pieces = _without_halves(pieces)
     system, system_tokens, system_spans = _system(outline, rows, extras)
     insertions = _insertions(extras)
     drafts = _drafts(pieces)
@@ -177,8 +191,46 @@ def _render(
         tools=extras.tools,
         cuts=tuple(cuts),
         stable=strategy.stable_prefix,
-        api=manner.api_parameters or {},
+        api=_api_parameters(manner, returned),
     )
+
+
+def _api_parameters(
+    manner: Manner, returned: ProviderBlocks | None
+) -> events.JsonObject:
+    """Parameters of the request from the strategy and from the provider's blocks."""
+    parameters = dict(manner.api_parameters or {})
+    if returned is not None and returned.container is not None:
+        parameters["container"] = returned.container
+    return parameters
+
+
+def _without_halves(pieces: Sequence[Piece]) -> list[Piece]:
+    """The pieces without calls of the provider's tools that lack their result.
+
+    Results that lack their call are left out as well.  At the end of the view, calls of
+    an answer that the provider paused stay, because it continues them.
+    """
+    whole: list[Piece] = []
+    for role, run in groupby(pieces, lambda piece: piece.role):
+        message = list(run)
+        if role == "user":
+            whole += message
+            continue
+        is_last = message[-1] is pieces[-1]
+        blocks = [block for piece in message for _, block in piece.blocks]
+        half = halves(blocks, paused=is_last and message[-1].paused)
+        for piece in message:
+            kept = [
+                (seq, block)
+                for seq, block in piece.blocks
+                if not any(block is other for other in half)
+            ]
+            if len(kept) == len(piece.blocks):
+                whole.append(piece)
+            elif any(block["type"] not in THINKING for _, block in kept):
+                whole.append(piece._replace(blocks=kept))
+    return whole
 
 
 def _message_limit(manner: Manner, extras: budget.Extras) -> int:
@@ -494,12 +546,14 @@ class Piece(NamedTuple):
 
     tokens: the cost of the blocks, with the overhead of a message.
     span:   the part of the session that they represent.
+    paused: whether the provider paused the answer, and continues it in the next one.
     """
 
     role: Role
     blocks: Numbered
     tokens: int
     span: ViewSpan
+    paused: bool = False
 
     @property
     def placed(self) -> list[tuple[Origin, Block]]:
@@ -521,6 +575,7 @@ class ExchangeRenderer:
     is_cleared:      whether a result is shown as a stub.
     clears_inputs:   whether the calls of such results are shown without arguments.
     provider_blocks: blocks that go back to the provider, by the response's seq.
+    returned:        the same under rules that send back all of them.
     taken:           the call ids that the view already contains.
     """
 
@@ -530,6 +585,7 @@ class ExchangeRenderer:
     is_cleared: Callable[[Envelope], bool] = _never_cleared
     clears_inputs: bool = False
     provider_blocks: Mapping[int, Numbered] = field(default_factory=dict)
+    returned: ProviderBlocks | None = None
     taken: set[str] = field(default_factory=set)
 
     def pieces(self, exchange: units.Exchange, *, partial: bool = False) -> list[Piece]:
@@ -568,6 +624,16 @@ class ExchangeRenderer:
             else:
                 calls.append(call)
         ids = [self.take_id(call.event.call_id, call.envelope.seq) for call in calls]
+        own_events = [
+            envelope
+            for envelope in exchange
+            if not isinstance(envelope.payload, events.ToolResult)
+        ]
+        if self.returned is not None:
+            pieces = self._returned(first, own_events, ids, calls, as_text)
+            for id_, call in zip(ids, calls, strict=True):
+                pieces += self._result(id_, call)
+            return pieces
         blocks: Numbered = []
         thinking: Numbered = []
         if isinstance(first.payload, events.AgentResponse):
@@ -584,11 +650,6 @@ class ExchangeRenderer:
         if blocks:  # thinking alone is no message
             blocks = [*thinking, *blocks]
         returned = self.provider_blocks.get(first.seq, [])
-        own_events = [
-            envelope
-            for envelope in exchange
-            if not isinstance(envelope.payload, events.ToolResult)
-        ]
         pieces = self._piece("assistant", [*returned, *blocks], own_events)
         if returned and pieces:
             tokens = pieces[0].tokens + estimate([block for _, block in returned])
@@ -596,6 +657,50 @@ class ExchangeRenderer:
         for id_, call in zip(ids, calls, strict=True):
             pieces += self._result(id_, call)
         return pieces
+
+    def _returned(
+        self,
+        first: Envelope,
+        own_events: _Rows,
+        ids: Sequence[str],
+        calls: Sequence[CallWithResult],
+        as_text: Sequence[CallWithResult],
+    ) -> list[Piece]:
+        """The piece of a response with the provider's blocks in their places."""
+        returned = self.returned or ProviderBlocks()
+        response = first.payload
+        thinking: Numbered = []
+        texts: Numbered = []
+        paused = False
+        if isinstance(response, events.AgentResponse):
+            paused = response.stop_reason == _PAUSED
+            for block in markup.thinking_blocks(response):
+                thinking.append((first.seq, block))
+            if response.text.strip():
+                # The API refuses a last text that ends in white space.
+                texts.append((first.seq, text_block(response.text.rstrip())))
+        uses = [self._tool_use(id_, call) for id_, call in zip(ids, calls, strict=True)]
+        unanswered = [_call_text(call) for call in as_text]
+        content = returned.content.get(first.seq)
+        blocks: Numbered = []
+        if content is not None and not as_text:
+            blocks = _sendable(_in_order(content, thinking, uses))
+        # The API refuses thinking at the end.
+        if not blocks or blocks[-1][1]["type"] in THINKING:
+            before = returned.before.get(first.seq, [])
+            behind = returned.behind.get(first.seq, [])
+            blocks = _sendable(
+                [*before, *thinking, *texts, *behind, *unanswered, *uses]
+            )
+        pieces = self._piece("assistant", blocks, own_events)
+        tokens = 0
+        for _, block in blocks:
+            if is_of_provider(block):
+                tokens += estimate(block)
+        return [
+            piece._replace(tokens=piece.tokens + tokens, paused=paused)
+            for piece in pieces
+        ]
 
     def _result(self, id_: str, call: CallWithResult) -> list[Piece]:
         """The piece of a call's result, or of the note that there is none yet."""
@@ -683,6 +788,48 @@ def _legal(text: str, length: int, empty: str = "") -> str:
     return f"{short}_{text_digest(text)[:_DIGEST_LENGTH]}"
 
 
+def _in_order(
+    content: Iterable[tuple[int, Block]], thinking: Numbered, uses: Numbered
+) -> Numbered:
+    """The blocks of a response in the order in which they came.
+
+    content:  blocks, and the numbers of calls and thinking.
+    thinking: all of the response; empty if redaction dropped some.
+    uses:     the calls of the response.
+    """
+    places = [entry for _, entry in content if "thinking" in entry]
+    keeps_thinking = len(thinking) == len(places)
+    blocks: Numbered = [] if keeps_thinking else [*thinking]
+    placed = 0
+    for seq, entry in content:
+        if "type" in entry:
+            blocks.append((seq, entry))
+        elif "call" in entry and placed < len(uses):
+            use_seq, use = uses[placed]
+            beside = {name: entry[name] for name in entry if name != "call"}
+            blocks.append((use_seq, {**use, **beside}))
+            placed += 1
+        elif "thinking" in entry and keeps_thinking:
+            blocks.append(thinking[int(entry["thinking"])])
+    return [*blocks, *uses[placed:]]
+
+
+def _sendable(blocks: Numbered) -> Numbered:
+    """The blocks without empty texts; none if only thinking is left."""
+    filled = [
+        (seq, block)
+        for seq, block in blocks
+        if block["type"] != "text" or str(block.get("text", "")).strip()
+    ]
+    if all(block["type"] in THINKING for _, block in filled):
+        return []
+    seq, last = filled[-1]
+    if last["type"] == "text" and last["text"] != last["text"].rstrip():
+        # The API refuses a last text that ends in white space.
+        filled[-1] = (seq, {**last, "text": last["text"].rstrip()})
+    return filled
+
+
 class CallWithResult(NamedTuple):
     """A call and its result, each with its envelope; the result may be missing."""
 
@@ -758,16 +905,20 @@ def _drafts(pieces: Iterable[Piece]) -> list[Draft]:
     agent, because the API accepts thinking only at the beginning of a message.
     """
     drafts: list[Draft] = []
+    paused = False
     for piece in pieces:
         previous_role = drafts[-1].role if drafts else None
         if piece.role == "assistant":
             if previous_role is None:
                 drafts.append(Draft("user", [(Origin(), text_block(OPENING))]))
-            elif previous_role == "assistant" and _begins_with_thinking(piece):
+            elif previous_role != "assistant" or paused:
+                pass
+            elif _begins_with_thinking(piece):
                 drafts.append(Draft("user", [(Origin(), text_block(_ONWARD))]))
         if not drafts or drafts[-1].role != piece.role:
             drafts.append(Draft(piece.role, []))
         drafts[-1].placed.extend(piece.placed)
+        paused = piece.paused
     return drafts
 
 

@@ -609,6 +609,8 @@ def _contents(messages: Messages) -> Iterator[str]:
         role = str(message.get("role"))
         for place, block in _blocks(index, message):
             kind = str(block.get("type"))
+            if kind not in _FIELDS and role == "assistant":
+                continue  # only the provider knows its blocks
             if kind not in _ROLES.get(role, ()):
                 yield f"{place}: a {kind} block cannot be in a message of the {role}"
             elif set(block) - _FIELDS[kind] - _FIELDS_OF_ALL:
@@ -623,11 +625,13 @@ def _order(messages: Messages) -> Iterator[str]:
     """Results and thinking come first in a message, and thinking is not its end."""
     for index, message in enumerate(messages):
         kinds = [block.get("type") for _, block in _blocks(index, message)]
+        # Between the blocks of its own tools, the provider may have thought again.
+        has_own = any(kind not in _FIELDS for kind in kinds)
         are_results = [kind == "tool_result" for kind in kinds]
         are_thinking = [kind in THINKING for kind in kinds if kind != "compaction"]
         if not _true_first(are_results):
             yield f"messages.{index}: results must stand before anything else"
-        if not _true_first(are_thinking):
+        if not has_own and not _true_first(are_thinking):
             yield f"messages.{index}: thinking must stand before anything else"
         if are_thinking and are_thinking[-1]:
             yield f"messages.{index}: the final block cannot be thinking"

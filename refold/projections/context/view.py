@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 from refold.domain.canonical import canonical, digest, text_digest
 from refold.domain.events import JsonObject, Request, Span, StrategyRef
 from refold.projections.context.budget import NO_EXTRAS, Cut, Extras
+from refold.projections.context.provider import is_of_provider
 from refold.projections.context.text import THINKING, Block, Message, text_block
 from refold.projections.context.units import joined
 
@@ -178,13 +179,16 @@ class View:
                 yield place
 
     def _last_markable(self, places: list[tuple[int, int]]) -> tuple[int, int] | None:
-        """The last of these blocks that is no thinking, unless it has a mark already.
+        """The last of these blocks that can be marked, unless it has a mark already.
 
-        Thinking cannot carry ``cache_control``.
+        Thinking cannot carry ``cache_control``, and blocks of the provider go back to
+        it as they came.
         """
         for message_index, block_index in reversed(places):
-            block = self.messages[message_index]["content"][block_index]
-            if block["type"] not in THINKING:
+            message = self.messages[message_index]
+            block = message["content"][block_index]
+            is_own = message["role"] == "assistant" and is_of_provider(block)
+            if block["type"] not in THINKING and not is_own:
                 if "cache_control" in block:
                     return None
                 return message_index, block_index

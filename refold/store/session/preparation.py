@@ -64,8 +64,9 @@ def prepare(
     if chosen.manner.window:
         window = min(window, chosen.manner.window)
     pressed: Outline | None = None
-    # A view with ``api`` edits is shortened by the provider.
-    while (excess := _excess(chosen, view, window, model)) and not view.api:
+    # The provider shortens a view with edits of the context.
+    is_shortened = "context_management" in view.api
+    while (excess := _excess(chosen, view, window, model)) and not is_shortened:
         pressed = compactor.press(excess, window, pressed) if wait else None
         if pressed is not None:
             view = viewer.show(chosen, handed)
