@@ -16,7 +16,7 @@ from google.adk.errors import StaleSessionError
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
 from google.adk.events.event import Event
-from google.adk.events.event_actions import EventActions
+from google.adk.events.event_actions import EventActions, EventCompaction
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_response import LlmResponse
 from google.adk.runners import Runner
@@ -27,6 +27,7 @@ from google.genai import types
 import refold
 from refold.adapters.frameworks.google_adk import RefoldSessionService
 from refold.domain.errors import OnHold
+from refold.projections.context.render import OPENING
 from tests.frameworks.contract import (
     ANSWER,
     HELP,
@@ -152,6 +153,61 @@ def test_each_scope_of_a_state_is_seen_where_it_belongs(url: str) -> None:
             ("bob", bob.id),
         }
         assert SECRET not in everything(store)
+
+    with refold.open(url) as store:
+        asyncio.run(tour(store))
+
+
+def texts(store: refold.SessionStore) -> list[str]:
+    """The texts of the context of the session ``s``."""
+    (info,) = store.sessions("ada", label={"adk_session": "s"})
+    session = store.session(user_id="ada", session_id=info.session_id)
+    messages = session.context("keep_all").messages
+    return [block["text"] for message in messages for block in message["content"]]
+
+
+def turn(number: int, text: str, **actions: Any) -> Event:
+    content = types.Content(role="user", parts=[types.Part(text=text)])
+    return Event(
+        author="user",
+        invocation_id=f"e-{number}",
+        timestamp=1_790_000_000.0 + number,
+        content=content if text else None,
+        actions=EventActions(**actions),
+    )
+
+
+def test_contexts_leave_out_what_a_rewind_took_back(url: str) -> None:
+    async def tour(store: refold.SessionStore) -> None:
+        service = RefoldSessionService(store)
+        session = await service.create_session(**ADA, session_id="s")
+        for number, text in enumerate(["one", "two", "three"], start=1):
+            await service.append_event(session, turn(number, text))
+        back = turn(4, "", rewind_before_invocation_id="e-2")
+        await service.append_event(session, back)
+        await service.append_event(session, turn(5, "four"))
+        assert texts(store) == ["one", "four"]
+
+    with refold.open(url) as store:
+        asyncio.run(tour(store))
+
+
+def test_a_compaction_of_the_adk_takes_the_place_of_its_events(url: str) -> None:
+    async def tour(store: refold.SessionStore) -> None:
+        service = RefoldSessionService(store)
+        session = await service.create_session(**ADA, session_id="s")
+        for number, text in enumerate(["one", "two", "three"], start=1):
+            await service.append_event(session, turn(number, text))
+        summary = types.Content(role="model", parts=[types.Part(text="so far")])
+        compaction = EventCompaction(
+            start_timestamp=1_790_000_001.0,
+            end_timestamp=1_790_000_002.0,
+            compacted_content=summary,
+        )
+        compacted = turn(4, "", compaction=compaction)
+        compacted.author = "clerk"
+        await service.append_event(session, compacted)
+        assert texts(store) == [OPENING, "so far", "three"]
 
     with refold.open(url) as store:
         asyncio.run(tour(store))

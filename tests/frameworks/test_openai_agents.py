@@ -130,6 +130,31 @@ def test_what_is_popped_or_cleared_is_shown_no_more_and_comes_again(url: str) ->
         assert "two" in everything(store)
 
 
+def texts(store: refold.SessionStore) -> list[str]:
+    """The texts of the context of the only session."""
+    (info,) = store.sessions("ada")
+    session = store.session(user_id="ada", session_id=info.session_id)
+    messages = session.context("keep_all").messages
+    return [block["text"] for message in messages for block in message["content"]]
+
+
+def test_contexts_leave_out_what_was_popped_or_cleared(url: str) -> None:
+    async def tour(store: refold.SessionStore) -> None:
+        session = opened(store)
+        await session.add_items([said("one"), said("two")])
+        assert texts(store) == ["one", "two"]
+        await session.pop_item()
+        assert texts(store) == ["one"]
+        await session.add_items([said("three")])
+        assert texts(store) == ["one", "three"]
+        await session.clear_session()
+        await session.add_items([said("four")])
+        assert texts(store) == ["four"]
+
+    with refold.open(url) as store:
+        asyncio.run(tour(store))
+
+
 def test_equal_items_without_an_id_of_their_own_are_all_kept(url: str) -> None:
     async def tour(session: RefoldSession) -> None:
         twice = [said("go on"), said("go on"), said("yes", id=FAKE_RESPONSES_ID)] * 2

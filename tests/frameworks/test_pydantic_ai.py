@@ -146,6 +146,39 @@ def test_a_history_that_was_redacted_is_not_branched(url: str) -> None:
     run(url, tour)
 
 
+def shown(store: refold.SessionStore, name: str) -> list[str]:
+    """The texts of the context of a conversation."""
+    label = {"pydantic_ai_conversation": name}
+    (info,) = store.sessions("ada", label=label)
+    session = store.session(user_id="ada", session_id=info.session_id)
+    messages = session.context("keep_all").messages
+    return [block["text"] for message in messages for block in message["content"]]
+
+
+def asked(*texts: str) -> list[Any]:
+    return [ModelRequest(parts=[UserPromptPart(content=text)]) for text in texts]
+
+
+def test_contexts_follow_the_branch_of_the_record(url: str) -> None:
+    async def tour(store: refold.SessionStore, kept: Any) -> None:
+        first = conversation("one", asked("a", "b", "c"))
+        await kept.save(first)
+        assert shown(store, "one") == ["a", "b", "c"]
+        branched = await kept.branch("one", at=1, expected_revision=first.revision)
+        branched.messages += asked("d")
+        await kept.save(branched)
+        assert shown(store, "one") == ["a", "d"]
+
+        record = await kept.read_record("one")
+        (left,) = record.branches
+        record.head_id = left
+        record.branches = []
+        await kept.write_record(record, expected_revision=record.revision)
+        assert shown(store, "one") == ["a", "b", "c"]
+
+    run(url, tour)
+
+
 async def story(kept: ConversationStore) -> list[Any]:
     """What a store says of conversations that are saved, branched, forked, deleted."""
     said: list[Any] = []

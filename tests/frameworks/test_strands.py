@@ -141,3 +141,57 @@ class TestFilter(FilterContract):
             )
             agent([{"text": text}, {"image": image}])
         return sent
+
+
+def texts(store: refold.SessionStore) -> list[str]:
+    """The texts of the context of the agent ``desk``."""
+    for info in store.sessions("ada", label={"strands_session": "t"}):
+        session = store.session(user_id="ada", session_id=info.session_id)
+        messages = session.context("keep_all").messages
+        if messages and session.native.read(kind="message"):
+            return [part["text"] for one in messages for part in one["content"]]
+    return []
+
+
+def desk(store: refold.SessionStore) -> tuple[RefoldSessionRepository, SessionAgent]:
+    """A session with an agent that has four messages."""
+    repository = RefoldSessionRepository(store, user_id="ada")
+    repository.create_session(Session("t", SessionType.AGENT))
+    agent = SessionAgent("desk", {}, {"removed_message_count": 0})
+    repository.create_agent("t", agent)
+    for number, text in enumerate(["one", "two", "three", "four"]):
+        repository.create_message("t", "desk", made(Said("user", text), number))
+    return repository, agent
+
+
+def test_contexts_show_the_message_of_an_update_in_its_place(url: str) -> None:
+    with refold.open(url) as store:
+        repository, _ = desk(store)
+        repository.update_message("t", "desk", made(Said("user", "2"), 1))
+        assert texts(store) == ["one", "2", "three", "four"]
+        repository.update_message("t", "desk", made(Said("user", "4"), 3))
+        repository.update_message("t", "desk", made(Said("user", "1"), 0))
+        assert texts(store) == ["1", "2", "three", "4"]
+        read = repository.list_messages("t", "desk")
+        assert [one.message["content"][0]["text"] for one in read] == texts(store)
+
+
+def test_contexts_leave_out_what_the_conversation_manager_removed(url: str) -> None:
+    with refold.open(url) as store:
+        repository, agent = desk(store)
+        agent.conversation_manager_state = {"removed_message_count": 2}
+        repository.update_agent("t", agent)
+        assert texts(store) == ["three", "four"]
+        repository.update_message("t", "desk", made(Said("user", "2"), 1))
+        assert texts(store) == ["three", "four"]
+
+        summary = {"role": "user", "content": [{"text": "so far"}]}
+        state = {"removed_message_count": 3, "summary_message": summary}
+        agent.conversation_manager_state = state
+        repository.update_agent("t", agent)
+        assert texts(store) == ["so far", "four"]
+        newer = {"role": "user", "content": [{"text": "all so far"}]}
+        state = {"removed_message_count": 4, "summary_message": newer}
+        agent.conversation_manager_state = state
+        repository.update_agent("t", agent)
+        assert texts(store) == ["all so far"]

@@ -16,8 +16,9 @@ from refold.adapters.frameworks import (
     redact_unstored,
 )
 from refold.adapters.importers import base, messages
-from refold.domain.envelope import Draft, Format, Native
+from refold.domain.envelope import Draft, Format, Mark, Native
 from refold.domain.errors import StaleSession
+from refold.domain.events import ProviderEdit
 from refold.projections.items import NativeItem
 from refold.store.session.session import Session
 from refold.store.store import SessionStore
@@ -64,6 +65,19 @@ def _view(kind: str, value: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
     yield from base.typed(_pieces(value, calls), origin)
 
 
+def _compaction_of(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The compaction that an ADK event records, or None."""
+    compaction: Mapping[str, Any] | None = base.at(value, "actions", "compaction")
+    return compaction or None
+
+
+def _summary(compaction: Mapping[str, Any]) -> Iterator[base.Found]:
+    """What the ADK sends in place of the events that it compacted."""
+    parts = base.each(compaction, "compacted_content", "parts")
+    texts = [text for part in parts if (text := base.text(part, "text"))]
+    yield from messages.answered(texts)
+
+
 def _pieces(value: Mapping[str, Any], calls: Mapping[str, Any]) -> Iterator[base.Found]:
     parts = (value.get("content") or {}).get("parts") or []
     texts = []
@@ -86,6 +100,10 @@ def _pieces(value: Mapping[str, Any], calls: Mapping[str, Any]) -> Iterator[base
         result = part.get("function_response")
         if result and result["id"] in calls:
             yield messages.returned(result["id"], result.get("response"))
+
+    compaction = _compaction_of(value)
+    if compaction is not None:
+        yield from _summary(compaction)
 
     code = value.get("error_code")
     if code:
@@ -126,6 +144,44 @@ def _step(state: Any, item: NativeItem) -> Any:
             folded["to_share"] = {"key": item.id, "at": at, "state": shared}
     folded["state"] = {**state["state"], **changed}
     return folded
+
+
+def _native(event_id: str | None, value: Any) -> Native:
+    return Native(FORMAT, "event", event_id, value)
+
+
+def _edit_of(session: Session, event_id: str, value: Mapping[str, Any]) -> Draft | None:
+    """The edit of the history that an ADK event makes, or None.
+
+    A rewind leaves out the events from an invocation on, a compaction those of a time.
+    """
+    invocation = base.text(value, "actions", "rewind_before_invocation_id")
+    compaction = _compaction_of(value)
+    if invocation is None and compaction is None:
+        return None
+    key = _native(event_id, None).key or ""
+    left_out: list[str] = []
+    is_rewound = False
+    for item in session.native.read(kind="event"):
+        if item.id is None or item.id == event_id:
+            continue
+        if invocation is not None:
+            same = item.value.get("invocation_id") == invocation
+            is_rewound = is_rewound or same
+            is_left_out = is_rewound
+        else:
+            start = base.number(compaction, "start_timestamp") or 0.0
+            end = base.number(compaction, "end_timestamp") or 0.0
+            is_left_out = start <= item.value["timestamp"] <= end
+        if is_left_out:
+            left_out.append(_native(item.id, None).key or "")
+    edit_key = f"{key}\0edit"
+    if invocation is not None:
+        edit = ProviderEdit(reason="rewind")
+        return Draft(edit, key=edit_key, mark=Mark(left_out=tuple(left_out)))
+    edit = ProviderEdit(reason="compaction")
+    mark = Mark(left_out=tuple(left_out), in_place=(key,))
+    return Draft(edit, key=edit_key, mark=mark)
 
 
 def _state_delta(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -297,10 +353,14 @@ class RefoldSessionService(adk.BaseSessionService):
         if not marker:
             self._share_unshared(place, _folded(session))
         value = event.model_dump(mode="json", exclude_none=True)
+        items: list[Native | Draft] = [_native(event.id, value)]
+        edit = _edit_of(session, event.id, value)
+        if edit is not None:
+            items.append(edit)
         try:
             receipt = session.native.append(
                 FORMAT,
-                [Native(FORMAT, "event", event.id, value)],
+                items,
                 expected_seq=int(marker or head),
                 unscanned="stub",
             )

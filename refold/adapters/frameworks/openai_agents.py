@@ -16,6 +16,7 @@ from refold.adapters.frameworks import (
 from refold.adapters.importers import base, openai
 from refold.domain.envelope import Draft, Format, Native
 from refold.domain.errors import StaleSession
+from refold.domain.events import ProviderEdit
 from refold.projections.context.compaction import Summarizer
 from refold.projections.context.strategy import Strategy
 from refold.projections.items import NativeItem
@@ -64,7 +65,8 @@ def _id_of(item: Any) -> str | None:
 class RefoldSession:
     """One conversation of a user; pass it to ``Runner.run(…, session=…)``.
 
-    Items that were popped or cleared are not returned again, but stay in the log.
+    Items that were popped or cleared stay in the log.  They are not returned again, and
+    contexts leave them out.
 
     strategy:       decides after each turn whether to compact; None never compacts.
     erase_on_clear: ``clear_session`` erases the items from the log.
@@ -244,15 +246,21 @@ def _new_items(
     return new_items
 
 
-def _drop_from(places: Sequence[_Place]) -> list[Native]:
-    """The item that takes back the first of these places and everything after it."""
+def _drop_from(places: Sequence[_Place]) -> list[Native | Draft]:
+    """The item that takes back these places, and the edit for contexts.
+
+    places: the first that is taken back, and everything after it.
+    """
     if not places:
         return []
-    return [Native(FORMAT, "drop", None, {"from": places[0].first})]
+    drop = Native(FORMAT, "drop", None, {"from": places[0].first})
+    spans = tuple((place.first, place.last) for place in places)
+    return [drop, Draft(ProviderEdit(reason="removal", left_out=spans))]
 
 
 def _append(
-    session: Session, new_natives: Callable[[Session, list[_Place]], list[Native]]
+    session: Session,
+    new_natives: Callable[[Session, list[_Place]], Sequence[Native | Draft]],
 ) -> list[_Place]:
     """Append what ``new_natives`` makes of the live items; return those live before.
 

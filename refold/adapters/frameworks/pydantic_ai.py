@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -19,8 +19,9 @@ from refold.adapters.frameworks import (
     redact_unstored,
 )
 from refold.adapters.importers import base, messages, openai
-from refold.domain.envelope import Draft, Format, Native
+from refold.domain.envelope import Draft, Format, Mark, Native
 from refold.domain.errors import Erased, SessionNotFound, StaleSession
+from refold.domain.events import ProviderEdit
 from refold.projections.items import NativeItem
 from refold.store.session.session import Session
 from refold.store.store import SessionStore
@@ -151,6 +152,36 @@ class _Conversation:
             yield entry_id
             entry_id = self.parent_of(entry_id)
 
+    def edit_for(
+        self, head_id: str | None, new_parents: Mapping[str, str | None]
+    ) -> Draft | None:
+        """The edit for contexts if the head of the record moves, or None.
+
+        Contexts show the entries before the head.  The entries of other branches are
+        left out.
+
+        new_parents: by the id of each new entry, the entry before it.
+        """
+        shown = self.entry_ids
+        before: set[str] = set()
+        if self.record:
+            shown = before = set(self.back_from(self.record.head_id))
+        after: set[str] = set()
+        entry_id = head_id
+        while entry_id is not None and entry_id in new_parents:
+            after.add(entry_id)
+            entry_id = new_parents[entry_id]
+        after.update(self.back_from(entry_id))
+        left_out = (shown | new_parents.keys()) - after
+        restored = (after & self.entry_ids) - before
+        if not left_out and not restored:
+            return None
+        mark = Mark(
+            left_out=tuple(sorted(map(_key, left_out))),
+            restored=tuple(sorted(map(_key, restored))),
+        )
+        return Draft(ProviderEdit(reason="fork"), mark=mark)
+
     def read(self, ids: Sequence[str]) -> list[Any]:
         """These entries, in the order of the ids."""
         spans = sorted(tuple(self._places[entry_id][:2]) for entry_id in ids)
@@ -162,6 +193,11 @@ class _Conversation:
             )
             for entry_id, message in zip(ids, entry_messages, strict=True)
         ]
+
+
+def _key(entry_id: str) -> str:
+    """The key of an entry's draft."""
+    return Native(FORMAT, "entry", entry_id).key or ""
 
 
 def _dump(history: Sequence[Any]) -> list[Any]:
@@ -277,12 +313,18 @@ class RefoldConversationStore(ai.ConversationStore):
             Native(FORMAT, "record", None, _RECORD.dump_python(record, mode="json"))
         )
         new_ids = {entry.id for entry in new_entries}
+        new_parents = {entry.id: entry.parent_id for entry in new_entries}
 
         def write() -> None:
             head_id = record.head_id
             if head_id and head_id not in new_ids and self._with_entry(head_id) is None:
                 raise ai.ConversationConflict(conversation_id)
-            self._write(conversation_id, natives, expected_revision)
+            self._write(
+                conversation_id,
+                natives,
+                expected_revision,
+                lambda conversation: conversation.edit_for(head_id, new_parents),
+            )
 
         await in_thread(write)
 
@@ -366,9 +408,15 @@ class RefoldConversationStore(ai.ConversationStore):
         return _load(values)
 
     def _write(
-        self, conversation_id: str, natives: list[Native], expected: str | None
+        self,
+        conversation_id: str,
+        natives: list[Native],
+        expected: str | None,
+        edit_of: Callable[[_Conversation], Draft | None] = lambda _: None,
     ) -> None:
         """Append items if the record has the expected revision.
+
+        edit_of: returns what the record changes in the history of contexts.
 
         If another writer was first, the revision is checked again: it may have written
         no record.  Raises ConversationConflict.
@@ -378,9 +426,11 @@ class RefoldConversationStore(ai.ConversationStore):
             conversation = self._load_conversation(session)
             if conversation.revision != expected:
                 raise ai.ConversationConflict(conversation_id)
+            edit = edit_of(conversation)
+            items = natives if edit is None else [*natives, edit]
             try:
                 session.native.append(
-                    FORMAT, natives, expected_seq=conversation.seq, unscanned="stub"
+                    FORMAT, items, expected_seq=conversation.seq, unscanned="stub"
                 )
             except StaleSession:
                 continue

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from refold.adapters.frameworks import as_stored, import_extra, redact_unstored
 from refold.adapters.importers import base, messages
-from refold.domain.envelope import Draft, Format, Native
+from refold.domain.envelope import Draft, Format, Mark, Native
+from refold.domain.errors import StaleSession
+from refold.domain.events import ProviderEdit
 from refold.store.session.session import Session
 from refold.store.store import SessionStore
 
@@ -21,8 +24,9 @@ from strands.types.exceptions import SessionException
 
 def _view(kind: str, item: Any, calls: Mapping[str, Any]) -> Iterator[Draft]:
     """The events of a message; an item of another kind has none."""
-    if kind == "message":
-        yield from base.typed(_pieces(item["message"], calls), base.Origin(""))
+    if kind in ("message", "update", "summary"):
+        message = item.get("redact_message") or item["message"]
+        yield from base.typed(_pieces(message, calls), base.Origin(""))
 
 
 def _pieces(message: dict[str, Any], calls: Mapping[str, Any]) -> Iterator[base.Found]:
@@ -51,6 +55,39 @@ def _pieces(message: dict[str, Any], calls: Mapping[str, Any]) -> Iterator[base.
 FORMAT = Format("strands", _view)
 
 
+class _Live(NamedTuple):
+    """A message as it was last recorded.
+
+    key: of its item; None if an earlier version recorded the update.
+    """
+
+    number: int
+    key: str | None
+    value: dict[str, Any]
+
+    @property
+    def has_result(self) -> bool:
+        """Whether it has a result, whose call is in the message before."""
+        parts = self.value["message"].get("content") or ()
+        return any("toolResult" in part for part in parts)
+
+
+def _key(kind: str, item_id: str | None) -> str | None:
+    """The key of an item; None without an id."""
+    return Native(FORMAT, kind, item_id).key
+
+
+def _removed(agent: Mapping[str, Any] | None) -> int:
+    """The number of messages that the agent took out of its history, from the first."""
+    return int(
+        base.number(agent, "conversation_manager_state", "removed_message_count") or 0
+    )
+
+
+def _named(keys: Iterable[str | None]) -> tuple[str, ...]:
+    return tuple(key for key in keys if key is not None)
+
+
 def _encoded(message: Any) -> dict[str, Any]:
     """A message as JSON, in which bytes are encoded."""
     return {"message": kinds.encode_bytes_values(message)}
@@ -60,7 +97,8 @@ class RefoldSessionRepository(SessionRepository):
     """Stores the sessions of one user; each agent's messages are a Refold session.
 
     Pass it to ``RepositorySessionManager(session_id, session_repository=…)``.  After an
-    update, the repository returns the new message; the log keeps the old one.
+    update, the repository and contexts have the new message; the log keeps the old one.
+    Contexts leave out messages that the conversation manager removed.
     """
 
     def __init__(self, store: SessionStore, *, user_id: str) -> None:
@@ -107,11 +145,17 @@ class RefoldSessionRepository(SessionRepository):
     def update_agent(self, session_id: str, session_agent: Any, **_: Any) -> None:
         """Store a newer state.  Raises SessionException if the agent does not exist."""
         session = self._session(session_id, session_agent.agent_id)
-        previous = self._newest(session, "agent")
-        if previous is None:
-            raise SessionException(f"agent {session_agent.agent_id} does not exist")
-        value = {**session_agent.to_dict(), "created_at": previous["created_at"]}
-        self._append(session, "agent", value)
+        while True:
+            seq = self._store.log.head(session.stream).seq
+            previous = self._newest(session, "agent")
+            if previous is None:
+                raise SessionException(f"agent {session_agent.agent_id} does not exist")
+            value = {**session_agent.to_dict(), "created_at": previous["created_at"]}
+            items: list[Native | Draft] = [Native(FORMAT, "agent", None, value)]
+            items += self._removal(session, previous, value)
+            with suppress(StaleSession):
+                session.native.append(FORMAT, items, expected_seq=seq, unscanned="stub")
+                return
 
     def create_message(
         self, session_id: str, agent_id: str, session_message: Any, **_: Any
@@ -136,11 +180,12 @@ class RefoldSessionRepository(SessionRepository):
         Raises SessionException if the message does not exist.
         """
         session = self._session(session_id, agent_id)
-        previous = self._messages(session).get(session_message.message_id)
-        if previous is None:
-            raise SessionException(f"message {session_message.message_id} is not there")
-        value = {**session_message.to_dict(), "created_at": previous.created_at}
-        self._append(session, "update", value)
+        while True:
+            seq = self._store.log.head(session.stream).seq
+            items = self._update(session, session_message, seq)
+            with suppress(StaleSession):
+                session.native.append(FORMAT, items, expected_seq=seq, unscanned="stub")
+                return
 
     def list_messages(
         self,
@@ -192,6 +237,67 @@ class RefoldSessionRepository(SessionRepository):
     ) -> None:
         native = Native(FORMAT, kind, item_id, value)
         session.native.append(FORMAT, [native], unscanned="stub")
+
+    def _update(
+        self, session: Session, session_message: Any, seq: int
+    ) -> list[Native | Draft]:
+        """The new message, with those behind it once more, so that the order stays.
+
+        seq: the head of the session.
+        """
+        live = self._live(session)
+        numbers = [message.number for message in live]
+        if session_message.message_id not in numbers:
+            raise SessionException(f"message {session_message.message_id} is not there")
+        changed = numbers.index(session_message.message_id)
+        first = changed
+        while first > 0 and live[first].has_result:
+            first -= 1
+        removed = _removed(self._newest(session, "agent"))
+        items: list[Native | Draft] = []
+        left_out = [message.key for message in live[first:]]
+        for place, message in enumerate(live[first:], start=first):
+            value = message.value
+            if place == changed:
+                created_at = value["created_at"]
+                value = {**session_message.to_dict(), "created_at": created_at}
+            native = Native(FORMAT, "update", f"{message.number}.{seq}", value)
+            items.append(native)
+            if place < removed:
+                left_out.append(native.key)
+        mark = Mark(left_out=_named(left_out))
+        return [*items, Draft(ProviderEdit(reason="removal"), mark=mark)]
+
+    def _removal(
+        self,
+        session: Session,
+        previous: Mapping[str, Any],
+        agent: Mapping[str, Any],
+    ) -> list[Native | Draft]:
+        """What contexts leave out after an update of the agent, with its summary."""
+        before = _removed(previous)
+        after = _removed(agent)
+        if after <= before:
+            return []
+        left_out = [message.key for message in self._live(session)[before:after]]
+        summary = base.mapping(agent, "conversation_manager_state", "summary_message")
+        if not summary:
+            edit = ProviderEdit(reason="removal")
+            return [Draft(edit, mark=Mark(left_out=_named(left_out)))]
+        for item in session.native.read(kind="summary", newest=1):
+            left_out.append(_key("summary", item.id))
+        native = Native(FORMAT, "summary", str(after), {"message": summary})
+        mark = Mark(left_out=_named(left_out), in_place=_named([native.key]))
+        return [native, Draft(ProviderEdit(reason="compaction"), mark=mark)]
+
+    def _live(self, session: Session) -> list[_Live]:
+        """The messages in their order, each as it was last recorded."""
+        live: dict[int, _Live] = {}
+        for item in session.native.read():
+            if item.kind in ("message", "update"):
+                number = item.value["message_id"]
+                live[number] = _Live(number, _key(item.kind, item.id), item.value)
+        return [live[number] for number in sorted(live)]
 
     def _newest(self, session: Session, kind: str) -> Any:
         """The value of the newest item of a kind; None if there is none."""
