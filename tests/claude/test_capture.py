@@ -149,7 +149,9 @@ def test_a_call_whose_id_holds_an_address_is_answered_from_the_log(
     proved(session)
 
 
-def test_what_is_handed_in_is_sent_redacted(session: Session, api: MessagesApi) -> None:
+def test_evidence_is_redacted_before_it_is_sent(
+    session: Session, api: MessagesApi
+) -> None:
     api.reply(message("I wrote to ann.lee@corp.example.org."))
     ask = capture(session, api)
 
@@ -376,7 +378,7 @@ def test_a_stream_that_is_left_is_interrupted(
     proved(session)
 
 
-def test_what_fails_after_the_whole_answer_does_not_spoil_it(
+def test_an_error_after_the_whole_answer_leaves_it_recorded(
     session: Session, api: MessagesApi
 ) -> None:
     api.reply(message("Because."))
@@ -503,7 +505,7 @@ def test_nothing_is_sent_that_could_not_be_recorded(
     assert api.requests == []
 
 
-def test_what_the_api_edits_is_recorded(session: Session, api: MessagesApi) -> None:
+def test_edits_of_the_api_are_recorded(session: Session, api: MessagesApi) -> None:
     edits = [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 2}]
     block = {"type": "compaction", "content": "What was said."}
     api.reply(

@@ -232,7 +232,7 @@ def test_any_input_is_a_query_about_the_user_or_refused(value: Any) -> None:
         assert isinstance(query, Refused)
 
 
-def test_what_may_not_be_said_is_not_told(
+def test_untrusted_outdated_and_rare_items_are_withheld(
     store: SessionStore, session: Session
 ) -> None:
     old = datetime.now(UTC) - timedelta(days=400)
@@ -250,7 +250,7 @@ def test_what_may_not_be_said_is_not_told(
     assert len(told(MemoryRetrieval(session, tools=["book"]).answer(call(3)))) == 1
 
 
-def test_who_opted_out_or_forgot_an_item_is_not_spoken_of(
+def test_forgotten_items_and_opted_out_users_are_left_out(
     store: SessionStore, session: Session
 ) -> None:
     gone = memories(session)[0]
@@ -263,7 +263,7 @@ def test_who_opted_out_or_forgot_an_item_is_not_spoken_of(
     assert memories(session, 3) == []
 
 
-def test_what_the_user_is_like_is_said_with_consent_alone(
+def test_facts_about_a_user_need_their_consent(
     store: SessionStore, session: Session
 ) -> None:
     for number in range(4):
@@ -392,7 +392,9 @@ def test_a_loop_of_ones_own_records_the_same(
     assert [one.matches for one in requests] == [True, True]  # type: ignore[union-attr]  # requests
 
 
-def test_what_was_told_is_in_the_audit_log(store_url: str, tmp_path: Path) -> None:
+def test_an_answer_from_memory_is_in_the_access_log(
+    store_url: str, tmp_path: Path
+) -> None:
     with refold.open(prepare(store_url, tmp_path), access_log="table") as audited:
         MemoryRetrieval(audited.session(user_id="ada", session_id="s-1")).answer(call())
         events = [record.event for record in records(audited)]
@@ -418,7 +420,7 @@ def test_the_definition_is_a_tool_of_the_messages_api() -> None:
     assert "ada" not in str(anybody)
 
 
-def test_what_cannot_choose_is_refused(session: Session) -> None:
+def test_invalid_thresholds_and_calls_are_refused(session: Session) -> None:
     with pytest.raises(refold.InvalidConfiguration):
         MemoryRetrieval(session, threshold=2)
     with pytest.raises(refold.InvalidEvent, match="id and a name"):

@@ -155,7 +155,7 @@ def test_a_result_that_no_call_waits_for_comes_in_as_an_input(
     assert "A drink." in given.text
 
 
-def test_what_has_no_parent_or_no_result_is_not_handed_over(
+def test_handing_over_needs_a_parent_and_a_result(
     session: Session,
 ) -> None:
     session.append(refold.UserInput(text="What is tea?"))

@@ -63,7 +63,7 @@ def test_since_takes_a_date_a_time_or_an_age(audited: Refold, since: str) -> Non
     assert audited("audit", "--since", since, "--json").lines()
 
 
-def test_what_is_before_since_is_not_shown(audited: Refold) -> None:
+def test_since_hides_earlier_records(audited: Refold) -> None:
     assert audited("audit", "--since", "2999-01-01", "--json").lines() == []
 
 

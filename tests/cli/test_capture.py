@@ -32,7 +32,7 @@ def written(folder: Path, *texts: str) -> None:
             file.write(json.dumps(entry) + "\n")
 
 
-def test_what_is_new_is_appended_each_time(refold: Refold, folder: Path) -> None:
+def test_each_capture_appends_new_entries(refold: Refold, folder: Path) -> None:
     written(folder, "mail ann@build.test", "more")
     once = (*CLAUDE, "--folder", folder, "--once")
 

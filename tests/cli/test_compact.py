@@ -137,7 +137,7 @@ def test_claude_can_write_the_summaries(
     assert record["usage"]["output_tokens"] > 0
 
 
-def test_what_claude_did_not_write_is_a_failure(
+def test_a_summary_that_claude_did_not_write_is_a_failure(
     refold: Refold, sample: Path, claude: MessagesApi
 ) -> None:
     claude.reply(message("<summary>I looked.</summary>"), refusal())

@@ -114,7 +114,7 @@ def test_lines_that_are_the_same_are_one_in_the_picture() -> None:
         (("--plot", "none/figure.png"), "no directory none"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_nothing_drawn(
+def test_failures_of_compare_draw_nothing(
     refold: Refold, sample: Path, tmp_path: Path, args: tuple[str, ...], said: str
 ) -> None:
     ran = refold("compare", *SESSION, "--plot", "figure.png", *args)

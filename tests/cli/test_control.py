@@ -100,7 +100,7 @@ def test_lifting_a_freeze_needs_a_reason(refold: Refold, sample: Path) -> None:
     assert refold("freeze", "--user", "lin", "--lift").code == 2
 
 
-def test_what_would_expire_is_said_and_then_goes(
+def test_retain_erases_the_sessions_that_a_dry_run_names(
     refold: Refold, sample: Path, in_a_month: None
 ) -> None:
     planned = refold("retain", "--preset", "seed", "--dry-run")

@@ -40,7 +40,7 @@ def test_an_erasure_reports_what_went_and_that_nothing_is_left(
     assert "was erased" in gone.err
 
 
-def test_what_is_one_is_said_as_one(refold: Refold, tmp_path: Path) -> None:
+def test_counts_of_one_are_in_the_singular(refold: Refold, tmp_path: Path) -> None:
     with package.open(f"sqlite:///{tmp_path / 'refold.db'}") as store:
         store.session(user_id="lin", session_id="run").context()
 
@@ -125,7 +125,7 @@ def test_a_dry_run_counts_and_changes_nothing(refold: Refold) -> None:
         ((*LIN, "--session", "_x", "--reason", "x", "--yes"), "reserved"),
     ],
 )
-def test_what_is_missing_is_a_wrong_argument_and_changes_nothing(
+def test_a_missing_argument_changes_nothing(
     refold: Refold, given: tuple[str, ...], why: str
 ) -> None:
     ran = refold("erase", *given)
@@ -179,7 +179,7 @@ def test_a_legal_hold_stops_it(refold: Refold) -> None:
     assert refold(*ERASE).code == 0
 
 
-def test_who_was_erased_is_readmitted_on_request(refold: Refold) -> None:
+def test_an_erased_user_can_be_readmitted(refold: Refold) -> None:
     refold(*ERASE)
 
     back = refold("readmit", *LIN, "--reason", "came back")

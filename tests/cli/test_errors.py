@@ -47,7 +47,7 @@ SECRET = "Winter2024xyz"
         ("prove", "--user", "lin", "--session", "run", "--seq", SECRET),
     ],
 )
-def test_what_was_typed_is_not_repeated(
+def test_errors_do_not_repeat_arguments(
     refold: Refold, sample: Path, args: tuple[str, ...]
 ) -> None:
     ran = refold(*args)
@@ -113,7 +113,7 @@ def test_wrong_arguments_and_configuration_are_2(
     ],
 )
 @pytest.mark.parametrize("as_json", [False, True])
-def test_what_is_not_there_is_1(
+def test_missing_things_exit_with_1(
     refold: Refold, sample: Path, args: tuple[str, ...], as_json: bool
 ) -> None:
     ran = refold(*args, *["--json"] * as_json)

@@ -137,7 +137,7 @@ def test_a_dataset_is_of_those_who_consented(refold: Refold, tmp_path: Path) -> 
         ["--consent", "training"],
     ],
 )
-def test_what_a_dataset_needs_is_said(
+def test_incomplete_options_of_a_dataset_are_refused(
     asked: list[str], refold: Refold, sample: Path
 ) -> None:
     ran = refold("export", *asked)
@@ -180,7 +180,7 @@ def test_metadata_needs_no_key_store(
     assert refold("verify", "--export", "out").code == 0
 
 
-def test_who_is_left_out_of_tables_is_counted(refold: Refold, sample: Path) -> None:
+def test_users_left_out_of_tables_are_counted(refold: Refold, sample: Path) -> None:
     refold("import", SAMPLE, "--user", "ada", "--session", "one")
     refold("freeze", "--user", "ada", "--reason", "a lawsuit")
 
@@ -210,7 +210,7 @@ def test_a_misspelt_database_is_no_empty_export(refold: Refold, tmp_path: Path) 
         ["--format", "parquet", "--out", "a", "--buckets", "0"],
     ],
 )
-def test_what_tables_need_is_said(
+def test_incomplete_options_of_tables_are_refused(
     asked: list[str], refold: Refold, sample: Path
 ) -> None:
     ran = refold("export", *asked)

@@ -99,7 +99,9 @@ def test_a_person_sees_a_table(refold: Refold) -> None:
 
 
 @pytest.mark.parametrize("secret", PLANTED)
-def test_what_is_redacted_is_nowhere(refold: Refold, sample: Path, secret: str) -> None:
+def test_redacted_values_are_nowhere_in_the_store(
+    refold: Refold, sample: Path, secret: str
+) -> None:
     files = [path for path in sample.parent.rglob("*") if path.is_file()]
     log = refold("log", "--user", "lin", "--session", "run", "--json").out
 

@@ -74,7 +74,9 @@ def test_calls_are_joined_to_their_results(refold: Refold, sample: Path) -> None
     )
 
 
-def test_what_was_hidden_is_marked(refold: Refold, sample: Path) -> None:
+def test_redacted_values_are_marked_in_the_timeline(
+    refold: Refold, sample: Path
+) -> None:
     lines = refold("log", *SESSION).out.splitlines()
 
     (head,) = (line for line in lines if line.startswith("  8 "))

@@ -44,7 +44,7 @@ def test_an_item_opens_to_its_events(refold: Refold, sample: Path) -> None:
     assert {event["type"] for event in as_json.json()["events"]} == {"tool_result"}
 
 
-def test_who_is_not_there_has_no_memory(refold: Refold, sample: Path) -> None:
+def test_an_unknown_user_has_no_memory(refold: Refold, sample: Path) -> None:
     assert refold("memory", "--user", "nobody").code == 1
     assert refold("memory", "--user", "lin", "--item", "nothing").code == 1
 
@@ -61,7 +61,7 @@ def test_an_item_can_be_forgotten(refold: Refold, sample: Path) -> None:
     assert refold("memory", "--user", "lin", "--forget", "nothing").code == 1
 
 
-def test_what_would_be_said_to_a_model_is_shown(refold: Refold, sample: Path) -> None:
+def test_advice_without_items_is_empty(refold: Refold, sample: Path) -> None:
     assert refold("memory", "--user", "lin", "--advice").out == "0 items, 0 tokens\n"
     said = refold("memory", "--user", "lin", "--advice", "--json").json()
     assert said == {"text": "", "items": [], "tokens": 0, "left_out": []}
@@ -80,7 +80,7 @@ def test_no_item_was_shown_yet(refold: Refold, sample: Path) -> None:
     assert refold("memory", "--user", "lin", "--effect").code == 0
 
 
-def test_who_opted_out_is_told_so(refold: Refold, sample: Path) -> None:
+def test_an_opt_out_is_shown(refold: Refold, sample: Path) -> None:
     refold("consent", "--user", "lin", "--opt-out")
 
     assert "opted out" in refold("memory", "--user", "lin").out

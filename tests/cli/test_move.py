@@ -70,7 +70,9 @@ def test_a_misspelt_store_is_not_made(
     assert not (tmp_path / "x.db").exists()
 
 
-def test_what_is_no_postgresql_is_refused(refold: Refold, imported: str) -> None:
+def test_a_target_that_is_no_postgresql_is_refused(
+    refold: Refold, imported: str
+) -> None:
     ran = refold("--db", imported, "move", "--to", "sqlite:///other.db")
 
     assert ran.code == 2

@@ -260,9 +260,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_what_a_command_did_is_on_stderr_if_stdout_does_not_take_it(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_report_that_stdout_refuses_goes_to_stderr(tmp_path: Path, name: str) -> None:
     args, said = COMMANDS[name]
 
     ran = Process(args, "full", tmp_path)

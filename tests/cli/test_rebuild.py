@@ -122,7 +122,7 @@ def test_readers_are_switched_and_the_old_summaries_given_up(
     assert refold("verify", "--json").json()["ok"]
 
 
-def test_what_readers_get_is_not_retired(refold: Refold, sample: Path) -> None:
+def test_a_strategy_in_use_is_not_retired(refold: Refold, sample: Path) -> None:
     refold("rebuild", "--strategy", OLD, "--activate")
 
     ran = refold("rebuild", *STRATEGY, "--retire", OLD)
@@ -206,7 +206,7 @@ class _Fails:
         ([], 2, "--strategy"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(
+def test_failures_of_rebuild_are_one_sentence(
     refold: Refold, sample: Path, args: list[str], code: int, reason: str
 ) -> None:
     ran = refold("rebuild", *args)

@@ -68,7 +68,7 @@ def test_a_program_reads_the_same_as_json(recheck: Refold) -> None:
     assert (told["superseded"], told["unfinished"], told["problems"]) == (0, [], [])
 
 
-def test_what_is_found_is_replaced_once(url: str, recheck: Refold) -> None:
+def test_findings_are_replaced_once(url: str, recheck: Refold) -> None:
     first = recheck("--apply", "--json").json()
     again = recheck("--apply", "--json").json()
 
@@ -96,7 +96,7 @@ def test_verify_counts_what_is_superseded(
     assert (told["ok"], told["superseded"], told["superseded_digests"]) == (True, 1, 0)
 
 
-def test_what_was_replaced_is_in_no_export(
+def test_replaced_values_are_in_no_export(
     url: str, refold: Refold, recheck: Refold
 ) -> None:
     before = refold("--db", url, "export").out

@@ -83,7 +83,7 @@ def test_numbers_of_any_size_stay_as_they_are(refold: Refold) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json", "jsonl"])
-def test_what_is_not_utf_8_is_an_error(refold: Refold, form: str) -> None:
+def test_input_that_is_not_utf_8_is_an_error(refold: Refold, form: str) -> None:
     ran = refold("redact", "--format", form, stdin='"café"'.encode("latin-1"))
 
     assert ran.code == 1
@@ -217,7 +217,7 @@ def test_a_person_is_told_what_was_found_beside_the_text(
     assert refold("redact", "--json", stdin=text).err == ""
 
 
-def test_what_a_policy_keeps_was_scanned_all_the_same(
+def test_kept_types_are_scanned_too(
     refold: Refold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = tmp_path / "policy.toml"

@@ -50,6 +50,6 @@ def test_lost_events_stay_lost(refold: Refold, sample: Path) -> None:
     assert refold("verify").code == 1
 
 
-def test_who_is_not_there_cannot_be_repaired(refold: Refold, sample: Path) -> None:
+def test_repair_refuses_an_unknown_user(refold: Refold, sample: Path) -> None:
     assert refold("repair", "--user", "nobody").code == 1
     assert refold("repair", "--session", "run").code == 2

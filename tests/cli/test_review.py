@@ -123,7 +123,7 @@ def test_rules_of_ones_own(refold: Refold, asked: Path, tmp_path: Path) -> None:
         (),
     ],
 )
-def test_what_does_not_go_together_is_wrong(
+def test_conflicting_options_are_refused(
     refold: Refold, asked: Path, args: tuple[str, ...]
 ) -> None:
     ran = refold("review", *args)
@@ -142,7 +142,7 @@ def test_what_does_not_go_together_is_wrong(
         ("scan", "--user", "ada", "--session", "none"),
     ],
 )
-def test_what_is_not_there_is_said(
+def test_missing_questions_are_reported(
     refold: Refold, asked: Path, args: tuple[str, ...]
 ) -> None:
     ran = refold("review", *args)
@@ -205,7 +205,7 @@ def test_a_session_that_cannot_be_read_is_told_not_passed_over(
     assert "no question" not in shown.err
 
 
-def test_what_is_in_a_bundle_forges_no_line(refold: Refold, asked: Path) -> None:
+def test_content_of_a_bundle_forges_no_line(refold: Refold, asked: Path) -> None:
     refold("review", "scan")
     shown = refold("review", "show", "s-1", "4", "--user", "ada", "--json").json()
     bundle = shown["bundle"]
@@ -286,7 +286,7 @@ def test_a_bundle_whose_rule_does_not_fire_is_told(refold: Refold, asked: Path) 
 @pytest.mark.parametrize(
     "data", [b"", b"{}", b"[1]", b'{"format": "other"}', b"[" * 260 + b"]" * 260]
 )
-def test_what_is_no_bundle_is_refused(refold: Refold, data: bytes) -> None:
+def test_a_file_that_is_no_bundle_is_refused(refold: Refold, data: bytes) -> None:
     ran = refold("replay", "-", stdin=data)
 
     assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)

@@ -63,7 +63,7 @@ def test_the_number_of_parts_is_bounded(refold: Refold) -> None:
     assert refold(*args, "9" * 20).code == 2
 
 
-def test_what_has_no_machines_is_not_spread(refold: Refold, postgres_url: str) -> None:
+def test_spreading_needs_citus(refold: Refold, postgres_url: str) -> None:
     ran = refold("--db", postgres_url, "schema", "--spread")
 
     assert ran.code == 1
@@ -81,7 +81,7 @@ def test_tables_are_spread_and_nothing_else_is_done(
 
 
 @pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
-def test_what_is_printed_can_be_run_as_it_is(
+def test_printed_sql_runs_unchanged(
     refold: Refold, store_url: str, postgres: Postgres
 ) -> None:
     printed = refold("schema", "--roles", "--engine", "postgresql").out
@@ -98,7 +98,7 @@ def test_what_is_printed_can_be_run_as_it_is(
 
 
 @pytest.mark.parametrize("what", ["roles", "spread", "partitions"])
-def test_what_is_not_of_the_engine_is_said(refold: Refold, what: str) -> None:
+def test_options_of_another_engine_are_refused(refold: Refold, what: str) -> None:
     ran = refold("schema", f"--{what}", *(["2"] if what == "partitions" else []))
 
     assert ran.code == 2

@@ -138,7 +138,7 @@ def test_a_tree_is_proved_to_go_on(refold: Refold, sample: Path) -> None:
         (("verify", "--proof", "refold.db"), 2, "it is no proof"),
     ],
 )
-def test_what_cannot_be_done_is_said(
+def test_failures_of_seal_and_prove_are_one_sentence(
     refold: Refold, sample: Path, args: tuple[str, ...], code: int, said: str
 ) -> None:
     ran = refold(*args)

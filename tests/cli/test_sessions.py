@@ -115,7 +115,7 @@ def test_labels_are_set_and_taken_away(refold: Refold, sample: Path) -> None:
     assert refold("label", *missing, "a=b").code == 1
 
 
-def test_who_was_erased_is_said_to_be(refold: Refold, sample: Path) -> None:
+def test_sessions_of_an_erased_user_say_so(refold: Refold, sample: Path) -> None:
     refold("erase", "--user", "lin", "--reason", "asked", "--yes")
 
     ran = refold("sessions", "--user", "lin")

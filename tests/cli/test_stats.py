@@ -18,7 +18,7 @@ def test_counts_and_sizes_are_given_for_programs(refold: Refold, sample: Path) -
     assert (figures["views"], figures["lag"], figures["retired_keys"]) == (0, [], 0)
 
 
-def test_what_happened_long_ago_is_no_rate(refold: Refold, sample: Path) -> None:
+def test_old_events_do_not_count_for_the_rate(refold: Refold, sample: Path) -> None:
     figures = refold("stats", "--json").json()
 
     assert figures["sessions_last_hour"] == 1  # imported now
@@ -69,13 +69,13 @@ def test_they_can_be_of_one_user_or_session(refold: Refold, sample: Path) -> Non
     assert "blobs" not in session
 
 
-def test_who_is_not_there_has_no_figures(refold: Refold, sample: Path) -> None:
+def test_unknown_users_have_no_figures(refold: Refold, sample: Path) -> None:
     assert refold("stats", "--user", "ada").code == 1
     assert refold("stats", "--user", "lin", "--session", "other").code == 1
     assert refold("stats", "--session", "run").code == 2
 
 
-def test_what_answers_cost_is_a_table(refold: Refold, sample: Path) -> None:
+def test_costs_of_answers_are_a_table(refold: Refold, sample: Path) -> None:
     with open_store("sqlite:///refold.db") as store:
         store.session(user_id="lin", session_id="run").append(
             AgentResponse(

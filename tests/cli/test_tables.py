@@ -98,7 +98,7 @@ def test_figures_go_on_below_and_repeat_their_first_column(
     ]
 
 
-def test_what_has_no_room_is_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_without_room_becomes_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     heads = ["user", "session", "#events"]
 
     written = drawn(monkeypatch, 40, heads, [["ada", LONG, "348,594"]])

@@ -89,7 +89,7 @@ def test_no_color_means_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(re.search(r"[\[;](3|4|9|10)[0-7]\b", code) for code in codes)
 
 
-def test_what_is_piped_has_neither_cuts_nor_colours(sample: Path) -> None:
+def test_piped_output_has_neither_cuts_nor_colours(sample: Path) -> None:
     written = subprocess.run(
         [_program(), *LOG],
         env={**os.environ, "COLUMNS": "40"},

@@ -149,9 +149,7 @@ def test_a_person_sees_what_is_wrong(refold: Refold, sample: Path) -> None:
     assert "in 1 session" in ran.out
 
 
-def test_what_came_after_the_newest_seal_is_proved_alone(
-    refold: Refold, sample: Path
-) -> None:
+def test_since_seal_checks_only_newer_events(refold: Refold, sample: Path) -> None:
     assert refold("seal").code == 0
     session = ("--user", "lin", "--session", "run")
     refold("label", *session, "project=tea")

@@ -493,7 +493,7 @@ def test_a_long_run_is_read_by_pages(
     assert reading(store, session, script, seq=901) is None
 
 
-def test_what_events_say_is_shown_as_text(store: SessionStore) -> None:
+def test_content_of_events_is_shown_as_text(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="hostile")
     for text in HOSTILE:
         session.append(everywhere(f"{text} end"), agent="worker")

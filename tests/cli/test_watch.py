@@ -73,7 +73,7 @@ def test_a_person_reads_whose_session_it_was(
         (("--every", "5", "--user", "u", "--session", "s", *STRATEGY), "--watch"),
     ],
 )
-def test_what_does_not_go_together_is_said(
+def test_conflicting_options_are_refused(
     refold: Refold, sample: Path, args: tuple[str, ...], said: str
 ) -> None:
     ran = refold("compact", *args)

@@ -112,9 +112,7 @@ def test_a_recorded_request_is_told_as_it_was_sent(
     assert told["parts"][0]["cause"] == "handed_in"
 
 
-def test_what_was_adopted_is_told_with_where_it_was_written(
-    refold: Refold, compacted: Path
-) -> None:
+def test_an_adopted_summary_names_its_origin(refold: Refold, compacted: Path) -> None:
     other = ("--strategy", "turn_window:full_turns=3,cached_turns=1")
     made = refold("compact", *SESSION, *other).out
 
@@ -142,7 +140,7 @@ def test_what_was_adopted_is_told_with_where_it_was_written(
         (("--at", 0), 2, "--at"),
     ],
 )
-def test_what_is_not_there_is_refused_in_a_sentence(
+def test_missing_things_are_refused_in_a_sentence(
     refold: Refold, compacted: Path, asked: tuple[object, ...], code: int, said: str
 ) -> None:
     ran = refold("why", *SESSION, *STRATEGY, *asked)

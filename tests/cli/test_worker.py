@@ -64,7 +64,7 @@ def test_it_works_tells_how_it_goes_and_ends_in_order(
     assert refold("verify", "--json").json()["compactions"] == 2
 
 
-def test_who_does_not_go_on_is_not_well(
+def test_a_stuck_worker_is_not_healthy(
     refold: Refold, sample: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[tuple[int, ...]] = []
@@ -180,7 +180,7 @@ def test_people_see_what_it_sealed_in_words(
         ("--health", "-1"),
     ],
 )
-def test_what_it_cannot_do_is_said(
+def test_invalid_options_of_worker_are_refused(
     refold: Refold, sample: Path, args: tuple[str, ...]
 ) -> None:
     ran = refold("worker", *args)

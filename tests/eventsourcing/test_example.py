@@ -35,7 +35,7 @@ def test_tickets_come_from_a_session_and_go_to_a_board(
     assert again[4:].count("timeout: closed") == 1
 
 
-def test_what_the_page_shows_runs(
+def test_the_code_of_the_page_runs(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PERSISTENCE_MODULE", "refold.adapters.eventsourcing")

@@ -241,7 +241,7 @@ def test_tracking_is_never_dropped_silently(make: Make) -> None:
     assert recorder.max_notification_id() is None
 
 
-def test_what_fails_in_a_view_takes_its_tracking_back(make: Make) -> None:
+def test_an_error_in_a_view_rolls_its_tracking_back(make: Make) -> None:
     recorder: SqlTrackingRecorder = make().tracking_recorder()
 
     with (

@@ -44,7 +44,7 @@ def test_a_tail_misses_nothing_that_processes_write(make: Make, empty_url: str) 
     assert seen == list(range(1, total + 1))
 
 
-def test_who_takes_a_place_later_commits_later(postgres_url: str) -> None:
+def test_a_later_id_is_committed_later(postgres_url: str) -> None:
     made = factory(postgres_url, "App")
     recorder = made.application_recorder()
     rival = Thread(target=recorder.insert_events, args=([stored()],))
@@ -85,7 +85,7 @@ def test_the_ids_of_deleted_events_are_not_given_out_again(
     assert ids(recorder, after=3) == [4]
 
 
-def test_what_is_refused_leaves_no_gap(make: Make) -> None:
+def test_refused_events_leave_no_gap_in_ids(make: Make) -> None:
     recorder = make().application_recorder()
     event = stored()
     recorder.insert_events([event])

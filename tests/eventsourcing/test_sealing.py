@@ -140,7 +140,7 @@ def test_another_master_key_opens_nothing_and_writes_nothing(
     assert not (tmp_path / "another home").exists()
 
 
-def test_what_is_written_is_not_redacted(make: Make) -> None:
+def test_events_of_applications_are_not_redacted(make: Make) -> None:
     recorder = make().application_recorder()
     id_ = UUID(int=1)
     recorder.insert_events([stored(state=SECRET, of=id_)])

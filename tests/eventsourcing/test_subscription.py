@@ -70,7 +70,7 @@ def others() -> list[StoredEvent]:
     return [stored() for _ in range(20)]
 
 
-def test_what_is_of_other_topics_is_passed_once(
+def test_events_of_other_topics_are_skipped_once(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = make().application_recorder()

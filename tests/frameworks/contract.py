@@ -330,7 +330,7 @@ class RedactedContract(ABC):
         assert [self.ids(item) for item in loaded] == [self.ids(item) for item in items]
         assert [found.problems for _, found in store.verify()] == [[]]
 
-    def test_what_utf8_cannot_hold_costs_no_turn(
+    def test_values_that_json_cannot_hold_are_stored_repaired(
         self, store: refold.SessionStore
     ) -> None:
         adapter = self.adapter(store)

@@ -258,7 +258,7 @@ def test_only_the_newest_events_are_given_if_so_asked(url: str) -> None:
         asyncio.run(tour(store))
 
 
-def test_what_was_signed_is_whole_or_gone(url: str) -> None:
+def test_a_signed_thought_is_kept_whole_or_removed(url: str) -> None:
     async def tour(store: refold.SessionStore) -> None:
         service = RefoldSessionService(store)
         session = await service.create_session(**ADA, session_id="a")
@@ -294,7 +294,7 @@ asyncio.run(die(RefoldSessionService(refold.open(sys.argv[1]))))
 """
 
 
-def test_what_a_killed_process_did_not_share_is_shared_once_later(url: str) -> None:
+def test_state_of_a_killed_process_is_shared_once_by_the_next_read(url: str) -> None:
     """And does not stand for what another session shared since."""
 
     async def tour(store: refold.SessionStore) -> None:

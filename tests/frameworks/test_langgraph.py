@@ -264,7 +264,7 @@ class TestFilter(FilterContract):
         return model.sent
 
 
-def test_what_is_redacted_later_is_not_shown_from_memory(url: str) -> None:
+def test_a_later_redaction_clears_values_in_memory(url: str) -> None:
     asked = message(Said("user", "The word is Quux-Seventeen-cabin, remember it."), 1)
     with refold.open(url) as store:
         saver = RefoldSaver(store, user_id="ada")
@@ -294,7 +294,7 @@ def kept(saver: RefoldSaver) -> Any:
     return found.checkpoint["channel_values"]
 
 
-def test_who_changes_what_was_read_changes_nothing_that_is_kept(url: str) -> None:
+def test_changing_a_value_that_was_read_changes_nothing_stored(url: str) -> None:
     call = {"name": "look", "args": {"at": ["a"]}, "id": "c1"}
     with refold.open(url) as store:
         saver = RefoldSaver(store, user_id="ada")
@@ -316,7 +316,7 @@ def test_who_changes_what_was_read_changes_nothing_that_is_kept(url: str) -> Non
         assert kept(RefoldSaver(store, user_id="ada"))["messages"] == [first, last]
 
 
-def test_what_a_list_holds_already_is_judged_no_more(
+def test_stored_items_of_a_list_are_not_redacted_again(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged: list[Any] = []
@@ -341,7 +341,7 @@ def test_what_a_list_holds_already_is_judged_no_more(
         assert kept(saver) == {"messages": said, "notes": notes}
 
 
-def test_what_could_not_be_written_is_written_the_next_time(url: str) -> None:
+def test_a_message_of_a_failed_write_is_stored_by_the_next(url: str) -> None:
     said = [message(Said("user", "Hello."), 1)]
     with refold.open(url) as store:
         saver = RefoldSaver(store, user_id="ada")
@@ -354,7 +354,7 @@ def test_what_could_not_be_written_is_written_the_next_time(url: str) -> None:
         assert kept(RefoldSaver(store, user_id="ada")) == {"messages": said}
 
 
-def test_what_others_write_to_a_thread_is_there(url: str) -> None:
+def test_a_saver_reads_what_another_one_wrote(url: str) -> None:
     said = [message(Said("user", f"say {number}"), number) for number in range(6)]
     with refold.open(url) as store:
         savers = [RefoldSaver(store, user_id="ada") for _ in range(2)]

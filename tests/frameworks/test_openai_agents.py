@@ -110,7 +110,7 @@ def opened(store: refold.SessionStore, **how: Any) -> RefoldSession:
     return RefoldSession(store, "s", user_id="ada", **how)
 
 
-def test_what_is_popped_or_cleared_is_shown_no_more_and_comes_again(url: str) -> None:
+def test_popped_and_cleared_items_are_hidden_until_added_again(url: str) -> None:
     async def tour(session: RefoldSession) -> None:
         one, two = said("one", id="m-1"), said("two", id="m-2")
         await session.add_items([one, two])
@@ -165,7 +165,7 @@ def test_equal_items_without_an_id_of_their_own_are_all_kept(url: str) -> None:
         asyncio.run(tour(opened(store)))
 
 
-def test_what_was_encrypted_is_whole_or_gone(url: str) -> None:
+def test_encrypted_reasoning_is_kept_whole_or_removed(url: str) -> None:
     sealed = "ErUBCkYIBRgCIkDDbw4j0k2g6Ff3l8hVtQz0m7qXpN9aYc5RkTzWvUe1sLdHxGiJbKo="
 
     def thought(text: str, name: str) -> dict[str, Any]:

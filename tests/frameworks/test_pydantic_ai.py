@@ -251,7 +251,7 @@ def test_a_held_conversation_is_not_deleted(url: str) -> None:
     run(url, tour)
 
 
-def test_what_was_signed_is_whole_or_gone(url: str) -> None:
+def test_a_signed_thought_is_kept_whole_or_removed(url: str) -> None:
     signature = "ErUBCkYIBRgCIkDDbw4j0k2g6Ff3l8hVtQz0m7qXpN9aYc5RkTzWvUe1sLdHxGiJbKo="
 
     def thought(text: str) -> Any:

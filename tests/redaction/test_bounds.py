@@ -43,7 +43,7 @@ def counting(judged: list[str]) -> Redactor:
         {"a" * 1500: "x-aaaa"},
     ],
 )
-def test_what_is_too_large_is_refused_before_it_is_redacted(content: Any) -> None:
+def test_too_large_events_are_refused_before_redaction(content: Any) -> None:
     judged: list[str] = []
     draft = Draft(ToolResult(call_id="c", content=content))
     limits = Limits(leaf_bytes=1024, event_bytes=1400)
@@ -181,7 +181,7 @@ def test_a_stub_is_a_placeholder_and_nothing_else_with_a_size_is() -> None:
     assert not PLACEHOLDER.fullmatch("[REDACTED:UNSCANNED hunter2 bytes]")
 
 
-def test_what_stubs_has_the_same_rules_and_is_made_once() -> None:
+def test_a_stubbing_redactor_shares_rules_and_is_made_once() -> None:
     assert stubbing.rule_set == refusing.rule_set
     assert stubbing.scanner is refusing.scanner
     assert refusing.stubbing is stubbing
@@ -263,7 +263,7 @@ def test_a_context_is_looked_for_where_one_of_its_words_is(
     assert needed(context) == words
 
 
-def test_what_a_context_may_leave_out_is_no_word_of_it() -> None:
+def test_optional_text_is_not_needed_for_a_match() -> None:
     assert needed(r"(?:abc)?[0-9]{0,4}") == ()
     assert needed(r"(?:abc|[0-9])") == ()
     assert needed(r"(?:abc){0,2}de(?:f|gh)") == ("de",)

@@ -122,7 +122,7 @@ def test_a_payload_below_the_bound_stays() -> None:
         "密码" * 3000,
     ],
 )
-def test_what_only_looks_encoded_stays(text: str) -> None:
+def test_text_that_only_looks_encoded_stays(text: str) -> None:
     payload: Any = {"text": text}
 
     assert guard(payload, LIMITS).payload is payload
@@ -151,7 +151,7 @@ def test_over_the_limit_ends_are_kept_as_of_any_text() -> None:
     assert filled(guarded.payload, {blob.sha256: blob.data}.get) == guarded.payload
 
 
-def test_what_is_skipped_is_not_moved() -> None:
+def test_skipped_texts_are_not_moved() -> None:
     payload: Any = {"thinking": [{"signature": encoded(), "data": encoded(5000)}]}
     skip = frozenset({("thinking", "*", "signature"), ("thinking", "*", "data")})
 

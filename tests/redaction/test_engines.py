@@ -105,7 +105,7 @@ def test_all_engines_find_the_same(text: str) -> None:
 
 @given(texts())
 @settings(max_examples=40)
-def test_what_one_engine_leaves_no_other_finds(text: str) -> None:
+def test_no_engine_finds_what_another_left(text: str) -> None:
     clean, _ = fast.text(text)
 
     assert plain.text(clean)[0] == clean

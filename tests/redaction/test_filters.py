@@ -87,7 +87,7 @@ def test_the_text_of_an_exception_that_another_handler_made_is_redacted() -> Non
     assert PHONE not in both.text
 
 
-def test_what_extra_adds_is_redacted_under_its_name() -> None:
+def test_extra_fields_of_a_log_record_are_redacted() -> None:
     form = "%(message)s %(phone)s %(n)s %(data)s %(thing)s %(none)s"
     logged = Logged(form, redactor)
 
@@ -147,7 +147,7 @@ def test_a_message_that_cannot_be_made_is_withheld(
     assert logged.text == "INFO [withheld: redaction stopped with TypeError]\n"
 
 
-def test_what_cannot_be_redacted_is_withheld() -> None:
+def test_log_records_that_cannot_be_redacted_are_withheld() -> None:
     logged = Logged("%(message)s %(mail)s", Broken())
     try:
         raise KeyError(MAIL)

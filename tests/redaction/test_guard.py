@@ -126,7 +126,7 @@ def test_the_payload_given_is_not_changed() -> None:
     assert guarded["b"] is payload["b"]
 
 
-def test_what_is_skipped_is_not_cut() -> None:
+def test_skipped_texts_are_not_cut() -> None:
     payload: Any = {"thinking": [{"signature": "x" * 2000}]}
 
     skip = frozenset({("thinking", "*", "signature")})

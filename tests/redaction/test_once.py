@@ -78,7 +78,7 @@ def test_a_text_is_scanned_once(
     assert _holding(scanned, LONG[:100]) == 1
 
 
-def test_what_was_found_in_a_text_is_not_looked_for_again(
+def test_a_long_text_with_a_finding_is_scanned_once(
     redactor: Redactor, judged: list[str]
 ) -> None:
     text = f"{LONG}write to {MAIL}."
@@ -186,7 +186,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 @given(st.dictionaries(names, values, max_size=4))
 @example({"hong kong": {"id": "A1234563"}})
 @example({"note": "the api key", "text": "4f3c2b1a"})
-def test_what_its_bytes_prove_clean_stays_as_it_is(value: dict[str, Any]) -> None:
+def test_values_whose_bytes_are_clean_stay_unchanged(value: dict[str, Any]) -> None:
     settler = Settler(FAST.plan, FAST.scanner)
 
     if FAST.scanner.proves_clean(orjson.dumps(value)):

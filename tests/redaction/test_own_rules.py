@@ -46,7 +46,7 @@ def made(pattern: str, **changed: object) -> Rule:
 
 @settings(max_examples=30)
 @given(PATTERNS, st.data())
-def test_what_the_pattern_matches_is_found(pattern: str, data: st.DataObject) -> None:
+def test_matches_of_a_pattern_are_found(pattern: str, data: st.DataObject) -> None:
     try:
         rule = made(pattern)
     except Wrong:
@@ -65,7 +65,7 @@ def test_what_the_pattern_matches_is_found(pattern: str, data: st.DataObject) ->
 
 @settings(max_examples=30)
 @given(PATTERNS, st.data())
-def test_what_is_told_of_a_pattern_holds_for_its_matches(
+def test_lengths_and_anchors_of_a_pattern_hold_for_its_matches(
     pattern: str, data: st.DataObject
 ) -> None:
     try:

@@ -58,7 +58,7 @@ SEALED = b64encode(Random(5).randbytes(300)).decode()
         ("redaction_applied", {"hashes": [DIGEST], "stream": ""}, "hashes 0"),
     ],
 )
-def test_what_looks_like_what_it_claims_is_left_alone(
+def test_values_in_their_claimed_form_are_skipped(
     kind: str, payload: dict[str, Any], path: str
 ) -> None:
     assert skipped(kind, payload) == {tuple(path.split())}
@@ -80,7 +80,7 @@ def test_what_looks_like_what_it_claims_is_left_alone(
         ("redaction_applied", {"hashes": ["{}"], "digest": "{}"}),
     ],
 )
-def test_what_does_not_look_like_it_is_redacted(
+def test_values_not_in_their_claimed_form_are_redacted(
     kind: str, payload: dict[str, Any], secret: str
 ) -> None:
     planted = loads(dumps(payload).replace("{}", secret))
@@ -101,7 +101,7 @@ def test_what_does_not_look_like_it_is_redacted(
         "4" * 80,
     ],
 )
-def test_what_is_no_cipher_is_looked_at(claimed: str) -> None:
+def test_a_signature_that_is_no_cipher_is_scanned(claimed: str) -> None:
     assert not skipped("agent_response", {"thinking": [{"signature": claimed}]})
 
 

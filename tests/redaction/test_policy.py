@@ -286,7 +286,7 @@ def test_whatever_is_wrong_has_a_line_of_the_policy(data: st.DataObject) -> None
 
 
 @given(st.text())
-def test_what_is_no_policy_at_all_is_said_to_be_none(text: str) -> None:
+def test_texts_that_are_no_policy_are_refused(text: str) -> None:
     with pytest.raises(PolicyError):
         Policy.parse(text)
 

@@ -43,7 +43,7 @@ def failing(_: str) -> list[Span]:
     raise ValueError(f"cannot read {TEXT}")
 
 
-def test_what_it_finds_is_redacted_beside_what_rules_find() -> None:
+def test_findings_of_a_recognizer_add_to_those_of_rules() -> None:
     redactor = Redactor(recognizer=Guard(Model(names)))
 
     clean, tally = redactor.text("Ada Lovelace, lin.wei@campus-mail.test")
@@ -60,7 +60,7 @@ def test_it_is_asked_about_what_no_rule_is_triggered_by() -> None:
     assert clean == {"note": {"by": ["[REDACTED:PERSON]"]}, "n": 7}
 
 
-def test_what_is_less_likely_than_the_least_score_is_no_finding() -> None:
+def test_findings_below_the_least_score_are_ignored() -> None:
     model = fixed(ADA, Span(13, 18, "PERSON", 0.5))
 
     assert Guard(model).spans(TEXT) == [ADA]
@@ -153,7 +153,7 @@ def test_a_text_over_the_size_limit_is_not_given_to_it(
     assert model.asked == [("中文", "zh")]
 
 
-def test_what_takes_too_long_is_given_up() -> None:
+def test_a_slow_recognizer_is_given_up() -> None:
     release = Event()
 
     def stuck(_: str) -> list[Span]:

@@ -169,7 +169,7 @@ def test_extents_are_in_order_and_apart_and_cover_the_value(
     assert edges == sorted(edges)
 
 
-def test_what_overlaps_is_one_extent_of_the_longest_ones_type() -> None:
+def test_overlapping_values_are_one_extent_of_the_longest_type() -> None:
     found = Registered()
     found.register("abcdefgh", "SHORT")
     found.register("efghijklmnop", "LONG")

@@ -26,7 +26,7 @@ def cut(payload: dict[str, Any]) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 @given(payloads)
-def test_what_was_cut_is_whole_again(payload: dict[str, Any]) -> None:
+def test_cut_payloads_are_restored(payload: dict[str, Any]) -> None:
     short, blobs = cut(payload)
 
     assert restored(short, blobs.get) == payload

@@ -170,7 +170,7 @@ def test_rules_are_triggered_by_their_examples_however_they_are_escaped(
 
 @given(st.sampled_from(MARKED), st.data())
 @settings(deadline=None)
-def test_what_makes_a_rule_faster_never_hides_what_it_finds(
+def test_triggers_of_a_rule_hide_no_finding(
     marked: tuple[Rule, str], data: st.DataObject
 ) -> None:
     rule, example = marked

@@ -177,7 +177,7 @@ def test_rules_that_look_over_ends_of_lines_are_waited_for() -> None:
     assert "[REDACTED:BLOCK]" in redactor.text(text)[0]
 
 
-def test_what_needs_the_whole_text_is_refused() -> None:
+def test_settings_that_need_the_whole_text_are_refused() -> None:
     class Recognizer:
         def find(self, text: str) -> list[tuple[int, int, str]]:
             return []

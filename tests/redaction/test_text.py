@@ -75,13 +75,13 @@ def test_a_clean_text_is_returned_itself(planted: Planted) -> None:
 
 
 @pytest.mark.parametrize("text", NOISE)
-def test_what_tools_print_is_left_alone(text: str) -> None:
+def test_output_of_tools_stays_unchanged(text: str) -> None:
     assert redactor.text(text) == (text, Tally())
 
 
 @given(st.lists(st.sampled_from(NOISE), max_size=6).map("\n".join))
 @settings(deadline=None)
-def test_what_tools_print_together_is_left_alone(text: str) -> None:
+def test_joined_output_of_tools_stays_unchanged(text: str) -> None:
     assert redacted(text) is text
 
 
@@ -137,7 +137,7 @@ def test_a_longer_finding_names_the_type_among_equals() -> None:
     assert Redactor(Plan(rules=rules)).text("one two")[0] == "[REDACTED:LONG]"
 
 
-def test_what_appears_only_when_its_neighbour_is_gone_is_found_too() -> None:
+def test_a_value_that_appears_when_its_neighbour_is_replaced_is_found() -> None:
     rules = (
         Rule(id="a", type="A", pattern="aa", gate=("a",), priority=1),
         Rule(id="b", type="B", pattern=r"(?<![a-z])b", gate=("b",)),
@@ -188,5 +188,5 @@ def test_a_password_in_markdown_is_found() -> None:
     assert "hunter2x" not in redacted("| **Password** | hunter2x |", None)
 
 
-def test_what_changes_how_a_character_looks_hides_nothing() -> None:
+def test_variation_selectors_hide_nothing() -> None:
     assert redacted("139\ufe0f12345670", None) == "[REDACTED:PHONE]"

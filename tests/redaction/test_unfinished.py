@@ -30,7 +30,7 @@ texts = st.lists(st.sampled_from([*TEXTS, *BITS]), min_size=1, max_size=3).map("
 
 @given(texts, texts, st.integers(0, 120), st.sampled_from(RULES))
 @settings(deadline=None, max_examples=300)
-def test_what_is_finished_stays_as_it_is(
+def test_more_text_does_not_change_finished_matches(
     text: str, more: str, cut: int, rule: Rule
 ) -> None:
     text = text[: len(text) - cut] or text

@@ -195,7 +195,7 @@ def test_a_national_number_is_what_others_accept(
         (national.pesel, stdnum_pesel, "9" * 11),
     ],
 )
-def test_what_others_accept_is_never_missed(
+def test_numbers_that_stdnum_accepts_are_accepted(
     ours: Validator, theirs: ModuleType, shape: str
 ) -> None:
     draw = random.Random(7)
@@ -304,7 +304,7 @@ def test_keys_and_tokens_are_told_from_stand_ins(
         (keys.url_password, "$PASSWORD", "https://user:", "@db.example.com"),
     ],
 )
-def test_what_stands_around_a_value_can_refuse_it(
+def test_text_around_a_value_can_refuse_it(
     judge: Callable[[Candidate], bool], value: str, before: str, after: str
 ) -> None:
     assert not judge(found(value, before, after))

@@ -258,7 +258,7 @@ def test_half_a_surrogate_pair_stays_writable() -> None:
     ],
     ids=["a key twice", "NaN", "a huge number", "cut off", "deep", "very deep"],
 )
-def test_what_only_looks_like_json_is_redacted_as_text(text: str) -> None:
+def test_text_that_resembles_json_is_redacted_as_text(text: str) -> None:
     assert redacted(text) == text.replace("a@example.org", "[REDACTED:EMAIL]")
 
 
@@ -289,6 +289,6 @@ def test_a_value_nested_deep_is_redacted() -> None:
 
 
 @pytest.mark.parametrize("value", [[b"x"], {1: "a"}, {"a": {2.5}}])
-def test_what_is_not_json_is_refused(value: Any) -> None:
+def test_values_that_are_no_json_are_refused(value: Any) -> None:
     with pytest.raises(RedactionError):
         redactor.value(value)

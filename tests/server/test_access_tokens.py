@@ -266,7 +266,9 @@ _said = st.fixed_dictionaries(
 
 @given(_said, st.booleans())
 @example({"exp": 1e308, "scopes": ["read"], "scope": ...}, True)
-def test_who_is_let_in_is_who_was_signed_for(said: dict[str, Any], good: bool) -> None:
+def test_an_accepted_token_gives_its_own_user_and_scopes(
+    said: dict[str, Any], good: bool
+) -> None:
     said = claims(**said) if good else said
     strict = verifier(TOKEN_SECRET=SECRET, TOKEN_ISSUER=ISSUER)
 
@@ -289,7 +291,7 @@ def test_who_is_let_in_is_who_was_signed_for(said: dict[str, Any], good: bool) -
 @example("\ud800.\ud800.\ud800")
 @example(part(b"[" * 4000) + ".e30.")
 @example(part({"alg": "HS256", "kid": ["x"]}) + ".e30.")
-def test_what_is_no_token_is_refused_and_breaks_nothing(text: str) -> None:
+def test_any_text_that_is_no_token_is_refused(text: str) -> None:
     assert refused(verifier(TOKEN_SECRET=SECRET), text) in REASONS
 
 
@@ -576,7 +578,7 @@ def test_many_at_once_ask_a_site_once(site: Site) -> None:
     assert site.asked == 1
 
 
-def test_who_has_a_known_key_does_not_wait_for_a_site_that_is_down(
+def test_a_known_key_verifies_without_waiting_for_a_site_that_is_down(
     site: Site, clock: Clock
 ) -> None:
     checks = verifier(clock, JWKS=site.url)
@@ -767,7 +769,7 @@ def test_no_more_than_a_bound_is_remembered(
         assert len(checks.keys.trusted.callers) <= 10
 
 
-def test_what_was_refused_is_not_remembered(file: Path) -> None:
+def test_refused_tokens_are_not_remembered(file: Path) -> None:
     checks = verifier(JWKS=file)
 
     for _ in range(3):

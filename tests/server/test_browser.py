@@ -282,7 +282,7 @@ def test_a_user_is_erased_after_a_look_and_a_typed_name(
     assert store.sessions("ada") == []
 
 
-def test_what_is_allowed_is_changed(opens: Opens, store: SessionStore) -> None:
+def test_consent_is_changed_on_the_page(opens: Opens, store: SessionStore) -> None:
     spoken(store, turns=1)
     page = opens("/memory")
 

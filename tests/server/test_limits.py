@@ -163,7 +163,7 @@ def test_health_answers_while_a_server_is_busy(
     assert asyncio.run(run()) == [503, 200, 200]
 
 
-def test_who_takes_no_answer_is_given_up(
+def test_a_client_that_reads_no_answer_is_disconnected(
     store: SessionStore, verifier: Verifier, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = application(store, verifier, Limits(send_sec=0.05, own_at_once=1))
@@ -180,7 +180,7 @@ def test_who_takes_no_answer_is_given_up(
     assert "unexpected" not in caplog.text
 
 
-def test_who_goes_in_the_middle_of_a_body_is_no_failure(
+def test_a_client_that_leaves_during_its_body_is_no_failure(
     store: SessionStore, verifier: Verifier, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate, ada = application(store, verifier), verifier.mint("ada", ["append"])

@@ -25,7 +25,7 @@ def begun(client: TestClient, name: str = "s-1") -> None:
     assert given.status_code == 201, given.text
 
 
-def test_what_is_appended_is_read(ada: TestClient) -> None:
+def test_appended_events_are_read_back(ada: TestClient) -> None:
     answered = ada.post(
         EVENTS, json={"events": [ASKS, CALLS]}, headers={"X-Request-ID": "r-7"}
     )
@@ -331,7 +331,7 @@ def test_a_grace_that_cannot_be_read_erases_nothing(
         ("/v1/memory/opt-out", {"memory_opt_out": 1}),
     ],
 )
-def test_what_a_user_allows_is_said_in_so_many_words(
+def test_consent_and_opt_out_take_booleans_only(
     ada: TestClient, place: str, body: object
 ) -> None:
     assert ada.put(place, json=body).status_code == 422

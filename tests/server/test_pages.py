@@ -387,7 +387,7 @@ def test_damage_is_told(ada: TestClient, store: SessionStore, tmp_path: Path) ->
     assert 'class="verdict bad"' in read
 
 
-def test_what_is_allowed_is_changed_by_who_may_append(
+def test_changing_consent_needs_the_scope_append(
     ada: TestClient, speaks: Speaks, store: SessionStore
 ) -> None:
     spoken(store)
@@ -650,7 +650,7 @@ def test_no_page_holds_a_planted_secret(ada: TestClient, store: SessionStore) ->
     assert not [one for one in pages if SECRET in one or "4111 1111" in one]
 
 
-def test_what_was_asked_wrongly_is_not_repeated(ada: TestClient) -> None:
+def test_a_refusal_does_not_repeat_the_request(ada: TestClient) -> None:
     for path in (f"/run/x?after={SECRET}", f"/run/x?seq={SECRET}", f"/run/{SECRET}"):
         status = 404 if path.endswith(SECRET) and "?" not in path else 422
         assert SECRET not in page(ada, path, status)
@@ -749,7 +749,7 @@ def test_every_text_that_a_page_says_exists_and_every_one_is_said() -> None:
     assert {"proof.", "kind.", "because.", "left_out.", "status."} <= begun
 
 
-def test_what_is_vendored_is_as_its_packages_ship_it() -> None:
+def test_vendored_files_are_those_of_their_packages() -> None:
     for folder in (run.FOLDER / "static", Path(__file__).parent / "vendored"):
         told = (folder / "VENDORED.md").read_text("utf-8")
         digests = dict(re.findall(r"\| `([\w.]+)` \| `([0-9a-f]{64})` \|", told))

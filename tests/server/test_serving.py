@@ -163,7 +163,7 @@ def test_an_origin_is_compared_as_browsers_send_it(given: str, sent: str) -> Non
         "https:/app.test",
     ],
 )
-def test_what_no_browser_sends_is_refused_as_an_origin(
+def test_an_origin_that_no_browser_sends_is_refused(
     store: SessionStore, origin: str
 ) -> None:
     place = Place("127.0.0.1", 0, "ada", origins=("https://app.test", origin))

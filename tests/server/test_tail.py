@@ -155,7 +155,7 @@ def test_a_client_that_comes_back_goes_on_behind_its_last_event(db: Path) -> Non
     assert [*map(int, first), *map(int, rest)] == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_what_another_process_writes_comes_too(db: Path) -> None:
+def test_a_tail_has_events_of_other_processes(db: Path) -> None:
     with (
         served(db) as server,
         server.client() as client,
@@ -245,7 +245,7 @@ def test_it_ends_with_the_token(
     ]
 
 
-def test_what_is_kept_for_a_slow_listener_is_bounded(store: SessionStore) -> None:
+def test_frames_for_a_slow_listener_are_bounded_in_number(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="s")
     session.append(refold.UserInput(text="n0"))
 
@@ -265,7 +265,7 @@ def test_what_is_kept_for_a_slow_listener_is_bounded(store: SessionStore) -> Non
     assert asyncio.run(run()) == list(range(1, 703))
 
 
-def test_what_is_kept_of_large_events_is_bounded_too(store: SessionStore) -> None:
+def test_frames_for_a_slow_listener_are_bounded_in_bytes(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="s")
     session.append(refold.UserInput(text="n0"))
 

@@ -272,7 +272,7 @@ def test_two_tokens_are_none(speaks: Speaks, verifier: Verifier) -> None:
 
 
 @pytest.mark.parametrize("place", ["/run/a%2Fb?seq=5&type=tool_call", "/run/s%3Fx"])
-def test_who_signs_in_comes_where_they_wanted_to_be(
+def test_a_login_leads_to_the_requested_page(
     speaks: Speaks, verifier: Verifier, place: str
 ) -> None:
     browser = speaks(None)
