@@ -34,6 +34,18 @@ def with_seqs(
     return [_filled(draft, places) for draft in drafts]
 
 
+def filled(drafts: Sequence[Draft]) -> list[Draft]:
+    """Return the drafts of a whole transcript, with the seqs that their marks name.
+
+    The first draft gets seq 1.
+    """
+    places: dict[str, Span] = {}
+    for seq, draft in enumerate(drafts, start=1):
+        if draft.key:
+            places[draft.key] = (seq, seq)
+    return [_filled(draft, places) for draft in drafts]
+
+
 def _filled(draft: Draft, places: Mapping[str, Span]) -> Draft:
     event = draft.event
     mark = draft.mark

@@ -274,6 +274,18 @@ def test_a_broken_chain_follows_the_file_and_says_so(tmp_path: Path) -> None:
     assert edits(path) == []
 
 
+def test_a_message_without_a_parent_begins_anew(tmp_path: Path) -> None:
+    hook = {"type": "progress", "uuid": "p", "sessionId": SESSION, "parentUuid": None}
+    entries = [
+        *chained(said("u1", "Plan it."), answered("a1", "m1", words("A plan."))),
+        hook,
+        said("u2", "Carry out the plan.", parentUuid="p"),
+        answered("a2", "m2", words("Done."), parentUuid="u2"),
+    ]
+
+    assert imported(entries)[-1] == ["Carry out the plan.", "Done."]
+
+
 def test_a_rewind_after_a_compaction_may_reach_behind_it() -> None:
     entries = chained(
         said("u1", "OLD"),

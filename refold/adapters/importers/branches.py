@@ -74,6 +74,7 @@ class _Link(NamedTuple):
 class _Boundary:
     """A compaction whose summary has not come yet.
 
+    uuid:      of the entry that marks it.
     preserved: the ids of the entries that stay.
     first:     whether these stand before the summary.
     since:     entries that came since the boundary.
@@ -81,6 +82,7 @@ class _Boundary:
 
     preserved: tuple[str, ...]
     first: bool
+    uuid: str | None = None
     since: list[_Node] = field(default_factory=list)
 
 
@@ -188,6 +190,8 @@ class Branches:
         else:
             parts = (*summary, *preserved)
             in_place = summary
+            if summary and boundary.uuid:
+                self._parents[boundary.uuid] = summary[0].uuid
             if summary and preserved:
                 self._preserved_behind[summary[0].uuid] = preserved[-1].uuid
         for node in (*parts, *boundary.since):
@@ -235,10 +239,17 @@ class Branches:
         if self._leaf is None:
             self._push(node)
             return NO_CHANGES
-        if target is None:
-            is_broken = self._has_links and parent not in self._parents
+        if target is None and not self._has_links:
+            self._push(node)  # the file names no parents
+            return NO_CHANGES
+        if target is None and not self._is_root(parent):
             self._push(node)
-            return Changes(note=_BROKEN) if is_broken else NO_CHANGES
+            return Changes(note=_BROKEN)
+        if target is None:
+            if node.results or node.floats:
+                self._push(node)
+                return NO_CHANGES
+            return self._rewound(node, _path(self._leaf))
         self._has_links = True
         if target == self._leaf.node.uuid and not self._leaf.node.floats:
             self._push(node)
@@ -261,30 +272,44 @@ class Branches:
             uuid = self._parents.get(uuid)
         return uuid
 
+    def _is_root(self, uuid: str | None) -> bool:
+        """Whether the chain of parents ends at an entry that has none."""
+        seen: set[str] = set()
+        while uuid is not None:
+            if uuid in seen or uuid not in self._parents:
+                return False
+            seen.add(uuid)
+            uuid = self._parents[uuid]
+        return True
+
     def _behind(self, uuid: str) -> list[_Node] | None:
         """The nodes of the path behind an entry; None if it is not on the path.
 
         An attachment may follow nodes that its parent knows nothing of, so the search
         goes on from its parent.
         """
+        target: str | None = uuid
         behind: list[_Node] = []
         link = self._leaf
         while link is not None:
-            if link.node.uuid and link.node.uuid == uuid:
+            if target is not None and link.node.uuid == target:
                 if not link.node.floats:
                     behind.reverse()
                     return behind
-                parent = self._nearest(self._parents.get(uuid))
-                if parent is None:
+                above = self._parents.get(target)
+                target = self._nearest(above)
+                if target is None and not self._is_root(above):
                     behind.reverse()
                     return behind
-                uuid = parent
             behind.append(link.node)
             link = link.before
+        if target is None:  # an attachment without a parent begins the path
+            behind.reverse()
+            return behind
         return None
 
     def _rewound(self, node: _Node, behind: list[_Node]) -> Changes:
-        """Go back to an earlier message; what stands behind it is left out.
+        """Go back to an earlier message, or to the begin; what is behind is left out.
 
         Parts of the same response, and results of calls that stay, are no branch: the
         client writes parallel calls and their results as siblings.
@@ -391,7 +416,7 @@ def _boundary(entry: dict[str, Any], segment: Any) -> _Boundary:
             preserved = segment(head, tail)
     anchor = anchor or base.text(metadata, "preservedSegment", "anchorUuid")
     is_first = anchor is not None and anchor == base.text(entry, "uuid")
-    return _Boundary(preserved, first=is_first)
+    return _Boundary(preserved, is_first, base.text(entry, "uuid"))
 
 
 def _ids(entry: dict[str, Any], kind: str, name: str) -> Iterator[str]:
