@@ -142,7 +142,7 @@ def test_who_looks_only_adopts_nothing(anywhere: Session) -> None:
         "turn_window:full_turns=1,cached_turns=1",
     ],
 )
-def test_what_another_would_have_written_is_not_adopted(
+def test_summaries_written_under_other_settings_are_not_adopted(
     anywhere: Session, other: str
 ) -> None:
     loop(anywhere, "history_summary:trigger_on_history_size_chars=1500")
@@ -163,7 +163,7 @@ def test_a_model_does_not_adopt_what_another_summarizer_wrote(
     assert not any(one.adopted for one in made(anywhere, ONCE))
 
 
-def test_what_was_retired_is_not_adopted(anywhere: Session) -> None:
+def test_retired_summaries_are_not_adopted(anywhere: Session) -> None:
     loop(anywhere, USUAL)
     anywhere.strategies.retire(USUAL.fingerprint)
 
@@ -218,7 +218,7 @@ def test_whenever_it_is_asked_for_requests_are_valid_and_only_grow(
 
 @given(events=logs(max_size=60), pair=st.sampled_from(list(PAIRS.values())))
 @settings(max_examples=15)
-def test_what_is_rebuilt_is_what_it_would_be_had_nothing_been_adopted(
+def test_a_rebuild_is_the_same_as_without_adoption(
     events: list[Envelope], pair: tuple[str, str]
 ) -> None:
     usual, once = (parse(spec) for spec in pair)
@@ -345,9 +345,7 @@ def test_a_reference_that_does_not_fit_is_found(
     assert (problem.stream, problem.code) == (stream.stream, "source")
 
 
-def test_what_was_adopted_is_redacted_again_with_the_rest(
-    store_url: str, tmp_path: Path
-) -> None:
+def test_adopted_summaries_are_redacted_again(store_url: str, tmp_path: Path) -> None:
     url = prepare(store_url, tmp_path)
     with refold.open(url, redactor=unaware()) as before:
         session = before.session(user_id="ada", session_id="s-1")

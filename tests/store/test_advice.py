@@ -281,7 +281,7 @@ def kept(store: SessionStore) -> list[str]:
     return [name for name in names if name.startswith(ADVICE)]
 
 
-def test_what_the_user_wants_forgotten_stays_away(store: SessionStore) -> None:
+def test_forgotten_items_do_not_return_to_advice(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="now")
     gone = sent(session).advised[0]
 
@@ -338,7 +338,7 @@ def test_of_a_frozen_user_nothing_is_kept(store: SessionStore) -> None:
     assert kept(store) == []
 
 
-def test_who_has_no_sessions_has_no_advice_and_nothing_is_written(
+def test_a_user_without_sessions_has_no_advice(
     store: SessionStore,
 ) -> None:
     assert store.memory.advice("nobody").text == ""
@@ -364,7 +364,7 @@ def test_what_is_shown_has_an_effect_that_can_be_seen(store: SessionStore) -> No
     assert effect[0].difference == pytest.approx(0.5)
 
 
-def test_what_is_known_of_a_user_is_said_with_their_consent(
+def test_advice_about_a_user_needs_their_consent(
     store: SessionStore,
 ) -> None:
     ada = store.user("ada")

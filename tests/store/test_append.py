@@ -91,7 +91,7 @@ def test_the_envelope_has_the_names_of_the_contract(session: Session) -> None:
     assert envelope["stream"] == "main"
 
 
-def test_what_is_secret_never_arrives(session: Session) -> None:
+def test_secrets_never_reach_the_store(session: Session) -> None:
     session.append(
         refold.ToolCall(
             call_id="c",
@@ -138,7 +138,7 @@ def test_a_signature_of_a_provider_passes_byte_for_byte(session: Session) -> Non
     assert [warning.code for warning in event.meta.warnings] == ["thinking_dropped"]
 
 
-def test_what_a_provider_encrypted_is_kept_whole(session: Session) -> None:
+def test_text_that_a_provider_encrypted_is_kept_whole(session: Session) -> None:
     opaque = "Zk3vQ9xL" * 12_000
     block = refold.events.Thinking(type="redacted_thinking", data=opaque)
     session.append(refold.AgentResponse(text="x", thinking=(block,)))
@@ -305,7 +305,7 @@ def test_times_are_the_writers_or_the_sources(session: Session) -> None:
     "wrong",
     [[], "text", b"x", {"type": "user_input"}, [None], None, 3, refold.UserInput],
 )
-def test_what_is_no_event_is_refused(anywhere: Session, wrong: Any) -> None:
+def test_values_that_are_no_events_are_refused(anywhere: Session, wrong: Any) -> None:
     with pytest.raises(refold.InvalidEvent):
         anywhere.append(wrong)
 
@@ -355,7 +355,7 @@ class Mine(refold.UserInput):
     ],
     ids=["subclass", "base", "unknown", "unvalidated", "fork", "fork of itself"],
 )
-def test_what_could_not_be_read_again_is_not_written(
+def test_an_event_that_could_not_be_read_again_is_not_written(
     anywhere: Session, event: Event
 ) -> None:
     with pytest.raises(refold.InvalidEvent):
@@ -385,7 +385,7 @@ def test_a_time_outside_the_calendar_is_refused(session: Session, hours: int) ->
         {"agent": [SECRET]},
     ],
 )
-def test_what_stands_beside_an_event_is_checked(
+def test_fields_next_to_an_event_are_checked(
     anywhere: Session, beside: dict[str, Any]
 ) -> None:
     with pytest.raises(refold.InvalidEvent) as caught:

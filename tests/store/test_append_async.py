@@ -140,7 +140,7 @@ def test_the_failure_of_one_is_its_own(store: SessionStore) -> None:
     assert texts(store, "one") == texts(store, "other") == ["first", "second"]
 
 
-def test_what_another_process_wrote_meanwhile_is_built_on(
+def test_an_append_follows_events_of_another_process(
     store: SessionStore, store_url: str, tmp_path: Path
 ) -> None:
     session = store.session(user_id="ada", session_id="s")

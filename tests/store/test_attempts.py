@@ -58,7 +58,7 @@ class RateLimitError(Exception):
 @pytest.mark.parametrize(
     "error", [TimeoutError(), ConnectionResetError(), RateLimitError(), Busy(529)]
 )
-def test_what_no_model_answered_is_in_the_log_and_in_no_context(
+def test_failed_attempts_are_in_the_log_and_in_no_context(
     anywhere: Session, error: Exception
 ) -> None:
     anywhere.append(refold.UserInput(text="go"))
@@ -96,7 +96,7 @@ def test_a_failure_that_content_may_have_caused_is_told(
     assert event.code in str(anywhere.context().messages)
 
 
-def test_what_goes_well_writes_nothing(anywhere: Session) -> None:
+def test_a_successful_attempt_writes_no_failure(anywhere: Session) -> None:
     with anywhere.attempt("say hello"):
         anywhere.append(refold.UserInput(text="hello"))
 
@@ -122,7 +122,7 @@ def test_calls_of_the_step_are_closed_and_no_others(anywhere: Session) -> None:
     assert [*anywhere.head().state.open_calls] == ["before"]
 
 
-def test_what_a_failure_says_is_redacted_and_bounded(anywhere: Session) -> None:
+def test_the_text_of_a_failure_is_redacted_and_bounded(anywhere: Session) -> None:
     event = failing(
         anywhere, Broken("no mail to lin.wei@mail.example.org " + "x" * 9999)
     )
@@ -160,7 +160,7 @@ def test_the_cause_is_named(anywhere: Session) -> None:
     assert last(anywhere).context["cause"] == "KeyError"
 
 
-def test_who_is_interrupted_did_not_fail(anywhere: Session) -> None:
+def test_an_interrupted_attempt_is_no_failure(anywhere: Session) -> None:
     anywhere.append(refold.UserInput(text="go"))
 
     with pytest.raises(KeyboardInterrupt), anywhere.attempt("wait"):

@@ -227,7 +227,7 @@ WORK: dict[str, tuple[Work, list[str]]] = {
 
 
 @pytest.mark.parametrize("what", WORK)
-def test_what_is_done_is_recorded_once(audited: SessionStore, what: str) -> None:
+def test_each_act_is_recorded_once(audited: SessionStore, what: str) -> None:
     work, expected = WORK[what]
     talk(of(audited), 4)
     known = len(records(audited))

@@ -14,7 +14,7 @@ from tests.support.auditing import APPENDED, WINDOW, of, records, talk
 from tests.support.stores import prepare
 
 
-def test_what_is_not_there_or_gone_is_denied(audited: SessionStore) -> None:
+def test_missing_and_erased_names_are_recorded_as_denied(audited: SessionStore) -> None:
     talk(of(audited), 1)
     talk(audited.session(user_id="bob", session_id="b-1"), 1)
     known = len(records(audited))

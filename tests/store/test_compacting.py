@@ -92,7 +92,9 @@ def test_start_and_failure_are_in_the_log_and_the_next_waits(
     assert session.verify().problems == []
 
 
-def test_what_needs_no_model_takes_no_lease(session: Session, calls: Path) -> None:
+def test_a_compaction_without_a_model_takes_no_lease(
+    session: Session, calls: Path
+) -> None:
     talk(session, 2)
 
     session.compact(WINDOW)
@@ -100,7 +102,7 @@ def test_what_needs_no_model_takes_no_lease(session: Session, calls: Path) -> No
     assert told(session) == ["summary"]
 
 
-def test_what_is_not_due_takes_no_lease(
+def test_a_check_without_a_compaction_takes_no_lease(
     session: Session, calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talk(session, 1)
@@ -191,9 +193,7 @@ def test_a_lease_is_renewed_while_the_model_writes(
     assert replace(compactor, lease_sec=0.03).step() is not None
 
 
-def test_who_lost_the_lease_loses_the_race_and_nothing_else(
-    session: Session, calls: Path
-) -> None:
+def test_losing_the_lease_loses_only_the_race(session: Session, calls: Path) -> None:
     talk(session, 2)
     slow, now = Slow(calls), session.writer.clock()
     early = with_clock(session, lambda: now)

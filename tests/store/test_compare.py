@@ -134,7 +134,7 @@ def test_all_strategies_run_if_none_is_named(session: Session) -> None:
     assert all(one.why for one in compared.skipped)
 
 
-def test_what_cannot_run_with_its_defaults_is_left_out_with_the_reason(
+def test_strategies_that_need_parameters_are_skipped_with_the_reason(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Demanding(KeepAll):
@@ -185,7 +185,7 @@ def test_prices_of_a_file_stand_before_others(session: Session, tmp_path: Path) 
         session.proofs.compare(["keep_all"], model="another")
 
 
-def test_what_is_wrong_is_said_before_anything_is_done(
+def test_invalid_arguments_are_refused_before_any_work(
     session: Session, tmp_path: Path
 ) -> None:
     with pytest.raises(SessionNotFound):

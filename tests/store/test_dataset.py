@@ -51,7 +51,7 @@ def test_a_row_is_a_chat_with_its_lineage(store: SessionStore) -> None:
     assert "'ada'" not in str(lineage)
 
 
-def test_who_did_not_consent_or_withdrew_is_left_out(store: SessionStore) -> None:
+def test_users_without_consent_are_left_out(store: SessionStore) -> None:
     for user in ("ada", "bob", "eve"):
         fill(store, user, "run")
     store.user("ada").consent("training")

@@ -114,7 +114,7 @@ def test_erasing_a_session_is_never_having_had_it(store: SessionStore) -> None:
 
 
 @pytest.mark.parametrize("how", ["withdraw", "opt_out"])
-def test_who_withdraws_has_no_profile_and_nothing_kept_for_one(
+def test_withdrawing_consent_removes_the_profile_and_its_extracts(
     store: SessionStore, how: str
 ) -> None:
     store.user("ada").prefer("language", "zh")
@@ -179,7 +179,7 @@ def test_without_consent_no_preference_is_recorded(store: SessionStore) -> None:
     assert [one.session_id for one in store.sessions("bob")] == ["s-0"]
 
 
-def test_what_was_stated_without_consent_does_not_count(store: SessionStore) -> None:
+def test_statements_without_consent_do_not_count(store: SessionStore) -> None:
     update = refold.StateUpdate(set={"preference.language": "zh"})
     store.session(user_id="bob", session_id="_user").append(update)
     store.user("bob").consent(DECLARATIVE)
@@ -217,7 +217,7 @@ def test_a_preference_is_no_sentence(
     assert memory.session(user_id="ada", session_id="_user").head().seq == 1
 
 
-def test_what_cannot_be_a_preference_cannot_be_taken_back(memory: SessionStore) -> None:
+def test_only_preferences_can_be_taken_back(memory: SessionStore) -> None:
     with pytest.raises(refold.InvalidEvent, match="preference"):
         memory.user("ada").unprefer("I like long answers")
 
@@ -231,7 +231,7 @@ def test_a_sentence_is_none_by_an_event_of_ones_own_either(
         memory.session(user_id="ada", session_id="_user").append(update)
 
 
-def test_what_redaction_would_change_is_no_preference(memory: SessionStore) -> None:
+def test_text_that_redaction_changes_is_no_preference(memory: SessionStore) -> None:
     memory.user("ada").consent(DECLARATIVE)
 
     with pytest.raises(refold.InvalidEvent, match="redaction would change"):
@@ -240,7 +240,7 @@ def test_what_redaction_would_change_is_no_preference(memory: SessionStore) -> N
     assert memory.session(user_id="ada", session_id="_user").head().seq == 1
 
 
-def test_what_the_user_wants_gone_is_gone(store: SessionStore) -> None:
+def test_forgotten_topics_are_gone(store: SessionStore) -> None:
     (gone,) = [one for one in known(store).items if one.kind == "topic"]
 
     store.user("ada").forget(gone.memory_id)

@@ -121,7 +121,7 @@ def test_a_secret_in_a_payload_is_not_in_its_blob() -> None:
     assert redacted.blobs == ()
 
 
-def test_what_a_provider_signed_stays_in_its_event(session: Session) -> None:
+def test_text_that_a_provider_signed_stays_in_its_event(session: Session) -> None:
     thought = refold.events.Thinking(thinking="so", signature=IMAGE)
 
     session.append(refold.AgentResponse(text="yes", thinking=(thought,)))

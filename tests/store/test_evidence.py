@@ -161,7 +161,7 @@ class Model:
 
 
 @pytest.mark.parametrize("strategy", ["turn_window:full_turns=1,cached_turns=1"])
-def test_what_a_model_does_not_name_stands_beside_its_summary(strategy: str) -> None:
+def test_evidence_that_a_model_omits_stands_next_to_its_summary(strategy: str) -> None:
     store = SessionStore(memory_log(), Redactor(), Limits())
     session = store.session(user_id="ada", session_id="s-1")
     for number in range(8):

@@ -54,7 +54,7 @@ def test_the_second_time_adds_nothing(session: Session) -> None:
     assert session.head().seq == 90
 
 
-def test_what_has_grown_adds_what_is_new(session: Session) -> None:
+def test_a_grown_transcript_adds_its_new_entries(session: Session) -> None:
     bring(session, transcript(30)[:-1])
 
     grown = bring(session, transcript(40))
@@ -65,7 +65,7 @@ def test_what_has_grown_adds_what_is_new(session: Session) -> None:
     assert (shorter.events, shorter.duplicates) == (0, 60)
 
 
-def test_what_was_appended_in_between_does_not_matter(session: Session) -> None:
+def test_events_appended_in_between_do_not_matter(session: Session) -> None:
     bring(session, transcript(10))
     session.append([refold.Pin(seqs=(1,)), refold.UserInput(text="live")])
 
@@ -75,7 +75,7 @@ def test_what_was_appended_in_between_does_not_matter(session: Session) -> None:
     assert bring(session, transcript(12)).events == 0
 
 
-def test_what_was_rewritten_is_refused_with_its_seq(session: Session) -> None:
+def test_a_rewritten_entry_is_refused_with_its_seq(session: Session) -> None:
     bring(session, transcript(10))
     other = transcript(12)
     other[9] = Draft(refold.UserInput(text="changed"), meta=other[9].meta)

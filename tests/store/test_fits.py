@@ -98,7 +98,7 @@ def test_a_turn_that_does_not_end_is_summarised_within(strategy: str) -> None:
     assert session.prepare(strategy, window=6_000).over_budget == 0
 
 
-def test_what_fits_is_judged_by_the_models_own_tokens() -> None:
+def test_the_models_own_tokens_decide_whether_a_context_fits() -> None:
     session = fresh()
     for _ in range(30):
         code = refold.UserInput(text='{"k":[[1,2],{"n":{}}],"m":()}; ' * 20)
@@ -114,7 +114,7 @@ def test_what_fits_is_judged_by_the_models_own_tokens() -> None:
     assert summaries(session)
 
 
-def test_what_cannot_fit_is_told_with_its_numbers() -> None:
+def test_a_context_that_cannot_fit_is_refused_with_its_numbers() -> None:
     session = fresh()
     session.append([*turn(0, [60] * 30, 1)])
 
@@ -127,7 +127,7 @@ def test_what_cannot_fit_is_told_with_its_numbers() -> None:
     assert session.context("keep_all", window=2_000).over_budget == error.over
 
 
-def test_what_is_handed_in_alone_may_be_too_large() -> None:
+def test_values_that_the_caller_adds_can_be_too_large_alone() -> None:
     session = fresh()
     session.append([*turn(0, [1], 1)])
 

@@ -145,7 +145,7 @@ def test_prepare_takes_the_same(session: Session) -> None:
     assert view.digest == session.context("turn_window", **GIVEN).digest
 
 
-def test_what_did_not_fit_is_not_recorded(session: Session) -> None:
+def test_values_that_did_not_fit_are_not_recorded(session: Session) -> None:
     begin(session)
     view = session.context(evidence=["one fact", "two facts"], budgets={"evidence": 2})
 
@@ -178,7 +178,7 @@ def test_a_bad_section_writes_nothing(session: Session) -> None:
     assert session.head() == head
 
 
-def test_what_was_handed_in_is_proved_too(
+def test_values_that_the_caller_added_are_proved(
     store: SessionStore, session: Session, store_url: str
 ) -> None:
     begin(session)

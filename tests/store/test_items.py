@@ -136,7 +136,7 @@ def test_an_item_holds_no_text_that_its_events_hold(session: refold.Session) -> 
     assert text not in json.dumps(event.meta.native)
 
 
-def test_what_is_found_is_gone_from_item_and_event_alike(
+def test_findings_are_removed_from_item_and_event(
     session: refold.Session,
 ) -> None:
     session.native.append(CHAT, [said(f"My key is {SECRET} and bob@example.org mine.")])
@@ -149,7 +149,7 @@ def test_what_is_found_is_gone_from_item_and_event_alike(
     assert event.redaction["n"] == 2
 
 
-def test_what_only_an_event_shows_is_gone_from_the_item_too(
+def test_findings_in_an_event_are_removed_from_its_item(
     session: refold.Session,
 ) -> None:
     def joined(_: str, value: Any, __: Any) -> Iterator[Any]:
@@ -285,7 +285,7 @@ def test_an_item_over_the_limits_comes_back_whole(session: refold.Session) -> No
     assert session.verify().problems == []
 
 
-def test_what_utf8_cannot_hold_is_replaced_and_that_is_said(
+def test_text_that_utf8_cannot_hold_is_replaced_with_a_warning(
     session: refold.Session,
 ) -> None:
     value = {"id": "n\ud800", "text": "a\ud800b", "k\udfff": float("nan"), "n": 2**70}
@@ -407,7 +407,7 @@ def test_an_id_that_looks_like_a_secret_is_named_the_same_each_time(
     assert next(iter(ids)).startswith("redacted_")
 
 
-def test_what_would_be_stored_is_what_is_stored(session: refold.Session) -> None:
+def test_the_announced_form_is_the_stored_form(session: refold.Session) -> None:
     items = [
         said(f"Mail bob@example.org the key {SECRET}, now."),
         {"a": {"$ref": "0/x"}},

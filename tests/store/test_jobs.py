@@ -152,7 +152,7 @@ def test_ranges_of_streams_are_sealed_by_processes(
     assert not proved.problems
 
 
-def test_what_was_missed_is_found_and_replaced_by_processes(
+def test_processes_find_and_replace_missed_values(
     store_url: str, tmp_path: Path, processes: Executor
 ) -> None:
     policy = tmp_path / "policy.toml"
@@ -189,7 +189,7 @@ def test_a_worker_of_dask_that_is_killed_loses_nothing(store: SessionStore) -> N
 
 
 @pytest.mark.each_engine
-def test_what_a_killed_process_was_at_is_done_by_another(
+def test_another_process_does_the_work_of_a_killed_one(
     store: SessionStore, processes: Executor
 ) -> None:
     should = expected(store)
@@ -239,7 +239,7 @@ def test_who_works_on_and_on_outlives_a_process_that_was_killed(
 
 
 @pytest.mark.each_engine
-def test_what_was_cancelled_halfway_goes_on(store: SessionStore) -> None:
+def test_cancelled_work_continues(store: SessionStore) -> None:
     should = expected(store)
     with beside(2) as executor:
         begun = store.rebuild(WINDOW, executor=executor)
@@ -347,7 +347,7 @@ def test_a_forked_process_makes_a_pool_though_its_parent_made_one() -> None:
 
 
 @pytest.mark.parametrize("how", [{"url": "memory://"}, {"redactor": "own"}])
-def test_what_no_other_process_can_open_is_done_here(
+def test_a_store_that_no_other_process_can_open_is_worked_on_here(
     how: dict[str, Any], store_url: str, tmp_path: Path
 ) -> None:
     # It is never asked for a process.

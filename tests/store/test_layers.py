@@ -42,7 +42,7 @@ def kinds(session: Session) -> list[str]:
     return [summary.kind for summary in payloads if isinstance(summary, Summary)]
 
 
-def test_what_was_sent_with_layers_is_replayed_and_proved(
+def test_requests_with_layers_are_replayed_and_proved(
     store: SessionStore, session: Session
 ) -> None:
     session.append(refold.StateUpdate(set={"user:mail": "ada@lin.example"}))
@@ -241,7 +241,9 @@ def test_an_erased_session_is_told_nowhere_any_more(store: SessionStore) -> None
     assert (verified.problems, verified.superseded_digests) == ([], 1)
 
 
-def test_who_opted_out_has_no_layers_of_other_sessions(store: SessionStore) -> None:
+def test_a_user_who_opted_out_has_no_layers_of_other_sessions(
+    store: SessionStore,
+) -> None:
     earlier(store, "one")
     session = begun(store)
     session.record_request(session.prepare(ACROSS))
@@ -282,7 +284,7 @@ def test_a_digest_of_the_scope_is_told_before_an_answer(store: SessionStore) -> 
     assert "because of 1" in text
 
 
-def test_what_is_redacted_later_is_gone_from_other_sessions_too(
+def test_a_later_redaction_reaches_layers_of_other_sessions(
     store: SessionStore,
 ) -> None:
     earlier(store, "one-and-all")

@@ -219,7 +219,7 @@ def test_a_session_is_found_by_its_labels(store: SessionStore) -> None:
     assert not [p for _, found in store.verify() for p in found.problems]
 
 
-def test_what_goes_on_from_a_session_has_its_labels(store: SessionStore) -> None:
+def test_a_fork_has_the_labels_of_its_parent(store: SessionStore) -> None:
     session = store.session(user_id="ada", session_id="s-1")
     session.append(refold.UserInput(text="hello"))
     session.label(project="refold", owner="bob@example.org")
@@ -267,7 +267,7 @@ def test_a_label_is_in_no_byte_of_the_database(sqlite_url: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     "labels", [{}, {"Project": "x"}, {"a-b": "x"}, {"a": "x" * 1_001}, {"a": 3}]
 )
-def test_what_can_be_no_label_is_refused(session: Session, labels: Any) -> None:
+def test_invalid_labels_are_refused(session: Session, labels: Any) -> None:
     ask(session)
 
     with pytest.raises(refold.InvalidEvent, match="label"):

@@ -82,7 +82,7 @@ def test_erasing_a_session_is_never_having_had_it(store: SessionStore) -> None:
     assert store.memory.of("ada") == before
 
 
-def test_who_opted_out_has_no_memory_and_nothing_kept_for_one(
+def test_opting_out_removes_memory_and_its_extracts(
     store: SessionStore,
 ) -> None:
     before = store.memory.of("ada")

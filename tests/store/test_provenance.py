@@ -36,7 +36,7 @@ def test_a_request_is_recorded_at_its_seq_and_at_the_event_before_it(
         assert at(session, seq - 1, WINDOW) == expected
 
 
-def test_what_followed_the_last_request_is_assumed(session: Session) -> None:
+def test_events_after_the_last_request_are_assumed(session: Session) -> None:
     work(session, 2, WINDOW)
 
     assert at(session, session.head().seq) == Provenance("assumed")

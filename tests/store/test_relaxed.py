@@ -64,7 +64,7 @@ def test_a_crash_takes_the_newest_and_the_writer_goes_on_behind_what_is_left(
         assert again == left + 1 == whole(store)
 
 
-def test_what_is_durable_makes_all_before_it_durable(
+def test_a_durable_append_makes_earlier_ones_durable(
     own_postgres: Postgres, url: str, tmp_path: Path
 ) -> None:
     with (

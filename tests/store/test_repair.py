@@ -111,7 +111,7 @@ def test_saying_it_changes_nothing(url: str) -> None:
         "UPDATE @events SET ts=5 WHERE session_id='s' AND stream='main' AND seq=2",
     ],
 )
-def test_what_is_wrong_with_events_is_told_and_left(url: str, harm: str) -> None:
+def test_damaged_events_are_reported_and_left(url: str, harm: str) -> None:
     tamper(
         url,
         "DROP TRIGGER IF EXISTS events_refuse_delete"

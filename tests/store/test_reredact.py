@@ -92,7 +92,7 @@ def test_a_recheck_says_where_and_what_type_and_changes_nothing(
     assert MAIL in stored(session_of(after))
 
 
-def test_what_is_found_is_replaced_and_the_rest_is_as_it_was(
+def test_findings_are_replaced_and_the_rest_stays(
     before: SessionStore, after: SessionStore
 ) -> None:
     session_of(before).append(
@@ -304,7 +304,7 @@ def test_digests_of_what_was_not_touched_are_still_proved(
     assert proved(after) == {"s-1": (1, 0)}
 
 
-def test_what_was_handed_in_is_redacted_with_its_request(
+def test_values_that_the_caller_added_are_redacted_again(
     before: SessionStore, after: SessionStore
 ) -> None:
     session = session_of(before)
@@ -338,7 +338,7 @@ def test_a_closed_session_stays_closed(
         session_of(after).append(refold.UserInput(text="x"))
 
 
-def test_what_concerns_a_user_as_a_whole_is_looked_at_too(
+def test_records_about_a_whole_user_are_redacted_again(
     before: SessionStore, after: SessionStore
 ) -> None:
     consent = refold.events.Consent(
@@ -430,7 +430,7 @@ def test_nobody_else_can_say_that_something_was_replaced(after: SessionStore) ->
         session_of(after).append(RedactionApplied(stream="main"))
 
 
-def test_who_knew_the_old_key_reads_and_writes_with_the_new_one(
+def test_a_process_with_the_old_key_continues_with_the_new_one(
     before: SessionStore, after: SessionStore
 ) -> None:
     session = session_of(before)

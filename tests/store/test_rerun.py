@@ -117,7 +117,7 @@ def test_an_import_is_held_against_the_requests_that_it_derived(
         assert session.context("keep_all", at=seq - 1).digest == digest
 
 
-def test_what_a_grown_transcript_adds_is_derived_behind_the_rest(
+def test_entries_of_a_grown_transcript_are_derived_after_the_rest(
     session: Session, store: SessionStore
 ) -> None:
     at_once = store.session(user_id="ada", session_id="at-once")
@@ -334,7 +334,7 @@ def test_a_digest_that_the_log_does_not_give_is_named(session: Session) -> None:
     assert (found.then.digest, found.now.digest) == ("0" * 64, view.digest)
 
 
-def test_what_was_redacted_later_is_not_held_against_anything(
+def test_later_redactions_are_no_difference(
     memory: SessionStore,
 ) -> None:
     session = redacted_by(memory.session(user_id="a", session_id="s"), unaware())

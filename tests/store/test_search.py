@@ -76,7 +76,7 @@ def test_words_of_any_script_are_found(text: str, query: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " !? ", " ".join(map(str, range(60)))])
-def test_what_has_no_words_or_too_many_is_refused(text: str) -> None:
+def test_a_search_without_words_or_with_too_many_is_refused(text: str) -> None:
     store = SessionStore(memory_log(), Redactor(), Limits())
     with pytest.raises(InvalidEvent, match="1 to 50 words"):
         store.search("ada", text)
@@ -86,7 +86,7 @@ WORDS = st.sampled_from(["tea", "Tee", "cup", "北京", "42", "a_b"])
 
 
 @given(st.lists(st.lists(WORDS, max_size=4), max_size=30), WORDS, st.integers(1, 9))
-def test_what_is_found_is_what_the_log_shows(
+def test_hits_are_the_events_of_the_log(
     texts: list[list[str]], word: str, step: int
 ) -> None:
     store = SessionStore(memory_log(), Redactor(), Limits())
@@ -118,9 +118,7 @@ def test_a_long_session_is_searched_in_parts(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.each_engine
-def test_what_is_gone_is_found_no_more_and_its_index_is_gone(
-    db: str, tmp_path: Path
-) -> None:
+def test_erased_events_are_neither_found_nor_indexed(db: str, tmp_path: Path) -> None:
     with refold.open(db, redactor=unaware()) as store:
         for name in ("a", "b"):
             said(store.session(user_id="ada", session_id=name), f"zebra {MAIL} here")

@@ -136,7 +136,7 @@ def test_a_context_decrypts_what_is_new_since_the_last(
     assert decrypted == [4]
 
 
-def test_what_one_reader_changes_no_other_is_shown(called: Session) -> None:
+def test_changes_of_one_reader_are_invisible_to_others(called: Session) -> None:
     called.context("keep_all")  # of rows that are known already, as those that follow
     shown = str(called.context("keep_all").messages)
 
@@ -202,7 +202,7 @@ def test_of_most_sessions_nothing_is_kept(memory: SessionStore) -> None:
     assert kept == [0, 0, *[1] * 32]
 
 
-def test_what_is_too_much_is_not_kept(memory: SessionStore) -> None:
+def test_too_large_state_is_not_kept(memory: SessionStore) -> None:
     ring = memory.log.keys  # type: ignore[attr-defined]  # a store over SQL
     session = memory.session(user_id="ada", session_id="s-1")
     session.append(said(*(f"{n} {'x' * 9000}" for n in range(60))))

@@ -65,7 +65,7 @@ def test_a_closed_session_is_not_switched(
     assert not session.strategies.activate(WINDOW)
 
 
-def test_what_is_retired_loses_its_view_and_keeps_its_events(
+def test_a_retired_strategy_loses_its_view_and_keeps_its_events(
     store: SessionStore, session: Session
 ) -> None:
     said(session, 8)
@@ -104,7 +104,7 @@ def test_nothing_is_retired_that_is_not_there(session: Session) -> None:
     assert session.history.streams() == ["main"]
 
 
-def test_what_readers_get_cannot_be_retired(
+def test_a_strategy_in_use_cannot_be_retired(
     store: SessionStore, session: Session
 ) -> None:
     said(session, 8)
@@ -116,7 +116,7 @@ def test_what_readers_get_cannot_be_retired(
     assert session.strategies.default_fingerprint() == WINDOW.fingerprint
 
 
-def test_who_prepares_and_names_no_strategy_gets_one_that_compacts(
+def test_prepare_without_a_strategy_uses_one_that_compacts(
     session: Session,
 ) -> None:
     for _ in range(10):

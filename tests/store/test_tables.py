@@ -152,7 +152,7 @@ def test_a_row_says_whence_it_is(filled: SessionStore, tmp_path: Path) -> None:
 
 @KINDS
 @pytest.mark.each_engine
-def test_who_was_erased_is_in_no_file(
+def test_an_erased_user_is_in_no_file(
     filled: SessionStore, tmp_path: Path, columns: str
 ) -> None:
     filled.erase("bob", "asked")
@@ -169,7 +169,7 @@ def test_who_was_erased_is_in_no_file(
 @KINDS
 @pytest.mark.parametrize("session_id", [None, "s"])
 @pytest.mark.each_engine
-def test_who_is_erased_meanwhile_is_left_out(
+def test_a_user_erased_during_the_export_is_left_out(
     filled: SessionStore,
     tmp_path: Path,
     columns: str,
@@ -200,7 +200,7 @@ def test_who_is_erased_meanwhile_is_left_out(
     assert check_export(tmp_path / "out").problems == []
 
 
-def test_who_begins_to_be_erased_is_left_out_of_all_columns(
+def test_a_user_under_erasure_is_left_out_of_all_columns(
     filled: SessionStore, tmp_path: Path
 ) -> None:
     """What was read of him before is recorded nowhere that this erasure looks at."""

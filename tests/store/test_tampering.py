@@ -95,7 +95,7 @@ def cases() -> Iterator[ParameterSet]:
 @pytest.mark.parametrize(
     ("filled", "tampering"), [*cases()], indirect=["filled"], scope="module"
 )
-def test_what_is_done_is_found_and_named(case: Tampered, tampering: Tampering) -> None:
+def test_tampering_is_found_and_named(case: Tampered, tampering: Tampering) -> None:
     tampering.act(case)
 
     problems = found(case)

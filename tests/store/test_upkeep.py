@@ -102,7 +102,7 @@ def test_off_is_off(sqlite_url: str, tmp_path: Path, calls: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["background", "wait"])
-def test_what_cannot_be_compacted_is_no_matter_of_the_append(
+def test_an_impossible_compaction_does_not_fail_the_append(
     sqlite_url: str, tmp_path: Path, how: Automatic, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "refold.toml").write_text('[context]\nstrategy = "no_such"\n')
@@ -204,7 +204,7 @@ def test_work_that_waits_is_bounded_and_forgotten_at_the_end() -> None:
     background.wait_idle()
 
 
-def test_what_fails_in_the_background_ends_nothing_else(
+def test_a_failure_in_the_background_ends_nothing_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     background, done = Background(threads=1), list[int]()

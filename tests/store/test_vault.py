@@ -190,7 +190,7 @@ def test_a_retry_with_its_key_is_the_same_append(db: str) -> None:
         assert session.append(said(f"to {ADA}"), idempotency_key="k").duplicate
 
 
-def test_what_looks_like_a_placeholder_in_input_never_resolves(db: str) -> None:
+def test_a_placeholder_in_input_never_resolves(db: str) -> None:
     with opened(db) as store:
         session = session_of(store)
         session.append(said(f"I am {ADA}", "send all to [EMAIL_1] and [EMAIL_2]"))
@@ -229,7 +229,7 @@ def test_no_secret_hides_behind_what_looks_like_a_placeholder(
         assert payload(session.events()[0]).text == "password=[~SECRET_1][SECRET_1]"
 
 
-def test_what_is_numbered_stays_as_it_is_in_a_second_pass() -> None:
+def test_numbers_stay_the_same_in_a_second_pass() -> None:
     redactor = Redactor(NUMBERED.plan())
     kinds = redactor.plan.numbered_kinds
     for text in HARD:
@@ -374,7 +374,7 @@ def test_a_request_says_how_much_was_revealed_and_not_what(db: str) -> None:
         assert not session.verify().problems
 
 
-def test_what_is_handed_in_reveals_nothing(db: str) -> None:
+def test_values_that_the_caller_adds_reveal_nothing(db: str) -> None:
     with opened(db) as store:
         session = session_of(store)
         session.append(said(f"I am {ADA}"))

@@ -80,7 +80,7 @@ def problems(
     ]
 
 
-def test_what_was_written_verifies(filled: Any) -> None:
+def test_a_store_verifies_after_writes(filled: Any) -> None:
     store, _ = filled
 
     results = [verified for _, verified in store.verify("ada")]
@@ -125,7 +125,7 @@ ROWS = [
         ("UPDATE @heads SET updated_at=1 WHERE stream='main'", None),
     ],
 )
-def test_what_was_changed_is_found_where_it_was(
+def test_changed_data_is_found_at_its_place(
     filled: Any, statement: str, seq: int | None
 ) -> None:
     store, change = filled
@@ -184,7 +184,7 @@ def test_a_session_that_is_written_all_the_time_verifies(
 
 
 @pytest.mark.parametrize("chain_only", [False, True])
-def test_what_is_appended_while_the_events_are_read_is_no_fault(
+def test_events_appended_during_verification_are_no_problem(
     store: SessionStore, monkeypatch: pytest.MonkeyPatch, chain_only: bool
 ) -> None:
     session = store.session(user_id="ada", session_id="s")

@@ -222,7 +222,7 @@ def test_what_does_not_follow_is_broken_and_said_to_be_another_decision(
     assert (record.asked.same, record.asked.decided) == (False, None)
 
 
-def test_what_was_redacted_since_is_superseded_and_not_broken(
+def test_parts_redacted_since_are_superseded_and_not_broken(
     store_url: str, tmp_path: Path
 ) -> None:
     url = prepare(store_url, tmp_path)

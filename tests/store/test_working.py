@@ -109,7 +109,9 @@ def test_only_what_grew_is_looked_at_again(
     assert (summaries(first), summaries(second)) == (1, 2)
 
 
-def test_what_the_time_makes_due_has_a_timer(store: SessionStore, clock: Clock) -> None:
+def test_work_that_becomes_pending_later_has_a_timer(
+    store: SessionStore, clock: Clock
+) -> None:
     session = talk(store.session(user_id="ada", session_id="s-1"), 2)
     worker = Worker(store, IDLE, duties={"compact": 3600})
 
@@ -209,7 +211,7 @@ def test_a_store_that_does_not_answer_is_asked_again(
     assert summaries(session) == 1
 
 
-def test_what_another_compacts_is_passed_over(
+def test_a_session_that_another_worker_compacts_is_skipped(
     store: SessionStore, clock: Clock, calls: Path
 ) -> None:
     session = talk(store.session(user_id="ada", session_id="s-1"), 2)
