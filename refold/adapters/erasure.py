@@ -1,4 +1,4 @@
-"""Erasing, retention and repairs: rows and keys of each step, in one place."""
+"""Erasure, retention and repairs: the rows and keys that each step changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cryptography.exceptions import InvalidTag
 from refold.adapters.inventory import forget_files
 from refold.adapters.keys import rotation
 from refold.adapters.keys.master import SIZE
-from refold.adapters.keys.ring import KeyRing, UserKey, seal, unseal, user_context
+from refold.adapters.keys.ring import KeyRing, UserKey, decrypt, encrypt, user_context
 from refold.adapters.keys.store import UserEntry
 from refold.adapters.rows import FROZEN, THAWED, HeadRow
 from refold.adapters.sql.access_log import AccessTable, to_forget
@@ -50,20 +50,23 @@ from refold.domain.ids import MAIN, StreamId
 from refold.domain.inventory import Place
 from refold.domain.ports import JUNK, PAGE, Head, Scanned, Scope, listed
 
-_AT_ONCE: Final = 2_000  # rows of one transaction
-_PAUSE: Final = 0.5  # of the time that a transaction took: others have the disk then
-_SESSIONS: Final = 200  # whose hashes are read at once
-_BLOBS: Final = 500
-_SAID: Final = b"refold certificate"
+_ROWS: Final = 2_000  # rows that one transaction deletes
+# The pause after a transaction, as a part of its duration.  Others use the disk then.
+_PAUSE: Final = 0.5
+_SESSIONS: Final = 200  # sessions whose hashes are read at once
+_BLOBS: Final = 500  # blobs that are read at once
+_WORDS_CONTEXT: Final = b"refold certificate"
 _TRIES: Final = 3
 
 
 class StoredErasureSteps:
-    """The ErasureSteps of a store; each is a transaction, but for ``delete``."""
+    """The ErasureSteps of a store; each is one transaction, except ``delete``."""
 
     def __init__(self, recorder: Recorder, keys: KeyRing) -> None:
-        self._database, self._t = recorder.database, recorder.database.tables
-        self._recorder, self._keys = recorder, keys
+        self._database = recorder.database
+        self._t = recorder.database.tables
+        self._recorder = recorder
+        self._keys = keys
         self._subjects = Subjects(recorder.database)
         self._tree = Tree(recorder.database)
         self._accesses = AccessTable(recorder.database)
@@ -80,24 +83,29 @@ class StoredErasureSteps:
         return ErasureJob(str(uuid4()), user_ref, whose, "begun", due_at, facts)
 
     def begin(self, job: ErasureJob) -> ErasureJob:
-        """Keep the record; the erased subjects of sessions are there from now on."""
+        """Store the record of the job, and its subjects."""
         subjects = self.subjects(job, "erasing")
-        return self._database.change(NOBODY, lambda c: self.begun(c, job, subjects))
+        return self._database.change(
+            NOBODY, lambda connection: self.begin_in(connection, job, subjects)
+        )
 
-    def begun(
+    def begin_in(
         self, connection: sa.Connection, job: ErasureJob, subjects: Sequence[Subject]
     ) -> ErasureJob:
-        """The job, kept with its subjects, or the one that is there for the same."""
+        """Store the job and its subjects in this transaction.
+
+        Returns the job that is in progress already, if there is one for the same scope.
+        """
         table = self._t.subjects
-        # Who begins a session of the user has locked this row, and is waited for.
-        locked = sa.update(table).where(table.c.ref == job.user_ref)
-        connection.execute(locked.values(epoch=table.c.epoch))
+        # A transaction that begins a session of the user locks this row.  Wait for it.
+        touch = sa.update(table).where(table.c.ref == job.user_ref)
+        connection.execute(touch.values(epoch=table.c.epoch))
         for subject in subjects:
             self._subjects.put(connection, subject)
-        held = self._holds(connection, job.user_ref)
-        if held:
-            raise OnHold(held[0].name, held[0].reason)
-        for other in self._jobs(connection, job.user_ref):
+        holds = self._holds_in(connection, job.user_ref)
+        if holds:
+            raise OnHold(holds[0].name, holds[0].reason)
+        for other in self._jobs_in(connection, job.user_ref):
             if other.whose == job.whose:
                 return other
         connection.execute(sa.insert(self._t.erasures).values(_row_of(job)))
@@ -106,31 +114,44 @@ class StoredErasureSteps:
     def subjects(
         self, job: ErasureJob, status: Literal["erasing", "erased"]
     ) -> list[Subject]:
-        """What the job is of, as the database knows it: nothing of it begins again."""
-        user, refs = job.user_ref, self._refs(job.whose)
-        entry = self._keys.store.get_user(user)
-        epoch = entry.epoch if entry else 1
-        refs = [user] if refs is None else refs
-        return [Subject(ref, user, status, epoch) for ref in refs]
+        """Return the subjects of the job: the user, or the sessions that it erases."""
+        entry = self._keys.store.get_user(job.user_ref)
+        epoch = 1
+        if entry is not None:
+            epoch = entry.epoch
+        refs = self._session_refs(job.whose)
+        if refs is None:
+            refs = [job.user_ref]
+        return [Subject(ref, job.user_ref, status, epoch) for ref in refs]
 
-    def _refs(self, whose: Whose) -> list[str] | None:
+    def _session_refs(self, whose: Whose) -> list[str] | None:
+        """Return the keyed hashes of the sessions; None means the whole user."""
         if whose.sessions is None:
             return None
         return [self._keys.session_ref(whose.user_id, name) for name in whose.sessions]
 
     def jobs(self, user_id: str | None = None) -> list[ErasureJob]:
-        ref = None if user_id is None else self._keys.user_ref(user_id)
-        found = self._database.read(ref, self._under_way(ref))
-        return [ErasureJob.load(*row) for row in found]
-
-    def _jobs(self, connection: sa.Connection, user_ref: str) -> list[ErasureJob]:
-        rows = connection.execute(self._under_way(user_ref))
+        ref = None
+        if user_id is not None:
+            ref = self._keys.user_ref(user_id)
+        rows = self._database.read(ref, self._jobs_query(ref))
         return [ErasureJob.load(*row) for row in rows]
 
-    def _under_way(self, user_ref: str | None) -> Any:
+    def _jobs_in(self, connection: sa.Connection, user_ref: str) -> list[ErasureJob]:
+        """Return the jobs of a user, read in this transaction."""
+        rows = connection.execute(self._jobs_query(user_ref))
+        return [ErasureJob.load(*row) for row in rows]
+
+    def _jobs_query(self, user_ref: str | None) -> Any:
+        """Return the query for the jobs of a user or of all."""
         table = self._t.erasures
-        columns = table.c.job_id, table.c.user_ref, table.c.stage
-        query = sa.select(*columns, table.c.due_at, table.c.body)
+        query = sa.select(
+            table.c.job_id,
+            table.c.user_ref,
+            table.c.stage,
+            table.c.due_at,
+            table.c.body,
+        )
         if user_ref is not None:
             query = query.where(table.c.user_ref == user_ref)
         return query.order_by(table.c.job_id)
@@ -147,7 +168,7 @@ class StoredErasureSteps:
             query = query.where(heads.user_id == user_id)
         marked: dict[str, set[str]] = {}
         if user_id is not None:
-            marked[user_id] = set()  # a user may have keys and no session
+            marked[user_id] = set()  # a user may have keys without a session
         for user, session in self._database.read(user_id, query):
             marked.setdefault(str(user), set()).add(str(session))
         stranded = []
@@ -159,9 +180,9 @@ class StoredErasureSteps:
 
     def _has_lost_record(self, jobs: Sequence[ErasureJob]) -> bool:
         """Whether a subject is being erased by none of these jobs."""
-        covered = {
-            subject.ref for job in jobs for subject in self.subjects(job, "erasing")
-        }
+        covered: set[str] = set()
+        for job in jobs:
+            covered.update(subject.ref for subject in self.subjects(job, "erasing"))
         return any(
             subject.status == "erasing" and subject.ref not in covered
             for subject in self._subjects.changed()
@@ -170,7 +191,10 @@ class StoredErasureSteps:
     def _not_covered(
         self, user_id: str, names: set[str], jobs: Sequence[ErasureJob]
     ) -> Whose | None:
-        """What is marked of a user and is in none of these jobs."""
+        """Return the marked data of a user that none of these jobs erases.
+
+        names: the marked sessions of the user.
+        """
         for job in jobs:
             if job.whose.user_id != user_id:
                 continue
@@ -180,13 +204,15 @@ class StoredErasureSteps:
         subject = self._subjects.of(self._keys.user_ref(user_id))
         if subject is not None and subject.status == "erasing":
             return Whose(user_id)
-        return Whose(user_id, tuple(sorted(names))) if names else None
+        if not names:
+            return None
+        return Whose(user_id, tuple(sorted(names)))
 
     def _has_keys(self, whose: Whose) -> bool:
-        """Whether keys of these are still there, in use or put aside."""
+        """Whether keys of this data still exist, in use or set aside."""
         store = self._keys.store
         user_ref = self._keys.user_ref(whose.user_id)
-        refs = self._refs(whose)
+        refs = self._session_refs(whose)
         if store.aside(user_ref, refs):
             return True
         if refs is None:
@@ -200,20 +226,24 @@ class StoredErasureSteps:
 
     def advance(self, job: ErasureJob, before: erasure.Stage) -> ErasureJob | None:
         table = self._t.erasures
-        here = table.c.job_id == job.job_id
-        values = {"stage": job.stage, "due_at": job.due_at, "body": job.dump()}
-        changed = sa.update(table).where(here, table.c.stage == before).values(values)
+        update = (
+            sa.update(table)
+            .where(table.c.job_id == job.job_id, table.c.stage == before)
+            .values({"stage": job.stage, "due_at": job.due_at, "body": job.dump()})
+        )
 
         def attempt(connection: sa.Connection) -> ErasureJob | None:
-            if connection.execute(changed).rowcount:
+            if connection.execute(update).rowcount:
                 return job
-            known = self._jobs(connection, job.user_ref)
-            return next((one for one in known if one.job_id == job.job_id), None)
+            for stored in self._jobs_in(connection, job.user_ref):
+                if stored.job_id == job.job_id:
+                    return stored
+            return None
 
         return self._database.change(NOBODY, attempt)
 
     def widen(self, job: ErasureJob, whose: Whose) -> ErasureJob | None:
-        """Take more sessions into the job, known by their hashes from now on."""
+        """Add sessions to the job, and their subjects to the database."""
         facts = {**job.facts, "audit": to_forget(self._keys, whose)}
         wider = replace(job, whose=whose, facts=facts)
         for subject in self.subjects(wider, "erasing"):
@@ -221,80 +251,91 @@ class StoredErasureSteps:
         return self.advance(wider, job.stage)
 
     def mark(self, job: ErasureJob) -> None:
-        """Mark all heads, durably: keys are destroyed on the strength of that."""
+        """Mark all heads durably, which must precede the destruction of keys."""
         whose = job.whose
-        self._database.change(whose.user_id, lambda c: self.marked(c, whose))
+        self._database.change(
+            whose.user_id, lambda connection: self.mark_in(connection, whose)
+        )
         self._recorder.flush()
         self._keys.forget(whose.user_id)
 
-    def marked(self, connection: sa.Connection, whose: Whose) -> None:
-        """Mark heads as erased, and remember what they were."""
+    def mark_in(self, connection: sa.Connection, whose: Whose) -> None:
+        """Mark heads as erased in this transaction, and store their status before."""
         heads = self._t.heads
-        mine = _of(heads, whose)
-        marked = sa.update(heads).where(*mine, heads.c.status != "erased")
-        marked = marked.values(before=heads.c.status, status="erased")
-        _turn(connection, heads, mine, [marked], key_share=True)
+        of_scope = _conditions(heads, whose)
+        update = sa.update(heads).where(*of_scope, heads.c.status != "erased")
+        update = update.values(before=heads.c.status, status="erased")
+        _change_heads(connection, heads, of_scope, [update], key_share=True)
 
     def hold_keys(self, job: ErasureJob, *, now: int) -> int:
-        """Put the keys aside."""
-        refs = self._refs(job.whose)
-        with self._changing_keys() as allowed:
-            held = self._keys.store.hold(job.user_ref, refs, now, allowed=allowed)
-        self._seen(job.whose.user_id)
-        return held
+        """Set the keys aside."""
+        refs = self._session_refs(job.whose)
+        with self._changing_keys() as check:
+            number = self._keys.store.hold(job.user_ref, refs, now, allowed=check)
+        self._keys_changed(job.whose.user_id)
+        return number
 
     def destroy_keys(self, job: ErasureJob, *, now: int) -> int:
-        refs = self._refs(job.whose)
-        with self._changing_keys() as allowed:
-            gone = self._keys.store.destroy(job.user_ref, refs, now, allowed=allowed)
-        self._seen(job.whose.user_id)
-        return gone
+        refs = self._session_refs(job.whose)
+        with self._changing_keys() as check:
+            number = self._keys.store.destroy(job.user_ref, refs, now, allowed=check)
+        self._keys_changed(job.whose.user_id)
+        return number
 
     @contextmanager
     def _changing_keys(self) -> Iterator[Callable[[], None]]:
-        """Change keys only while this thread has the leases that its writes need.
+        """Let keys change only while this thread has the leases that its writes need.
 
-        Gives what is asked inside the transaction of the key store.  Raises LeaseLost.
+        Yields a check for the transaction of the key store to run.  Raises LeaseLost.
         """
         file = self._keys.store.file
         if file is not None and file == getattr(self._database, "file", None):
-            # One file has one writer: the key store keeps others from the leases.
+            # A file has one writer.  So the leases cannot change during the transaction
+            # of the key store.
             yield self._database.check_leases
             return
         with self._database.keeping_leases():
             yield lambda: None
 
-    def _seen(self, user_id: str) -> None:
-        """Write down how new the key store is: an older one is not taken any more."""
-        self._keys.forget(user_id)
-        self._saw_generation()
+    def _keys_changed(self, user_id: str) -> None:
+        """Forget cached keys, and store the generation of the key store.
 
-    def _saw_generation(self) -> None:
+        An older generation, from a backup, is refused from now on.
+        """
+        self._keys.forget(user_id)
+        self._store_generation()
+
+    def _store_generation(self) -> None:
+        """Store the generation of the key store in the database, and in both."""
         generation = self._keys.store.generation()
         self._subjects.saw_generation(generation)
         self.remember("generation", b"%d" % generation)
 
     def ref_of(self, user_id: str) -> str:
-        """The keyed hash that stands for the user."""
+        """Return the keyed hash of the user."""
         return self._keys.user_ref(user_id)
 
-    def remember(self, what: str, value: bytes) -> None:
-        """Have the key store remember this of the database."""
-        self._keys.store.remember(f"{self._tree.store_id} {what}", value)
+    def remember(self, name: str, value: bytes) -> None:
+        """Let the key store remember a value of this database."""
+        self._keys.store.remember(f"{self._tree.store_id} {name}", value)
 
     def _remember_certificate(self, certificate_id: str, user_ref: str) -> None:
+        """Let the key store remember that a certificate exists."""
         self.remember(f"certificate {certificate_id}", user_ref.encode())
 
-    def recall(self, what: str) -> bytes | None:
-        """What the key store remembers of that."""
-        return self._keys.store.get_setting(f"{self._tree.store_id} {what}")
+    def recall(self, name: str) -> bytes | None:
+        """Return a value that the key store remembers of this database."""
+        return self._keys.store.get_setting(f"{self._tree.store_id} {name}")
 
     def remembered(self) -> dict[str, bytes]:
-        """What the key store remembers of this database."""
+        """Return all values that the key store remembers of this database."""
         return self._keys.store.remembered(f"{self._tree.store_id} ")
 
     def forget_remembered(self) -> None:
-        """Accept the database as it is: the key store remembers what is there now."""
+        """Accept the database as it is, for example after a backup was restored.
+
+        The key store forgets what it remembers, and remembers the present values.
+        """
         self._keys.store.forget_names(f"{self._tree.store_id} ")
         for row in self.certificate_rows():
             self._remember_certificate(row.certificate_id, row.user_ref)
@@ -306,18 +347,19 @@ class StoredErasureSteps:
                 self.remember(FLOOR, str(floor).encode())
 
     def restore(self, job: ErasureJob) -> None:
-        with self._changing_keys() as allowed:
-            self._keys.store.release(
-                job.user_ref, self._refs(job.whose), allowed=allowed
-            )
-        self._seen(job.whose.user_id)
-        heads, table = self._t.heads, self._t.subjects
-        mine = _of(heads, job.whose)
-        back = sa.update(heads).where(*mine, heads.c.before.is_not(None))
+        refs = self._session_refs(job.whose)
+        with self._changing_keys() as check:
+            self._keys.store.release(job.user_ref, refs, allowed=check)
+        self._keys_changed(job.whose.user_id)
+        heads = self._t.heads
+        table = self._t.subjects
+        marked = sa.update(heads).where(
+            *_conditions(heads, job.whose), heads.c.before.is_not(None)
+        )
         subjects = self.subjects(job, "erasing")
 
         def attempt(connection: sa.Connection) -> None:
-            connection.execute(back.values(status=heads.c.before, before=None))
+            connection.execute(marked.values(status=heads.c.before, before=None))
             for subject in subjects:
                 if subject.ref == subject.user_ref:
                     self._subjects.put(connection, subject._replace(status="live"))
@@ -329,37 +371,48 @@ class StoredErasureSteps:
         self._database.change(job.whose.user_id, attempt)
 
     def remains(self, whose: Whose) -> erasure.Remains:
-        """What there is to delete; streams that lost their heads are counted too."""
-        self._adopt(whose)
+        """Count the rows to delete, including those of streams that lost their head."""
+        self._add_lost_heads(whose)
         counts = self.left(whose)
         leaves = map(leaf_hash, self._hashes(whose))
         return erasure.Remains(counts, counts["events"], root_of(leaves))
 
-    def _adopt(self, whose: Whose) -> None:
+    def _add_lost_heads(self, whose: Whose) -> None:
         """Give a marked head to streams that have none, so that they can be deleted."""
-        events, heads = self._t.events, self._t.heads
-        of_events, of_heads = (
-            sa.select(*stream_of(table)).where(*_of(table, whose))
-            for table in (events, heads)
-        )
-        lost = of_events.except_(of_heads)
-        nothing = {"seq": 0, "hash": b"", "status": "erased", "state": b""}
-        nothing |= {"key_check": b"", "tokens": 0, "created_at": 0, "updated_at": 0}
-        found = self._database.read(whose.user_id, lost)
-        rows = [StreamId(*row)._asdict() | nothing for row in found]
+        events = self._t.events
+        heads = self._t.heads
+        of_events = sa.select(*stream_of(events)).where(*_conditions(events, whose))
+        of_heads = sa.select(*stream_of(heads)).where(*_conditions(heads, whose))
+        headless = of_events.except_(of_heads)
+        rows = []
+        for stream in self._database.read(whose.user_id, headless):
+            row = {
+                **StreamId(*stream)._asdict(),
+                "seq": 0,
+                "hash": b"",
+                "status": "erased",
+                "state": b"",
+                "key_check": b"",
+                "tokens": 0,
+                "created_at": 0,
+                "updated_at": 0,
+            }
+            rows.append(row)
         if rows:
             self._database.run(whose.user_id, sa.insert(heads), rows)
 
     def _hashes(self, whose: Whose) -> Iterator[bytes]:
-        """The hashes of all events, in the order of session, stream and seq."""
-        events, heads = self._t.events.c, self._t.heads.c
-        query = sa.select(heads.session_id).where(*_of(self._t.heads, whose)).distinct()
-        found = self._database.read(whose.user_id, query)
-        names = sorted(str(row[0]) for row in found)
+        """Yield the hashes of all events, in the order of session, stream and seq."""
+        events = self._t.events
+        heads = self._t.heads
+        query = sa.select(heads.c.session_id).where(*_conditions(heads, whose))
+        rows = self._database.read(whose.user_id, query.distinct())
+        names = sorted(str(session_id) for (session_id,) in rows)
         for start in range(0, len(names), _SESSIONS):
-            some = Whose(whose.user_id, tuple(names[start : start + _SESSIONS]))
-            columns = events.session_id, events.stream, events.seq, events.hash
-            query = sa.select(*columns).where(*_of(self._t.events, some))
+            batch = Whose(whose.user_id, tuple(names[start : start + _SESSIONS]))
+            query = sa.select(
+                events.c.session_id, events.c.stream, events.c.seq, events.c.hash
+            ).where(*_conditions(events, batch))
             for row in sorted(self._database.read(whose.user_id, query)):
                 yield bytes(row[3])
 
@@ -368,20 +421,20 @@ class StoredErasureSteps:
         for place in inventory.places("table", "delete rows"):
             table = self._table(place)
             query = sa.select(sa.func.count()).select_from(table)
-            query = query.where(*_of(table, whose))
+            query = query.where(*_conditions(table, whose))
             ((number,),) = self._database.read(whose.user_id, query)
             counts[place.name] = int(number)
         return dict(sorted(counts.items()))
 
     def _table(self, place: Place) -> sa.Table:
-        """The table that the inventory registers as this place."""
+        """Return the table that the inventory registers as this place."""
         table: sa.Table = getattr(self._t, place.name)
         return table
 
     def delete(self, job: ErasureJob) -> Iterator[tuple[str, int]]:
-        """Walk the tables of the inventory in order, and do in each what it says there.
+        """Walk the tables of the inventory in order, and remove what it says of each.
 
-        Rows are deleted in bounded transactions.
+        Rows are deleted in transactions of bounded size.
         """
         self._remember_floor(job)
         for place in inventory.places("table"):
@@ -391,7 +444,7 @@ class StoredErasureSteps:
                     for number in self._delete_rows(table, job.whose):
                         yield place.name, number
                 case "take names out":
-                    self._take_names_out()[place.name](job)
+                    self._name_removers()[place.name](job)
                 case "mark leaves":
                     self._mark_leaves(job)
                 case "end with the erasure" | "leave":
@@ -400,52 +453,59 @@ class StoredErasureSteps:
                     raise NotImplementedError(f"{place.removal} in a table")
 
     def _mark_leaves(self, job: ErasureJob) -> None:
-        """Have the tree's leaves name the certificate, and no stream any more."""
+        """Let the tree's leaves name the certificate instead of a stream."""
         user_id, sessions = job.whose
-        for session in (None,) if sessions is None else sessions:
-            self._tree.forget(user_id, session, job.job_id)
+        if sessions is None:
+            self._tree.forget(user_id, None, job.job_id)
+            return
+        for session_id in sessions:
+            self._tree.forget(user_id, session_id, job.job_id)
 
     def _delete_rows(self, table: sa.Table, whose: Whose) -> Iterator[int]:
-        """Delete the rows, some at a time, and leave the disk to others in between."""
+        """Delete the rows in batches, with pauses in which others use the disk."""
         place: Any = sa.literal_column(self._database.place)
-        mine = sa.and_(*_of(table, whose))
-        some = sa.select(place).select_from(table).where(mine).limit(_AT_ONCE)
-        doomed = sa.delete(table).where(self._database.among(some, mine))
+        of_scope = sa.and_(*_conditions(table, whose))
+        batch = sa.select(place).select_from(table).where(of_scope).limit(_ROWS)
+        deletion = sa.delete(table).where(self._database.among(batch, of_scope))
         started = time.monotonic()
-        while number := self._database.run_among(whose.user_id, doomed):
+        while number := self._database.run_among(whose.user_id, deletion):
             yield number
             time.sleep((time.monotonic() - started) * _PAUSE)
             started = time.monotonic()
 
     def _remember_floor(self, job: ErasureJob) -> None:
-        """Have the key store remember the highest position that this job deletes.
+        """Let the key store remember the highest position that this job deletes.
 
         It does so before the first row is deleted, and once: when a job is resumed, the
         highest row may be gone.  `refold verify` compares the setting `floor` with it.
         """
-        what = f"{FLOOR} {job.job_id}"
-        if not self.has_floor or self.recall(what) is not None:
+        name = f"{FLOOR} {job.job_id}"
+        if not self.has_floor or self.recall(name) is not None:
             return
         events = self._t.events
-        query = sa.select(sa.func.max(events.c.position)).where(*_of(events, job.whose))
+        query = sa.select(sa.func.max(events.c.position))
+        query = query.where(*_conditions(events, job.whose))
         ((highest,),) = self._database.read(job.whose.user_id, query)
         if highest is not None:
-            self.remember(what, b"%d" % highest)
+            self.remember(name, b"%d" % highest)
 
     @property
     def has_floor(self) -> bool:
-        """Whether the database has the setting ``floor``: PostgreSQL has a sequence."""
+        """Whether the database has the setting ``floor``.
+
+        PostgreSQL has a sequence instead.
+        """
         return self._database.name == "sqlite"
 
-    def _take_names_out(self) -> Mapping[str, Callable[[ErasureJob], None]]:
-        """By the name of a table, what takes the names out of its rows."""
-        return {"audit": self._unname_accesses}
+    def _name_removers(self) -> Mapping[str, Callable[[ErasureJob], None]]:
+        """Return the functions that remove names from rows, by the table's name."""
+        return {"audit": self._remove_accesses_names}
 
-    def _unname_accesses(self, job: ErasureJob) -> None:
-        """Take out of the access log what names who is erased."""
-        named = job.facts.get("audit")
-        if named:
-            self._accesses.forget(named["user"], named["sessions"])
+    def _remove_accesses_names(self, job: ErasureJob) -> None:
+        """Remove the hashes of the user or the sessions from the access log."""
+        hashes = job.facts.get("audit")
+        if hashes:
+            self._accesses.forget(hashes["user"], hashes["sessions"])
 
     def certify(
         self,
@@ -457,9 +517,9 @@ class StoredErasureSteps:
     ) -> Signed | None:
         subjects: list[Subject] = []
         if job.past("shredded"):
-            # Others may have recorded accesses since ``delete``.
+            # Other processes may have recorded accesses since ``delete``.
             for place in inventory.places("table", "take names out"):
-                self._take_names_out()[place.name](job)
+                self._name_removers()[place.name](job)
             subjects = self.subjects(job, "erased")
         user_id = job.whose.user_id
         certificate = self.sign(user_id, statement, now=now, said=said)
@@ -484,13 +544,16 @@ class StoredErasureSteps:
             else:
                 entry = UserEntry(readmission.epoch, readmission.wrapped)
                 key = self._keys.unwrapped(user_ref, entry)
-            # Readable as long as the user has this key.
-            words = seal(key.cipher, canonical(said), _SAID)
+            # The words can be read as long as the user has this key.
+            words = encrypt(key.cipher, canonical(said), _WORDS_CONTEXT)
             statement = {**statement, "sealed": b64encode(words).decode()}
         signer = self._keys.signer()
-        signature = signer.sign(erasure.message(statement))
         signed = Signed(
-            dict(statement), signer.key_id, signer.public_key, signature, said
+            statement=dict(statement),
+            key_id=signer.key_id,
+            public_key=signer.public_key,
+            signature=signer.sign(erasure.message(statement)),
+            said=said,
         )
         return NewCertificate(signed, user_ref, now)
 
@@ -500,11 +563,11 @@ class StoredErasureSteps:
         act: Callable[[sa.Connection], bool],
         certificate: NewCertificate,
     ) -> bool:
-        """Do ``act`` and store its certificate, both in one transaction.
+        """Do ``act`` and store its certificate in one transaction.
 
-        Returns False, and stores nothing, if ``act`` does.
+        If ``act`` returns False, so does this, and stores nothing.
         """
-        # The words are stored only as the statement has them: encrypted.
+        # The words are stored only in the statement, where they are encrypted.
         stored = certificate.signed._replace(said=None)
         row = {
             "certificate_id": certificate.certificate_id,
@@ -526,35 +589,39 @@ class StoredErasureSteps:
         return acted
 
     def said(self, row: Any) -> JsonObject:
-        """The words of a certificate; none of them if they cannot be read any more."""
+        """Return the decrypted words of a certificate; empty if that is impossible."""
         try:
-            return self._opened(row).said or {}
+            return self._decrypted(row).said or {}
         except (KeyUnavailable, *JUNK):
             return {}
 
-    def _opened(self, row: Any) -> Signed:
+    def _decrypted(self, row: Any) -> Signed:
+        """Return the certificate in a row, with its words if the user has their key."""
         signed = Signed.read(row.body)
-        key = self._keys.user_of(row.user_ref) if "sealed" in signed.statement else None
+        if "sealed" not in signed.statement:
+            return signed
+        key = self._keys.user_of(row.user_ref)
         if key is None:
             return signed
+        ciphertext = b64decode(signed.statement["sealed"])
         try:
-            said = unseal(key.cipher, b64decode(signed.statement["sealed"]), _SAID)
+            words = decrypt(key.cipher, ciphertext, _WORDS_CONTEXT)
         except InvalidTag:
-            return signed  # of an epoch before
-        return signed._replace(said=orjson.loads(said))
+            return signed  # from an earlier epoch
+        return signed._replace(said=orjson.loads(words))
 
     def _end(
         self, connection: sa.Connection, job: ErasureJob, subjects: list[Subject]
     ) -> bool:
-        """Set the subjects and drop the job; False if the job is gone."""
+        """Store the subjects and delete the job; False if the job does not exist."""
         table = self._t.erasures
-        gone = sa.delete(table).where(table.c.job_id == job.job_id)
-        if not connection.execute(gone).rowcount:
+        deletion = sa.delete(table).where(table.c.job_id == job.job_id)
+        if not connection.execute(deletion).rowcount:
             return False
         for subject in subjects:
             self._subjects.put(connection, subject)
-            # A user who is erased as a whole is named by no other job either, and by no
-            # hold that others set while the erasure was under way.
+            # Other jobs for an erased user end, too, and so do holds that were placed
+            # during the erasure.
             for place in inventory.places("table", "end with the erasure"):
                 others = self._table(place)
                 of_subject = others.c.user_ref == subject.ref
@@ -563,16 +630,17 @@ class StoredErasureSteps:
 
     def certificates(self, user_id: str | None = None) -> list[Signed]:
         try:
-            return [self._opened(row) for row in self.certificate_rows(user_id)]
+            return [self._decrypted(row) for row in self.certificate_rows(user_id)]
         except ValueError:
             raise RefoldError(
                 "a certificate is not what was signed: `refold verify` names it"
             ) from None
 
     def certificate_rows(self, user_id: str | None = None) -> Sequence[Any]:
-        """The rows of certificates as they are, whatever is in them."""
-        table, ref = self._t.certificates, None
+        """Return the rows of certificates, without checking their content."""
+        table = self._t.certificates
         query = sa.select(table).order_by(table.c.created_at, table.c.certificate_id)
+        ref = None
         if user_id is not None:
             ref = self._keys.user_ref(user_id)
             query = query.where(table.c.user_ref == ref)
@@ -580,7 +648,8 @@ class StoredErasureSteps:
 
     def prepare_readmission(self, user_id: str) -> Readmission:
         ref = self._keys.user_ref(user_id)
-        entry, subject = self._keys.store.get_user(ref), self._subjects.of(ref)
+        entry = self._keys.store.get_user(ref)
+        subject = self._subjects.of(ref)
         if entry is None or self.jobs(user_id):
             raise NotErased("that user has no completed erasure")
         if entry.wrapped is None:
@@ -595,11 +664,15 @@ class StoredErasureSteps:
     def readmit(
         self, user_id: str, readmission: Readmission, certificate: NewCertificate
     ) -> None:
-        ref, epoch, wrapped, added = readmission
-        now = certificate.created_at
-        if not added and not self._keys.store.readmit(ref, wrapped, now, epoch=epoch):
-            raise NotErased("that user was readmitted by another process")
-        self._seen(user_id)
+        ref = readmission.user_ref
+        epoch = readmission.epoch
+        if not readmission.added:
+            added = self._keys.store.readmit(
+                ref, readmission.wrapped, certificate.created_at, epoch=epoch
+            )
+            if not added:
+                raise NotErased("that user was readmitted by another process")
+        self._keys_changed(user_id)
 
         def attempt(connection: sa.Connection) -> bool:
             if _is_readmitted(self._subjects.locked(connection, ref), epoch):
@@ -611,29 +684,42 @@ class StoredErasureSteps:
             raise NotErased("that user was readmitted by another process")
 
     def refuse_erased(self, user_id: str) -> None:
-        """Raises Erased if the user was erased, or is being erased."""
+        """Raise Erased if the user was erased, or an erasure is in progress."""
         entry = self._keys.store.get_user(self._keys.user_ref(user_id))
         if entry is not None and entry.wrapped is None:
             raise Erased("the user")
 
     def returned(self) -> list[str]:
         store = self._keys.store
-        known = {job.user_ref for job in self.jobs()}
-        known |= {ref for ref, _ in store.held_users()}
-        gone = {ref for ref, entry in rotation.users_of(store) if not entry.wrapped}
-        back, every = gone - known, listed(self._recorder.sessions)
-        users = groupby(every if back else (), lambda info: info.user_id)
-        return [user for user, _ in users if self._keys.user_ref(user) in back]
+        in_progress = {job.user_ref for job in self.jobs()}
+        in_grace = {ref for ref, _ in store.held_users()}
+        erased: set[str] = set()
+        for ref, entry in rotation.users_of(store):
+            if not entry.wrapped:
+                erased.add(ref)
+        erased -= in_progress | in_grace
+        if not erased:
+            return []
+        returned = []
+        sessions = listed(self._recorder.sessions)
+        for user_id, _ in groupby(sessions, lambda info: info.user_id):
+            if self._keys.user_ref(user_id) in erased:
+                returned.append(user_id)
+        return returned
 
     def holds(self, user_id: str) -> list[LegalHold]:
-        """The legal holds on a user."""
+        """Return the legal holds on a user."""
         ref = self._keys.user_ref(user_id)
-        return [LegalHold(*row) for row in self._database.read(ref, self._held(ref))]
+        rows = self._database.read(ref, self._holds_query(ref))
+        return [LegalHold(*row) for row in rows]
 
-    def _holds(self, connection: sa.Connection, user_ref: str) -> list[LegalHold]:
-        return [LegalHold(*row) for row in connection.execute(self._held(user_ref))]
+    def _holds_in(self, connection: sa.Connection, user_ref: str) -> list[LegalHold]:
+        """Return the legal holds on a user, read in this transaction."""
+        rows = connection.execute(self._holds_query(user_ref))
+        return [LegalHold(*row) for row in rows]
 
-    def _held(self, user_ref: str) -> Any:
+    def _holds_query(self, user_ref: str) -> Any:
+        """Return the query for the legal holds on a user."""
         table = self._t.holds
         query = sa.select(table.c.name, table.c.reason, table.c.created_at)
         return query.where(table.c.user_ref == user_ref).order_by(table.c.name)
@@ -642,9 +728,10 @@ class StoredErasureSteps:
         ref = self._keys.user_ref(user_id)
 
         def attempt(connection: sa.Connection) -> bool:
-            # The subject is locked, so that an erasure begins before or after.
+            # With the subject locked, an erasure begins before or after this.
             self._subjects.locked(connection, ref)
-            if any(one.name == hold.name for one in self._holds(connection, ref)):
+            existing = self._holds_in(connection, ref)
+            if any(other.name == hold.name for other in existing):
                 return False
             row = {"user_ref": ref, **hold._asdict()}
             connection.execute(sa.insert(self._t.holds).values(row))
@@ -653,12 +740,14 @@ class StoredErasureSteps:
         return self.change_certified(NOBODY, attempt, certificate)
 
     def release(self, user_id: str, name: str, certificate: NewCertificate) -> bool:
-        """End a legal hold."""
-        table, ref = self._t.holds, self._keys.user_ref(user_id)
-        gone = sa.delete(table).where(table.c.user_ref == ref, table.c.name == name)
+        """Release a legal hold."""
+        table = self._t.holds
+        ref = self._keys.user_ref(user_id)
+        deletion = sa.delete(table)
+        deletion = deletion.where(table.c.user_ref == ref, table.c.name == name)
 
         def attempt(connection: sa.Connection) -> bool:
-            return bool(connection.execute(gone).rowcount)
+            return bool(connection.execute(deletion).rowcount)
 
         return self.change_certified(NOBODY, attempt, certificate)
 
@@ -678,10 +767,10 @@ class StoredErasureSteps:
             "user_id": user_id,
             "export_id": export.export_id,
             "created_at": export.made_at,
-            "body": seal(key.cipher, canonical(facts), context),
+            "body": encrypt(key.cipher, canonical(facts), context),
         }
         insert = partial(self._insert_export, row)
-        # The session that one try waits for may be erased then, and another one not.
+        # A try may wait for a session that is then erased, although another one is not.
         for _ in range(_TRIES):
             if self._database.change(user_id, insert):
                 self._recorder.flush()
@@ -692,21 +781,23 @@ class StoredErasureSteps:
         """Insert the row, unless the sessions of the user are erased."""
         heads = self._t.heads.c
         # An erasure that marks the locked session waits, and then finds the row.
-        alive = sa.select(heads.session_id).where(
+        live = sa.select(heads.session_id).where(
             heads.user_id == row["user_id"],
             heads.stream == MAIN,
             heads.status != "erased",
         )
-        alive = alive.order_by(heads.session_id).limit(1).with_for_update(read=True)
-        if connection.execute(alive).first() is None:
+        live = live.order_by(heads.session_id).limit(1).with_for_update(read=True)
+        if connection.execute(live).first() is None:
             return False
         connection.execute(sa.insert(self._t.exports).values(row))
         return True
 
     def drop_export(self, user_id: str, export_id: str) -> None:
         table = self._t.exports
-        mine = table.c.user_id == user_id, table.c.export_id == export_id
-        self._database.run(user_id, sa.delete(table).where(*mine))
+        deletion = sa.delete(table).where(
+            table.c.user_id == user_id, table.c.export_id == export_id
+        )
+        self._database.run(user_id, deletion)
 
     def exports(self, user_id: str) -> list[StoredExport]:
         table = self._t.exports
@@ -716,10 +807,12 @@ class StoredErasureSteps:
         if not rows:
             return []
         key = self._keys.user(user_id, now=None)
-        return [_opened_export(row, key) for row in rows]
+        return [_export_in(row, key) for row in rows]
 
     def forget_files(self, whose: Whose) -> dict[str, list[str]]:
-        return {} if whose.sessions is not None else forget_files(whose.user_id)
+        if whose.sessions is not None:
+            return {}
+        return forget_files(whose.user_id)
 
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
         with self._database.errors:
@@ -731,53 +824,58 @@ class StoredErasureSteps:
         return cleaned
 
     def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
-        """Look in the files for the names that nobody else's sessions have."""
+        """Search the files for the user's id and session ids that nobody else has."""
         if not self._database.searchable:
             return {"files": {}, "names": 0, "too_short": 0}
         heads = self._t.heads.c
         query = sa.select(heads.session_id).where(heads.session_id.in_(list(names)))
-        others = {row[0] for row in self._database.read(None, query.distinct())}
-        unique = [name for name in names if name not in others]
-        # Rows and indexes contain user, session, and stream one after the other.  By
-        # these, names are found that are too short to be searched for alone.
+        rows = self._database.read(None, query.distinct())
+        still_used = {session_id for (session_id,) in rows}
+        unique = [name for name in names if name not in still_used]
+        # Rows and indexes contain user, session, and stream one after the other.  Ids
+        # that are too short for a search alone are found in that form.
         user_id, *sessions = names
         pair = heads.user_id + heads.session_id
         pairs = {f"{user_id}{session_id}" for session_id in sessions}
         query = sa.select(pair).where(pair.in_(sorted(pairs))).distinct()
-        # Pairs that the rows of another user form as well prove nothing.
-        pairs -= {str(row[0]) for row in self._database.read(None, query)}
-        in_rows = [f"{pair}{MAIN}" for pair in sorted(pairs)]
+        # A pair that another user's rows form as well proves nothing.
+        pairs -= {str(other) for (other,) in self._database.read(None, query)}
+        in_rows = [f"{unique_pair}{MAIN}" for unique_pair in sorted(pairs)]
         return self._database.found_in_files([*unique, *in_rows])
 
     def facts(self) -> JsonObject:
         settings = self._t.settings.c
         query = sa.select(settings.name, settings.value)
         values = {row.name: row.value for row in self._database.read(NOBODY, query)}
-        schema, store_id = values.get("schema_version", 0), values.get("store_id", "")
-        engine = self._database.name
-        return {"store_id": store_id, "engine": engine, "schema": int(schema)}
+        return {
+            "store_id": values.get("store_id", ""),
+            "engine": self._database.name,
+            "schema": int(values.get("schema_version", 0)),
+        }
 
     def tree_head(self) -> JsonObject | None:
         newest = self._tree.newest()
-        return newest.head.to_json() if newest else None
+        if newest is None:
+            return None
+        return newest.head.to_json()
 
     def tree_leaves(self, job: ErasureJob) -> JsonObject:
         leaves = self._tree.erased(job.job_id)
         return {"count": len(leaves), "root": root_of(leaves).hex()}
 
     def public_key(self) -> bytes:
-        """What certificates are checked with."""
+        """Return the key that verifies certificates."""
         return self._keys.signer().public_key
 
     def rotate_master(self) -> int:
-        done = rotation.rotate_master(self._keys)
-        self._saw_generation()
-        return done
+        number = rotation.rotate_master(self._keys)
+        self._store_generation()
+        return number
 
     def rotate_user(self, user_id: str) -> int:
-        done = rotation.rotate_user(self._keys, user_id)
-        self._saw_generation()
-        return done
+        number = rotation.rotate_user(self._keys, user_id)
+        self._store_generation()
+        return number
 
     def key_status(self) -> dict[str, Any]:
         return rotation.status(self._keys)
@@ -791,29 +889,37 @@ def _is_readmitted(subject: Subject | None, epoch: int) -> bool:
 
 
 def _export_context(export_id: str) -> bytes:
-    """What the record of an export is bound to."""
+    """Return the context that the record of an export is encrypted for."""
     return b"refold export " + export_id.encode()
 
 
-def _opened_export(row: Any, key: UserKey) -> StoredExport:
-    """The export that a row records; without a form if it does not open."""
-    name, at = str(row.export_id), int(row.created_at)
+def _export_in(row: Any, key: UserKey) -> StoredExport:
+    """Return the export that a row records.
+
+    If the row cannot be decrypted, the form and the location are empty.
+    """
+    export_id = str(row.export_id)
+    made_at = int(row.created_at)
     try:
-        facts = orjson.loads(unseal(key.cipher, bytes(row.body), _export_context(name)))
+        body = decrypt(key.cipher, bytes(row.body), _export_context(export_id))
     except InvalidTag:
-        return StoredExport(name, at, "", "", "")
+        return StoredExport(export_id, made_at, "", "", "")
+    facts = orjson.loads(body)
     sessions = facts["sessions"]
+    if sessions is not None:
+        sessions = tuple(sessions)
     return StoredExport(
-        name,
-        at,
-        facts["format"],
-        facts["location"],
-        facts["machine"],
-        None if sessions is None else tuple(sessions),
+        export_id=export_id,
+        made_at=made_at,
+        form=facts["format"],
+        location=facts["location"],
+        machine=facts["machine"],
+        sessions=sessions,
     )
 
 
 def _row_of(job: ErasureJob) -> dict[str, Any]:
+    """Return the row of a job."""
     return {
         "job_id": job.job_id,
         "user_ref": job.user_ref,
@@ -823,38 +929,42 @@ def _row_of(job: ErasureJob) -> dict[str, Any]:
     }
 
 
-def _of(table: sa.Table, whose: Whose) -> list[Any]:
-    """The conditions for rows of ``whose``; a table that knows no sessions has none."""
-    mine: list[Any] = [table.c.user_id == whose.user_id]
+def _conditions(table: sa.Table, whose: Whose) -> list[Any]:
+    """Return the conditions for the rows of a scope.
+
+    A table without sessions has no rows of single sessions.
+    """
+    of_user = table.c.user_id == whose.user_id
     if whose.sessions is None:
-        return mine
+        return [of_user]
     if "session_id" not in table.c:
         return [sa.false()]
-    return [*mine, table.c.session_id.in_(list(whose.sessions))]
+    return [of_user, table.c.session_id.in_(list(whose.sessions))]
 
 
-def _turn(
+def _change_heads(
     connection: sa.Connection,
     heads: sa.Table,
-    mine: Sequence[Any],
+    conditions: Sequence[Any],
     changes: Sequence[Any],
     *,
     key_share: bool = False,
 ) -> None:
-    """Change the heads of ``mine`` while nobody else does.
+    """Lock the heads that meet the conditions, and change them.
 
-    Twice: a stream that began while the lock was waited for is seen by the second,
-    and with the main heads marked no other can begin.
+    It does so twice.  A stream may begin while the first pass waits for locks; the
+    second pass sees it.  After the main heads are marked, no other stream can begin.
     """
-    locked = sa.select(heads.c.seq).where(*mine).order_by(*stream_of(heads))
-    locked = locked.with_for_update(key_share=key_share)
+    lock = sa.select(heads.c.seq).where(*conditions).order_by(*stream_of(heads))
+    lock = lock.with_for_update(key_share=key_share)
     for _ in range(2):
-        connection.execute(locked).all()
+        connection.execute(lock).all()
         for change in changes:
             connection.execute(change)
 
 
-# Only where the session is, whose erasure waits for this and takes it along.
+# It adds reads only for sessions that exist.  Their erasure waits for this statement,
+# and then deletes its row, too.
 _ADD: Final = """
 INSERT INTO {accesses} AS a (user_id, session_id, reads, last_at)
 SELECT h.user_id, h.session_id, :reads, :last_at FROM {heads} h
@@ -867,17 +977,20 @@ ON CONFLICT (user_id, session_id) DO UPDATE SET reads = a.reads + excluded.reads
 
 
 class _StillUsed(Exception):
-    """Undoes the transaction that was to begin an erasure."""
+    """Rolls back the transaction that would have begun an erasure."""
 
 
 class StoredRetention:
-    """The Retention of a store: freezes, and what is known of the use of sessions."""
+    """The Retention of a store: freezes, and the use of sessions."""
 
     def __init__(
         self, recorder: Recorder, keys: KeyRing, erasures: StoredErasureSteps
     ) -> None:
-        self._database, self._t = recorder.database, recorder.database.tables
-        self._recorder, self._keys, self._erasures = recorder, keys, erasures
+        self._database = recorder.database
+        self._t = recorder.database.tables
+        self._recorder = recorder
+        self._keys = keys
+        self._erasures = erasures
         self._subjects = Subjects(recorder.database)
 
     def freeze(
@@ -888,29 +1001,32 @@ class StoredRetention:
         return self._change(user_id, "frozen", insert, certificate)
 
     def unfreeze(self, user_id: str, certificate: NewCertificate) -> bool:
-        holds, ref = self._t.holds, self._keys.user_ref(user_id)
-        gone = sa.delete(holds).where(holds.c.user_ref == ref, holds.c.name == FREEZE)
-        return self._change(user_id, "live", gone, certificate)
+        holds = self._t.holds
+        ref = self._keys.user_ref(user_id)
+        deletion = sa.delete(holds)
+        deletion = deletion.where(holds.c.user_ref == ref, holds.c.name == FREEZE)
+        return self._change(user_id, "live", deletion, certificate)
 
     def _change(
         self,
         user_id: str,
         status: SubjectStatus,
-        hold: Any,
+        change_hold: Any,
         certificate: NewCertificate,
     ) -> bool:
-        """Give the user, and all heads, the other status; False if they have it.
+        """Freeze or unfreeze the user and all heads; False if that is done already.
 
-        Heads that are marked as erased too: by what they were before.
+        For heads that are marked as erased, it changes their status before.
         """
-        heads, ref = self._t.heads, self._keys.user_ref(user_id)
-        mine, turned = [heads.c.user_id == user_id], []
-        into = FROZEN if status == "frozen" else THAWED
+        heads = self._t.heads
+        ref = self._keys.user_ref(user_id)
+        of_user = heads.c.user_id == user_id
+        new_status = FROZEN if status == "frozen" else THAWED
+        changes = []
         for column in (heads.c.status, heads.c.before):
-            turns = ((column == old, new) for old, new in into.items())
-            other = sa.case(*turns, else_=column)
-            some = sa.update(heads).where(*mine, column.in_(list(into)))
-            turned.append(some.values({column: other}))
+            cases = [(column == old, new) for old, new in new_status.items()]
+            update = sa.update(heads).where(of_user, column.in_(list(new_status)))
+            changes.append(update.values({column: sa.case(*cases, else_=column)}))
 
         def attempt(connection: sa.Connection) -> bool:
             subject = self._subjects.locked(connection, ref)
@@ -919,8 +1035,8 @@ class StoredRetention:
             if (subject.status == "frozen") == (status == "frozen"):
                 return False
             self._subjects.put(connection, subject._replace(status=status))
-            connection.execute(hold)
-            _turn(connection, heads, mine, turned)
+            connection.execute(change_hold)
+            _change_heads(connection, heads, [of_user], changes)
             return True
 
         return self._erasures.change_certified(user_id, attempt, certificate)
@@ -931,8 +1047,8 @@ class StoredRetention:
             "heads": self._t.heads.fullname,
         }
         query = sa.text(_ADD.format(**tables, shared=self._database.shared))
-        # In one order, so that no two of these wait for each other.
-        rows = [one._asdict() for one in sorted(accesses)]
+        # All processes use the same order, so that two never wait for each other.
+        rows = [access._asdict() for access in sorted(accesses)]
         self._database.run(user_id, query, rows)
 
     def accesses(self, user_id: str | None = None) -> list[Accesses]:
@@ -955,45 +1071,49 @@ class StoredRetention:
     def _correct(
         self, table: sa.Table, column: sa.Column[int], later_than: int, now: int
     ) -> None:
-        """Let rows have the time ``now`` in that column, instead of a later one."""
-        found = self._database.read(
-            None, sa.select(table.c.user_id).where(column > later_than).distinct()
-        )
-        for (user_id,) in found:
-            if self._erasures.holds(user_id):  # stays as it is
+        """Replace times in this column that are later than ``later_than`` by ``now``.
+
+        Rows of users under a hold stay as they are.
+        """
+        query = sa.select(table.c.user_id).where(column > later_than).distinct()
+        for (user_id,) in self._database.read(None, query):
+            if self._erasures.holds(user_id):
                 continue
-            mine = table.c.user_id == user_id
-            corrected = sa.update(table).where(mine, column > later_than)
-            self._database.run(user_id, corrected.values({column.name: now}))
+            of_user = table.c.user_id == user_id
+            update = sa.update(table).where(of_user, column > later_than)
+            self._database.run(user_id, update.values({column.name: now}))
 
     def old_blobs(self, before: int) -> Iterator[erasure.OldBlobs]:
         blobs = self._t.blobs.c
-        place = blobs.user_id, blobs.address
-        query = sa.select(*place, blobs.session_id).order_by(*place).limit(_BLOBS)
+        order = (blobs.user_id, blobs.address)
+        query = sa.select(*order, blobs.session_id).order_by(*order).limit(_BLOBS)
         query = query.where(blobs.created_at <= before, blobs.size > 0)
-        behind = sa.tuple_(*place) > sa.tuple_("", b"")
-        while page := self._database.read(None, query.where(behind)):
+        after = sa.tuple_(*order) > sa.tuple_("", b"")
+        while page := self._database.read(None, query.where(after)):
             sessions: dict[tuple[str, str], list[bytes]] = {}
             for user_id, address, session_id in page:
                 sessions.setdefault((user_id, session_id), []).append(bytes(address))
-            for session, addresses in sessions.items():
-                yield erasure.OldBlobs(*session, tuple(addresses))
+            for (user_id, session_id), addresses in sessions.items():
+                yield erasure.OldBlobs(user_id, session_id, tuple(addresses))
             last = page[-1]
-            behind = sa.tuple_(*place) > sa.tuple_(last.user_id, bytes(last.address))
+            after = sa.tuple_(*order) > sa.tuple_(last.user_id, bytes(last.address))
 
     def expire_blobs(self, blobs: erasure.OldBlobs) -> int:
-        """Let go of the texts; an encrypted mark says so in their place.
+        """Replace the texts by encrypted marks that say that the text has expired.
 
-        Nothing is done if the session is erased, frozen or under another key by now.
+        Does nothing if the session was erased, frozen, or encrypted again since.
         """
         stream = StreamId(blobs.user_id, blobs.session_id)
         head = self._recorder.head_row(stream)
         if head is None or head.status not in FROZEN:
             return 0
-        key = self._keys.session(*stream[:2], now=None, check=head.key_check)
+        key = self._keys.session(
+            stream.user_id, stream.session_id, now=None, check=head.key_check
+        )
         marks = Blobs(self._recorder, self._keys, stream)
         rows = sorted(marks.expired(address, key) for address in blobs.addresses)
-        table, heads = self._t.blobs, self._t.heads
+        table = self._t.blobs
+        heads = self._t.heads
         live = sa.select(heads.c.seq).where(
             of_stream(heads, stream),
             heads.c.status.in_(list(FROZEN)),
@@ -1003,13 +1123,16 @@ class StoredRetention:
         def attempt(connection: sa.Connection) -> int:
             if connection.execute(live.with_for_update(read=True)).first() is None:
                 return 0
-            done = 0
+            expired = 0
             for row in rows:
-                here = table.c.user_id == blobs.user_id, table.c.address == row.address
-                changed = sa.update(table).where(*here, table.c.size > 0)
+                update = sa.update(table).where(
+                    table.c.user_id == blobs.user_id,
+                    table.c.address == row.address,
+                    table.c.size > 0,
+                )
                 values = {"body": row.body, "size": 0}
-                done += connection.execute(changed.values(values)).rowcount
-            return done
+                expired += connection.execute(update.values(values)).rowcount
+            return expired
 
         return self._database.change(blobs.user_id, attempt)
 
@@ -1020,11 +1143,11 @@ class StoredRetention:
 
         def attempt(connection: sa.Connection) -> ErasureJob:
             self._subjects.locked(connection, job.user_ref)
-            begun = self._erasures.begun(connection, job, subjects)
+            begun = self._erasures.begin_in(connection, job, subjects)
             if begun is job:
-                if self._used(connection, job.whose, unused):
+                if self._are_used(connection, job.whose, unused):
                     raise _StillUsed
-                self._erasures.marked(connection, job.whose)
+                self._erasures.mark_in(connection, job.whose)
             return begun
 
         try:
@@ -1034,111 +1157,146 @@ class StoredRetention:
         self._recorder.flush()
         return begun
 
-    def _used(
+    def _are_used(
         self, connection: sa.Connection, whose: Whose, unused: erasure.Unused
     ) -> bool:
-        """Whether any was used, or another begun; their heads stay locked."""
-        heads, accesses = self._t.heads.c, self._t.accesses.c
-        of_user = heads.user_id == whose.user_id, heads.stream == MAIN
-        every = connection.scalars(sa.select(heads.session_id).where(*of_user))
+        """Whether a session was used, or another one has begun.
+
+        The heads of the sessions stay locked until the transaction ends.
+        """
+        heads = self._t.heads.c
+        accesses = self._t.accesses.c
+        is_main = (heads.user_id == whose.user_id, heads.stream == MAIN)
+        every = connection.scalars(sa.select(heads.session_id).where(*is_main))
         if set(every) != set(unused.known):
             return True
         names = list(whose.sessions or unused.known)
-        query = sa.select(heads.updated_at).where(*of_user, heads.session_id.in_(names))
+        query = sa.select(heads.updated_at).where(*is_main, heads.session_id.in_(names))
         query = query.order_by(heads.session_id).with_for_update()
-        if any(at > unused.since for at in connection.scalars(query)):
+        if any(updated_at > unused.since for updated_at in connection.scalars(query)):
             return True
-        mine = accesses.user_id == whose.user_id, accesses.session_id.in_(names)
-        read = sa.select(accesses.last_at).where(*mine, accesses.last_at > unused.since)
-        return unused.reads and connection.execute(read).first() is not None
+        if not unused.reads:
+            return False
+        later_reads = sa.select(accesses.last_at).where(
+            accesses.user_id == whose.user_id,
+            accesses.session_id.in_(names),
+            accesses.last_at > unused.since,
+        )
+        return connection.execute(later_reads).first() is not None
 
 
 class StoredRepairs:
-    """The Repairs of a log, each in a transaction of its own."""
+    """The Repairs of a log; each is one transaction."""
 
     def __init__(self, streams: EncryptedStreams) -> None:
-        database = streams.recorder.database
-        self._database, self._t = database, database.tables
+        self._database = streams.recorder.database
+        self._t = self._database.tables
         self._streams = streams
 
     def put_head(self, stream: StreamId, head: Head) -> bool:
-        """Let the stream's head row say this, if its last event is the one it names.
+        """Store the stream's head, if its last event is the one that the head names.
 
-        Nothing is written of a user who is frozen, or is being erased.
+        Nothing is stored for a user who is frozen or is being erased.
         """
         keys = self._streams.keys
-        keys.refuse_erased(*stream[:2])
-        key = keys.session(*stream[:2], now=None)
-        numbers = head.tokens, head.created_at, head.updated_at
-        plain = HeadRow(head.seq, head.hash, head.status, b"", key.check, *numbers)
-        row = encrypted_head(plain, head.state, key)
-        heads, events, subjects = self._t.heads, self._t.events, self._t.subjects.c
-        # A head that is gone says neither that its user is frozen nor that it was
-        # marked as erased; a freeze or an erasure that begins now waits for this.
-        user = sa.select(subjects.status)
-        user = user.where(subjects.ref == keys.user_ref(stream.user_id))
-        known = (
-            sa.select(heads.c.status).where(of_stream(heads, stream)).with_for_update()
+        keys.refuse_erased(stream.user_id, stream.session_id)
+        key = keys.session(stream.user_id, stream.session_id, now=None)
+        plain = HeadRow(
+            head.seq,
+            head.hash,
+            head.status,
+            b"",
+            key.check,
+            head.tokens,
+            head.created_at,
+            head.updated_at,
         )
+        row = encrypted_head(plain, head.state, key)
+        heads = self._t.heads
+        events = self._t.events
+        subjects = self._t.subjects.c
+        # A lost head does not show that its user is frozen, or that it was marked as
+        # erased; the subject does.  With its row locked, a freeze or an erasure that
+        # begins now waits for this transaction.
+        user_status = sa.select(subjects.status)
+        user_status = user_status.where(subjects.ref == keys.user_ref(stream.user_id))
+        user_status = user_status.with_for_update(read=True)
+        head_status = sa.select(heads.c.status).where(of_stream(heads, stream))
+        head_status = head_status.with_for_update()
         last = sa.select(events.c.seq, events.c.hash).where(of_stream(events, stream))
         last = last.order_by(events.c.seq.desc()).limit(1)
 
         def attempt(connection: sa.Connection) -> bool:
-            there = connection.execute(user.with_for_update(read=True)).scalar()
-            if there not in (None, "live"):
+            status_of_user = connection.execute(user_status).scalar()
+            if status_of_user not in (None, "live"):
                 return False
-            status = connection.execute(known).scalar()
+            status = connection.execute(head_status).scalar()
             end = connection.execute(last).one_or_none()
-            if status not in (None, *FROZEN) or end is None:  # or it is frozen
+            # The keys of FROZEN are the statuses of heads that are not frozen.
+            if status not in (None, *FROZEN) or end is None:
                 return False
             if (end.seq, bytes(end.hash)) != (row.seq, row.hash):
                 return False
+            change: Any
             if status is None:
-                put: Any = sa.insert(heads).values(**stream._asdict(), **row._asdict())
+                change = sa.insert(heads).values(**stream._asdict(), **row._asdict())
             else:
-                here = of_stream(heads, stream)
-                put = sa.update(heads).where(here).values(**row._asdict())
-            connection.execute(put)
+                change = sa.update(heads).where(of_stream(heads, stream))
+                change = change.values(**row._asdict())
+            connection.execute(change)
             return True
 
         return self._database.change(stream.user_id, attempt)
 
     def unnamed_blobs(self, stream: StreamId) -> Scanned:
-        ends = self._database.change(stream.user_id, lambda c: self._ends(c, stream))
+        ends = self._database.change(
+            stream.user_id, lambda connection: self._ends(connection, stream)
+        )
         blobs = self._t.blobs
-        query = sa.select(blobs.c.address).where(*within(blobs, Scope(*stream[:2])))
-        found = self._database.read(stream.user_id, query)
-        addresses = [bytes(row[0]) for row in found]
+        session = Scope(stream.user_id, stream.session_id)
+        query = sa.select(blobs.c.address).where(*within(blobs, session))
+        addresses = [
+            bytes(address) for (address,) in self._database.read(stream.user_id, query)
+        ]
         if not addresses:
             return Scanned(ends, ())
-        recorder, named = self._streams.recorder, set[bytes]()
-        theirs = Blobs(recorder, self._streams.keys, stream.main)
+        named: set[bytes] = set()
         for name in ends:
-            one, after = stream._replace(stream=name), 0
-            while rows := recorder.select_events(one, gt=after, limit=PAGE):
-                after = rows[-1].seq
-                for row in rows:
-                    named.update(map(theirs.address, self._streams.envelope(row).blobs))
-        return Scanned(ends, tuple(a for a in addresses if a not in named))
+            named.update(self._named_blobs(stream._replace(stream=name)))
+        unnamed = [address for address in addresses if address not in named]
+        return Scanned(ends, tuple(unnamed))
+
+    def _named_blobs(self, stream: StreamId) -> Iterator[bytes]:
+        """Yield the addresses of the blobs that the events of a stream name."""
+        recorder = self._streams.recorder
+        blobs = Blobs(recorder, self._streams.keys, stream.main)
+        after = 0
+        while rows := recorder.select_events(stream, gt=after, limit=PAGE):
+            after = rows[-1].seq
+            for row in rows:
+                for sha256 in self._streams.envelope(row).blobs:
+                    yield blobs.address(sha256)
 
     def drop_blobs(self, stream: StreamId, scanned: Scanned) -> bool:
         blobs = self._t.blobs
-        theirs = blobs.c.user_id == stream.user_id
 
         def attempt(connection: sa.Connection) -> bool:
             if self._ends(connection, stream) != scanned.ends:
                 return False
             for address in scanned.addresses:
-                here = blobs.c.address == address
-                connection.execute(sa.delete(blobs).where(theirs, here))
+                deletion = sa.delete(blobs).where(
+                    blobs.c.user_id == stream.user_id, blobs.c.address == address
+                )
+                connection.execute(deletion)
             return True
 
         return self._database.change(stream.user_id, attempt)
 
     def _ends(self, connection: sa.Connection, stream: StreamId) -> dict[str, int]:
-        """The heads of the session, locked until the transaction ends."""
+        """Return the head seqs of a session, and lock its heads in the transaction."""
         heads = self._t.heads
+        session = Scope(stream.user_id, stream.session_id)
         query = sa.select(heads.c.stream, heads.c.seq)
-        query = query.where(*within(heads, Scope(*stream[:2]))).order_by(heads.c.stream)
-        found = connection.execute(query.with_for_update())
-        return {row.stream: row.seq for row in found}
+        query = query.where(*within(heads, session)).order_by(heads.c.stream)
+        rows = connection.execute(query.with_for_update())
+        return {row.stream: row.seq for row in rows}

@@ -19,7 +19,7 @@ import zstandard
 from cryptography.exceptions import InvalidTag
 from eventsourcing import persistence
 
-from refold.adapters.keys.ring import KeyRing, SessionKey, seal, unseal
+from refold.adapters.keys.ring import KeyRing, SessionKey, decrypt, encrypt
 from refold.adapters.keys.store import NO_REFS, Refs
 from refold.domain.canonical import canonical
 from refold.domain.chain import Columns, Header, Resealing, encoded, link
@@ -220,7 +220,7 @@ class EncryptingMapper(persistence.Mapper[str]):
         if type(redacted) is not RedactedEvent:
             raise TypeError(_REFUSED)
         context = encoded(columns)
-        body = _FORMAT + seal(key.cipher, pack(redacted.data), context)
+        body = _FORMAT + encrypt(key.cipher, pack(redacted.data), context)
         return stored(columns, context, body, link(prev, context, body), prev)
 
     def _replaced(
@@ -233,7 +233,7 @@ class EncryptingMapper(persistence.Mapper[str]):
             before = orjson.loads(_unpacked(row, plain))
             plain = pack(canonical(_superseding(row.header, again, before)))
         context, first = row.context, row.resealing.first_digest
-        body = _FORMAT + seal(key.cipher, plain, context)
+        body = _FORMAT + encrypt(key.cipher, plain, context)
         return stored(row.columns, context, body, row.hash, row.prev_hash, first)
 
     def to_domain_event(
@@ -271,11 +271,11 @@ class EncryptingMapper(persistence.Mapper[str]):
         if state[:1] == _FORMAT:
             key = self._keys.session(user_id, session_id, now=None)
             try:
-                return unseal(key.cipher, state, row.context, len(_FORMAT))
+                return decrypt(key.cipher, state, row.context, len(_FORMAT))
             except InvalidTag:
                 pass  # it may be under another of the session's keys
             try:
-                return self._keys.unseal(user_id, session_id, state[1:], row.context)
+                return self._keys.decrypt(user_id, session_id, state[1:], row.context)
             except InvalidTag:
                 reason = "the row does not open with its session's key"
         else:

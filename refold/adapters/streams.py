@@ -15,10 +15,10 @@ from refold.adapters.keys.ring import (
     KeyRing,
     SessionKey,
     UserKey,
+    decrypt,
+    encrypt,
     idempotent_id,
     receipt_address,
-    seal,
-    unseal,
     uuid7,
 )
 from refold.adapters.keys.store import NO_REFS, Refs
@@ -63,14 +63,14 @@ _Row: TypeAlias = tuple[int, bytes, ports.Status, bytes, bytes, int, int, int]
 def encrypted_head(row: _Row, state: SessionState, key: SessionKey) -> HeadRow:
     """The row with this state, encrypted under this key for that row alone."""
     dumped, columns = canonical(state.dump()), _of_head(state.stream, row)
-    sealed = seal(key.cipher, dumped, columns)
+    sealed = encrypt(key.cipher, dumped, columns)
     return HeadRow(*row[:3], sealed, key.check, *row[5:])
 
 
 def opened_head(stream: StreamId, row: HeadRow, key: SessionKey) -> ports.Head:
     """What the row says.  Raises CorruptEvent if it is not what was written."""
     try:
-        dumped = orjson.loads(unseal(key.cipher, row.state, _of_head(stream, row)))
+        dumped = orjson.loads(decrypt(key.cipher, row.state, _of_head(stream, row)))
     except InvalidTag:
         raise errors.CorruptEvent(
             f"session {stream.session_id!r} {stream.stream}",
@@ -131,7 +131,7 @@ class Blobs:
             # Between the row and its key, a rewriting may have ended: once more then.
             with suppress(InvalidTag, ValueError):
                 place = _of_blob(address)
-                packed = self._keys.unseal(user_id, session_id, body, place)
+                packed = self._keys.decrypt(user_id, session_id, body, place)
                 if packed == _EXPIRED:
                     raise errors.Expired(sha256)
                 return unpack(packed)
@@ -172,13 +172,13 @@ class Blobs:
         found = []
         for blob in blobs:
             address = self.address(blob.sha256)
-            body = seal(key.cipher, pack(blob.data), _of_blob(address))
+            body = encrypt(key.cipher, pack(blob.data), _of_blob(address))
             found.append(BlobRow(address, body, len(blob.data)))
         return tuple(found)
 
     def expired(self, address: bytes, key: SessionKey) -> BlobRow:
         """What stands where a blob was: under the key, so that nobody else makes it."""
-        return BlobRow(address, seal(key.cipher, _EXPIRED, _of_blob(address)), 0)
+        return BlobRow(address, encrypt(key.cipher, _EXPIRED, _of_blob(address)), 0)
 
     def address(self, sha256: str) -> bytes:
         """Where the session's blob of that digest is."""
@@ -473,7 +473,7 @@ class EncryptedStreams:
         try:
             shown, made = _spans(row.main_spans), _spans(row.derived_spans)
             context = _of_view(stream, name, through, derived)
-            plain = self.keys.unseal(*stream[:2], row.body, context)
+            plain = self.keys.decrypt(*stream[:2], row.body, context)
             body = orjson.loads(unpack(plain))
         except (InvalidTag, TypeError, ValueError):
             return ports.StoredView(through, derived)
@@ -484,7 +484,7 @@ class EncryptedStreams:
     ) -> bool:
         key = self.keys.session(stream.user_id, stream.session_id, now=None)
         context = _of_view(stream, name, view.through_seq, view.derived_seq)
-        body = seal(key.cipher, pack(canonical(view.body)), context)
+        body = encrypt(key.cipher, pack(canonical(view.body)), context)
         spans = (orjson.dumps(s).decode() for s in (view.shows, view.shows_derived))
         row = ViewRow(view.through_seq, view.derived_seq, body, *spans)
         return self.recorder.save_view_row(
@@ -516,7 +516,7 @@ class EncryptedStreams:
         """The envelopes of a session's rows; the next time, those rows are known."""
         if not any(parts):
             return [[] for _ in parts]
-        opened = self.keys.session(*stream[:2], now=None).opened
+        opened = self.keys.session(*stream[:2], now=None).decrypted
         reading, open_ = Reading(opened.rows), self.mapper.to_domain_event
         found = [[open_(row, reading) for row in rows] for rows in parts]
         self.keys.keep(opened, reading.opened)

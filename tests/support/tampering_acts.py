@@ -11,7 +11,7 @@ import orjson
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import text
 
-from refold.adapters.keys.ring import seal, unseal
+from refold.adapters.keys.ring import decrypt, encrypt
 from refold.adapters.rows import pack, unpack
 from refold.adapters.streams import encrypted_head, opened_head
 from refold.domain.chain import Frontier, link
@@ -127,11 +127,11 @@ def encrypt_again(case: Tampered) -> None:
         state, prev = opened_head(MAIN, head, key).state, b""
         changed: list[dict[str, Any]] = []
         for row in log.recorder.select_events(MAIN, gt=2):
-            packed = unseal(key.cipher, row.state[1:], row.context)
+            packed = decrypt(key.cipher, row.state[1:], row.context)
             content: Any = orjson.loads(unpack(packed))
             if row.seq == 3:
                 content["payload"]["text"] = "something else"
-            sealed = seal(key.cipher, pack(orjson.dumps(content)), row.context)
+            sealed = encrypt(key.cipher, pack(orjson.dumps(content)), row.context)
             body = row.state[:1] + sealed
             prev = link(prev or row.prev_hash, row.context, body)
             changed.append({"seq": row.seq, "hash": prev, "body": body})

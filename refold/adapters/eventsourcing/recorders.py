@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from eventsourcing import persistence
 
 from refold.adapters.eventsourcing.engines import Before, EventsDatabase, Row
-from refold.adapters.keys.ring import seal, unseal
+from refold.adapters.keys.ring import decrypt, encrypt
 from refold.adapters.rows import pack, unpack
 from refold.adapters.sql.recorder import Following
 from refold.adapters.sql.tables import statements
@@ -80,7 +80,7 @@ class Vault:
 
         Raises OperationalError if there is no key.
         """
-        return _FORMAT + seal(self._cipher, pack(event.state), self._context(event))
+        return _FORMAT + encrypt(self._cipher, pack(event.state), self._context(event))
 
     def open(self, row: Sequence[Any]) -> tuple[Any, int, str, bytes]:
         """Return an event's id, version, topic and decrypted state.
@@ -92,7 +92,7 @@ class Vault:
         try:
             if sealed.state[:1] != _FORMAT:
                 raise InvalidTag
-            plain = unseal(self._cipher, sealed.state[1:], self._context(sealed))
+            plain = decrypt(self._cipher, sealed.state[1:], self._context(sealed))
             return id_, version, topic, unpack(plain)
         except (InvalidTag, ValueError):
             raise persistence.DataError(

@@ -1,4 +1,4 @@
-"""Which databases a key store belongs to, and whether it is as new as they are."""
+"""The binding of a key store to its databases, and the check that it is not older."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def check_belongs(
 
     Raises KeyUnavailable.
     """
-    mine = f"store {store_id}"
-    if keys.get_setting(mine) is None:
+    setting = f"store {store_id}"
+    if keys.get_setting(setting) is None:
         if filled and keys.get_setting(_BOUND) is not None:
             raise KeyUnavailable(
                 "the key store belongs to another database",
@@ -33,7 +33,7 @@ def check_belongs(
             )
         if not keys.readonly:
             keys.add_setting(_BOUND, _YES)
-            keys.add_setting(mine, _YES)
+            keys.add_setting(setting, _YES)
     seen = subjects.key_generation()
     generation = keys.generation()
     if generation < seen:
@@ -48,8 +48,8 @@ def check_belongs(
 def reconcile(keys: SqlKeyStore, subjects: Subjects, *, now: int) -> int:
     """Destroy again the keys that an older key store brought back; returns how many.
 
-    The database knows the erased users by keyed hashes.  A user who was readmitted
-    later has lost the new key with the key store, and is erased again.
+    The database has keyed hashes of the erased users.  If a user was readmitted after
+    the backup, the new key is lost, and the user is erased again.
     """
     destroyed = 0
     for subject in subjects.changed():

@@ -1,4 +1,4 @@
-"""Master keys: what wraps the keys of users, at hand or in a key service (KMS)."""
+"""Master keys, which wrap the keys of users: local ones, or a key service (KMS)."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from refold.adapters import config
 from refold.domain.errors import InvalidConfiguration, KeyUnavailable, remedy_for
 
-_NONCE = 12
-SIZE = 32
-_HEX: Final = 2 * SIZE  # digits
+_NONCE = 12  # bytes
+SIZE = 32  # bytes
+_HEX_DIGITS: Final = 2 * SIZE
 
 
 class MasterKey(Protocol):
-    """What wraps user keys: 32 bytes at hand, or a key service (KMS).
+    """Wraps the keys of users: 32 bytes in memory, or a key service (KMS).
 
-    ``context`` is bound to the wrapped key: it opens with the same context only.  While
-    a master key is replaced there are several: the newest wraps, all of them open.
+    A wrapped key is bound to ``context``, and unwraps only with the same one.  While a
+    master key is replaced, there are several: the newest wraps, and all of them unwrap.
     ``refold.testing.MasterKeyContract`` has these promises as tests.
     """
 
     def wrap(self, key: bytes, context: bytes) -> bytes:
-        """Encrypt ``key`` for storage, under the newest master key."""
+        """Encrypt ``key`` for storage with the newest master key."""
 
     def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
-        """Give back what ``wrap`` encrypted.
+        """Return the key that ``wrap`` encrypted.
 
-        Raises KeyUnavailable if this is not the key that wrapped it.
+        Raises KeyUnavailable if none of the master keys wrapped it.
         """
 
     def stale(self, wrapped: bytes, context: bytes) -> bool:
-        """Whether an older master key than the newest wrapped it.
+        """Whether a master key other than the newest wrapped this key.
 
         Raises KeyUnavailable if none of them did.
         """
 
 
 class LocalMasterKey:
-    """Master keys of 32 bytes that this process holds, the newest first.
+    """Master keys of 32 bytes in the memory of this process, the newest first.
 
-    ``origin`` says where they came from, for people; ``reload`` reads them again there:
-    another process may have replaced them since, and what it wrapped is under the new
-    one.
+    origin: their source, for messages.
+    reload: reads them from the source again.  Another process may have replaced them,
+            and wrapped keys with the new one.
     """
 
     def __init__(
@@ -63,10 +63,12 @@ class LocalMasterKey:
         origin: str,
         reload: Callable[[], Sequence[bytes]] | None = None,
     ) -> None:
-        self.origin, self._reload = origin, reload
-        self._ciphers = [self._cipher(one) for one in (key, *older)]
+        self.origin = origin
+        self._reload = reload
+        self._ciphers = [self._cipher(master_key) for master_key in (key, *older)]
 
     def _cipher(self, key: bytes) -> AESGCM:
+        """Return the cipher of a key.  Raises KeyUnavailable for a wrong size."""
         if len(key) != SIZE:
             raise KeyUnavailable(
                 f"the master key from {self.origin} has {len(key)} bytes",
@@ -79,71 +81,77 @@ class LocalMasterKey:
         return nonce + self._ciphers[0].encrypt(nonce, key, context)
 
     def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
-        return self._opened(wrapped, context)[1]
+        _, key = self._unwrapped(wrapped, context)
+        return key
 
     def stale(self, wrapped: bytes, context: bytes) -> bool:
-        return self._opened(wrapped, context)[0] > 0
+        index, _ = self._unwrapped(wrapped, context)
+        return index > 0
 
-    def _opened(self, wrapped: bytes, context: bytes) -> tuple[int, bytes]:
-        """Which of the keys wrapped it, the newest being 0, and what was wrapped."""
-        found = self._tried(wrapped, context)
-        if found is None and self._reload is not None:
+    def _unwrapped(self, wrapped: bytes, context: bytes) -> tuple[int, bytes]:
+        """Return the index of the master key that wrapped a key, and that key."""
+        unwrapped = self._try_all(wrapped, context)
+        if unwrapped is None and self._reload is not None:
             self._ciphers = [self._cipher(key) for key in self._reload()]
-            found = self._tried(wrapped, context)
-        if found is None:
+            unwrapped = self._try_all(wrapped, context)
+        if unwrapped is None:
             raise KeyUnavailable(
                 f"the master key from {self.origin} does not open this key store",
                 remedy="set REFOLD_MASTER_KEY or REFOLD_HOME to those it was made with",
             )
-        return found
+        return unwrapped
 
-    def _tried(self, wrapped: bytes, context: bytes) -> tuple[int, bytes] | None:
-        for place, cipher in enumerate(self._ciphers):
+    def _try_all(self, wrapped: bytes, context: bytes) -> tuple[int, bytes] | None:
+        """Try all master keys; returns None if none of them wrapped the key."""
+        for index, cipher in enumerate(self._ciphers):
             try:
                 key = cipher.decrypt(wrapped[:_NONCE], wrapped[_NONCE:], context)
             except (InvalidTag, ValueError):
                 continue
-            return place, key
+            return index, key
         return None
 
 
 VARIABLE: Final = "REFOLD_MASTER_KEY"
-log = logging.getLogger("refold")
+logger = logging.getLogger("refold")
 
 
-def from_environment(given: str) -> LocalMasterKey:
-    """The master key that the variable holds.  Raises InvalidConfiguration."""
-    keys = decoded(given)
+def from_environment(value: str) -> LocalMasterKey:
+    """Return the master key in the value of the variable.
+
+    Raises InvalidConfiguration.
+    """
+    keys = decoded(value)
     if not keys:
         raise InvalidConfiguration(f"{VARIABLE} must be 32 bytes, in base64 or hex")
     return LocalMasterKey(*keys, origin=VARIABLE)
 
 
 class MasterKeyFile:
-    """A private file with the master key, and the one before while it is replaced."""
+    """A private file with the master key, and during a rotation also the one before."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or config.home() / "master.key"
 
     def create(self) -> None:
-        """Make it, unless it is there; says so, for without it nothing can be read."""
+        """Create the file if it does not exist, and log that it must be backed up."""
         with self._writing():
-            made = create_private(self.path, _written([os.urandom(SIZE)]))
-        if made:
-            log.warning(
+            is_new = create_private(self.path, _encoded([os.urandom(SIZE)]))
+        if is_new:
+            logger.warning(
                 "made a new master key at %s (mode 0600): back it up apart from the "
                 "database, without it nothing can be read",
                 self.path,
             )
 
     def open(self) -> LocalMasterKey:
-        """The master key in it.  Raises KeyUnavailable."""
+        """Return the master key in the file.  Raises KeyUnavailable."""
         return LocalMasterKey(*self.read(), origin=str(self.path), reload=self.read)
 
     def read(self) -> Sequence[bytes]:
-        """All keys in it, the newest first.  Raises KeyUnavailable."""
+        """Return all keys in the file, the newest first.  Raises KeyUnavailable."""
         try:
-            remark_on_mode(self.path)
+            warn_of_mode(self.path)
             keys = decoded(self.path.read_text())
         except OSError as error:
             raise KeyUnavailable(
@@ -158,7 +166,7 @@ class MasterKeyFile:
         return keys
 
     def add(self) -> bool:
-        """Put a new key before the one there is; False if there are two already."""
+        """Add a new key before the existing one; False if there are two already."""
         keys = self.read()
         if len(keys) > 1:
             return False
@@ -166,16 +174,16 @@ class MasterKeyFile:
         return True
 
     def drop_older(self) -> None:
-        """Keep the newest key alone."""
+        """Remove all keys except the newest."""
         self._replace(self.read()[:1])
 
     def _replace(self, keys: Sequence[bytes]) -> None:
-        """Put another file in its place, whole or not at all."""
+        """Replace the file by one with these keys, atomically and durably."""
         draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         with self._writing():
             handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(handle, "wb") as file:
-                file.write(_written(keys))
+                file.write(_encoded(keys))
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(self.path)
@@ -187,7 +195,7 @@ class MasterKeyFile:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Raises KeyUnavailable for what the file system refuses."""
+        """Raise KeyUnavailable if the file system refuses a write."""
         try:
             yield
         except OSError as error:
@@ -198,32 +206,40 @@ class MasterKeyFile:
 
 
 def decoded(text: str) -> list[bytes]:
-    """The keys of 32 bytes in a text, in base64 or hex; none if one of them is not."""
-    parts = re.split(r"[\s,]+", text.strip())
-    try:
-        keys = [
-            bytes.fromhex(part) if len(part) == _HEX else b64decode(part, validate=True)
-            for part in parts
-        ]
-    except ValueError:
-        return []
-    return keys if all(len(key) == SIZE for key in keys) else []
+    """Return the keys of 32 bytes in a text, in base64 or hex.
+
+    Returns none if one of them is invalid.
+    """
+    keys: list[bytes] = []
+    for part in re.split(r"[\s,]+", text.strip()):
+        try:
+            if len(part) == _HEX_DIGITS:
+                key = bytes.fromhex(part)
+            else:
+                key = b64decode(part, validate=True)
+        except ValueError:
+            return []
+        if len(key) != SIZE:
+            return []
+        keys.append(key)
+    return keys
 
 
-def _written(keys: Sequence[bytes]) -> bytes:
+def _encoded(keys: Sequence[bytes]) -> bytes:
+    """Return the content of a file with these keys."""
     return b"".join(b64encode(key) + b"\n" for key in keys)
 
 
-_remarked: Final[set[Path]] = set()
+_warned_of: Final[set[Path]] = set()
 
 
-def remark_on_mode(path: Path) -> None:
-    """Warn, once in a process, of a file with keys that others can read or write."""
-    if sys.platform == "win32" or path in _remarked or not path.exists():
+def warn_of_mode(path: Path) -> None:
+    """Warn, once in a process, about a file with keys that others can read or write."""
+    if sys.platform == "win32" or path in _warned_of or not path.exists():
         return
     if path.stat().st_mode & 0o066:
-        _remarked.add(path)
-        log.warning(
+        _warned_of.add(path)
+        logger.warning(
             "other users of this machine can read or write the keys in %s: run "
             "chmod 600 %s",
             path,
@@ -232,9 +248,9 @@ def remark_on_mode(path: Path) -> None:
 
 
 def create_private(path: Path, content: bytes = b"") -> bool:
-    """Make the file with mode 0600 if there is none; True if it was made here.
+    """Create a file with mode 0600 if there is none; returns whether this created it.
 
-    It appears whole or not at all, so that another process never reads half of it.
+    The file appears complete, so that no other process reads a part of it.
     """
     if path.exists():
         return False

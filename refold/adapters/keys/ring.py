@@ -1,8 +1,8 @@
 """Keys: a master key wraps each user's key, a user's key wraps each session's.
 
-Destroying one wrapped key makes all that is under it unreadable, wherever copies
-of the ciphertext survive.  The key store holds no name of a user or session, only
-keyed hashes of them.
+Without a wrapped key, nothing encrypted with it can be read, no matter where copies of
+the ciphertext survive.  The key store has no ids of users and sessions, only keyed
+hashes of them.
 """
 
 from __future__ import annotations
@@ -27,63 +27,65 @@ from refold.domain.errors import Erased, KeyUnavailable
 from refold.domain.ids import StreamId
 from refold.domain.locks import forkable_lock
 
-_MOST = 10_000
-# Of so many sessions at most, what was opened is kept.
-_MOST_OPENED: Final = 32
+_MOST = 10_000  # cached keys
+_MOST_WITH_ROWS: Final = 32  # sessions whose decrypted rows are cached
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """The values used last."""
+    """A cache of the values used last."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[K, V] = OrderedDict()
+        self._values: OrderedDict[K, V] = OrderedDict()
         self._lock = forkable_lock()
 
     def get(self, key: K) -> V | None:
-        """The value, if it is there."""
-        found = self._kept.get(key)
-        if found is None:
+        """Return the cached value, if there is one."""
+        value = self._values.get(key)
+        if value is None:
             return None
-        # Without the lock: it is asked for with each row that is read.
+        # No lock, because this is called for each row that is read.
         try:  # noqa: SIM105  # `suppress` takes longer than all of this
-            self._kept.move_to_end(key)
-        except KeyError:  # another thread let it go meanwhile
+            self._values.move_to_end(key)
+        except KeyError:  # another thread has just removed it
             pass
-        return found
+        return value
 
     def put(self, key: K, value: V) -> V:
-        """Keep the value, and let the oldest go where there is no room."""
+        """Cache and return the value; drop the oldest values if there are too many."""
         with self._lock:
-            self._kept[key] = value
-            self._kept.move_to_end(key)
-            while len(self._kept) > _MOST:
-                self._kept.popitem(last=False)
+            self._values[key] = value
+            self._values.move_to_end(key)
+            while len(self._values) > _MOST:
+                self._values.popitem(last=False)
         return value
 
     def forget(self, key: K) -> None:
-        """Keep it no longer."""
+        """Drop a value."""
         with self._lock:
-            self._kept.pop(key, None)
+            self._values.pop(key, None)
 
     def forget_all(self, unwanted: Callable[[K], bool]) -> None:
-        """Keep none that is ``unwanted``."""
+        """Drop the values whose keys are ``unwanted``."""
         with self._lock:
-            for key in [key for key in self._kept if unwanted(key)]:
-                del self._kept[key]
+            for key in [key for key in self._values if unwanted(key)]:
+                del self._values[key]
 
 
 PEPPER_CONTEXT: Final = b"refold pepper"
-_NONCE = 12
+_NONCE = 12  # bytes
+_TAG = 16  # bytes
 _TRIES: Final = 5
 
 
 class UserKey(NamedTuple):
     """A user's key, ready for use.
 
-    ``key`` names things (``mac``) and stays when the user's key is rotated;
-    ``wrapping`` opens the keys of sessions.  ``wrapped`` is the key as it was stored.
+    key:      makes keyed hashes (``mac``), and stays when the user's key is rotated.
+    cipher:   encrypts blobs and other data of the user.
+    wrapping: wraps the keys of sessions.
+    wrapped:  the key as it is stored.
     """
 
     ref: str
@@ -95,22 +97,31 @@ class UserKey(NamedTuple):
 
     @classmethod
     def of(cls, ref: str, plain: bytes, entry: UserEntry) -> UserKey:
-        """The key that ``plain`` holds, once it was unwrapped."""
-        key, secret = plain[:SIZE], plain[SIZE:] or plain
-        cipher = AESGCM(_derive(key, "blobs"))
-        wrapping = AESGCM(_derive(secret, "sessions"))
-        return cls(ref, key, cipher, wrapping, entry.wrapped or b"", entry.epoch)
+        """Return the key with this plain text.
+
+        A rotated key consists of the part for hashes, which stays, and a new secret.
+        """
+        key = plain[:SIZE]
+        secret = plain[SIZE:] or plain
+        return cls(
+            ref=ref,
+            key=key,
+            cipher=AESGCM(_derive(key, "blobs")),
+            wrapping=AESGCM(_derive(secret, "sessions")),
+            wrapped=entry.wrapped or b"",
+            epoch=entry.epoch,
+        )
 
     def mac(self, purpose: str, *parts: bytes) -> bytes:
-        """A keyed hash of ``parts`` for one ``purpose``; 32 bytes."""
+        """Return a keyed hash of ``parts`` for one ``purpose``; 32 bytes."""
         message = length_prefixed((purpose.encode(), *parts))
         return hmac.digest(self.key, message, "sha256")
 
 
-class Opened:
-    """What was opened under a session's key, by the hash of its row.
+class DecryptedRows:
+    """Decrypted rows of a session, by their hashes.
 
-    It is part of the key, and so gone as soon as that is let go of.
+    They are part of the session's key, and so disappear with it.
     """
 
     __slots__ = ("__weakref__", "rows")
@@ -120,38 +131,40 @@ class Opened:
 
 
 class SessionKey(NamedTuple):
-    """A session's key, ready for use; ``check`` tells it from another key."""
+    """A session's key, ready for use; ``check`` distinguishes it from other keys."""
 
     cipher: AESGCM
     check: bytes
     user: UserKey
-    opened: Opened
+    decrypted: DecryptedRows
     version: int = 1
 
 
 class KeyRing:
-    """The keys of one store, unwrapped as they are needed and kept in memory."""
+    """The keys of one store, which are unwrapped on demand and cached in memory."""
 
     def __init__(self, store: SqlKeyStore, master: MasterKey) -> None:
-        self.store, self.master = store, master
+        self.store = store
+        self.master = master
         self.reopen()
         self._users: Recent[str, UserKey] = Recent()
         self._sessions: Recent[tuple[str, str], SessionKey] = Recent()
-        self._keeping: deque[ref[Opened]] = deque()
+        self._with_rows: deque[ref[DecryptedRows]] = deque()
 
     def reopen(self) -> None:
-        """Read again what the master key wraps here, after it was replaced."""
+        """Read the pepper again, after the master key was replaced."""
         self._pepper, self._wrapped_pepper = self._setting(PEPPER, PEPPER_CONTEXT)
 
     def signer(self) -> Signer:
-        """What signs certificates and tree heads; its key is made where none is yet.
+        """Return the signer of certificates and tree heads; makes a key if necessary.
 
-        Raises KeyUnavailable if the master key does not open it.
+        Raises KeyUnavailable if the master key does not unwrap the signer's key.
         """
-        return Signer(self._setting(SETTING, CONTEXT)[0])
+        secret, _ = self._setting(SETTING, CONTEXT)
+        return Signer(secret)
 
     def _setting(self, name: str, context: bytes) -> tuple[bytes, bytes]:
-        """A secret of the store, plain and wrapped, made if there is none."""
+        """Return a secret of the store, plain and wrapped; makes it if necessary."""
         wrapped = self.store.get_setting(name)
         if wrapped is None:
             fresh = self.master.wrap(os.urandom(SIZE), context)
@@ -161,54 +174,55 @@ class KeyRing:
     def session(
         self, user_id: str, session_id: str, *, now: int | None, check: bytes = b""
     ) -> SessionKey:
-        """The session's key.  ``now`` lets a missing one be made, None does not.
+        """Return the session's key.
 
-        ``now`` is in microseconds since 1970.  ``check`` names the key that is meant
-        where there are several; without it, or if it is not there, it is the one
-        that was used last here, or the oldest.
+        now:   in microseconds since 1970; a missing key is made.  None makes no key.
+        check: chooses one of several keys.  Without it, or if there is no such key,
+               this is the key that was used last here, or the oldest one.
 
-        Raises KeyUnavailable if the key is missing or cannot be opened, Erased.
+        Raises KeyUnavailable if the key is missing or cannot be unwrapped, Erased.
         """
-        place = user_id, session_id
-        key = self._sessions.get(place)
+        session = (user_id, session_id)
+        key = self._sessions.get(session)
         if key is None:
-            key = self._sessions.put(place, self._open_session(*place, now))
+            key = self._open_session(user_id, session_id, now)
+            self._sessions.put(session, key)
         if not check or key.check == check:
             return key
         for other in self._versions(user_id, session_id):
             if other.check == check:
-                return self._sessions.put((user_id, session_id), other)
+                return self._sessions.put(session, other)
         return key
 
-    def keep(self, opened: Opened, rows: Mapping[bytes, Any]) -> None:
-        """Keep these rows with their key, instead of those that were kept with it.
+    def keep(self, decrypted: DecryptedRows, rows: Mapping[bytes, Any]) -> None:
+        """Cache these rows with their key, and drop those that were cached before.
 
-        Of most sessions none are kept: those kept first are let go of.
+        Only the sessions that were cached last have rows.
         """
-        if rows and not opened.rows:
-            self._keeping.append(ref(opened))
-            while len(self._keeping) > _MOST_OPENED:
-                first = self._keeping.popleft()()
+        if rows and not decrypted.rows:
+            self._with_rows.append(ref(decrypted))
+            while len(self._with_rows) > _MOST_WITH_ROWS:
+                first = self._with_rows.popleft()()
                 if first is not None:
                     first.rows = {}
-        opened.rows = rows
+        decrypted.rows = rows
 
-    def unseal(
-        self, user_id: str, session_id: str, sealed: bytes, context: bytes
+    def decrypt(
+        self, user_id: str, session_id: str, ciphertext: bytes, context: bytes
     ) -> bytes:
-        """Open what was sealed under the session's key, or under another of its keys.
+        """Decrypt data with the session's key, or with another of its keys.
 
-        Raises InvalidTag if it was not, KeyUnavailable if there is no key.
+        Raises InvalidTag if no key fits, KeyUnavailable if there is no key.
         """
         key = self.session(user_id, session_id, now=None)
         try:
-            return unseal(key.cipher, sealed, context)
+            return decrypt(key.cipher, ciphertext, context)
         except InvalidTag:
             for other in self._versions(user_id, session_id):
                 if other.check == key.check:
                     continue
                 with suppress(InvalidTag):
-                    plain = unseal(other.cipher, sealed, context)
+                    plain = decrypt(other.cipher, ciphertext, context)
                     self._sessions.put((user_id, session_id), other)
                     return plain
             raise
@@ -216,37 +230,41 @@ class KeyRing:
     def successor(
         self, user_id: str, session_id: str, *, of: SessionKey, now: int
     ) -> SessionKey:
-        """The key after ``of``: one that was made and not used yet, or a new one."""
+        """Return the key after ``of``: an unused one that exists, or a new one."""
         for key in self._versions(user_id, session_id):
             if key.version > of.version:
                 return key
         return self._add_session(user_id, session_id, now, of.version + 1)
 
     def retire(self, user_id: str, session_id: str, *, before: SessionKey) -> int:
-        """Destroy the keys of lower versions for good; returns how many."""
+        """Destroy the keys of lower versions for good; returns their number."""
         self._sessions.put((user_id, session_id), before)
         ref = self.session_ref(user_id, session_id)
         return self.store.destroy_sessions(before.user.ref, ref, before=before.version)
 
     def older(self, user_id: str, session_id: str, *, than: SessionKey) -> int:
-        """How many keys of lower versions there are."""
+        """Return the number of keys of lower versions."""
         keys = self._versions(user_id, session_id)
-        return sum(key.version < than.version for key in keys)
+        return sum(1 for key in keys if key.version < than.version)
 
     def surplus(self, user_id: str | None = None, session_id: str | None = None) -> int:
-        """How many keys there are beyond one for each session: of all, a user, or one.
+        """Return the number of keys beyond one for each session.
 
-        A rewriting that was cut off leaves them.
+        It counts those of all users, of a user, or of a session.  An interrupted
+        rewriting leaves such keys.
         """
-        user = None if user_id is None else self.user_ref(user_id)
-        if user_id is None or session_id is None:
-            return self.store.surplus(user)
-        return self.store.surplus(user, self.session_ref(user_id, session_id))
+        if user_id is None:
+            return self.store.surplus(None)
+        user_ref = self.user_ref(user_id)
+        if session_id is None:
+            return self.store.surplus(user_ref)
+        return self.store.surplus(user_ref, self.session_ref(user_id, session_id))
 
     def user(self, user_id: str, *, now: int | None) -> UserKey:
-        """The user's key, with the same rules as ``session``."""
-        if (known := self._users.get(user_id)) is not None:
-            return known
+        """Return the user's key, by the same rules as ``session``."""
+        cached = self._users.get(user_id)
+        if cached is not None:
+            return cached
         ref = self.user_ref(user_id)
         entry = self.store.get_user(ref)
         if entry is None:
@@ -256,35 +274,38 @@ class KeyRing:
         return self._users.put(user_id, self.unwrapped(ref, entry))
 
     def refs(self, user: UserKey, stream: StreamId) -> Refs:
-        """What a new session is known by that is sealed under this key."""
-        return Refs(user.ref, self.session_ref(*stream[:2]), user.epoch)
+        """Return the keyed hashes of a new session that is encrypted with this key."""
+        session_ref = self.session_ref(stream.user_id, stream.session_id)
+        return Refs(user.ref, session_ref, user.epoch)
 
     def refuse_erased(self, user_id: str, session_id: str) -> None:
-        """Ask the key store itself, not what is remembered here.  Raises Erased."""
+        """Raise Erased if the key store says so, regardless of cached keys."""
         self.forget(user_id, session_id)
-        entry, _ = self.store.standing(*self._refs(user_id, session_id))
+        user_ref = self.user_ref(user_id)
+        session_ref = self.session_ref(user_id, session_id)
+        entry, _ = self.store.standing(user_ref, session_ref)
         if entry is not None and entry.wrapped is None:
             raise Erased("the user")
 
     def forget(self, user_id: str, session_id: str | None = None) -> None:
-        """Forget the key of the user and of the session, or of all the user's."""
+        """Drop the cached keys of the user, and of the session or all sessions."""
         self._users.forget(user_id)
         if session_id is not None:
             self._sessions.forget((user_id, session_id))
         else:
-            self._sessions.forget_all(lambda known: known[0] == user_id)
+            self._sessions.forget_all(lambda session: session[0] == user_id)
 
     def user_of(self, ref: str) -> UserKey | None:
-        """The key of the user whom ``ref`` stands for; None if there is none."""
+        """Return the key of the user with this keyed hash; None if there is none."""
         entry = self.store.get_user(ref)
         if entry is None or entry.wrapped is None:
             return None
         return self.unwrapped(ref, entry)
 
     def unwrapped(self, ref: str, entry: UserEntry) -> UserKey:
-        """The user's key, opened with the master key.
+        """Unwrap a user's key with the master key.
 
-        Raises Erased, and KeyUnavailable if the master key does not open it.
+        Raises Erased, and KeyUnavailable if the master key does not unwrap it.
         """
         if entry.wrapped is None:
             raise Erased("the user")
@@ -294,17 +315,22 @@ class KeyRing:
     def _add_user(
         self, ref: str, now: int, session_ref: str | None = None
     ) -> UserEntry:
-        """Keep a new key, under the master key that is the newest by now.
+        """Store a new user's key, wrapped with the newest master key.
 
-        With it a first session's, if it is said of which.
+        session_ref: also store a key of this session.
         """
         for _ in range(_TRIES):
-            plain, pepper, first = os.urandom(SIZE), self._wrapped_pepper, None
-            fresh = self.master.wrap(plain, user_context(ref, 1))
+            plain = os.urandom(SIZE)
+            wrapped = self.master.wrap(plain, user_context(ref, 1))
+            session = None
             if session_ref is not None:
-                user = UserKey.of(ref, plain, UserEntry(1, fresh))
-                first = session_ref, _fresh(user, session_ref, 1)
-            entry = self.store.add_user(ref, fresh, now, pepper=pepper, session=first)
+                user = UserKey.of(ref, plain, UserEntry(1, wrapped))
+                session = (session_ref, _new_session_key(user, session_ref, 1))
+            # A replaced master key has wrapped the pepper again, and this adds nothing.
+            pepper = self._wrapped_pepper
+            entry = self.store.add_user(
+                ref, wrapped, now, pepper=pepper, session=session
+            )
             if entry is not None:
                 return entry
             self.reopen()
@@ -313,19 +339,22 @@ class KeyRing:
     def _open_session(
         self, user_id: str, session_id: str, now: int | None
     ) -> SessionKey:
-        refs = self._refs(user_id, session_id)
-        entry, keys = self.store.standing(*refs)
+        """Return the session's oldest key in the key store, or a new one."""
+        user_ref = self.user_ref(user_id)
+        session_ref = self.session_ref(user_id, session_id)
+        entry, keys = self.store.standing(user_ref, session_ref)
         if entry is None and now is not None:
-            self._add_user(refs[0], now, refs[1])
-            entry, keys = self.store.standing(*refs)
+            self._add_user(user_ref, now, session_ref)
+            entry, keys = self.store.standing(user_ref, session_ref)
         if entry is None:
             raise _missing("the user's key")
-        known = self._users.get(user_id)
-        if known is None or known.wrapped != entry.wrapped:
+        cached = self._users.get(user_id)
+        if cached is None or cached.wrapped != entry.wrapped:
             self._users.forget(user_id)
-            self._users.put(user_id, self.unwrapped(refs[0], entry))
+            self._users.put(user_id, self.unwrapped(user_ref, entry))
         if keys:
-            return self._opened(user_id, refs[1], *min(keys.items()))
+            version, wrapped = min(keys.items())
+            return self._unwrap_session(user_id, session_ref, version, wrapped)
         if now is None:
             raise _missing("the session's key")
         return self._add_session(user_id, session_id, now, 1)
@@ -333,136 +362,155 @@ class KeyRing:
     def _add_session(
         self, user_id: str, session_id: str, now: int, version: int
     ) -> SessionKey:
-        """Keep a new key, under the key that the user has by now."""
+        """Store a new session's key, wrapped with the present key of the user."""
         ref = self.session_ref(user_id, session_id)
         for _ in range(_TRIES):
             user = self.user(user_id, now=None)
-            fresh, under = _fresh(user, ref, version), user.wrapped
             wrapped = self.store.add_session(
-                user.ref, ref, fresh, now, under=under, version=version
+                user.ref,
+                ref,
+                _new_session_key(user, ref, version),
+                now,
+                under=user.wrapped,
+                version=version,
             )
             if wrapped is not None:
-                return self._opened(user_id, ref, version, wrapped)
+                return self._unwrap_session(user_id, ref, version, wrapped)
             self.forget(user_id)
         raise _busy()
 
     def _versions(self, user_id: str, session_id: str) -> list[SessionKey]:
-        """The session's keys that are in the key store now, the oldest first."""
+        """Return the session's keys in the key store, the oldest first."""
         ref = self.session_ref(user_id, session_id)
         user = self.user(user_id, now=None)
-        found = sorted(self.store.session_keys(user.ref, ref).items())
-        return [self._opened(user_id, ref, version, key) for version, key in found]
+        keys = []
+        for version, wrapped in sorted(self.store.session_keys(user.ref, ref).items()):
+            keys.append(self._unwrap_session(user_id, ref, version, wrapped))
+        return keys
 
-    def _opened(
+    def _unwrap_session(
         self, user_id: str, ref: str, version: int, wrapped: bytes
     ) -> SessionKey:
-        """The session's key; the user's is read again if it was rotated meanwhile."""
+        """Unwrap a session's key.
+
+        If the user's key was rotated since it was cached, it is read again.
+        """
         for _ in range(2):
             user = self.user(user_id, now=None)
             with suppress(InvalidTag):
-                return _opened(user, ref, version, wrapped)
+                return _unwrapped_session(user, ref, version, wrapped)
             self._users.forget(user_id)
-            again = self.store.session_keys(self.user(user_id, now=None).ref, ref)
-            wrapped = again.get(version, wrapped)
+            rotated = self.user(user_id, now=None)
+            keys = self.store.session_keys(rotated.ref, ref)
+            wrapped = keys.get(version, wrapped)
         raise KeyUnavailable(
             "the session's key does not open with its user's key",
             remedy="restore the key store from its newest backup",
         )
 
     def user_ref(self, user_id: str) -> str:
-        """The keyed hash that names the user."""
+        """Return the keyed hash of the user."""
         return self._ref(b"user", user_id)
 
     def session_ref(self, user_id: str, session_id: str) -> str:
-        """The keyed hash that names the session."""
+        """Return the keyed hash of the session."""
         return self._ref(b"session", user_id, session_id)
-
-    def _refs(self, user_id: str, session_id: str) -> tuple[str, str]:
-        return self.user_ref(user_id), self.session_ref(user_id, session_id)
 
     def _ref(self, kind: bytes, *names: str) -> str:
         message = length_prefixed((kind, *(name.encode() for name in names)))
         return hmac.digest(self._pepper, message, "sha256").hex()
 
     def close(self) -> None:
-        """Let go of the key store and forget the keys."""
-        self._users, self._sessions = Recent(), Recent()
+        """Close the key store, and drop the cached keys."""
+        self._users = Recent()
+        self._sessions = Recent()
         self.store.close()
 
 
 def idempotent_id(user: UserKey, session_id: str, key: str, index: int) -> bytes:
-    """The event id that the same idempotency key gives each time it is used."""
+    """Return the id of an event with an idempotency key, the same for each use."""
     parts = (session_id.encode(), key.encode(), str(index).encode())
     return uuid_of(user.mac("event id", *parts)[:16], version=8)
 
 
 def receipt_address(user: UserKey, stream: StreamId, key: str) -> bytes:
-    """Where the receipt of an append with this idempotency key is."""
+    """Return the address of the receipt of an append with this idempotency key."""
     return user.mac("receipt", str(stream).encode(), key.encode())
 
 
 def uuid7(now: int) -> bytes:
-    """A UUID of version 7: ``now`` in microseconds, the rest random (RFC 9562)."""
-    stamp = now // 1000 & 0xFFFFFFFFFFFF
-    return uuid_of(stamp.to_bytes(6, "big") + os.urandom(10), version=7)
+    """Return a UUID of version 7 (RFC 9562); ``now`` is in microseconds."""
+    milliseconds = now // 1000 & 0xFFFFFFFFFFFF
+    return uuid_of(milliseconds.to_bytes(6, "big") + os.urandom(10), version=7)
 
 
 def uuid_of(value: bytes, *, version: int) -> bytes:
-    """The UUID of these 16 bytes, its version and variant bits set (RFC 9562)."""
-    high, low = value[6] & 0x0F | version << 4, value[8] & 0x3F | 0x80
-    return b"%b%c%c%c%b" % (value[:6], high, value[7], low, value[9:])
+    """Return these 16 bytes as a UUID, with version and variant bits (RFC 9562)."""
+    version_byte = value[6] & 0x0F | version << 4
+    variant_byte = value[8] & 0x3F | 0x80
+    return b"%b%c%c%c%b" % (
+        value[:6],
+        version_byte,
+        value[7],
+        variant_byte,
+        value[9:],
+    )
 
 
-def seal(cipher: AESGCM, data: bytes, context: bytes) -> bytes:
-    """Encrypt ``data`` under a fresh nonce, bound to ``context``."""
+def encrypt(cipher: AESGCM, data: bytes, context: bytes) -> bytes:
+    """Encrypt data with a new nonce, bound to a context; the nonce comes first."""
     nonce = os.urandom(_NONCE)
     return nonce + cipher.encrypt(nonce, data, context)
 
 
-def unseal(cipher: AESGCM, sealed: bytes, context: bytes, begin: int = 0) -> bytes:
-    """Give back what ``seal`` encrypted; raises InvalidTag if it is not that.
+def decrypt(cipher: AESGCM, ciphertext: bytes, context: bytes, begin: int = 0) -> bytes:
+    """Decrypt what ``encrypt`` returned, from the byte ``begin`` on.
 
-    It may begin behind the first bytes of ``sealed``.
+    Raises InvalidTag for another key, another context, or changed bytes.
     """
-    if len(sealed) < begin + _NONCE + 16:
+    if len(ciphertext) < begin + _NONCE + _TAG:
         raise InvalidTag
-    data = begin + _NONCE
-    return cipher.decrypt(sealed[begin:data], sealed[data:], context)
+    data_begin = begin + _NONCE
+    return cipher.decrypt(
+        ciphertext[begin:data_begin], ciphertext[data_begin:], context
+    )
 
 
 def user_context(user_ref: str, epoch: int) -> bytes:
-    """What a user's wrapped key is bound to."""
-    which = "" if epoch == 1 else f" {epoch}"
-    return f"refold user key{user_ref}{which}".encode()
+    """Return the context that a user's wrapped key is bound to."""
+    suffix = "" if epoch == 1 else f" {epoch}"
+    return f"refold user key{user_ref}{suffix}".encode()
 
 
 def session_context(user_ref: str, session_ref: str, version: int) -> bytes:
-    """What a session's wrapped key is bound to."""
-    which = "" if version == 1 else f" {version}"
-    return f"refold session key {user_ref} {session_ref}{which}".encode()
+    """Return the context that a session's wrapped key is bound to."""
+    suffix = "" if version == 1 else f" {version}"
+    return f"refold session key {user_ref} {session_ref}{suffix}".encode()
 
 
-def _fresh(user: UserKey, session_ref: str, version: int) -> bytes:
-    """A new key of a session, wrapped."""
+def _new_session_key(user: UserKey, session_ref: str, version: int) -> bytes:
+    """Return a new, wrapped key of a session."""
     context = session_context(user.ref, session_ref, version)
-    return seal(user.wrapping, os.urandom(SIZE), context)
+    return encrypt(user.wrapping, os.urandom(SIZE), context)
 
 
-def _opened(
+def _unwrapped_session(
     user: UserKey, session_ref: str, version: int, wrapped: bytes
 ) -> SessionKey:
-    """The session's key.  Raises InvalidTag if the user's key does not open it."""
+    """Unwrap a session's key.  Raises InvalidTag if the user's key does not fit."""
     context = session_context(user.ref, session_ref, version)
-    key = unseal(user.wrapping, wrapped, context)
+    key = decrypt(user.wrapping, wrapped, context)
     check = hmac.digest(key, b"refold key check", "sha256")[:8]
-    return SessionKey(AESGCM(key), check, user, Opened(), version)
+    return SessionKey(AESGCM(key), check, user, DecryptedRows(), version)
 
 
 def _derive(key: bytes, purpose: str) -> bytes:
+    """Return the key for a purpose that is derived from another key."""
     return hmac.digest(key, b"refold " + purpose.encode(), "sha256")
 
 
 def _missing(what: str) -> KeyUnavailable:
+    """Return the error for a missing key."""
     return KeyUnavailable(
         f"{what} is not in the key store",
         remedy="point REFOLD_KEYS or REFOLD_HOME at the key store of this database",
@@ -470,7 +518,8 @@ def _missing(what: str) -> KeyUnavailable:
 
 
 def _busy() -> KeyUnavailable:
+    """Return the error for keys that change again and again."""
     return KeyUnavailable(
-        "keys are replaced by others all the time",
+        "other processes keep replacing keys",
         remedy="try again when they are done",
     )

@@ -1,7 +1,7 @@
-"""Rotation: another master key, another key of a user; what they wrap stays.
+"""Rotation: it replaces the master key or the key of a user, and wraps keys again.
 
-Everything is a compare-and-set of one wrapped key against the one that was read, so
-that others read and write meanwhile, and a call that was cut off is done again.
+Each step replaces one wrapped key if it is still the one that was read.  So other
+processes can read and write concurrently, and an interrupted call can be repeated.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from refold.adapters.keys.ring import (
     PEPPER_CONTEXT,
     KeyRing,
     UserKey,
-    seal,
+    decrypt,
+    encrypt,
     session_context,
-    unseal,
     user_context,
 )
 from refold.adapters.keys.signatures import CONTEXT, SETTING
@@ -32,86 +32,96 @@ _TRIES: Final = 5
 
 
 def rotate_master(ring: KeyRing) -> int:
-    """Wrap all that the newest master key did not wrap; returns how much.
+    """Wrap all keys that the newest master key did not wrap; returns their number.
 
-    The pepper comes first: where it was read before that, no user is added any more.
+    The pepper comes first.  A process that has read the pepper before cannot add a user
+    with an older master key after that.
     """
-    store, done = ring.store, 0
-    for name, wrapped, context in _settings(ring):
-        done += store.swap_setting(name, wrapped, _again(ring, wrapped, context))
-    found = True
-    while found:
-        found = False
-        for users, swap in (
-            (users_of(store), store.swap_user),
-            (iter(store.held_users()), store.swap_held),
-        ):
-            for ref, wrapped, context in _stale(ring, users):
-                if swap(ref, wrapped, _again(ring, wrapped, context)):
-                    found, done = True, done + 1
+    store = ring.store
+    number = 0
+    for name, wrapped, context in _stale_settings(ring):
+        if store.swap_setting(name, wrapped, _wrapped_again(ring, wrapped, context)):
+            number += 1
+    while True:
+        swapped = 0
+        for ref, wrapped, context in _stale_users(ring, users_of(store)):
+            if store.swap_user(ref, wrapped, _wrapped_again(ring, wrapped, context)):
+                swapped += 1
+        for ref, wrapped, context in _stale_users(ring, store.held_users()):
+            if store.swap_held(ref, wrapped, _wrapped_again(ring, wrapped, context)):
+                swapped += 1
+        if not swapped:
+            break
+        number += swapped
     ring.reopen()
-    return done
+    return number
 
 
 def stale(ring: KeyRing) -> int:
-    """How much is wrapped by an older master key than the newest."""
+    """Return the number of keys that an older master key wrapped."""
     users = chain(users_of(ring.store), ring.store.held_users())
-    return len([*_settings(ring), *_stale(ring, users)])
+    return len([*_stale_settings(ring), *_stale_users(ring, users)])
 
 
-def _settings(ring: KeyRing) -> Iterator[tuple[str, bytes, bytes]]:
-    """Name, wrapped value and context of those that are under an older key."""
+def _stale_settings(ring: KeyRing) -> Iterator[tuple[str, bytes, bytes]]:
+    """Yield the settings that an older master key wrapped.
+
+    Each comes as its name, its wrapped value, and its context.
+    """
     for name, context in ((PEPPER, PEPPER_CONTEXT), (SETTING, CONTEXT)):
         wrapped = ring.store.get_setting(name)
         if wrapped is not None and ring.master.stale(wrapped, context):
             yield name, wrapped, context
 
 
-def _stale(
+def _stale_users(
     ring: KeyRing, users: Iterable[tuple[str, UserEntry]]
 ) -> Iterator[tuple[str, bytes, bytes]]:
-    """Hash, wrapped key and context of those that are under an older key."""
+    """Yield the users' keys that an older master key wrapped.
+
+    Each comes as the keyed hash of the user, the wrapped key, and its context.
+    """
     for ref, entry in users:
         context = user_context(ref, entry.epoch)
         if entry.wrapped is not None and ring.master.stale(entry.wrapped, context):
             yield ref, entry.wrapped, context
 
 
-def _again(ring: KeyRing, wrapped: bytes, context: bytes) -> bytes:
+def _wrapped_again(ring: KeyRing, wrapped: bytes, context: bytes) -> bytes:
+    """Wrap a key with the newest master key."""
     return ring.master.wrap(ring.master.unwrap(wrapped, context), context)
 
 
 def users_of(store: SqlKeyStore) -> Iterator[tuple[str, UserEntry]]:
-    """All users of a key store, read in pages."""
+    """Yield all users of a key store, read in pages."""
     after = ""
     while page := store.users(after):
         yield from page
-        after = page[-1][0]
+        after, _ = page[-1]
 
 
 def rotate_user(ring: KeyRing, user_id: str) -> int:
-    """Give a user another key to wrap the keys of sessions with.
+    """Give a user another key to wrap session keys with; returns their number.
 
-    What names are made of stays: receipts and blobs are found by them.
+    The key for hashes stays, because receipts and blobs are found by these.
     """
     for _ in range(_TRIES):
         ring.forget(user_id)
-        user, secret = ring.user(user_id, now=None), os.urandom(SIZE)
-        entry = UserEntry(user.epoch, None)
-        new = UserKey.of(user.ref, user.key + secret, entry)
-        keys = {}
+        user = ring.user(user_id, now=None)
+        plain = user.key + os.urandom(SIZE)
+        new = UserKey.of(user.ref, plain, UserEntry(user.epoch, None))
+        session_keys = {}
         try:
             for place, wrapped in ring.store.keys_of(user.ref).items():
                 context = session_context(user.ref, place.session_ref, place.version)
-                plain = unseal(user.wrapping, wrapped, context)
-                keys[place] = seal(new.wrapping, plain, context)
-        except InvalidTag:  # another rotation of the user's key was first
+                session_key = decrypt(user.wrapping, wrapped, context)
+                session_keys[place] = encrypt(new.wrapping, session_key, context)
+        except InvalidTag:  # another process has rotated the user's key
             continue
-        context = user_context(user.ref, user.epoch)
-        wrapped = ring.master.wrap(user.key + secret, context)
-        if ring.store.swap_user(user.ref, user.wrapped, wrapped, keys):
+        wrapped = ring.master.wrap(plain, user_context(user.ref, user.epoch))
+        if ring.store.swap_user(user.ref, user.wrapped, wrapped, session_keys):
             ring.forget(user_id)
-            return len(keys)
+            return len(session_keys)
     raise KeyUnavailable(
         "other processes keep giving that user new sessions or keys",
         remedy="try again when they are done",
@@ -119,8 +129,10 @@ def rotate_user(ring: KeyRing, user_id: str) -> int:
 
 
 def status(ring: KeyRing) -> dict[str, Any]:
-    """How many keys there are, of which kind, and how many should be replaced."""
-    origin = ring.master.origin if isinstance(ring.master, LocalMasterKey) else "KMS"
+    """Return the number of keys by kind, and of those that should be replaced."""
+    origin = "KMS"
+    if isinstance(ring.master, LocalMasterKey):
+        origin = ring.master.origin
     return {
         "master": origin,
         **ring.store.counts(),

@@ -1,8 +1,9 @@
-"""Signatures: the store's own Ed25519 key, and checking with the public half alone."""
+"""Signatures with the store's Ed25519 key, and their verification."""
 
 from __future__ import annotations
 
 import hashlib
+from typing import Final
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
@@ -14,13 +15,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 from refold.adapters.keys.master import decoded
 from refold.domain.errors import InvalidConfiguration
 
-SETTING, CONTEXT = "signing key", b"refold signing key"
+SETTING: Final = "signing key"
+CONTEXT: Final = b"refold signing key"
 
 
 class Signer:
-    """What signs certificates and tree heads: an Ed25519 key (RFC 8032).
+    """Signs certificates and tree heads with an Ed25519 key (RFC 8032).
 
-    ``public_key`` is its public half, 32 bytes; ``key_id`` names it in what is signed.
+    public_key: the public half, 32 bytes.
+    key_id:     the name of the key in signed statements.
     """
 
     def __init__(self, private: bytes) -> None:
@@ -29,12 +32,12 @@ class Signer:
         self.key_id = key_id(self.public_key)
 
     def sign(self, message: bytes) -> bytes:
-        """The signature of ``message``, 64 bytes."""
+        """Return the signature of ``message``, 64 bytes."""
         return self._key.sign(message)
 
 
 def key_id(public_key: bytes) -> str:
-    """The name of a public key: the first 16 hex digits of its SHA-256."""
+    """Return the name of a public key: the first 16 hex digits of its SHA-256."""
     return hashlib.sha256(public_key).hexdigest()[:16]
 
 
@@ -48,18 +51,23 @@ def signed_by(public_key: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def public_pem(public_key: bytes) -> str:
-    """The public key as other tools read it (PEM, SubjectPublicKeyInfo)."""
+    """Return the public key in the form for other tools (PEM, SubjectPublicKeyInfo)."""
     key = Ed25519PublicKey.from_public_bytes(public_key)
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     return key.public_bytes(serialization.Encoding.PEM, form).decode()
 
 
 def read_public_key(text: str) -> bytes:
-    """A public key from PEM, base64 or hex; raises InvalidConfiguration for others."""
+    """Read a public key in PEM, base64 or hex.
+
+    Raises InvalidConfiguration for other text.
+    """
     try:
         if "BEGIN PUBLIC KEY" in text:
             key = serialization.load_pem_public_key(text.strip().encode())
-            raw = key.public_bytes_raw() if isinstance(key, Ed25519PublicKey) else b""
+            if not isinstance(key, Ed25519PublicKey):
+                raise ValueError
+            raw = key.public_bytes_raw()
         else:
             (raw,) = decoded(text)
         Ed25519PublicKey.from_public_bytes(raw)

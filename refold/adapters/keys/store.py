@@ -1,4 +1,4 @@
-"""What the key store keeps: wrapped keys of users and sessions, by keyed hashes."""
+"""The entries of the key store: wrapped keys of users and sessions, by keyed hashes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ PEPPER: Final = "pepper"
 
 
 class UserEntry(NamedTuple):
-    """What is kept of a user: the wrapped key, or None once it was taken away.
+    """The entry of a user.
 
-    ``epoch`` counts the keys that a user had who was readmitted, from 1.
+    epoch:   the number of the key: 1, and one more for each readmission.
+    wrapped: the wrapped key; None if it was destroyed or set aside.
     """
 
     epoch: int
@@ -18,16 +19,16 @@ class UserEntry(NamedTuple):
 
 
 class KeyPlace(NamedTuple):
-    """Which key of a user: ``version`` of a session's."""
+    """The place of a session's key: the keyed hash of the session, and a version."""
 
     session_ref: str
     version: int
 
 
 class Refs(NamedTuple):
-    """What the database knows a user and a session by: keyed hashes, and the epoch.
+    """The keyed hashes of a user and a session, and the epoch of the user's key.
 
-    origin: the name of the session that it was forked from, if it was.
+    origin: the id of the session that the session was forked from, if it was.
     """
 
     user: str

@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from refold.adapters.keys.master import remark_on_mode
+from refold.adapters.keys.master import warn_of_mode
 from refold.domain.errors import InvalidConfiguration, InvalidEvent, RefoldError
 from refold.domain.ids import check_id
 
@@ -495,7 +495,7 @@ def verifier_of(
 def _secret(file: str, text: str) -> bytes:
     """The secret in ``file``, or ``text`` itself.  Raises InvalidConfiguration."""
     if file:
-        remark_on_mode(Path(file))
+        warn_of_mode(Path(file))
         secret = _read(file).rstrip(b"\r\n")
     else:
         secret = text.encode()

@@ -14,7 +14,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
 
-from refold.adapters.keys.master import create_private, remark_on_mode
+from refold.adapters.keys.master import create_private, warn_of_mode
 from refold.adapters.keys.store import KeyPlace, UserEntry
 from refold.adapters.sql import files, forks
 from refold.adapters.sql.forks import FileId
@@ -737,7 +737,7 @@ class _InFile:
         self._watched = files.WatchedFile(path)
         try:
             create_private(path)
-            remark_on_mode(path)
+            warn_of_mode(path)
             self.readonly = self._watched.readonly = files.only_read(path)
         except OSError as error:
             raise KeyUnavailable(
