@@ -1,11 +1,11 @@
-"""The program that hooks of a client run: it starts a capture, if none runs, and ends.
+"""The program that a client's hooks run: it starts a capture if none runs, and ends.
 
     python -P -m refold.adapters.capture_hook CLIENT --user U --folder F …
 
-``--db URL`` and ``--home PATH`` stand for REFOLD_DB and REFOLD_HOME.
+``--db URL`` and ``--home PATH`` replace REFOLD_DB and REFOLD_HOME.
 
 A client waits for its hooks, or kills them when it ends.  So this program loads little,
-and the process that it starts belongs to a session of its own.
+and starts a process in its own session of the operating system.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 from refold.adapters.capture_state import CaptureState, absolute
 
 MODULE: Final = "refold.adapters.capture_hook"
-# For so long a process that a hook started waits for the next turn.
+# How long a process that a hook started waits for the next turn.
 LINGER_SEC: Final = 300
 _STDIN: Final = 0
 _STDOUT: Final = 1
@@ -27,31 +27,34 @@ _STDERR: Final = 2
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Have what is new captured; ``arguments`` are those that the hook was given.
+    """Start a capture of new lines; returns the exit status.
 
-    Codex adds one behind them, which says what it did.
+    arguments: those of the hook.  Codex adds one at the end, which describes its work
+               and is ignored.
     """
     client, *rest = arguments
-    options = dict(zip(rest[::2], rest[1::2], strict=False))
+    names = rest[::2]
+    values = rest[1::2]
+    options = dict(zip(names, values, strict=False))
     user = options["--user"]
     folder = options["--folder"]
     if "--home" in options:
         os.environ["REFOLD_HOME"] = options["--home"]
     path = Path(folder)
-    nowhere = CaptureState.of(url="", user_id=user, client=client, folder=path)
+    without_store = CaptureState.of(url="", user_id=user, client=client, folder=path)
     url = options.get("--db") or os.environ.get("REFOLD_DB")
     if not url:
-        nowhere.complain(
+        without_store.complain(
             "refold: nothing is captured: REFOLD_DB is not set where the program runs"
         )
         return 1
-    nowhere.forget()
+    without_store.forget()
     url = absolute(url)
     state = CaptureState.of(url=url, user_id=user, client=client, folder=path)
-    _open_streams()
+    _open_standard_streams()
     state.request()
     lock = state.acquire()
-    if lock is None:  # the process that holds it takes the request
+    if lock is None:  # the process with the lock takes the request
         return 0
     command = [sys.executable, "-P", "-m", "refold"]
     if "--db" in options:
@@ -62,47 +65,58 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _open_streams() -> None:
-    """Fill the places of streams that the client closed: no other file takes them."""
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
-        pass
-    os.close(descriptor)
+def _open_standard_streams() -> None:
+    """Open the standard streams that the client closed.
+
+    Otherwise another file would get the number of one of them.
+    """
+    while True:
+        descriptor = os.open(os.devnull, os.O_RDWR)
+        if descriptor > _STDERR:
+            os.close(descriptor)
+            return
 
 
-def _start(command: list[str], lock: int, log: Path) -> None:
-    """Run a command in a session of its own, without the client's files."""
+def _start(command: list[str], lock: int, log_file: Path) -> None:
+    """Run a command in its own session, without the files of the client.
+
+    log_file: gets the stderr of the command.
+    """
     child = os.fork()
     if child:
         os.waitpid(child, 0)
         return
     try:
         os.setsid()
-        if os.fork():  # what remains is no child of a process of the client
+        if os.fork():  # the grandchild is no child of a process of the client
             os._exit(0)
-        _become(command, lock, log)
+        _execute(command, lock, log_file)
     finally:
         os._exit(1)
 
 
-def _become(command: list[str], lock: int, log: Path) -> NoReturn:
-    nothing = os.open(os.devnull, os.O_RDWR)
-    written = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.dup2(nothing, _STDIN)
-    os.dup2(nothing, _STDOUT)
-    os.dup2(written, _STDERR)
+def _execute(command: list[str], lock: int, log_file: Path) -> NoReturn:
+    """Replace this process by the command, which inherits only the lock."""
+    null = os.open(os.devnull, os.O_RDWR)
+    stderr = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(null, _STDIN)
+    os.dup2(null, _STDOUT)
+    os.dup2(stderr, _STDERR)
     os.closerange(_STDERR + 1, lock)
     os.closerange(lock + 1, os.sysconf("SC_OPEN_MAX"))
     os.set_inheritable(lock, True)
-    os.execv(command[0], command)  # noqa: S606  # a shell would be one program more
+    os.execv(command[0], command)  # noqa: S606  # no shell is needed
 
 
 def run(arguments: Sequence[str]) -> int:
-    """``main``, with one sentence on stderr if the machine lets it do nothing."""
+    """Run ``main``; an error of the operating system is one sentence on stderr."""
     try:
         return main(arguments)
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        sys.stderr.write(f"refold: nothing is captured: {place}{error.strerror}\n")
+        file = ""
+        if error.filename:
+            file = f"{error.filename}: "
+        sys.stderr.write(f"refold: nothing is captured: {file}{error.strerror}\n")
         return 1
 
 

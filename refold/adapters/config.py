@@ -18,9 +18,10 @@ DEFAULT_DB = "sqlite:///refold.db"
 
 
 def home() -> Path:
-    """Where keys and settings of this user are: ``REFOLD_HOME``, else by platform."""
-    if chosen := os.environ.get("REFOLD_HOME"):
-        return Path(chosen).expanduser()
+    """Return the folder of keys and settings: ``REFOLD_HOME``, else by platform."""
+    configured = os.environ.get("REFOLD_HOME")
+    if configured:
+        return Path(configured).expanduser()
     if sys.platform == "win32":
         base = os.environ.get("APPDATA") or "~/AppData/Roaming"
     else:
@@ -29,30 +30,31 @@ def home() -> Path:
 
 
 def database() -> str:
-    """The URL of the store: ``REFOLD_DB``, else a file in the working directory."""
+    """Return the URL of the store: ``REFOLD_DB``, else a file in this directory."""
     return os.environ.get("REFOLD_DB") or DEFAULT_DB
 
 
 def access_log() -> str:
-    """Where the access log goes: ``REFOLD_ACCESS_LOG``, else nowhere."""
+    """Return the place of the access log: ``REFOLD_ACCESS_LOG``, else ``off``."""
     return os.environ.get("REFOLD_ACCESS_LOG") or "off"
 
 
 def shared_memory() -> bool:
-    """Whether memory of many users may be made: ``REFOLD_SHARED_MEMORY=on``, else not.
+    """Whether memory may combine several users: only with ``REFOLD_SHARED_MEMORY=on``.
 
-    Raises InvalidConfiguration for anything but on and off.
+    Raises InvalidConfiguration for other values than on and off.
     """
-    said = os.environ.get("REFOLD_SHARED_MEMORY") or "off"
-    if said not in ("on", "off"):
-        raise InvalidConfiguration(f"REFOLD_SHARED_MEMORY is on or off, not {said!r}")
-    return said == "on"
+    value = os.environ.get("REFOLD_SHARED_MEMORY") or "off"
+    if value not in ("on", "off"):
+        raise InvalidConfiguration(f"REFOLD_SHARED_MEMORY is on or off, not {value!r}")
+    return value == "on"
 
 
 def contexts() -> Settings:
-    """What is set for contexts: ``[context]`` of the settings file, the environment.
+    """Return the settings of contexts, from ``[context]`` and from the environment.
 
-    The file is ``REFOLD_CONFIG``, else ``refold.toml`` in the working directory.
+    The settings file is ``REFOLD_CONFIG``, else ``refold.toml`` in the working
+    directory.
 
     Raises InvalidConfiguration if it cannot be read or is not TOML.
     """
@@ -62,9 +64,9 @@ def contexts() -> Settings:
 
 
 def register_models() -> None:
-    """Make the models of the table ``[models]`` of the settings file known.
+    """Register the models of the table ``[models]`` in the settings file.
 
-    Raises InvalidConfiguration if it cannot be read or an entry is wrong.
+    Raises InvalidConfiguration if the file cannot be read or an entry is invalid.
     """
     table = _table("models")
     if table:
@@ -74,56 +76,63 @@ def register_models() -> None:
 
 
 def register_lifetimes() -> None:
-    """Have memory last as the table ``[memory]`` of the settings file says, by kind.
+    """Set the lifetimes of memory from the table ``[memory]`` of the settings file.
 
-    Raises InvalidConfiguration if it cannot be read or an entry is wrong.
+    Raises InvalidConfiguration if the file cannot be read or an entry is invalid.
     """
     table = _table("memory")
     if table:
         from refold.domain.erasure import span
         from refold.projections.memory.items import set_lifetimes
 
-        set_lifetimes(**{k: span(f"[memory] {k}", v) for k, v in table.items()})
+        lifetimes = {}
+        for kind, text in table.items():
+            lifetimes[kind] = span(f"[memory] {kind}", text)
+        set_lifetimes(**lifetimes)
 
 
-def policy(given: str | os.PathLike[str] | Policy | None = None) -> Policy | None:
-    """The policy that is given, or at that path, else at ``REFOLD_POLICY``, if any.
+def policy(policy: str | os.PathLike[str] | Policy | None = None) -> Policy | None:
+    """Return this policy, or read it from its path.
 
-    Raises InvalidConfiguration with the line that cannot be used.
+    None means the policy at the path in ``REFOLD_POLICY``, if there is one.
+
+    Raises InvalidConfiguration with the invalid line.
     """
-    from_environment = os.environ.get("REFOLD_POLICY") or None
-    chosen = from_environment if given is None else given
-    if chosen is None:
+    if policy is None:
+        policy = os.environ.get("REFOLD_POLICY") or None
+    if policy is None:
         return None
     from refold.redaction.policy import Policy, PolicyError
 
-    if isinstance(chosen, Policy):
-        return chosen
+    if isinstance(policy, Policy):
+        return policy
     try:
-        return Policy.parse(_read(Path(chosen)), where=os.fspath(chosen))
+        return Policy.parse(_read(Path(policy)), where=os.fspath(policy))
     except PolicyError as error:
         raise InvalidConfiguration(str(error)) from None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file, or of a JSON one.  Raises InvalidConfiguration."""
+    """Return the content of a TOML or JSON file.  Raises InvalidConfiguration."""
     kind = "JSON" if path.suffix.lower() == ".json" else "TOML"
     text = _read(path)
+    content: Any
     try:
         if kind == "JSON":
-            found: Any = json.loads(text)
+            content = json.loads(text)
         else:
             import tomllib
 
-            found = tomllib.loads(text)
+            content = tomllib.loads(text)
     except ValueError as error:
         raise InvalidConfiguration(f"{path} is not {kind}: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise InvalidConfiguration(f"{path} holds no object")
-    return found
+    return content
 
 
 def _table(name: str) -> dict[str, Any]:
+    """Return a table of the settings file; empty if there is no such file or table."""
     path = _settings_path()
     if not os.environ.get("REFOLD_CONFIG") and not path.exists():
         return {}
@@ -134,10 +143,12 @@ def _table(name: str) -> dict[str, Any]:
 
 
 def _settings_path() -> Path:
+    """Return the path of the settings file."""
     return Path(os.environ.get("REFOLD_CONFIG") or "refold.toml")
 
 
 def _read(path: Path) -> str:
+    """Return the text of a file.  Raises InvalidConfiguration."""
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -1,9 +1,9 @@
-"""The event log: streams, and what proves, rewrites, erases, and counts them."""
+"""The event log: streams, their proofs, rewriting, erasure, labels and statistics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from eventsourcing.persistence import (
     AggregateRecorder,
@@ -34,13 +34,15 @@ if TYPE_CHECKING:
 
 
 class EncryptedLog(EncryptedStreams):
-    """An EventLog: its streams, and all that is done with them as a whole."""
+    """An EventLog over a recorder and a key ring."""
 
     def __init__(self, recorder: Recorder, keys: KeyRing) -> None:
         super().__init__(recorder, keys)
-        # The recorder's own, which need no key.
-        self.shared, self.streams = recorder.shared, recorder.streams
-        self.view_names, self.drop_views = recorder.view_names, recorder.drop_views
+        # These need no key, so they are the methods of the recorder.
+        self.shared = recorder.shared
+        self.streams = recorder.streams
+        self.view_names = recorder.view_names
+        self.drop_views = recorder.drop_views
         self.lagging = recorder.lagging
         self.leases: ports.Leases = recorder
 
@@ -102,45 +104,56 @@ class EncryptedLog(EncryptedStreams):
         after: tuple[str, str] | None = None,
         limit: int | None = None,
     ) -> list[ports.SessionInfo]:
-        found: Sequence[bytes] = ()
+        hashes: list[bytes] = []
         if labels:
             if user_id is None or not self.recorder.knows(user_id):
                 return []
-            found = [at for _, at in _places(self.keys, user_id, labels) if at]
+            for label in _hashed_labels(self.keys, user_id, labels):
+                if label.hash:
+                    hashes.append(label.hash)
         return self.recorder.sessions(
-            user_id, session_id, labels=found, after=after, limit=limit
+            user_id, session_id, labels=hashes, after=after, limit=limit
         )
 
     def label(self, stream: StreamId, labels: Mapping[str, str | None]) -> None:
-        self.recorder.label(stream, dict(_places(self.keys, stream.user_id, labels)))
+        hashes = dict(_hashed_labels(self.keys, stream.user_id, labels))
+        self.recorder.label(stream, hashes)
 
     def label_like(self, stream: StreamId, other: StreamId) -> None:
         self.recorder.label(stream, self.recorder.labels_of(other))
 
     def labelled(self, stream: StreamId, labels: Mapping[str, str]) -> bool:
-        found = self.recorder.labels_of(stream)
+        stored = self.recorder.labels_of(stream)
+        if len(stored) != len(labels):
+            return False
         if not labels:
-            return not found
-        places = _places(self.keys, stream.user_id, labels)
-        return len(found) == len(labels) and all(
-            # Hashes are of what was given, and a placeholder may stand for any of it.
-            "[" in name or (key in found and ("[" in value or found[key] == at))
-            for (key, at), (name, value) in zip(places, labels.items(), strict=True)
-        )
+            return True
+        hashed = _hashed_labels(self.keys, stream.user_id, labels)
+        for label, (name, value) in zip(hashed, labels.items(), strict=True):
+            # The stored hashes are those of the text before redaction.  So a name or a
+            # value with a placeholder cannot be compared.
+            if "[" in name:
+                continue
+            if label.name_hash not in stored:
+                return False
+            if "[" not in value and stored[label.name_hash] != label.hash:
+                return False
+        return True
 
     def orphans(self, scope: ports.Scope = ports.EVERYTHING) -> list[ports.Problem]:
-        return [
-            ports.Problem(*stream, None, "head", "the stream has no head row")
-            for stream in self.recorder.orphans(scope)
-        ]
+        problems = []
+        for stream in self.recorder.orphans(scope):
+            detail = "the stream has no head row"
+            problems.append(ports.Problem(*stream, None, "head", detail))
+        return problems
 
     def drop_view(self, stream: StreamId, name: str) -> None:
-        self.recorder.drop_views(*stream[:2], name=name)
+        self.recorder.drop_views(stream.user_id, stream.session_id, name=name)
 
     def stats(self, scope: ports.Scope, *, now: int) -> dict[str, Any]:
-        """Sizes, rates, how far views are behind, and keys that should be gone."""
-        found = self.recorder.stats(scope, now=now)
-        return {**found, "retired_keys": self.keys.surplus(*scope)}
+        """Return sizes, rates, the lag of views, and the number of surplus keys."""
+        statistics = self.recorder.stats(scope, now=now)
+        return {**statistics, "retired_keys": self.keys.surplus(*scope)}
 
     def rewrite(
         self, stream: StreamId, rewriting: ports.Rewriting, *, now: int
@@ -148,48 +161,59 @@ class EncryptedLog(EncryptedStreams):
         from refold.adapters.rewriting import Rewriter
 
         try:
-            done = Rewriter(self, stream.main, rewriting, now).run()
+            rewritten = Rewriter(self, stream.main, rewriting, now).run()
             self.retire_keys(stream)
         except StoreUnavailable:
             self.refuse_erased(stream)
             raise
-        return done
+        return rewritten
 
     def retire_keys(self, stream: StreamId) -> int:
         if not self.retired_keys(stream):
             return 0
         self.recorder.flush()
-        return self.keys.retire(*stream[:2], before=self.key(stream))
+        return self.keys.retire(
+            stream.user_id, stream.session_id, before=self.key(stream)
+        )
 
     def retired_keys(self, stream: StreamId) -> int:
-        return self.keys.older(*stream[:2], than=self.key(stream))
+        return self.keys.older(stream.user_id, stream.session_id, than=self.key(stream))
 
     def close(self) -> None:
-        """Let go of the database and of the keys."""
+        """Close the database and the key store."""
         self.recorder.close()
         self.keys.close()
 
 
-def _places(
-    keys: KeyRing, user_id: str, labels: Mapping[str, str | None]
-) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield the keyed hashes of each label's name, and of its name and value.
+class _HashedLabel(NamedTuple):
+    """The keyed hashes of a label: of its name, and of its name and value."""
 
-    Labels are repaired as the events that record them are.
+    name_hash: bytes
+    hash: bytes | None
+
+
+def _hashed_labels(
+    keys: KeyRing, user_id: str, labels: Mapping[str, str | None]
+) -> Iterator[_HashedLabel]:
+    """Yield the keyed hashes of labels, in their order.
+
+    Labels are repaired first, like the events that record them.
     """
     user = keys.user(user_id, now=None)
     recorded, _ = repaired(dict(labels))
     for name, value in recorded.items():
         encoded = name.encode()
-        at = None if value is None else user.mac("label", encoded, value.encode())
-        yield user.mac("label name", encoded), at
+        hash_ = None
+        if value is not None:
+            hash_ = user.mac("label", encoded, value.encode())
+        yield _HashedLabel(user.mac("label name", encoded), hash_)
 
 
 class LogFactory(InfrastructureFactory[TrackingRecorder]):
-    """Hands out the one recorder and the one mapper of a store.
+    """Returns the one recorder and the one mapper of a store.
 
-    Projections of that library can follow the log (``eventsourcing.SessionLog``); what
-    they track they keep in a view of their own.
+    Projections of the eventsourcing library can follow the log with
+    ``eventsourcing.SessionLog``.  They track their progress in a view of their own.
     """
 
     def __init__(self, recorder: Recorder, keys: KeyRing) -> None:
@@ -198,17 +222,17 @@ class LogFactory(InfrastructureFactory[TrackingRecorder]):
         self.log: Final = EncryptedLog(recorder, keys)
 
     def mapper(self, transcoder: Any = None, mapper_class: Any = None) -> Mapper[Any]:
-        """The encrypting mapper; another one would write what nobody can open."""
+        """Return the encrypting mapper; others would write unreadable rows."""
         if transcoder is not None or mapper_class is not None:
             raise InfrastructureFactoryError("a Refold log has a mapper of its own")
         return self.log.mapper
 
     def application_recorder(self) -> Recorder:
-        """The recorder of the log."""
+        """Return the recorder of the log."""
         return self._recorder
 
     def aggregate_recorder(self, purpose: str = "events") -> AggregateRecorder:
-        """The same recorder; there are no snapshots, a stored view is one."""
+        """Return the same recorder.  The log has stored views instead of snapshots."""
         if purpose != "events":
             raise InfrastructureFactoryError(f"a Refold log keeps no {purpose}")
         return self._recorder
@@ -217,16 +241,16 @@ class LogFactory(InfrastructureFactory[TrackingRecorder]):
         self,
         tracking_recorder_class: Any = None,  # noqa: ARG002  # the library's
     ) -> NoReturn:
-        """There is none: a follower tracks its place in a database of its own."""
+        """Raise an error: a follower tracks its progress in a database of its own."""
         raise InfrastructureFactoryError(
             "a Refold log tracks nobody's progress: keep it in a view, with "
             "PERSISTENCE_MODULE=refold.adapters.eventsourcing"
         )
 
     def process_recorder(self) -> ProcessRecorder:
-        """There is none, for the same reason."""
+        """Raise an error, for the same reason."""
         return self.tracking_recorder()
 
     def close(self) -> None:
-        """Let go of the database and of the keys."""
+        """Close the database and the key store."""
         self.log.close()

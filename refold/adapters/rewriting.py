@@ -199,7 +199,7 @@ class _Draft:
         )
 
     def _append(self, heads: Heads) -> Append:
-        base = streams.opened_head(self._stream, heads[MAIN], self._old)
+        base = streams.decrypted_head(self._stream, heads[MAIN], self._old)
         state = self._rewriting.state(base.state)
         events = list(self._bound())
         for event in events:
@@ -210,7 +210,7 @@ class _Draft:
     def _state(self, name: str, heads: Heads) -> bytes:
         stream = self._stream._replace(stream=name)
         head = heads[name]
-        state = streams.opened_head(stream, head, self._old).state
+        state = streams.decrypted_head(stream, head, self._old).state
         state = self._rewriting.state(state)
         return streams.encrypted_head(head, state, self.new).state
 

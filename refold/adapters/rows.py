@@ -1,7 +1,6 @@
-"""Rows of events, and the mapper that makes and opens them: the one way in and out.
+"""Rows of events, and the mapper that encrypts and decrypts them.
 
-A recorder takes the rows made here and nothing else, and these are made of what passed
-redaction and nothing else.
+A recorder accepts only the rows made here, and these are made only of redacted events.
 """
 
 from __future__ import annotations
@@ -35,27 +34,29 @@ from refold.domain.upcast import is_current, meta_trusted, recorded
 from refold.redaction.chokepoint import RedactedEvent
 
 _FORMAT: Final = b"\x01"
-# What follows is plain, compressed, or compressed with the dictionary of that number.
-_RAW, _ZSTD, _WITH_DICTIONARY = b"\x00", b"\x01", b"\x02"
+# The first byte of packed data says how the rest is compressed.
+_RAW: Final = b"\x00"
+_ZSTD: Final = b"\x01"
+_WITH_DICTIONARY: Final = b"\x02"
 _DICTIONARY: Final = "events-1.zdict"
 _DIGEST: Final = "459cfe4ce3e1be435759a7870ff79b10eec55f9c44bcbf79fa12fa217fadc839"
-# Of less, nothing is won; in more, the dictionary is a small part of what is alike.
-_WORTH_COMPRESSING: Final = 48
+_WORTH_COMPRESSING: Final = 48  # bytes; less gets no smaller
+# From this number of bytes on, data has enough repetitions without the dictionary.
 _LONG: Final = 16_384
-_IDLE: Final = 16  # codecs that wait to be used again
+_IDLE: Final = 16  # codecs that are kept for the next use
 _MAX_PLAIN: Final = 64 * 1024 * 1024
-_KEPT: Final = ("payload", "meta", "request_id", "agent")
-_MOST_KEPT: Final = 1024 * 1024  # bytes of what is kept of a session
-# The library's mapper asks for one; what is sealed is JSON already.
+# The fields of an envelope that are cached.
+_CACHED: Final = ("payload", "meta", "request_id", "agent")
+_MOST_CACHED: Final = 1024 * 1024  # bytes that are cached of a session
+# The library's mapper needs one, although rows contain JSON already.
 _TRANSCODER: Final = persistence.JSONTranscoder()
 _REFUSED: Final = "only an event that passed redaction can be stored"
 
 
 class PlacedEvent(NamedTuple):
-    """A redacted event at its place in a stream, behind the event of ``prev_hash``.
+    """A redacted event at its place in a stream, after the event of ``prev_hash``.
 
-    ``key`` is given with it, for all of one append is under the key that the head will
-    name.
+    key: encrypts it.  All events of an append have the key that the head will name.
     """
 
     redacted: RedactedEvent
@@ -65,10 +66,12 @@ class PlacedEvent(NamedTuple):
 
 
 class ReplacedEvent(NamedTuple):
-    """A row to be encrypted under another key: what it held, or ``again`` instead.
+    """A row to encrypt with another key.
 
-    Header and hash stay.  The receipt of ``again`` goes before that of the event it
-    replaces.
+    again: the new content; None keeps the content.  Its redaction receipt contains that
+           of the replaced event.
+
+    Header and hash stay.
     """
 
     row: EncryptedEvent
@@ -78,11 +81,15 @@ class ReplacedEvent(NamedTuple):
 
 @dataclass(frozen=True, init=False)
 class EncryptedEvent(persistence.StoredEvent):
-    """A row of the log: ``state`` is the ciphertext, ``topic`` type and version.
+    """A row of the log.
 
-    ``first_digest`` is the SHA-256 of the ciphertext that ``hash`` was made of, if
-    ``state`` is another since.  ``context`` are the columns in the bytes that the
-    ciphertext and the hash are bound to.  Only ``stored`` makes one.
+    state:        the ciphertext.
+    topic:        the type and its version.
+    context:      the columns as bytes, which the ciphertext and the hash are bound to.
+    first_digest: the SHA-256 of the first ciphertext, which ``hash`` was made of; None
+                  if ``state`` is still the first one.
+
+    Only ``stored`` makes one.
     """
 
     columns: Columns
@@ -96,7 +103,7 @@ class EncryptedEvent(persistence.StoredEvent):
 
     @computed_once
     def header(self) -> Header:
-        """The columns by name; few who read rows ask for them."""
+        """The columns by name, which most readers do not need."""
         return Header(*self.columns)
 
     @property
@@ -118,7 +125,7 @@ class EncryptedEvent(persistence.StoredEvent):
 
     @property
     def resealing(self) -> Resealing:
-        """What binds the present ciphertext to the first."""
+        """The digests that bind the present ciphertext to the first."""
         digest = hashlib.sha256(self.state).digest()
         return Resealing(self.seq, self.first_digest or digest, digest)
 
@@ -131,9 +138,9 @@ def stored(
     prev_hash: bytes,
     first_digest: bytes | None = None,
 ) -> EncryptedEvent:
-    """A row as it was read; what it says is not proved yet.
+    """Return a row as it was read, before anything in it is proved.
 
-    ``context`` is what ``encoded`` makes of the columns.
+    context: the result of ``encoded`` for the columns.
     """
     row = object.__new__(EncryptedEvent)
     fields = {
@@ -144,63 +151,71 @@ def stored(
         "hash": hash_,
         "first_digest": first_digest,
     }
-    # At once: field by field costs as much as decrypting the row.
+    # All fields at once: setting each costs as much as decrypting the row.
     object.__setattr__(row, "__dict__", fields)
     return row
 
 
-class OpenedRow:
-    """A row that was opened, and what it holds once that was decoded.
+class DecryptedRow:
+    """A decrypted row, and its decoded fields once they were used.
 
-    It is what another row opens to if that has the same ciphertext and columns.
+    size: about the number of bytes that it occupies.
     """
 
-    __slots__ = ("_copied", "_held", "context", "plain", "size", "state")
+    __slots__ = ("_fields", "_mutable", "context", "plain", "size", "state")
 
     def __init__(self, row: EncryptedEvent, plain: bytes) -> None:
-        self.state, self.context, self.plain = row.state, row.context, plain
-        # Decoded it takes up more than once its size.
+        self.state = row.state
+        self.context = row.context
+        self.plain = plain
+        # The decoded fields are larger than the plain text.
         self.size = len(row.state) + 3 * len(plain)
-        self._held: dict[str, Any] | None = None
-        self._copied: tuple[str, ...] = ()
+        self._fields: dict[str, Any] | None = None
+        self._mutable: tuple[str, ...] = ()  # names of fields that are copied
 
-    def same(self, row: EncryptedEvent) -> bool:
-        """Whether this row opens to the same."""
+    def is_of(self, row: EncryptedEvent) -> bool:
+        """Whether another row has the same ciphertext and columns."""
         return self.state == row.state and self.context == row.context
 
     def fields(self, columns: Columns) -> dict[str, Any]:
-        """What most readers ask for; nobody else is given what can be changed of it."""
-        held = self._held
-        if held is None:
+        """Return the decoded fields; each caller gets its own copy of mutable ones."""
+        fields = self._fields
+        if fields is None:
             content = _content(columns, self.plain)
-            held = {name: content[name] for name in _KEPT}
-            copies = {name: copied(value) for name, value in held.items()}
-            self._copied = tuple(n for n, copy in copies.items() if copy is not held[n])
-            self._held = held
-        if not self._copied:
-            return held
-        return {**held, **{name: copied(held[name]) for name in self._copied}}
+            fields = {name: content[name] for name in _CACHED}
+            mutable = []
+            for name, value in fields.items():
+                if copied(value) is not value:
+                    mutable.append(name)
+            self._mutable = tuple(mutable)
+            self._fields = fields
+        if not self._mutable:
+            return fields
+        copies = {name: copied(fields[name]) for name in self._mutable}
+        return {**fields, **copies}
 
 
 class Reading:
-    """Rows that are read together; those of ``before`` need not be opened again.
+    """Rows that are read together.
 
-    ``opened`` are those of them that may be kept for the next such reading.
+    before:    rows of earlier readings, by hash, which need not be decrypted again.
+    decrypted: the rows of this reading that may be cached for the next one.
     """
 
-    def __init__(self, before: Mapping[bytes, OpenedRow]) -> None:
-        self.before, self._room = before, _MOST_KEPT
-        self.opened: dict[bytes, OpenedRow] = {}
+    def __init__(self, before: Mapping[bytes, DecryptedRow]) -> None:
+        self.before = before
+        self.decrypted: dict[bytes, DecryptedRow] = {}
+        self._room = _MOST_CACHED
 
-    def note(self, hash_: bytes, row: OpenedRow) -> None:
-        """It was opened; it is kept if there is room."""
+    def note(self, hash_: bytes, row: DecryptedRow) -> None:
+        """Remember a decrypted row if there is room."""
         self._room -= row.size
         if self._room >= 0:
-            self.opened[hash_] = row
+            self.decrypted[hash_] = row
 
 
 class EncryptingMapper(persistence.Mapper[str]):
-    """Encrypts events with the keys of their sessions, and opens them again."""
+    """Encrypts events with the keys of their sessions, and decrypts them."""
 
     def __init__(self, keys: KeyRing) -> None:
         super().__init__(_TRANSCODER)
@@ -209,63 +224,79 @@ class EncryptingMapper(persistence.Mapper[str]):
     def to_stored_event(self, domain_event: Any) -> EncryptedEvent:
         """Compress, encrypt and chain one event: a PlacedEvent or a ReplacedEvent.
 
-        Raises TypeError for anything that did not pass redaction; of a row that is
-        replaced, CorruptEvent and KeyUnavailable.
+        Raises TypeError for anything that did not pass redaction; for a replaced row,
+        CorruptEvent and KeyUnavailable.
         """
         if type(domain_event) is ReplacedEvent:
             return self._replaced(*domain_event)
         if type(domain_event) is not PlacedEvent:
             raise TypeError(_REFUSED)
-        redacted, columns, prev, key = domain_event
+        redacted, columns, prev_hash, key = domain_event
         if type(redacted) is not RedactedEvent:
             raise TypeError(_REFUSED)
         context = encoded(columns)
         body = _FORMAT + encrypt(key.cipher, pack(redacted.data), context)
-        return stored(columns, context, body, link(prev, context, body), prev)
+        hash_ = link(prev_hash, context, body)
+        return stored(columns, context, body, hash_, prev_hash)
 
     def _replaced(
         self, row: EncryptedEvent, again: RedactedEvent | None, key: SessionKey
     ) -> EncryptedEvent:
-        plain = self._plain(row)
+        """Encrypt a row with another key, with new content or its own."""
+        packed = self._decrypted(row)
         if again is not None:
             if type(again) is not RedactedEvent:
                 raise TypeError(_REFUSED)
-            before = orjson.loads(_unpacked(row, plain))
-            plain = pack(canonical(_superseding(row.header, again, before)))
-        context, first = row.context, row.resealing.first_digest
-        body = _FORMAT + encrypt(key.cipher, plain, context)
-        return stored(row.columns, context, body, row.hash, row.prev_hash, first)
+            before = orjson.loads(_unpacked(row, packed))
+            packed = pack(canonical(_superseding(row.header, again, before)))
+        return stored(
+            columns=row.columns,
+            context=row.context,
+            body=_FORMAT + encrypt(key.cipher, packed, row.context),
+            hash_=row.hash,
+            prev_hash=row.prev_hash,
+            first_digest=row.resealing.first_digest,
+        )
 
     def to_domain_event(
         self, stored_event: persistence.StoredEvent, reading: Reading | None = None
     ) -> Any:
-        """Open one row into its envelope, which decodes what it holds when it is asked.
+        """Decrypt a row; returns an envelope that decodes its content on first use.
 
-        What may not be of a shape that is known here is decoded at once: of an older
-        or newer version, or redacted again.  What is authentic and of today's version
-        was validated before it was encrypted.
+        Content of an older or newer version, and content that was redacted again, is
+        decoded at once, because its shape may be unknown.  Other content was validated
+        before it was encrypted.
 
-        Raises CorruptEvent if it is not what was encrypted, KeyUnavailable.
+        Raises CorruptEvent if the row was changed, KeyUnavailable.
         """
         if not isinstance(stored_event, EncryptedEvent):
             raise TypeError("only a row of the log can be opened")
         row = stored_event
-        columns, prev, hash_ = row.columns, row.prev_hash, row.hash
+        columns = row.columns
+        prev_hash = row.prev_hash
+        hash_ = row.hash
         if reading is not None:
-            known = reading.before.get(hash_)
-            if known is not None and known.same(row):
-                reading.note(hash_, known)
-                plain, fields = known.plain, known.fields(columns)
-                return Envelope.proved(columns, prev, hash_, plain, _content, fields)
-        plain = _unpacked(row, self._plain(row))
-        envelope = Envelope.proved(columns, prev, hash_, plain, _content)
+            cached = reading.before.get(hash_)
+            if cached is not None and cached.is_of(row):
+                reading.note(hash_, cached)
+                return Envelope.proved(
+                    columns,
+                    prev_hash,
+                    hash_,
+                    cached.plain,
+                    _content,
+                    cached.fields(columns),
+                )
+        plain = _unpacked(row, self._decrypted(row))
+        envelope = Envelope.proved(columns, prev_hash, hash_, plain, _content)
         if reading is not None:
-            reading.note(hash_, OpenedRow(row, plain))
+            reading.note(hash_, DecryptedRow(row, plain))
         if row.first_digest is None and is_current(columns[2], columns[6]):
             return envelope
         return envelope.decoded()
 
-    def _plain(self, row: EncryptedEvent) -> bytes:
+    def _decrypted(self, row: EncryptedEvent) -> bytes:
+        """Return the packed content of a row.  Raises CorruptEvent, KeyUnavailable."""
         user_id, session_id, _ = row.columns[0]
         state = row.state
         if state[:1] == _FORMAT:
@@ -273,7 +304,7 @@ class EncryptingMapper(persistence.Mapper[str]):
             try:
                 return decrypt(key.cipher, state, row.context, len(_FORMAT))
             except InvalidTag:
-                pass  # it may be under another of the session's keys
+                pass  # the session may have other keys
             try:
                 return self._keys.decrypt(user_id, session_id, state[1:], row.context)
             except InvalidTag:
@@ -284,7 +315,7 @@ class EncryptingMapper(persistence.Mapper[str]):
 
 
 def _unpacked(row: EncryptedEvent, packed: bytes) -> bytes:
-    """The plain text of a row that was decrypted.  Raises CorruptEvent."""
+    """Return the plain text of a decrypted row.  Raises CorruptEvent."""
     try:
         return unpack(packed)
     except ValueError as error:
@@ -292,14 +323,16 @@ def _unpacked(row: EncryptedEvent, packed: bytes) -> bytes:
 
 
 def _corrupt(columns: Columns, reason: str) -> CorruptEvent:
-    stream, seq = columns[:2]
+    """Return the error for a damaged row."""
+    stream = columns[0]
     where = f"session {stream.session_id!r} {stream.stream}"
-    return CorruptEvent(where, seq=seq, reason=reason)
+    return CorruptEvent(where, seq=columns[1], reason=reason)
 
 
 def _superseding(
     header: Header, again: RedactedEvent, before: JsonObject
 ) -> dict[str, Any]:
+    """Return the content that replaces ``before``, with both redaction receipts."""
     content = again.content
     receipt: Any = content["redaction"]
     content["redaction"] = {**receipt, "before": before["redaction"]}
@@ -309,7 +342,10 @@ def _superseding(
 
 
 def _content(columns: Columns, plain: bytes) -> dict[str, Any]:
-    """What an envelope holds of the ``plain`` text of its row.  Raises CorruptEvent."""
+    """Decode the fields of an envelope from the plain text of its row.
+
+    Raises CorruptEvent.
+    """
     _, _, type_, _, _, _, version = columns
     try:
         content = orjson.loads(plain)
@@ -328,13 +364,17 @@ def _content(columns: Columns, plain: bytes) -> dict[str, Any]:
     }
 
 
-# What a head's status is while its user is frozen; nothing is appended to either.
+# The statuses of heads while their user is frozen, by the status before.
 FROZEN: Final = {"open": "frozen", "closed": "frozen-closed"}
 THAWED: Final = {frozen: status for status, frozen in FROZEN.items()}
 
 
 class HeadRow(NamedTuple):
-    """The row of a stream's head; ``state`` is sealed, times are microseconds."""
+    """The row of a stream's head, with times in microseconds.
+
+    state:     encrypted.
+    key_check: of the session's key that encrypted it.
+    """
 
     seq: int
     hash: bytes
@@ -347,7 +387,7 @@ class HeadRow(NamedTuple):
 
 
 class BlobRow(NamedTuple):
-    """A sealed blob; ``address`` is a keyed hash, ``size`` the bytes of its text."""
+    """An encrypted blob, at a keyed hash; ``size`` is that of its text, in bytes."""
 
     address: bytes
     body: bytes
@@ -355,10 +395,13 @@ class BlobRow(NamedTuple):
 
 
 class ViewRow(NamedTuple):
-    """A sealed view, how far it has folded, and the seqs of what it shows.
+    """An encrypted view.
 
-    Those are pairs of first and last seq as JSON, of the main and of the derived
-    stream, so that the rows can be read together with the view.
+    through_seq:   the last event of the main stream that it has folded.
+    derived_seq:   the last event of the derived stream that it has folded.
+    main_spans:    the events of the main stream that it shows, as pairs of first and
+                   last seq in JSON.  So these rows can be read together with the view.
+    derived_spans: the same for the derived stream.
     """
 
     through_seq: int
@@ -369,10 +412,10 @@ class ViewRow(NamedTuple):
 
 
 class StandingRows(NamedTuple):
-    """The rows of one moment that a context is made of.
+    """The rows that a context is made of, all read at one moment.
 
-    ``shown`` and ``summaries`` are those that the view names, ``new`` and ``derived``
-    the first of those behind it, of the main and of the derived stream.
+    shown, summaries: the rows in the main and the derived stream that the view shows.
+    new, derived:     the first rows after the view, in the main and the derived stream.
     """
 
     head: HeadRow | None
@@ -385,10 +428,12 @@ class StandingRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows to write if the stream's head is at this seq and hash (0: there is none).
+    """Rows to write if the stream's head has this seq and hash.
 
-    ``receipt`` is where that of the append's key is, ``uses`` are all of its receipts.
-    ``refs`` say whose session begins with it, if one does.
+    expected_seq: 0 means that the stream has no head.
+    receipt:      the address of the receipt for the append's idempotency key.
+    uses:         all receipts of the append.
+    refs:         the keyed hashes of a session that begins with the batch.
     """
 
     stream: StreamId
@@ -411,13 +456,13 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """What takes the place of a session's rows, all under one new key.
+    """The rows that replace those of a session, all encrypted with one new key.
 
-    batch:  the events at the end of the main stream that say so; its blobs are all
-            that the session has from now on.
-    rows:   of any stream, sealed anew; they replace the ciphertext, no other column.
-    states: the sealed state of each other stream's head, by the stream's name.
-    blobs:  the addresses of the blobs there were.
+    batch:  the events at the end of the main stream that record the rewriting.  Its
+            blobs are all blobs of the session from now on.
+    rows:   encrypted again, of all streams.  They replace only the ciphertexts.
+    states: the encrypted state of the head of each other stream, by the stream's name.
+    blobs:  the addresses of the blobs before.
     """
 
     batch: Batch
@@ -437,13 +482,13 @@ Heads: TypeAlias = Mapping[str, "HeadRow"]
 
 
 class Wrote(NamedTuple):
-    """The batch is durable."""
+    """The outcome of a batch that was written durably."""
 
     head: HeadRow
 
 
 class Moved(NamedTuple):
-    """The head is elsewhere; nothing was written."""
+    """The outcome of a batch that was not written, because the head has moved."""
 
     head: HeadRow | None
 
@@ -452,7 +497,7 @@ WriteOutcome: TypeAlias = Wrote | Moved | Duplicate
 
 
 class NotInserted(persistence.IntegrityError):
-    """The library's name for a conflict; ``outcome`` says what was in the way."""
+    """A conflict, by the library's name; ``outcome`` is its reason."""
 
     def __init__(self, outcome: Moved | Duplicate) -> None:
         super().__init__("the stream's head has moved, or the receipt is there")
@@ -460,79 +505,89 @@ class NotInserted(persistence.IntegrityError):
 
 
 class QueueFull(persistence.OperationalError):
-    """More appends wait than can be waited for."""
+    """The queue of appends is full."""
 
 
-# Our own mark says which dictionary; the frame need not, nor that it is a frame.
+# The frame contains neither its magic number nor the id of the dictionary: the first
+# byte of packed data says the same.
 _PARAMETERS: Final = zstandard.ZstdCompressionParameters.from_level(
     2, format=zstandard.FORMAT_ZSTD1_MAGICLESS, write_dict_id=False
 )
 
 
 class _Codecs:
-    """What compresses and opens, in one thread at a time.
+    """Compressors and decompressors, for one thread at a time.
 
-    ``short`` and ``informed`` are with the dictionary.
+    The short compressor uses the dictionary, and the long one does not.
     """
 
     def __init__(self) -> None:
-        known, frame = _dictionary(), zstandard.FORMAT_ZSTD1_MAGICLESS
-        self.long = zstandard.ZstdCompressor(level=1)
-        self.short = zstandard.ZstdCompressor(
-            dict_data=known, compression_params=_PARAMETERS
+        dictionary = _dictionary()
+        self.short_compressor = zstandard.ZstdCompressor(
+            dict_data=dictionary, compression_params=_PARAMETERS
         )
-        self.plain = zstandard.ZstdDecompressor()
-        self.informed = zstandard.ZstdDecompressor(dict_data=known, format=frame)
+        self.short_decompressor = zstandard.ZstdDecompressor(
+            dict_data=dictionary, format=zstandard.FORMAT_ZSTD1_MAGICLESS
+        )
+        self.long_compressor = zstandard.ZstdCompressor(level=1)
+        self.long_decompressor = zstandard.ZstdDecompressor()
 
 
 @cache
 def _dictionary() -> zstandard.ZstdCompressionDict:
-    """The shapes and phrases of agents' events: ``tools/train_dictionary.py``.
+    """Return the dictionary with frequent parts of agents' events.
 
-    Raises IncompatibleStore for any but the released one: with another, zstd reads
-    rows as something else, without an error.
+    ``tools/train_dictionary.py`` has made it.
+
+    Raises IncompatibleStore if it is not the released one: with another, zstd returns
+    wrong data without an error.
     """
-    place = files("refold.adapters.sql").joinpath("data", _DICTIONARY)
-    made = place.read_bytes() if place.is_file() else b""
-    if hashlib.sha256(made).hexdigest() != _DIGEST:
+    file = files("refold.adapters.sql").joinpath("data", _DICTIONARY)
+    content = b""
+    if file.is_file():
+        content = file.read_bytes()
+    if hashlib.sha256(content).hexdigest() != _DIGEST:
         raise IncompatibleStore(
-            f"{place} is missing or is not the dictionary that rows are compressed "
+            f"{file} is missing or is not the dictionary that rows are compressed "
             "with: nothing was read or written; install Refold again"
         )
-    dictionary = zstandard.ZstdCompressionDict(made)
+    dictionary = zstandard.ZstdCompressionDict(content)
     dictionary.precompute_compress(compression_params=_PARAMETERS)
     return dictionary
 
 
-# Threads come and go, and these are dear to make.
+# Codecs are expensive to make, and threads are short-lived.
 _idle: Final = deque[_Codecs](maxlen=_IDLE)
 
 
 def pack(data: bytes) -> bytes:
-    """``data`` with a mark of its codec, compressed where that makes it smaller."""
+    """Return the data after a mark of its codec; compressed, if that is smaller."""
     size = len(data)
     if size >= _WORTH_COMPRESSING:
-        try:  # in place: it is done for each event
+        try:  # no function call, because this runs for each event
             codecs = _idle.pop()
         except IndexError:
             codecs = _Codecs()
         if size < _LONG:
-            mark, smaller = _WITH_DICTIONARY, codecs.short.compress(data)
+            mark = _WITH_DICTIONARY
+            compressed = codecs.short_compressor.compress(data)
         else:
-            mark, smaller = _ZSTD, codecs.long.compress(data)
+            mark = _ZSTD
+            compressed = codecs.long_compressor.compress(data)
         _idle.append(codecs)
-        if len(smaller) < size:
-            return mark + smaller
+        if len(compressed) < size:
+            return mark + compressed
     return _RAW + data
 
 
 def unpack(packed: bytes) -> bytes:
-    """Give back what ``pack`` packed.
+    """Return the data that ``pack`` packed.
 
-    Raises ValueError for what it did not pack: a newer Refold may have;
-    IncompatibleStore.
+    Raises IncompatibleStore, and ValueError for other data, which may come from a newer
+    Refold.
     """
-    mark, data = packed[:1], packed[1:]
+    mark = packed[:1]
+    data = packed[1:]
     if mark == _RAW:
         return data
     if mark not in (_WITH_DICTIONARY, _ZSTD):
@@ -543,9 +598,12 @@ def unpack(packed: bytes) -> bytes:
         codecs = _idle.pop()
     except IndexError:
         codecs = _Codecs()
-    known = codecs.informed if mark == _WITH_DICTIONARY else codecs.plain
+    if mark == _WITH_DICTIONARY:
+        decompressor = codecs.short_decompressor
+    else:
+        decompressor = codecs.long_decompressor
     try:
-        plain = known.decompress(data, max_output_size=_MAX_PLAIN)
+        plain = decompressor.decompress(data, max_output_size=_MAX_PLAIN)
     except zstandard.ZstdError:
         raise ValueError("what was packed is damaged") from None
     _idle.append(codecs)

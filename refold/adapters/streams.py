@@ -1,4 +1,4 @@
-"""Streams over a recorder and a key ring: append, read, and what stands beside them."""
+"""Streams over a recorder and a key ring: appends, reads, views, blobs and receipts."""
 
 from __future__ import annotations
 
@@ -52,65 +52,85 @@ from refold.domain.session import SessionState
 from refold.redaction.chokepoint import RedactedEvent
 
 T = TypeVar("T")
-_OF_DRAFT: Final = "draft\0"  # before the key of one: it is none of an append
-_EXPIRED: Final = b"\xffexpired"  # no codec has this mark
+# Precedes the idempotency key of a draft, which may equal that of an append.
+_OF_DRAFT: Final = "draft\0"
+_EXPIRED: Final = b"\xffexpired"  # the mark of no codec
 
 
-# A head row, or what one is made of.
+# A head row, or a tuple with its columns.
 _Row: TypeAlias = tuple[int, bytes, ports.Status, bytes, bytes, int, int, int]
 
 
 def encrypted_head(row: _Row, state: SessionState, key: SessionKey) -> HeadRow:
-    """The row with this state, encrypted under this key for that row alone."""
-    dumped, columns = canonical(state.dump()), _of_head(state.stream, row)
-    sealed = encrypt(key.cipher, dumped, columns)
-    return HeadRow(*row[:3], sealed, key.check, *row[5:])
+    """Return the row with this state, encrypted for this row alone."""
+    dumped = canonical(state.dump())
+    ciphertext = encrypt(key.cipher, dumped, _head_context(state.stream, row))
+    return HeadRow(*row[:3], ciphertext, key.check, *row[5:])
 
 
-def opened_head(stream: StreamId, row: HeadRow, key: SessionKey) -> ports.Head:
-    """What the row says.  Raises CorruptEvent if it is not what was written."""
+def decrypted_head(stream: StreamId, row: HeadRow, key: SessionKey) -> ports.Head:
+    """Return the head in a row.  Raises CorruptEvent if the row was changed."""
     try:
-        dumped = orjson.loads(decrypt(key.cipher, row.state, _of_head(stream, row)))
+        plain = decrypt(key.cipher, row.state, _head_context(stream, row))
     except InvalidTag:
         raise errors.CorruptEvent(
             f"session {stream.session_id!r} {stream.stream}",
             seq=row.seq,
             reason="the head row is not what was written",
         ) from None
-    closed = THAWED.get(row.status, row.status) == "closed"
-    state = SessionState.load(stream, row.seq, closed=closed, dumped=dumped)
+    state = SessionState.load(
+        stream,
+        row.seq,
+        closed=THAWED.get(row.status, row.status) == "closed",
+        dumped=orjson.loads(plain),
+    )
     return head_of(state, row)
 
 
 def head_of(state: SessionState, row: HeadRow) -> ports.Head:
-    """The head of that state and row; one that is frozen is what it was before."""
-    _, last, said, _, _, tokens, created, updated = row
-    status: ports.Status = THAWED.get(said, said)  # type: ignore[assignment]  # one of them
-    return ports.Head(state, last, status, tokens, created, updated, status != said)
+    """Return the head with this state and row.
+
+    A frozen head has the status that it had before.
+    """
+    status: ports.Status = THAWED.get(row.status, row.status)  # type: ignore[assignment]  # one of them
+    return ports.Head(
+        state,
+        row.hash,
+        status,
+        row.tokens,
+        row.created_at,
+        row.updated_at,
+        status != row.status,
+    )
 
 
 def check_not_erased(stream: StreamId, row: HeadRow) -> None:
-    """Raises Erased."""
+    """Raise Erased for a head that is marked as erased."""
     if row.status == "erased":
         raise errors.Erased(f"session {stream.session_id!r}")
 
 
 def check_not_frozen(row: HeadRow) -> None:
-    """Raises Frozen."""
+    """Raise Frozen for a head of a frozen user."""
     if row.status in FROZEN.values():
         raise errors.Frozen("the user")
 
 
-def _of_head(stream: StreamId, row: _Row) -> bytes:
-    """Every plain column of a head row: its state opens in that row alone."""
-    seq, last, said, _, _, tokens, created, updated = row
-    status = THAWED.get(said, said).encode()
-    numbers = b"%d %d %d %d" % (seq, tokens, created, updated)
-    return b"".join((_head_of(stream), length_prefixed((last, status, numbers))))
+def _head_context(stream: StreamId, row: _Row) -> bytes:
+    """Return every plain column of a head row, which its state is bound to.
+
+    A freeze changes only the status, and is ignored here.
+    """
+    seq, last_hash, status, _, _, tokens, created_at, updated_at = row
+    thawed = THAWED.get(status, status).encode()
+    numbers = b"%d %d %d %d" % (seq, tokens, created_at, updated_at)
+    columns = length_prefixed((last_hash, thawed, numbers))
+    return b"".join((_stream_context(stream), columns))
 
 
 @lru_cache(maxsize=1024)
-def _head_of(stream: StreamId) -> bytes:
+def _stream_context(stream: StreamId) -> bytes:
+    """Return the part of a head's context that names its stream."""
     return length_prefixed((b"head", written(stream).encode()))
 
 
@@ -118,27 +138,30 @@ class Blobs:
     """The blobs of one session: whole texts that its events were cut from."""
 
     def __init__(self, recorder: Recorder, keys: KeyRing, stream: StreamId) -> None:
-        self._recorder, self._keys, self._stream = recorder, keys, stream
+        self._recorder = recorder
+        self._keys = keys
+        self._stream = stream
 
     def read(self, sha256: str) -> bytes | None:
-        """The whole text of it.  Raises Expired, CorruptEvent, KeyUnavailable."""
+        """Return a whole text.  Raises Expired, CorruptEvent, KeyUnavailable."""
         address = self.address(sha256)
         user_id, session_id, _ = self._stream
         for _ in range(2):
             body = self._recorder.blob_row(self._stream, address)
             if body is None:
                 return None
-            # Between the row and its key, a rewriting may have ended: once more then.
+            # A rewriting may have replaced row and key after the row was read.  If so,
+            # the second try reads both.
             with suppress(InvalidTag, ValueError):
-                place = _of_blob(address)
-                packed = self._keys.decrypt(user_id, session_id, body, place)
+                context = _blob_context(address)
+                packed = self._keys.decrypt(user_id, session_id, body, context)
                 if packed == _EXPIRED:
                     raise errors.Expired(sha256)
                 return unpack(packed)
         raise errors.CorruptEvent(f"blob {sha256}", seq=0, reason="it does not open")
 
     def read_all(self, digests: Iterable[str]) -> dict[str, bytes]:
-        """The whole texts of those that are there and have not expired, by SHA-256.
+        """Return whole texts by SHA-256, without missing and expired ones.
 
         They are read in one round trip.  Raises CorruptEvent, KeyUnavailable.
         """
@@ -150,64 +173,72 @@ class Blobs:
             body = bodies.get(address)
             if body is None:
                 continue
+            text: bytes | None = None
             try:
-                place = _of_blob(address)
-                packed = self._keys.unseal(user_id, session_id, body, place)
-                text = None if packed == _EXPIRED else unpack(packed)
+                context = _blob_context(address)
+                packed = self._keys.decrypt(user_id, session_id, body, context)
+                if packed != _EXPIRED:
+                    text = unpack(packed)
             except (InvalidTag, ValueError):
-                text = self._again(sha256)
+                text = self._read_again(sha256)
             if text is not None:
                 texts[sha256] = text
         return texts
 
-    def _again(self, sha256: str) -> bytes | None:
-        """A blob whose key changed while it was read; None if it has expired."""
+    def _read_again(self, sha256: str) -> bytes | None:
+        """Read a blob whose key changed after its row was read; None if it expired."""
         try:
             return self.read(sha256)
         except errors.Expired:
             return None
 
     def rows(self, blobs: Iterable[Blob], key: SessionKey) -> tuple[BlobRow, ...]:
-        """The blobs, encrypted under this key."""
-        found = []
+        """Return the rows of blobs, encrypted with this key."""
+        rows = []
         for blob in blobs:
             address = self.address(blob.sha256)
-            body = encrypt(key.cipher, pack(blob.data), _of_blob(address))
-            found.append(BlobRow(address, body, len(blob.data)))
-        return tuple(found)
+            body = encrypt(key.cipher, pack(blob.data), _blob_context(address))
+            rows.append(BlobRow(address, body, len(blob.data)))
+        return tuple(rows)
 
     def expired(self, address: bytes, key: SessionKey) -> BlobRow:
-        """What stands where a blob was: under the key, so that nobody else makes it."""
-        return BlobRow(address, encrypt(key.cipher, _EXPIRED, _of_blob(address)), 0)
+        """Return the row that replaces an expired blob.
+
+        It is encrypted, so that nobody without the key can make one.
+        """
+        body = encrypt(key.cipher, _EXPIRED, _blob_context(address))
+        return BlobRow(address, body, 0)
 
     def address(self, sha256: str) -> bytes:
-        """Where the session's blob of that digest is."""
+        """Return the address of the session's blob with this digest."""
         user = self._keys.user(self._stream.user_id, now=None)
         digest = bytes.fromhex(sha256)
         return user.mac("session blob", self._stream.session_id.encode(), digest)
 
 
-def _of_blob(address: bytes) -> bytes:
+def _blob_context(address: bytes) -> bytes:
+    """Return the context that a blob is encrypted for."""
     return length_prefixed((b"blob", address))
 
 
 class EncryptedStreams:
-    """Streams of an EventLog: a recorder for rows, a key ring for what they hold."""
+    """The streams of an EventLog: a recorder for rows, a key ring to decrypt them."""
 
     def __init__(self, recorder: Recorder, keys: KeyRing) -> None:
-        self.recorder, self.keys = recorder, keys
+        self.recorder = recorder
+        self.keys = keys
         self.mapper = EncryptingMapper(keys)
 
     def head(self, stream: StreamId) -> ports.Head:
         return _twice(lambda: self.open_head(stream, self.recorder.head_row(stream)))
 
     def open_head(self, stream: StreamId, row: HeadRow | None) -> ports.Head:
-        """What a head row says.  Raises Erased, CorruptEvent, KeyUnavailable."""
+        """Return the head in a row.  Raises Erased, CorruptEvent, KeyUnavailable."""
         if row is None:
             self.keys.refuse_erased(stream.user_id, stream.session_id)
             return ports.Head(SessionState(stream))
         check_not_erased(stream, row)
-        return opened_head(stream, row, self._key_of(stream, row.key_check))
+        return decrypted_head(stream, row, self._key_of(stream, row.key_check))
 
     def append(self, request: ports.Append) -> ports.Outcome:
         if request.base.state.head_seq == 0:
@@ -215,7 +246,7 @@ class EncryptedStreams:
         try:
             batch = self.batch(request)
         except errors.KeyUnavailable:
-            # Was it erased, and let in again?
+            # If there is no head, the user may have been erased and readmitted.
             if self.recorder.head_row(request.state.stream) is not None:
                 raise
             return ports.Conflict(self.open_head(request.state.stream, None))
@@ -246,7 +277,7 @@ class EncryptedStreams:
             batch = self.batch(request)
             self.recorder.insert_events(batch.events, batch=batch, done=written)
         except (errors.KeyUnavailable, QueueFull):
-            return False  # ``append`` finds out why there is no key
+            return False  # ``append`` reports why there is no key
         return True
 
     def append_exclusive(
@@ -269,88 +300,131 @@ class EncryptedStreams:
         return self._outcome(requests[-1], outcome)
 
     def batch(self, request: ports.Append, key: SessionKey | None = None) -> Batch:
-        """The rows of an append, encrypted under this key, else under the session's."""
-        state, base, now = request.state, request.base, request.now
-        stream, prev, tokens = state.stream, base.hash, base.tokens
-        seq = expected = base.state.head_seq
+        """Return the rows of an append, encrypted with this key or the session's."""
+        state = request.state
+        base = request.base
+        stream = state.stream
         if key is None:
             key = self.keys.session(stream.user_id, stream.session_id, now=None)
-        rows, cut, used = [], list[Blob](), request.idempotency_key
-        names = _drafts(request.keys) if request.keys else {}
-        for index, event in enumerate(request.events):
-            if type(event) is not RedactedEvent:
+        expected_seq = base.state.head_seq
+        seq = expected_seq
+        last_hash = base.hash
+        tokens = base.tokens
+        rows: list[EncryptedEvent] = []
+        cut: list[Blob] = []
+        append_key = request.idempotency_key
+        drafts = _drafts(request.keys) if request.keys else {}
+        for index, redacted in enumerate(request.events):
+            if type(redacted) is not RedactedEvent:
                 raise TypeError("only an event that passed redaction can be written")
-            if index in names:
-                event_id = idempotent_id(key.user, stream.session_id, *names[index])
-            elif used is None:
-                event_id = uuid7(now)
+            if index in drafts:
+                draft_key, index_in_draft = drafts[index]
+                event_id = idempotent_id(
+                    key.user, stream.session_id, draft_key, index_in_draft
+                )
+            elif append_key is None:
+                event_id = uuid7(request.now)
             else:
-                event_id = idempotent_id(key.user, stream.session_id, used, index)
-            made, estimate = event.event, event.token_estimate
-            seq, tokens = seq + 1, tokens + estimate
-            kind, version = made.type, made.version
-            columns = (stream, seq, kind, event.ts, event_id, estimate, version)
-            row = self.mapper.to_stored_event(PlacedEvent(event, columns, prev, key))
+                event_id = idempotent_id(key.user, stream.session_id, append_key, index)
+            seq += 1
+            columns = (
+                stream,
+                seq,
+                redacted.event.type,
+                redacted.ts,
+                event_id,
+                redacted.token_estimate,
+                redacted.event.version,
+            )
+            placed = PlacedEvent(redacted, columns, last_hash, key)
+            row = self.mapper.to_stored_event(placed)
             rows.append(row)
-            prev = row.hash
-            cut += event.blobs
+            last_hash = row.hash
+            tokens += redacted.token_estimate
+            cut += redacted.blobs
         status: ports.Status = "closed" if state.closed else "open"
-        begun = base.created_at if expected else request.events[0].ts
-        head = (seq, prev, status, b"", key.check, tokens, begun, now)
+        created_at = base.created_at if expected_seq else request.events[0].ts
+        head: _Row = (
+            seq,
+            last_hash,
+            status,
+            b"",
+            key.check,
+            tokens,
+            created_at,
+            request.now,
+        )
+        blobs: tuple[BlobRow, ...] = ()
+        if cut:
+            blobs = Blobs(self.recorder, self.keys, stream).rows(cut, key)
+        receipt = None
+        if append_key is not None:
+            receipt = receipt_address(key.user, stream, append_key)
+        uses: tuple[Use, ...] = ()
+        if request.keys or append_key is not None:
+            uses = _uses(request, key)
+        refs = NO_REFS
+        if not expected_seq:
+            refs = self._refs(state, key)
         return Batch(
-            stream,
-            expected,
-            base.hash,
-            encrypted_head(head, state, key),
-            tuple(rows),
-            Blobs(self.recorder, self.keys, stream).rows(cut, key) if cut else (),
-            None if used is None else receipt_address(key.user, stream, used),
-            _uses(request, key) if request.keys or used is not None else (),
-            NO_REFS if expected else self._refs(state, key),
+            stream=stream,
+            expected_seq=expected_seq,
+            expected_hash=base.hash,
+            head=encrypted_head(head, state, key),
+            events=tuple(rows),
+            blobs=blobs,
+            receipt=receipt,
+            uses=uses,
+            refs=refs,
         )
 
     def _refs(self, state: SessionState, key: SessionKey) -> Refs:
-        """Whose stream begins, and what it goes on from if it is a fork."""
+        """Return the keyed hashes of a new stream, with the origin of a fork."""
         refs = self.keys.refs(key.user, state.stream)
-        origin = state.forked_from if state.stream.stream == MAIN else None
-        return refs._replace(origin=origin[0]) if origin else refs
+        if state.forked_from and state.stream.stream == MAIN:
+            return refs._replace(origin=state.forked_from[0])
+        return refs
 
     def _admit(self, request: ports.Append) -> None:
-        """Make a new session's key, but never in place of one that was lost.
+        """Make a new session's key, but never to replace a lost one.
 
-        The key store is asked, not what this process remembers: the user may have been
+        It reads the key store instead of cached keys, because the user may have been
         erased since.
         """
-        user_id, session_id, _ = stream = request.state.stream
-        known = self.recorder.knows(user_id)
-        if known and self.recorder.head_row(stream.main) is not None:
+        stream = request.state.stream
+        user_id, session_id, _ = stream
+        has_user = self.recorder.knows(user_id)
+        if has_user and self.recorder.head_row(stream.main) is not None:
             self.key(stream)
             return
         self.keys.forget(user_id, session_id)
-        if known:
+        if has_user:
             self.keys.user(user_id, now=None)
         self.keys.session(user_id, session_id, now=request.now)
 
     def _outcome(self, request: ports.Append, outcome: WriteOutcome) -> ports.Outcome:
-        """The new head; or what an append that wrote nothing found, or is there since.
+        """Return the outcome of a write: the new head, a duplicate, or a conflict.
 
-        Raises Frozen, and what reading the head raises.
+        Raises Frozen, Erased, and the errors of reading the head.
         """
         if isinstance(outcome, Wrote):
             return ports.Appended(head_of(request.state, outcome.head))
         if isinstance(outcome, ports.Duplicate):
             return outcome
-        stream, row = request.state.stream, outcome.head
-        if request.base.state.head_seq == 0 and (origin := request.state.forked_from):
+        stream = request.state.stream
+        row = outcome.head
+        origin = request.state.forked_from
+        if origin and request.base.state.head_seq == 0:
+            # Raises Erased for a fork of an erased session.
             self.head(stream._replace(session_id=origin[0]))
-        known = row or self.recorder.head_row(stream.main)
-        if known is not None:
-            check_not_frozen(known)
+        main_row = row or self.recorder.head_row(stream.main)
+        if main_row is not None:
+            check_not_frozen(main_row)
         else:
             status = self.recorder.status_of(self.keys.user_ref(stream.user_id))
             if status == "frozen":
                 raise errors.Frozen("the user")
-            if status != "live":  # and the keys may be there for a moment yet
+            if status != "live":  # the keys of an erased user may still exist
                 raise errors.Erased("the user")
         try:
             return ports.Conflict(self.open_head(stream, row))
@@ -358,8 +432,9 @@ class EncryptedStreams:
             return ports.Conflict(self.head(stream))
 
     def refuse_erased(self, stream: StreamId) -> None:
-        """Raises Erased, where the database was too busy: an erasure keeps it busy, and
-        who waits for that in vain would try again.
+        """Raise Erased if an erasure made the database too busy for a write.
+
+        The writer would otherwise try again without success.
         """
         with suppress(errors.StoreUnavailable, errors.KeyUnavailable):
             self._nothing(stream)
@@ -376,14 +451,19 @@ class EncryptedStreams:
     def known(
         self, stream: StreamId, keys: Sequence[str]
     ) -> dict[str, ports.Duplicate]:
-        """The seqs that were written of drafts with these keys, of those that were."""
+        """Return the seqs of written drafts with these keys, by their keys."""
         try:
             user = self.keys.user(stream.user_id, now=None)
         except errors.KeyUnavailable:
-            return {}  # a new user; of another, the append says so
-        names = {receipt_address(user, stream, _OF_DRAFT + key): key for key in keys}
-        found = self.recorder.uses(stream, [*names])
-        return {names[use.address]: ports.Duplicate(*use[1:]) for use in found}
+            return {}  # a new user; for others, the append raises
+        keys_by_address: dict[bytes, str] = {}
+        for key in keys:
+            address = receipt_address(user, stream, _OF_DRAFT + key)
+            keys_by_address[address] = key
+        written = {}
+        for use in self.recorder.uses(stream, [*keys_by_address]):
+            written[keys_by_address[use.address]] = ports.Duplicate(*use[1:])
+        return written
 
     def read(
         self,
@@ -397,7 +477,7 @@ class EncryptedStreams:
         spans: Sequence[Span] = (),
     ) -> list[Envelope]:
         def rows() -> Sequence[EncryptedEvent]:
-            found = self.recorder.select_events(
+            selected = self.recorder.select_events(
                 stream,
                 gt=after,
                 lte=upto,
@@ -406,12 +486,14 @@ class EncryptedStreams:
                 types=types,
                 spans=spans,
             )
-            return found[::-1] if newest else found
+            if newest:
+                return selected[::-1]
+            return selected
 
-        return self.opened(rows) or self._nothing(stream)
+        return self.envelopes(rows) or self._nothing(stream)
 
     def _nothing(self, stream: StreamId) -> list[Envelope]:
-        """No events, unless they were erased."""
+        """Return no events.  Raises Erased if the session or the user was erased."""
         row = self.recorder.head_row(stream.main)
         if row is None:
             self.keys.refuse_erased(stream.user_id, stream.session_id)
@@ -419,10 +501,10 @@ class EncryptedStreams:
             check_not_erased(stream, row)
         return []
 
-    def opened(self, rows: Callable[[], Sequence[EncryptedEvent]]) -> list[Envelope]:
-        """The envelopes of ``rows``, read a second time if they do not open.
+    def envelopes(self, rows: Callable[[], Sequence[EncryptedEvent]]) -> list[Envelope]:
+        """Read and decrypt rows, and once more if they cannot be decrypted.
 
-        Between reading them and having their key, a rewriting may have ended.
+        A rewriting may have replaced rows and key after the rows were read.
         """
         try:
             return [self.mapper.to_domain_event(row) for row in rows()]
@@ -430,9 +512,9 @@ class EncryptedStreams:
             return [self.envelope(row) for row in rows()]
 
     def envelope(self, row: EncryptedEvent) -> Envelope:
-        """One row, opened, and what it holds decoded.
+        """Decrypt and decode one row.
 
-        Raises CorruptEvent, KeyUnavailable if it is under another key.
+        Raises CorruptEvent, and KeyUnavailable if it has another key.
         """
         try:
             envelope: Envelope = self.mapper.to_domain_event(row)
@@ -443,13 +525,13 @@ class EncryptedStreams:
 
     def blob(self, stream: StreamId, sha256: str) -> bytes | None:
         try:
-            found = Blobs(self.recorder, self.keys, stream).read(sha256)
+            text = Blobs(self.recorder, self.keys, stream).read(sha256)
         except errors.CorruptEvent:
             self.key(stream)
             raise
-        if found is None:
+        if text is None:
             self._nothing(stream)
-        return found
+        return text
 
     def blobs(self, stream: StreamId, digests: Iterable[str]) -> dict[str, bytes]:
         try:
@@ -459,34 +541,44 @@ class EncryptedStreams:
             raise
 
     def load_view(self, stream: StreamId, name: str) -> ports.StoredView | None:
-        """The stored state of a projection; empty if it is not what was stored."""
+        """Return the stored state of a projection; without a body if it was changed."""
         return self._view(stream, name, self.recorder.view_row(stream, name))
 
     def _view(
         self, stream: StreamId, name: str, row: ViewRow | None
     ) -> ports.StoredView | None:
+        """Decrypt a view; without a body if the row was changed."""
         if row is None:
             return None
-        # SQLite takes any type in any column.
-        through = row.through_seq if isinstance(row.through_seq, int) else 0
-        derived = row.derived_seq if isinstance(row.derived_seq, int) else 0
+        # SQLite stores any type in any column.
+        through_seq = row.through_seq if isinstance(row.through_seq, int) else 0
+        derived_seq = row.derived_seq if isinstance(row.derived_seq, int) else 0
         try:
-            shown, made = _spans(row.main_spans), _spans(row.derived_spans)
-            context = _of_view(stream, name, through, derived)
-            plain = self.keys.decrypt(*stream[:2], row.body, context)
-            body = orjson.loads(unpack(plain))
+            shows = _spans(row.main_spans)
+            shows_derived = _spans(row.derived_spans)
+            packed = self.keys.decrypt(
+                stream.user_id,
+                stream.session_id,
+                row.body,
+                _view_context(stream, name, through_seq, derived_seq),
+            )
+            body = orjson.loads(unpack(packed))
         except (InvalidTag, TypeError, ValueError):
-            return ports.StoredView(through, derived)
-        return ports.StoredView(through, derived, body, shown, made)
+            return ports.StoredView(through_seq, derived_seq)
+        return ports.StoredView(through_seq, derived_seq, body, shows, shows_derived)
 
     def save_view(
         self, stream: StreamId, name: str, view: ports.StoredView, *, replaces: int
     ) -> bool:
         key = self.keys.session(stream.user_id, stream.session_id, now=None)
-        context = _of_view(stream, name, view.through_seq, view.derived_seq)
-        body = encrypt(key.cipher, pack(canonical(view.body)), context)
-        spans = (orjson.dumps(s).decode() for s in (view.shows, view.shows_derived))
-        row = ViewRow(view.through_seq, view.derived_seq, body, *spans)
+        context = _view_context(stream, name, view.through_seq, view.derived_seq)
+        row = ViewRow(
+            through_seq=view.through_seq,
+            derived_seq=view.derived_seq,
+            body=encrypt(key.cipher, pack(canonical(view.body)), context),
+            main_spans=orjson.dumps(view.shows).decode(),
+            derived_spans=orjson.dumps(view.shows_derived).decode(),
+        )
         return self.recorder.save_view_row(
             stream, name, row, replaces=replaces, key_check=key.check
         )
@@ -497,55 +589,70 @@ class EncryptedStreams:
         return _twice(lambda: self._standing(stream, name, shown=shown))
 
     def _standing(self, stream: StreamId, name: str, *, shown: bool) -> ports.Standing:
-        """Where a row does not open they are read apart: it may be needed by nobody."""
-        found = self.recorder.standing(stream, name, shown=shown, limit=ports.PAGE)
-        head = self.open_head(stream, found.head)
-        view = self._view(stream, name, found.view)
-        try:
-            return ports.Standing(head, view, *self._together(stream, found[2:]))
-        except errors.CorruptEvent:
-            known = view or ports.StoredView(0, 0)
-            new = self.read(stream, after=known.through_seq, limit=ports.PAGE)
-            derived = stream._replace(stream=name)
-            made = self.read(derived, after=known.derived_seq, limit=ports.PAGE)
-            return ports.Standing(head, view, new=new, derived=made)
+        """Read everything that a context is made of, at one moment.
 
-    def _together(
+        If a row cannot be decrypted, new rows are read one by one: the context may not
+        need that row.
+        """
+        rows = self.recorder.standing(stream, name, shown=shown, limit=ports.PAGE)
+        head = self.open_head(stream, rows.head)
+        view = self._view(stream, name, rows.view)
+        parts = (rows.shown, rows.summaries, rows.new, rows.derived)
+        try:
+            return ports.Standing(head, view, *self._decrypted_parts(stream, parts))
+        except errors.CorruptEvent:
+            from_view = view or ports.StoredView(0, 0)
+            new = self.read(stream, after=from_view.through_seq, limit=ports.PAGE)
+            derived = self.read(
+                stream._replace(stream=name),
+                after=from_view.derived_seq,
+                limit=ports.PAGE,
+            )
+            return ports.Standing(head, view, new=new, derived=derived)
+
+    def _decrypted_parts(
         self, stream: StreamId, parts: Sequence[Sequence[EncryptedEvent]]
     ) -> list[list[Envelope]]:
-        """The envelopes of a session's rows; the next time, those rows are known."""
+        """Decrypt rows of a session, and cache them for the next reading."""
         if not any(parts):
             return [[] for _ in parts]
-        opened = self.keys.session(*stream[:2], now=None).decrypted
-        reading, open_ = Reading(opened.rows), self.mapper.to_domain_event
-        found = [[open_(row, reading) for row in rows] for rows in parts]
-        self.keys.keep(opened, reading.opened)
-        return found
+        key = self.keys.session(stream.user_id, stream.session_id, now=None)
+        reading = Reading(key.decrypted.rows)
+        to_envelope = self.mapper.to_domain_event
+        envelopes = []
+        for rows in parts:
+            envelopes.append([to_envelope(row, reading) for row in rows])
+        self.keys.keep(key.decrypted, reading.decrypted)
+        return envelopes
 
     def pseudonym_key(self, user_id: str, *, now: int) -> bytes:
-        """What this user's pseudonyms are made with, derived from the user's key."""
+        """Return the key for this user's pseudonyms, derived from the user's key."""
         return user_key(self.recorder, self.keys, user_id, now=now).mac("pseudonym")
 
     def session_proof_key(self, stream: StreamId) -> bytes:
-        """What proves things about this session, derived from its key."""
-        cipher = self.keys.session(*stream[:2], now=None).cipher
-        # Nothing else is encrypted under this nonce.
-        return hashlib.sha256(cipher.encrypt(bytes(12), b"proof", b"derived")).digest()
+        """Return a key for proofs about this session, derived from its key."""
+        key = self.keys.session(stream.user_id, stream.session_id, now=None)
+        # Nothing else is encrypted with this nonce.
+        secret = key.cipher.encrypt(bytes(12), b"proof", b"derived")
+        return hashlib.sha256(secret).digest()
 
     def key(self, stream: StreamId) -> SessionKey:
-        """The session's key, if it is the one its rows were written with.
+        """Return the session's key, with which its rows were encrypted.
 
-        Raises KeyUnavailable if that one is not there.
+        Raises KeyUnavailable if this key does not exist.
         """
 
-        def found() -> SessionKey:
+        def read() -> SessionKey:
             row = self.recorder.head_row(stream.main)
             return self._key_of(stream, row.key_check if row else b"")
 
-        return _twice(found)
+        return _twice(read)
 
     def _key_of(self, stream: StreamId, check: bytes) -> SessionKey:
-        key = self.keys.session(*stream[:2], now=None, check=check)
+        """Return the session's key with this check.  Raises KeyUnavailable."""
+        key = self.keys.session(
+            stream.user_id, stream.session_id, now=None, check=check
+        )
         if check and key.check != check:
             raise errors.KeyUnavailable(
                 f"session {stream.session_id!r} was written with another key",
@@ -555,7 +662,7 @@ class EncryptedStreams:
 
 
 def user_key(recorder: Recorder, keys: KeyRing, user_id: str, *, now: int) -> UserKey:
-    """The user's key; a new user's is made, but never in place of a lost one."""
+    """Return the user's key; makes one for a new user, but never for a lost key."""
     try:
         return keys.user(user_id, now=None)
     except errors.KeyUnavailable:
@@ -565,39 +672,51 @@ def user_key(recorder: Recorder, keys: KeyRing, user_id: str, *, now: int) -> Us
 
 
 def _drafts(keys: Sequence[ports.Keyed]) -> dict[int, tuple[str, int]]:
-    """By the index of an event, the key of its draft, and its place there."""
-    return {
-        one.first + place: (_OF_DRAFT + one.key, place)
-        for one in keys
-        for place in range(one.events)
-    }
+    """Return the key of each event's draft and the event's index in the draft.
+
+    They are returned by the index of the event in the append.
+    """
+    drafts: dict[int, tuple[str, int]] = {}
+    for keyed in keys:
+        for index in range(keyed.events):
+            drafts[keyed.first + index] = (_OF_DRAFT + keyed.key, index)
+    return drafts
 
 
 def _uses(request: ports.Append, key: SessionKey) -> tuple[Use, ...]:
-    """The receipts of an append: of its key, and of those of its drafts."""
-    stream, base = request.state.stream, request.base.seq
-    named = [
-        (_OF_DRAFT + one.key, base + one.first + 1, base + one.first + one.events)
-        for one in request.keys
-    ]
-    if (name := request.idempotency_key) is not None:
-        named.append((name, base + 1, request.state.head_seq))
-    user = key.user
-    return tuple([Use(receipt_address(user, stream, one), *at) for one, *at in named])
+    """Return the receipts of an append: for its key, and for those of its drafts."""
+    stream = request.state.stream
+    base_seq = request.base.seq
+    uses = []
+    for keyed in request.keys:
+        address = receipt_address(key.user, stream, _OF_DRAFT + keyed.key)
+        first_seq = base_seq + keyed.first + 1
+        uses.append(Use(address, first_seq, base_seq + keyed.first + keyed.events))
+    if request.idempotency_key is not None:
+        address = receipt_address(key.user, stream, request.idempotency_key)
+        uses.append(Use(address, base_seq + 1, request.state.head_seq))
+    return tuple(uses)
 
 
 def _twice(read: Callable[[], T]) -> T:
-    """Read a row and find its key, again if a rewriting ended between the two."""
+    """Read a row and its key, and once more if the key does not exist.
+
+    A rewriting may have replaced the key after the row was read.
+    """
     try:
         return read()
     except errors.KeyUnavailable:
         return read()
 
 
-def _of_view(stream: StreamId, name: str, through: int, derived: int) -> bytes:
-    place = b"%d %d" % (through, derived)
-    return length_prefixed((b"view", written(stream).encode(), name.encode(), place))
+def _view_context(
+    stream: StreamId, name: str, through_seq: int, derived_seq: int
+) -> bytes:
+    """Return the context that a view is encrypted for."""
+    seqs = b"%d %d" % (through_seq, derived_seq)
+    return length_prefixed((b"view", written(stream).encode(), name.encode(), seqs))
 
 
-def _spans(written: Any) -> tuple[Span, ...]:
-    return tuple((first, last) for first, last in orjson.loads(written))
+def _spans(text: Any) -> tuple[Span, ...]:
+    """Read spans from JSON."""
+    return tuple((first, last) for first, last in orjson.loads(text))

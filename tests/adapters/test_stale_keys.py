@@ -116,7 +116,7 @@ def test_rows_that_were_read_before_and_opened_after_are_read_again(two: Two) ->
     pages = iter([rows(ADA)])
     rewrite(two.one)
 
-    events = fresh.opened(lambda: next(pages, None) or rows(ADA))
+    events = fresh.envelopes(lambda: next(pages, None) or rows(ADA))
 
     assert texts(events) == ["a -"]
 

@@ -382,7 +382,7 @@ def test_a_hold_that_waits_for_an_erasure_to_begin_does_not_undo_that(
         rival = Thread(target=erasures.hold, args=("ada", hold, certificate))
 
         with erasures._database.writing("ada") as slow:
-            erasures.begun(slow, job, erasures.subjects(job, "erasing"))
+            erasures.begin_in(slow, job, erasures.subjects(job, "erasing"))
             rival.start()
             with psycopg.connect(_postgres_store, autocommit=True) as looker:
                 query = "SELECT 1 FROM pg_locks WHERE NOT granted"

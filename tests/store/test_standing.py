@@ -114,13 +114,13 @@ def called(store: SessionStore) -> Session:
 def decrypted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The seqs of the rows that are decrypted from now on."""
     seqs: list[int] = []
-    plain = EncryptingMapper._plain
+    plain = EncryptingMapper._decrypted
 
     def noted(mapper: EncryptingMapper, row: EncryptedEvent) -> bytes:
         seqs.append(row.seq)
         return plain(mapper, row)
 
-    monkeypatch.setattr(EncryptingMapper, "_plain", noted)
+    monkeypatch.setattr(EncryptingMapper, "_decrypted", noted)
     return seqs
 
 

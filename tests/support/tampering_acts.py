@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from refold.adapters.keys.ring import decrypt, encrypt
 from refold.adapters.rows import pack, unpack
-from refold.adapters.streams import encrypted_head, opened_head
+from refold.adapters.streams import decrypted_head, encrypted_head
 from refold.domain.chain import Frontier, link
 from refold.domain.erasure import Signed
 from refold.domain.seals import Leaf
@@ -124,7 +124,7 @@ def encrypt_again(case: Tampered) -> None:
         log = log_of(store)
         key, head = log.key(MAIN), log.recorder.head_row(MAIN)
         assert head is not None
-        state, prev = opened_head(MAIN, head, key).state, b""
+        state, prev = decrypted_head(MAIN, head, key).state, b""
         changed: list[dict[str, Any]] = []
         for row in log.recorder.select_events(MAIN, gt=2):
             packed = decrypt(key.cipher, row.state[1:], row.context)
