@@ -1,4 +1,4 @@
-"""Proving a stream: its chain, what replaced its rows, its blobs, head and seals."""
+"""The verification of a stream: its chain, replaced rows, blobs, head and seals."""
 
 from __future__ import annotations
 
@@ -30,10 +30,13 @@ from refold.domain.ports import EXPIRED, Problem
 from refold.domain.seals import TREE, Leaf, Seal, Use, positions_digest, receipts_digest
 
 PAGE: Final = 200
-_POSITION_DIGITS: Final = 15  # no store writes as many rows
-_LOOKS: Final = 3  # what is done and what is signed of it are two transactions
+_POSITION_DIGITS: Final = 15  # no store writes more rows
+# An act and its certificate may be two transactions.  So a difference between them is
+# checked again after a pause.
+_RECHECKS: Final = 3
 _PAUSE_SEC: Final = 0.1
-_SIGNED: Final = {
+# How each act changes the number of holds with a name.
+_HOLD_CHANGES: Final = {
     "legal hold": 1,
     "legal hold released": -1,
     "frozen": 1,
@@ -42,56 +45,60 @@ _SIGNED: Final = {
 
 
 class Auditor:
-    """Proves one stream of a log, row by row."""
+    """Verifies one stream of a log, row by row."""
 
     def __init__(self, log: EncryptedStreams, stream: StreamId) -> None:
-        self._log, self._stream = log, stream
+        self._log = log
+        self._stream = stream
         self._bindings = Bindings(log, stream)
-        self._bound = bool(self._bindings)
+        self._is_bound = bool(self._bindings)
         self._last: EncryptedEvent | None = None
-        self._row, self._upto = self._bounds()
+        self._head_row, self._upto = self._bounds()
 
     def run(self) -> Iterator[Envelope | Problem]:
-        """Every event with its chain proved, then the head; or what is wrong."""
+        """Yield every event, and every problem of the chain, the blobs and the head."""
         seq = 0
         for page in self._pages():
             for row in page:
                 if not self._follows(row, seq + 1):
-                    yield from self._chained(row, seq + 1)
-                seq, opened = row.columns[1], self._opened(row)
-                yield opened
-                if type(opened) is Envelope:
-                    for digest in opened.blobs:
-                        yield from self._proved(row.seq, digest)
-        yield from self._head()
+                    yield from self._chain_problems(row, seq + 1)
+                seq = row.columns[1]
+                envelope = self._envelope(row)
+                yield envelope
+                if type(envelope) is Envelope:
+                    for digest in envelope.blobs:
+                        yield from self._blob_problems(row.seq, digest)
+        yield from self._head_problems()
 
     def chain(self, *, after: int = 0) -> Iterator[int | Problem]:
-        """How many events each page has, its chain proved; or what is wrong.
+        """Yield the number of events on each page, and every problem of the chain.
 
-        Nothing is opened but the events that bind replaced rows.
+        Only the events that bind replaced rows are decrypted.
         """
         seq = after
         for page in self._pages(after):
             for row in page:
                 if not self._follows(row, seq + 1):
-                    yield from self._chained(row, seq + 1)
+                    yield from self._chain_problems(row, seq + 1)
                 seq = row.columns[1]
             yield len(page)
-        yield from self._head()
+        yield from self._head_problems()
 
     def _follows(self, row: EncryptedEvent, expected: int) -> bool:
-        """Whether it is in its place, was never replaced, and its hash is right."""
-        if self._bound or row.first_digest is not None or row.columns[1] != expected:
+        """Whether a row has this seq and the right hash, and was never replaced."""
+        if self._is_bound or row.first_digest is not None:
+            return False
+        if row.columns[1] != expected:
             return False
         digest = sha256(row.state).digest()
         return link_digest(row.prev_hash, row.context, digest) == row.hash
 
     def _bounds(self) -> tuple[HeadRow | None, int | None]:
-        """The head row, and up to where events are proved: None to prove all there are.
+        """Return the head row, and the last seq to verify; None verifies all events.
 
-        The head is read before the events, so that what is appended meanwhile is no
-        fault.  An event behind it has moved it, or was put there: then a head that is
-        read again stands before it still.
+        The head is read before the events, so that concurrent appends are no problem.
+        If there is an event after the head, the head is read again: an append has
+        moved it, unless somebody inserted the event without the head.
         """
         recorder = self._log.recorder
         row = recorder.head_row(self._stream)
@@ -100,37 +107,43 @@ class Auditor:
         except CorruptEvent:
             return row, None
         end = newest[0].seq if newest else 0
-        if end > (row.seq if row else 0):
+        head_seq = row.seq if row is not None else 0
+        if end > head_seq:
             row = recorder.head_row(self._stream)
-        return row, row.seq if row and row.seq >= end else None
+        if row is not None and row.seq >= end:
+            return row, row.seq
+        return row, None
 
     def _pages(self, after: int = 0) -> Iterator[Sequence[EncryptedEvent]]:
-        rows = self._log.recorder.select_events
-        while page := rows(self._stream, gt=after, lte=self._upto, limit=PAGE):
+        """Yield the rows to verify in pages."""
+        select_events = self._log.recorder.select_events
+        while page := select_events(self._stream, gt=after, lte=self._upto, limit=PAGE):
             self._last = page[-1]
             after = self._last.seq
             yield page
 
-    def _chained(self, row: EncryptedEvent, expected: int) -> list[Problem]:
-        """What is wrong with a row's place in the chain, or with what it holds since.
+    def _chain_problems(self, row: EncryptedEvent, expected: int) -> list[Problem]:
+        """Return the problems of a row's place in the chain, and of its replacement.
 
-        Where the ciphertext was replaced, the hash follows from the digest of the
-        first.
+        If the ciphertext was replaced, the hash follows from the digest of the first
+        one.
         """
-        digest, first, seq = sha256(row.state).digest(), row.first_digest, row.seq
-        wrong = []
-        if seq != expected:
-            wrong.append(self._problem(expected, "gap", "an event is missing"))
-        elif link_digest(row.prev_hash, row.context, first or digest) != row.hash:
-            wrong.append(self._problem(expected, "chain", "the hash does not follow"))
-        if first is not None or self._bound:
-            now = Resealing(seq, first or digest, digest)
-            for at, detail in self._bindings.wrong(now, first):
-                wrong.append(self._problem(at, "replaced", detail))
-        return wrong
+        digest = sha256(row.state).digest()
+        first_digest = row.first_digest or digest
+        problems = []
+        if row.seq != expected:
+            problems.append(self._problem(expected, "gap", "an event is missing"))
+        elif link_digest(row.prev_hash, row.context, first_digest) != row.hash:
+            detail = "the hash does not follow"
+            problems.append(self._problem(expected, "chain", detail))
+        if row.first_digest is not None or self._is_bound:
+            resealing = Resealing(row.seq, first_digest, digest)
+            for seq, detail in self._bindings.problems(resealing, row.first_digest):
+                problems.append(self._problem(seq, "replaced", detail))
+        return problems
 
-    def _opened(self, row: EncryptedEvent) -> Envelope | Problem:
-        """The event, with what it holds decoded; or why it is not what was written."""
+    def _envelope(self, row: EncryptedEvent) -> Envelope | Problem:
+        """Decrypt and decode an event; returns a problem if that is impossible."""
         try:
             return self._log.envelope(row)
         except CorruptEvent as error:
@@ -138,7 +151,8 @@ class Auditor:
         except KeyUnavailable as error:
             return self._problem(row.seq, "key", str(error))
 
-    def _proved(self, seq: int, digest: str) -> Iterator[Problem]:
+    def _blob_problems(self, seq: int, digest: str) -> Iterator[Problem]:
+        """Yield the problems of a blob that an event names."""
         size: int | None = None
         try:
             data = self._log.blob(self._stream, digest)
@@ -153,68 +167,76 @@ class Auditor:
             detail = f"blob {digest} is missing, or is not what was written"
             yield self._problem(seq, "blob", detail)
             return
-        address = Blobs(self._log.recorder, self._log.keys, self._stream)
-        facts = self._log.recorder.blob_facts(self._stream, address.address(digest))
+        blobs = Blobs(self._log.recorder, self._log.keys, self._stream)
+        facts = self._log.recorder.blob_facts(self._stream, blobs.address(digest))
         if facts not in (None, (self._stream.session_id, size)):
             detail = f"the row of blob {digest} names another session or size"
             yield self._problem(seq, "blob", detail)
 
-    def _head(self) -> Iterator[Problem]:
-        last, row = self._last, self._row
+    def _head_problems(self) -> Iterator[Problem]:
+        """Yield the difference between the head and the last event."""
+        last = self._last
+        row = self._head_row
         if row is None:
             if last is not None:
                 yield self._problem(None, "head", "the stream has no head row")
             return
         check_not_erased(self._stream, row)
-        if last is None or (row.seq, row.hash) != (last.seq, last.hash):
-            if now := self._log.recorder.head_row(self._stream):
-                check_not_erased(self._stream, now)
-            seq = last.seq if last else 0
-            detail = f"the head says seq {row.seq}, the events end at {seq}"
-            yield self._problem(row.seq, "head", detail)
+        if last is not None and (row.seq, row.hash) == (last.seq, last.hash):
+            return
+        current = self._log.recorder.head_row(self._stream)
+        if current is not None:
+            check_not_erased(self._stream, current)
+        end = last.seq if last is not None else 0
+        detail = f"the head says seq {row.seq}, the events end at {end}"
+        yield self._problem(row.seq, "head", detail)
 
     def _problem(self, seq: int | None, code: str, detail: str) -> Problem:
+        """Return a problem of the stream."""
         return Problem(*self._stream, seq=seq, code=code, detail=detail)
 
 
 class Bindings:
-    """What the newest rewriting of a stream says that its rows hold since.
+    """The ciphertexts that the newest rewriting of a stream binds.
 
-    A rewriting takes every row there is, so the newest one alone counts.
+    A rewriting replaces all rows of a stream.  So only the newest one counts.
     """
 
     def __init__(self, log: EncryptedStreams, stream: StreamId) -> None:
         try:
-            found = log.read(stream.main, types=("redaction_applied",))
+            envelopes = log.read(stream.main, types=("redaction_applied",))
         except (CorruptEvent, KeyUnavailable):
-            found = []  # the audit of the main stream says what is wrong with it
-        events = [
-            event
-            for envelope in found
-            if isinstance(event := envelope.payload, RedactionApplied)
-            and event.stream == stream.stream
-            and event.digest
-        ]
+            envelopes = []  # the audit of the main stream reports this
+        events: list[RedactionApplied] = []
+        for envelope in envelopes:
+            event = envelope.payload
+            if not isinstance(event, RedactionApplied):
+                continue
+            if event.stream == stream.stream and event.digest:
+                events.append(event)
         newest = max((event.key_version for event in events), default=0)
         self._events = [event for event in events if event.key_version == newest]
-        self._rows: list[Resealing] = []
+        self._rows: list[Resealing] = []  # since the begin of the current event's span
 
     def __bool__(self) -> bool:
         return bool(self._events)
 
-    def wrong(
+    def problems(
         self, row: Resealing, first_digest: bytes | None
     ) -> Iterator[tuple[int, str]]:
-        """What is wrong of this row, the next, or of those that it is the last of."""
-        seq, events = row.seq, self._events
-        event = next((e for e in events if e.first_seq <= seq <= e.last_seq), None)
+        """Yield the problems of the next row, each with its seq.
+
+        At the last row of a span, this includes the problems of the whole span.
+        """
+        seq = row.seq
+        event = self._event_of(seq)
         if event is None:
             if first_digest is not None:
                 yield seq, "it was replaced, and no redaction_applied event binds that"
             return
         if first_digest is None:
             yield seq, "it is not what a redaction_applied event put there"
-        elif not _names(event, row):
+        elif not _fits(event, row):
             yield seq, "it is not the ciphertext that a redaction_applied event names"
         self._rows.append(row)
         if seq == event.last_seq:
@@ -223,35 +245,44 @@ class Bindings:
                 yield seq, f"{span} are not what a redaction_applied event binds"
             self._rows = []
 
+    def _event_of(self, seq: int) -> RedactionApplied | None:
+        """Return the event that binds the row at this seq."""
+        for event in self._events:
+            if event.first_seq <= seq <= event.last_seq:
+                return event
+        return None
 
-def _names(event: RedactionApplied, row: Resealing) -> bool:
-    """Whether the event names this very ciphertext, if it names one of this row."""
+
+def _fits(event: RedactionApplied, row: Resealing) -> bool:
+    """Whether the ciphertext is the one that the event names for this row, if any."""
     if row.seq not in event.seqs:
         return True
-    place = event.seqs.index(row.seq)
-    named = event.hashes[place], event.first_hashes[place]
-    return named == (row.digest.hex(), row.first_digest.hex())
+    index = event.seqs.index(row.seq)
+    is_same = event.hashes[index] == row.digest.hex()
+    return is_same and event.first_hashes[index] == row.first_digest.hex()
 
 
-_MARKS: Final = 10_000
-_END: Final = 2**63 - 1
-_NOWHERE: Final = (2**64, 2**64)
+_MARKS: Final = 10_000  # that are read at once
+_END: Final = 2**63 - 1  # after every seq
+_NO_SPAN: Final = (2**64, 2**64)  # after every span
 
 
 def sealed_problems(tree: Tree, stream: StreamId) -> Iterator[Problem]:
-    """What of the stream is not as it was sealed, or has no receipt.
+    """Yield the differences between a stream and its seals, and missing receipts.
 
-    Nothing is decrypted.  Read in this order, an append raises no alarm: seals, then
-    events, then the receipts of these.
+    It decrypts nothing.  It reads seals, then events, then receipts: in this order,
+    concurrent appends are no problem.
     """
-    seals, marks = tree.seals(stream), Marks(tree, stream)
+    seals = tree.seals(stream)
+    marks = Marks(tree, stream)
     positions = [positions_digest(marks.upto(seal.seq)) for seal in seals]
-    deque(marks.upto(_END), maxlen=0)
-    uses = sorted(tree.uses(stream, after=0, upto=marks.last), key=lambda u: u[1:])
-    begun = 0
+    deque(marks.upto(_END), maxlen=0)  # read the rest
+    uses = sorted(tree.uses(stream, after=0, upto=marks.last), key=lambda use: use[1:])
+    end = 0
     for seal, digest in zip(seals, positions, strict=True):
-        before, begun = begun, bisect_right(uses, seal.seq, key=attrgetter("first_seq"))
-        receipts = receipts_digest(uses[before:begun])
+        begin = end
+        end = bisect_right(uses, seal.seq, key=attrgetter("first_seq"))
+        receipts = receipts_digest(uses[begin:end])
         yield from unlike_leaf(
             stream, seal, digest == seal.positions, receipts == seal.receipts
         )
@@ -262,15 +293,16 @@ def sealed_problems(tree: Tree, stream: StreamId) -> Iterator[Problem]:
 def unlike_leaf(
     stream: StreamId, seal: Seal, positions: bool = True, receipts: bool = True
 ) -> Iterator[Problem]:
-    """In which ways a stream is not what was sealed of it.
+    """Yield the differences between a stream and one of its seals.
 
-    ``positions`` and ``receipts``: whether they are; True where nobody looked.
+    positions, receipts: whether they are those that were sealed; True without a check.
     """
-    for detail in _differs(seal, positions, receipts):
+    for detail in _seal_differences(seal, positions, receipts):
         yield Problem(*stream, seal.seq, "seal", detail)
 
 
-def _differs(seal: Seal, positions: bool, receipts: bool) -> Iterator[str]:
+def _seal_differences(seal: Seal, positions: bool, receipts: bool) -> Iterator[str]:
+    """Describe the differences between a stream and one of its seals."""
     if not seal.now:
         yield "it was sealed up to here, and its events end before, or have a gap"
         return
@@ -286,34 +318,43 @@ def _differs(seal: Seal, positions: bool, receipts: bool) -> Iterator[str]:
 
 
 class Marks:
-    """The marks of a stream's events, read once and in order, a page at a time.
+    """The marks of a stream's events, read once and in order, in pages.
 
-    ``last`` is how far it was read, ``named`` are the spans of the events with an
-    idempotency key up to there.
+    last:  the last seq that was read.
+    named: the spans of the events with an idempotency key up to ``last``.
     """
 
     def __init__(self, tree: Tree, stream: StreamId) -> None:
-        self._tree, self._stream = tree, stream
+        self._tree = tree
+        self._stream = stream
         self._page: list[Mark] = []
         self._ended = False
         self.last = 0
         self.named: list[Span] = []
 
     def upto(self, seq: int) -> Iterator[int]:
-        """The positions of the events up to ``seq``, from where it was read before."""
-        while self._filled() and self._page[0].seq <= seq:
+        """Yield the positions of further events, up to this seq."""
+        while self._has_next() and self._page[0].seq <= seq:
             end = bisect_right(self._page, seq, key=attrgetter("seq"))
-            taken, self._page = self._page[:end], self._page[end:]
-            self.last = taken[-1].seq
-            for at in (mark.seq for mark in taken if mark.idempotent):
-                if self.named and self.named[-1][1] + 1 == at:
-                    self.named[-1] = (self.named[-1][0], at)
-                else:
-                    self.named.append((at, at))
-            yield from [mark.position for mark in taken]
+            marks = self._page[:end]
+            self._page = self._page[end:]
+            self.last = marks[-1].seq
+            for mark in marks:
+                if mark.idempotent:
+                    self._add_named(mark.seq)
+            yield from [mark.position for mark in marks]
 
-    def _filled(self) -> bool:
-        """Whether there is another event; the next page is read where one is needed."""
+    def _add_named(self, seq: int) -> None:
+        """Add an event with an idempotency key to the spans."""
+        if self.named:
+            first, last = self.named[-1]
+            if last + 1 == seq:
+                self.named[-1] = (first, seq)
+                return
+        self.named.append((seq, seq))
+
+    def _has_next(self) -> bool:
+        """Whether there is another event; reads the next page if necessary."""
         if not self._page and not self._ended:
             self._page = self._tree.marks(
                 self._stream, after=self.last, upto=_END, limit=_MARKS
@@ -323,7 +364,10 @@ class Marks:
 
 
 def _unpaired(named: Sequence[Span], uses: Sequence[Use]) -> Iterator[tuple[int, str]]:
-    """Events with an idempotency key and no receipt, and receipts of no such events."""
+    """Describe events with an idempotency key but no receipt, and the opposite.
+
+    named: the spans of events with an idempotency key.
+    """
     covered: list[Span] = []
     for _, first, last in uses:
         if last < first or (covered and first <= covered[-1][1]):
@@ -337,8 +381,11 @@ def _unpaired(named: Sequence[Span], uses: Sequence[Use]) -> Iterator[tuple[int,
 
 
 def minus(these: Sequence[Span], those: Sequence[Span]) -> Iterator[Span]:
-    """What of ``these`` spans is in none of ``those``; both in order."""
-    others = iter([*those, _NOWHERE])
+    """Yield the parts of ``these`` spans that none of ``those`` covers.
+
+    Both are in order.
+    """
+    others = iter([*those, _NO_SPAN])
     first_other, last_other = next(others)
     for first, last in these:
         while last_other < first:
@@ -353,12 +400,12 @@ def minus(these: Sequence[Span], those: Sequence[Span]) -> Iterator[Span]:
             yield first, last
 
 
-# The row of a certificate, and what it states; None if that was not signed here.
+# The row of a certificate, and its statement; None without a valid signature.
 Stated: TypeAlias = tuple[Any, Any]
 
 
 def _highest_deleted(remembered: Mapping[str, bytes]) -> int:
-    """The highest position of a deleted row that the key store remembers."""
+    """Return the highest position of a deleted row that the key store remembers."""
     positions = [0]
     for name, value in remembered.items():
         if name.partition(" ")[0] == FLOOR:
@@ -367,49 +414,56 @@ def _highest_deleted(remembered: Mapping[str, bytes]) -> int:
 
 
 class Standing:
-    """Proves what stands beside the events: guards, settings, holds and subjects."""
+    """Verifies the data besides the events: guards, settings, holds and subjects."""
 
     def __init__(self, recorder: Recorder, erasures: StoredErasureSteps) -> None:
-        self._database, self._t = recorder.database, recorder.database.tables
-        self._erasures, self._subjects = erasures, Subjects(recorder.database)
+        self._database = recorder.database
+        self._t = recorder.database.tables
+        self._erasures = erasures
+        self._subjects = Subjects(recorder.database)
 
     def run(self, read: Callable[[], Sequence[Stated]]) -> Iterator[Problem]:
-        """What is wrong; ``read`` gives the certificates as they are now."""
+        """Yield the problems; ``read`` returns the present certificates."""
         remembered = self._erasures.remembered()
         stated = read()
-        yield from self._guards()
+        yield from self._guard_problems()
         if self._erasures.has_floor:
-            yield from self._floor(remembered)
-        known = int(remembered.get("generation", b"0"))
-        if self._subjects.key_generation() < known:
-            detail = f"the database wrote down generation {known} before, and has less"
+            yield from self._floor_problems(remembered)
+        generation = int(remembered.get("generation", b"0"))
+        if self._subjects.key_generation() < generation:
+            detail = (
+                f"the database wrote down generation {generation} before, and has less"
+            )
             yield Problem(*TREE, None, "key", detail)
-        yield from self._certificates(remembered, [row for row, _ in stated])
-        wrong = self._unlike(stated)
-        for _ in range(_LOOKS):
-            if not wrong:
+        rows = [row for row, _ in stated]
+        yield from self._certificate_problems(remembered, rows)
+        problems = self._unlike(stated)
+        for _ in range(_RECHECKS):
+            if not problems:
                 return
             time.sleep(_PAUSE_SEC)
-            wrong &= self._unlike(read())
-        yield from sorted(wrong, key=repr)
+            problems &= self._unlike(read())
+        yield from sorted(problems, key=repr)
 
-    def _guards(self) -> Iterator[Problem]:
+    def _guard_problems(self) -> Iterator[Problem]:
+        """Yield triggers and settings that Refold has not made."""
         for name in self._database.unguarded():
             detail = f"the trigger {name} is not the one that Refold made"
             yield Problem(*TREE, None, "guard", detail)
         query = select(self._t.settings.c.name, self._t.settings.c.value)
-        there = {row.name: row.value for row in self._database.read(NOBODY, query)}
-        for name in sorted(map(str, there.keys() - SETTINGS)):
+        settings = {row.name: row.value for row in self._database.read(NOBODY, query)}
+        for name in sorted(map(str, settings.keys() - SETTINGS)):
             detail = f"the setting {name!r} is not one that Refold leaves there"
             yield Problem(*TREE, None, "guard", detail)
 
-    def _floor(self, remembered: Mapping[str, bytes]) -> Iterator[Problem]:
-        """Whether ``floor`` is the highest position of a row that was deleted.
+    def _floor_problems(self, remembered: Mapping[str, bytes]) -> Iterator[Problem]:
+        """Check that ``floor`` is the highest position of a deleted row.
 
-        The key store remembers that position before the row is deleted: from then on
-        the row is there, or the floor is at least as high.
+        The key store remembers that position before the row is deleted.  From then on,
+        either the row exists, or the floor is at least as high.
         """
-        settings, events = self._t.settings.c, self._t.events.c
+        settings = self._t.settings.c
+        events = self._t.events.c
         newest = select(func.max(events.position)).scalar_subquery()
         setting = select(settings.value).where(settings.name == FLOOR).scalar_subquery()
         ((highest, value),) = self._database.read(NOBODY, select(newest, setting))
@@ -433,19 +487,21 @@ class Standing:
             )
             yield Problem(*TREE, None, "guard", detail)
 
-    def _certificates(
+    def _certificate_problems(
         self, remembered: Mapping[str, bytes], rows: Sequence[Any]
     ) -> Iterator[Problem]:
-        """What the key store remembers that was signed must be there."""
-        there = {row.certificate_id: row.user_ref for row in rows}
+        """Yield certificates that the key store remembers and the database has lost."""
+        stored = {row.certificate_id: row.user_ref for row in rows}
         for name, ref in sorted(remembered.items()):
-            kind, _, certificate = name.partition(" ")
-            if kind == "certificate" and there.get(certificate) != ref.decode():
-                detail = f"{certificate} was signed here, and is gone or another user's"
+            kind, _, certificate_id = name.partition(" ")
+            if kind == "certificate" and stored.get(certificate_id) != ref.decode():
+                detail = (
+                    f"{certificate_id} was signed here, and is gone or another user's"
+                )
                 yield Problem(*TREE, None, "certificate", detail)
 
     def _unlike(self, stated: Sequence[Stated]) -> set[Problem]:
-        """Where holds, subjects and heads are not what the certificates say."""
+        """Return the holds, subjects and heads that differ from the certificates."""
         signed = _Signed.of(stated)
         return {
             *self._unlike_holds(signed),
@@ -454,56 +510,87 @@ class Standing:
         }
 
     def _unlike_holds(self, signed: _Signed) -> Iterator[Problem]:
+        """Yield holds that differ from the certificates."""
         holds = self._t.holds.c
         query = select(holds.user_ref, holds.name, holds.reason)
-        there = {(row[0], row[1]): row[2] for row in self._database.read(None, query)}
-        for place in there.keys() | signed.holds.keys():
-            if place not in there and place[0] in signed.erased:
+        stored: dict[tuple[str, str], str] = {}
+        for user_ref, name, reason in self._database.read(None, query):
+            stored[user_ref, name] = reason
+        for hold in stored.keys() | signed.holds.keys():
+            user_ref, name = hold
+            if hold not in stored and user_ref in signed.erased:
                 continue
-            if there.get(place) != signed.holds.get(place):
-                ref, name = place
+            if stored.get(hold) != signed.holds.get(hold):
                 kind = "freeze" if name == FREEZE else "legal hold"
-                detail = f"a {kind} of {ref[:12]}… is not what its certificate says"
+                detail = (
+                    f"a {kind} of {user_ref[:12]}… is not what its certificate says"
+                )
                 yield Problem(*TREE, None, "hold", detail)
 
     def _unlike_subjects(self, signed: _Signed) -> Iterator[Problem]:
-        busy = {job.user_ref for job in self._erasures.jobs()}
-        changed = self._subjects.changed()
-        known = {one.ref: one for one in changed if one.ref == one.user_ref}
-        for ref in sorted((known.keys() | signed.refs) - busy):
-            here = known.get(ref)
-            now = (here.status, here.epoch) if here else ("live", 1)
-            if now != signed.subject(ref):
+        """Yield users whose status or epoch differs from the certificates."""
+        in_progress = {job.user_ref for job in self._erasures.jobs()}
+        stored: dict[str, tuple[str, int]] = {}
+        for subject in self._subjects.changed():
+            if subject.ref == subject.user_ref:
+                stored[subject.ref] = (subject.status, subject.epoch)
+        for ref in sorted((stored.keys() | signed.refs) - in_progress):
+            if stored.get(ref, ("live", 1)) != signed.subject(ref):
                 detail = f"subject {ref[:12]}… is not what its certificates say"
                 yield Problem(*TREE, None, "subject", detail)
 
     def _unlike_heads(self, signed: _Signed) -> Iterator[Problem]:
-        """A head is frozen if its user is, and goes back only if it is being erased."""
+        """Yield heads with an impossible status, or one that contradicts a freeze.
+
+        A head has a status before only while it is marked as erased.
+        """
         heads = self._t.heads.c
-        place = heads.user_id, heads.session_id, heads.stream
-        odd = heads.before.is_not(None) & (heads.status != "erased")
-        odd |= heads.status.not_in([*FROZEN, *THAWED, "erased"])
-        for row in self._database.read(None, select(*place).where(odd).limit(PAGE)):
+        impossible = heads.before.is_not(None) & (heads.status != "erased")
+        impossible |= heads.status.not_in([*FROZEN, *THAWED, "erased"])
+        query = select(heads.user_id, heads.session_id, heads.stream)
+        query = query.where(impossible).limit(PAGE)
+        for row in self._database.read(None, query):
             yield Problem(
                 *StreamId(*row), None, "head", "its status is not one that it can have"
             )
         frozen = {ref for ref, name in signed.holds if name == FREEZE}
-        of_users = select(heads.user_id, func.min(heads.session_id), literal(MAIN))
-        of_users = of_users.group_by(heads.user_id)
-        for wrong, said in ((THAWED, False), (FROZEN, True)):
-            query = of_users.where(heads.status.in_(list(wrong)))
-            for row in self._database.read(None, query) if frozen or not said else ():
-                if (self._erasures.ref_of(row[0]) in frozen) is said:
-                    detail = "its status does not fit what was signed of a freeze"
-                    yield Problem(*StreamId(*row), None, "head", detail)
+        # Frozen heads of users who are not frozen:
+        for stream in self._one_of_each_user(THAWED):
+            if self._erasures.ref_of(stream.user_id) not in frozen:
+                yield _unlike_freeze(stream)
+        if not frozen:
+            return
+        # Other heads of frozen users:
+        for stream in self._one_of_each_user(FROZEN):
+            if self._erasures.ref_of(stream.user_id) in frozen:
+                yield _unlike_freeze(stream)
+
+    def _one_of_each_user(self, statuses: Mapping[str, str]) -> Iterator[StreamId]:
+        """Yield one session of each user who has heads with these statuses."""
+        heads = self._t.heads.c
+        query = select(heads.user_id, func.min(heads.session_id), literal(MAIN))
+        query = query.group_by(heads.user_id)
+        query = query.where(heads.status.in_(list(statuses)))
+        for row in self._database.read(None, query):
+            yield StreamId(*row)
+
+
+def _unlike_freeze(stream: StreamId) -> Problem:
+    """Return the problem of a head that contradicts the certificates of freezes."""
+    detail = "its status does not fit what was signed of a freeze"
+    return Problem(*stream, None, "head", detail)
 
 
 @dataclass(slots=True)
 class _Signed:
-    """What follows from certificates: holds with their reasons, and subjects.
+    """The holds and subjects that follow from the certificates.
 
-    Holds of one name are put and released in turn, so that counting them needs no
-    order; a user is erased if that was signed last.
+    holds:  the reasons of holds, by keyed hash of the user and name.
+    erased: the users who were erased last, and not readmitted.
+    epochs: the epochs of readmitted users.
+    refs:   all users with certificates.
+
+    A hold is placed and released in turn, so that counting both needs no order.
     """
 
     holds: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -513,31 +600,38 @@ class _Signed:
 
     @classmethod
     def of(cls, stated: Sequence[Stated]) -> _Signed:
-        """What these say, the oldest first."""
-        signed, there = cls(), Counter[tuple[str, str]]()
-        for row, said in stated:
-            if said is None:
+        """Read certificates, the oldest first."""
+        signed = cls()
+        counts: Counter[tuple[str, str]] = Counter()
+        reasons: dict[tuple[str, str], str] = {}
+        for row, statement in stated:
+            if statement is None:
                 continue
-            act, ref = said.get("act"), row.user_ref
-            if act in _SIGNED and "reason" not in said:
-                continue  # its words went with the user
-            if act in _SIGNED:
-                place = ref, said.get("hold", FREEZE)
-                there[place] += _SIGNED[act]
-                if _SIGNED[act] > 0:
-                    signed.holds[place] = said.get("reason", "")
-            elif act == "erased" and said.get("scope") == "user":
+            act = statement.get("act")
+            ref = row.user_ref
+            if act in _HOLD_CHANGES:
+                if "reason" not in statement:
+                    continue  # the words disappeared with the user's key
+                hold = (ref, statement.get("hold", FREEZE))
+                counts[hold] += _HOLD_CHANGES[act]
+                if _HOLD_CHANGES[act] > 0:
+                    reasons[hold] = statement.get("reason", "")
+            elif act == "erased" and statement.get("scope") == "user":
                 signed.erased.add(ref)
             elif act == "readmitted":
                 signed.erased.discard(ref)
-                signed.epochs[ref] = said.get("epoch", 1)
+                signed.epochs[ref] = statement.get("epoch", 1)
             signed.refs.add(ref)
-        signed.holds = {p: why for p, why in signed.holds.items() if there[p] > 0}
+        for hold, reason in reasons.items():
+            if counts[hold] > 0:
+                signed.holds[hold] = reason
         return signed
 
     def subject(self, ref: str) -> tuple[str, int]:
-        """The status and the epoch that the user has."""
+        """Return the status and the epoch of a user."""
         epoch = self.epochs.get(ref, 1)
         if (ref, FREEZE) in self.holds:
             return "frozen", epoch
-        return "erased" if ref in self.erased else "live", epoch
+        if ref in self.erased:
+            return "erased", epoch
+        return "live", epoch
