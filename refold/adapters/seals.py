@@ -1,8 +1,8 @@
-"""Seals: the ends of all streams as leaves of a tree, its head signed and anchored.
+"""Seals: the ends of all streams are leaves of a tree with a signed, anchored head.
 
-The order keeps what the anchor says true: leaves and tree head are committed together,
-and only then does the anchor name them.  A call that was cut off between the two is
-completed by the next one.
+Leaves and tree head are committed together, and added to the anchor only then.  So the
+anchor names only existing tree heads.  The next call completes one that was interrupted
+in between.
 """
 
 from __future__ import annotations
@@ -42,21 +42,20 @@ from refold.domain.ports import JUNK, WRONG_TYPE, Problem
 from refold.domain.seals import TREE, Anchor, Ending, Seal, SealsVerified, TreeHead
 
 _TRIES: Final = 100
-_NOTHING: Final = Frontier()
 EVENT: Final = "refold event proof 1"
 GROWTH: Final = "refold consistency proof 1"
-_EVENTS: Final = 500
-_LONGEST: Final = 4096  # a line is a tenth of it
+_EVENTS: Final = 500  # that are read at once
+_BLOCK: Final = 4096  # bytes that are read at once; a line has about a tenth of that
 _UNSIGNED: Final = "the tree head is not signed by this store"
-SEALED: Final = "sealed"  # under which the key store remembers the newest tree head
+SEALED: Final = "sealed"  # the name of the newest tree head in the key store
 
 
 @dataclass(slots=True)
 class TreeSeals:
     """Seals over the rows of one store.
 
-    ``signer`` is asked for when something is to be signed or checked: the first time,
-    it makes a key.
+    signer:    returns the signer, and makes its key on the first call.
+    _position: the position up to which this object has sealed the log.
     """
 
     tree: Tree
@@ -75,40 +74,58 @@ class TreeSeals:
         endings: Callable[[list[StreamId]], list[Ending]] | None = None,
     ) -> TreeHead | None:
         with self.anchor.held():
-            self._anchor(accept_loss=accept_loss)
-        ends, newest = self.tree.ends(), self.tree.newest()
-        known = newest.head.position if newest else 0
+            self._update_anchor(accept_loss=accept_loss)
+        ends = self.tree.ends()
+        newest = self.tree.newest()
+        sealed_position = newest.head.position if newest is not None else 0
         ordered = self.recorder.database.ordered
-        # Positions fall where another server's backup was put in place.
-        if sweep or not ordered or ends.settled < known:
-            pages = self._behind(min(known, ends.settled), ends)
+        # Positions are lower than before if a backup of another server was restored.
+        if sweep or not ordered or ends.settled < sealed_position:
+            pages = self._behind(min(sealed_position, ends.settled), ends)
         else:
-            pages = self._moved(max(known, self._position), ends)
+            pages = self._moved(max(sealed_position, self._position), ends)
         for streams, position in pages:
             self._seal(streams, position, now, endings or self.endings)
         self._position = ends.settled
         newest = self.tree.newest()
-        return newest.head if newest else None
+        if newest is None:
+            return None
+        return newest.head
 
     def _moved(self, position: int, ends: Ends) -> Iterator[tuple[list[StreamId], int]]:
-        """Streams that have events behind this position, up to which one.
+        """Yield streams with events after a position, and the position of the page.
 
-        What is not settled is sealed too, and read again the next time.
+        Events of open transactions may be missing before the newest position.  So
+        unsettled events are sealed now, and read again the next time.
         """
         while position < ends.newest:
             streams, position = self.tree.moved(after=position, upto=ends.newest)
             yield streams, min(position, ends.settled)
 
-    def _behind(self, known: int, ends: Ends) -> Iterator[tuple[list[StreamId], int]]:
-        """All streams not sealed to their heads; with the last of them, the log is."""
+    def _behind(
+        self, sealed_position: int, ends: Ends
+    ) -> Iterator[tuple[list[StreamId], int]]:
+        """Yield all streams that are not sealed to their heads.
+
+        Each page comes with the position up to which the log is sealed with it: it
+        moves only with the last page.
+        """
         streams = self.tree.behind()
         while streams:
-            more = self.tree.behind(after=streams[-1])
-            yield streams, known if more else ends.settled
-            streams = more
+            next_streams = self.tree.behind(after=streams[-1])
+            if next_streams:
+                yield streams, sealed_position
+            else:
+                yield streams, ends.settled
+            streams = next_streams
 
     def endings(self, streams: Sequence[StreamId]) -> list[Ending]:
-        return [end for stream in streams if (end := self.tree.ending(stream))]
+        endings = []
+        for stream in streams:
+            ending = self.tree.ending(stream)
+            if ending:
+                endings.append(ending)
+        return endings
 
     def _seal(
         self,
@@ -117,15 +134,22 @@ class TreeSeals:
         now: int,
         find: Callable[[list[StreamId]], list[Ending]],
     ) -> None:
-        """Put the ends of these streams under a tree head, those that have moved."""
+        """Seal the ends of these streams with a new tree head, if they have moved.
+
+        find: returns the ends of streams.
+        """
         for _ in range(_TRIES):
-            base = self.tree.newest()  # first: whoever sealed since has moved it
-            if not (endings := find(streams)):
+            # The base is read before the ends.  If another process seals in between,
+            # the tree has another base, and the leaves are not added.
+            base = self.tree.newest()
+            base_size = base.head.size if base is not None else 0
+            endings = find(streams)
+            if not endings:
                 return
             grown = self._grown(base, endings, position, now)
             with self.anchor.held():
-                if self.tree.add(base.head.size if base else 0, grown, endings):
-                    self._anchor()
+                if self.tree.add(base_size, grown, endings):
+                    self._update_anchor()
                     return
         raise StoreUnavailable(
             "other processes keep sealing this store",
@@ -135,8 +159,11 @@ class TreeSeals:
     def _grown(
         self, base: Grown | None, endings: list[Ending], position: int, now: int
     ) -> Grown:
-        frontier, signer = base.frontier if base else _NOTHING, self.signer()
+        """Return the tree with further leaves, its head signed."""
+        signer = self.signer()
+        frontier = Frontier()
         if base is not None:
+            frontier = base.frontier
             self._check_signature(base.head, signer)
         frontier = frontier.add(ending.leaf.hashed() for ending in endings)
         head = TreeHead(
@@ -149,13 +176,17 @@ class TreeSeals:
         )
         return Grown(head._replace(signature=signer.sign(head.message())), frontier)
 
-    def _anchor(self, *, accept_loss: bool = False) -> None:
-        """Let the anchor name every tree head; but never beside a tree it knows."""
+    def _update_anchor(self, *, accept_loss: bool = False) -> None:
+        """Add all missing tree heads to the anchor.
+
+        Raises SealBroken if the anchor names a tree head that the database has lost.
+        """
         anchored = self.anchor.newest()
-        heads = self.tree.heads(after=anchored.size - 1 if anchored else -1)
+        after = anchored.size - 1 if anchored is not None else -1
+        heads = self.tree.heads(after=after)
         if anchored is not None:
-            found = heads.pop(0) if heads else None
-            if found is None or found[:3] != anchored[:3]:
+            stored = heads.pop(0) if heads else None
+            if stored is None or stored[:3] != anchored[:3]:
                 raise SealBroken(
                     f"the anchor names a tree of {anchored.size} leaves that is not in "
                     "the database"
@@ -166,22 +197,24 @@ class TreeSeals:
         for head in heads:
             self._check_signature(head, self.signer())
         if heads:
-            self.recorder.flush()  # a power cut must not take what the anchor names
+            # The anchor must not name tree heads that a power failure can take away.
+            self.recorder.flush()
             self.anchor.add(heads)
         newest = heads[-1] if heads else anchored
         if newest is not None and self.erasures.recall(SEALED) != _mark(newest):
             self.erasures.remember(SEALED, _mark(newest))
 
     def _check_remembered(self) -> None:
-        """Never seal beside a tree that the key store remembers."""
-        known = self.erasures.recall(SEALED)
-        if known is not None and not _there(self.tree, known):
+        """Raise SealBroken if the key store remembers a tree head that was lost."""
+        mark = self.erasures.recall(SEALED)
+        if mark is not None and not _has_head(self.tree, mark):
             raise SealBroken(
                 "the key store remembers a tree head that is not in the database: "
                 "restore the database, or `refold seal --accept-loss`"
             )
 
     def _check_signature(self, head: TreeHead, signer: Signer) -> None:
+        """Raise SealBroken for a tree head that this store did not sign."""
         if not signed_by(signer.public_key, head.signature, head.message()):
             raise SealBroken(
                 f"the tree head of {head.size} leaves is not signed by this store's key"
@@ -198,7 +231,11 @@ class TreeSeals:
 
     def prove(self, stream: StreamId, seq: int, *, size: int | None) -> JsonObject:
         head = _tree_head(self.tree, size)
-        seal = next((s for s in self.tree.seals(stream) if s.seq >= seq), None)
+        seal = None
+        for candidate in self.tree.seals(stream):
+            if candidate.seq >= seq:
+                seal = candidate
+                break
         if seal is None or seal.leaf >= head.size:
             raise LookupError(
                 f"seq {seq} is not sealed in a tree of {head.size} leaves: "
@@ -206,22 +243,26 @@ class TreeSeals:
             )
         first, *links = _chain(self.recorder, stream, seq, seal)
         leaves = _leaves(self.tree, head.size)
-        leaf = {name: getattr(seal, name).hex() for name in ("positions", "receipts")}
         return {
             "proof": EVENT,
             "event": first,
             "chain": [[link["header"], link["body"]] for link in links],
-            "leaf": {"index": seal.leaf, **leaf},
+            "leaf": {
+                "index": seal.leaf,
+                "positions": seal.positions.hex(),
+                "receipts": seal.receipts.hex(),
+            },
             "inclusion": _hex(inclusion_proof(leaves, seal.leaf)),
             "tree_head": head.to_json(),
         }
 
     def prove_growth(self, old: int, new: int) -> JsonObject:
-        first, second = _tree_head(self.tree, old), _tree_head(self.tree, new)
+        old_head = _tree_head(self.tree, old)
+        new_head = _tree_head(self.tree, new)
         return {
             "proof": GROWTH,
-            "old": first.to_json(),
-            "new": second.to_json(),
+            "old": old_head.to_json(),
+            "new": new_head.to_json(),
             "consistency": _hex(consistency_proof(_leaves(self.tree, new), old)),
         }
 
@@ -233,95 +274,122 @@ class TreeSeals:
 
 
 class TreeCheck:
-    """Proves the tree of a store.
+    """Verifies the tree of a store.
 
-    Read in this order, a seal that is made meanwhile raises no alarm: a leaf is there
-    with its tree head, and who holds the anchor adds that before letting go.
+    It reads in an order in which concurrent seals are no problem: a leaf is stored with
+    its tree head, and the process that holds the anchor adds that head before it lets
+    others read the anchor.
     """
 
     def __init__(self, seals: TreeSeals) -> None:
-        self._tree, self._anchor = seals.tree, seals.anchor
-        self._erasures, self._recorder = seals.erasures, seals.recorder
+        self._tree = seals.tree
+        self._anchor = seals.anchor
+        self._erasures = seals.erasures
+        self._recorder = seals.recorder
         self._public_key = seals.public_key
 
     def run(self, *, newest: bool) -> SealsVerified:
-        """Prove it, or its ``newest`` tree head alone."""
+        """Verify the whole tree, or only its newest tree head."""
         try:
-            return self._proved_newest() if newest else self._proved()
+            if newest:
+                return self._verify_newest()
+            return self._verify_all()
         except RefoldError:
             raise
         except JUNK:
             problem = _problem(None, "unreadable", WRONG_TYPE)
             return SealsVerified(0, 0, 0, 0, 0, [problem])
 
-    def _proved(self) -> SealsVerified:
+    def _verify_all(self) -> SealsVerified:
+        """Verify the whole tree, its certificates, and its anchor."""
         heads = self._tree.heads()
         standing = Standing(self._recorder, self._erasures)
-        wrong = [head.size for head in heads if not self._signed(head)]
-        problems = [
-            *(_problem(size, "signature", _UNSIGNED) for size in wrong),
-            *self._roots(heads),
-            *self._owners(),
-            *self._certified(),
-            *standing.run(self._read_certificates),
-            *self._unremembered(),
-        ]
-        anchored, broken = self._anchored()
+        problems: list[Problem] = []
+        for head in heads:
+            if not self._is_signed(head):
+                problems.append(_problem(head.size, "signature", _UNSIGNED))
+        problems += self._root_problems(heads)
+        problems += self._owner_problems()
+        problems += self._certificate_problems()
+        problems += standing.run(self._read_certificates)
+        problems += self._remembered_problems()
+        anchored, unreadable = self._read_anchor()
+        erased = 0
+        for erasure in self._tree.erasures():
+            erased += len(self._tree.erased(erasure))
         return SealsVerified(
             tree_heads=len(heads),
             leaves=max((head.size for head in heads), default=0),
-            erased=sum(len(self._tree.erased(e)) for e in self._tree.erasures()),
+            erased=erased,
             anchored=len(anchored),
             unsealed=self._tree.unsealed(),
-            problems=[*problems, *broken, *self._compared(heads, anchored)],
+            problems=[
+                *problems,
+                *unreadable,
+                *self._anchor_problems(heads, anchored),
+            ],
         )
 
-    def _proved_newest(self) -> SealsVerified:
+    def _verify_newest(self) -> SealsVerified:
+        """Verify the newest tree head, and that the anchor names it."""
         with self._anchor.held():
-            newest, anchored = self._tree.newest(), self._anchor.newest()
-        heads = [newest.head] if newest else []
-        problems = [*self._roots(heads), *self._unremembered()]
-        if heads and not self._signed(heads[0]):
+            newest = self._tree.newest()
+            anchored = self._anchor.newest()
+        heads = [newest.head] if newest is not None else []
+        anchored_heads = [anchored] if anchored is not None else []
+        problems = [*self._root_problems(heads), *self._remembered_problems()]
+        if heads and not self._is_signed(heads[0]):
             problems.append(_problem(heads[0].size, "signature", _UNSIGNED))
-        named = [anchored] if anchored else []
-        if [head[:3] for head in named] != [head[:3] for head in heads]:
+        if [head[:3] for head in anchored_heads] != [head[:3] for head in heads]:
             detail = "the anchor's newest tree head is not the database's"
             problems.append(_problem(None, "anchor", detail))
-        size = heads[0].size if heads else 0
-        return SealsVerified(len(heads), size, 0, len(named), 0, problems)
+        return SealsVerified(
+            tree_heads=len(heads),
+            leaves=heads[0].size if heads else 0,
+            erased=0,
+            anchored=len(anchored_heads),
+            unsealed=0,
+            problems=problems,
+        )
 
-    def _unremembered(self) -> Iterator[Problem]:
-        remembered = self._erasures.recall(SEALED)
-        if remembered is not None and not _there(self._tree, remembered):
+    def _remembered_problems(self) -> Iterator[Problem]:
+        """Yield a lost tree head that the key store remembers."""
+        mark = self._erasures.recall(SEALED)
+        if mark is not None and not _has_head(self._tree, mark):
             detail = "the key store remembers a tree head that is not in the database"
             yield _problem(None, "anchor", detail)
 
-    def _signed(self, head: TreeHead) -> bool:
+    def _is_signed(self, head: TreeHead) -> bool:
+        """Whether this store signed a tree head."""
         key = self._public_key()
-        named = head.key_id == key_id(key)
-        return named and signed_by(key, head.signature, head.message())
+        if head.key_id != key_id(key):
+            return False
+        return signed_by(key, head.signature, head.message())
 
-    def _roots(self, heads: list[TreeHead]) -> Iterator[Problem]:
-        """Whether the leaves, in their order, make each tree head."""
+    def _root_problems(self, heads: list[TreeHead]) -> Iterator[Problem]:
+        """Compute each tree head from the leaves in their order, and compare it."""
         for size in self._tree.unsound():
             yield _problem(size, "root", "the tree head cannot be grown from")
-        leaves, frontier = self._tree.leaves(), Frontier()
-        found = next(leaves, None)
+        leaves = self._tree.leaves()
+        frontier = Frontier()
+        leaf = next(leaves, None)  # an index and a hash
         for head in heads:
-            while found is not None and found[0] < head.size:
-                if found[0] != frontier.size:
+            while leaf is not None and leaf[0] < head.size:
+                index, hash_ = leaf
+                if index != frontier.size:
                     yield _problem(frontier.size, "leaf", "the tree lacks this leaf")
                     return
-                frontier = frontier.add([found[1]])
-                found = next(leaves, None)
+                frontier = frontier.add([hash_])
+                leaf = next(leaves, None)
             if (frontier.size, frontier.root) != (head.size, head.root):
                 detail = "its leaves do not make the tree head"
                 yield _problem(head.size, "root", detail)
                 return
-        if found is not None and not self._tree.heads(after=found[0]):
-            yield _problem(found[0], "leaf", "no tree head covers this leaf")
+        if leaf is not None and not self._tree.heads(after=leaf[0]):
+            yield _problem(leaf[0], "leaf", "no tree head covers this leaf")
 
-    def _owners(self) -> Iterator[Problem]:
+    def _owner_problems(self) -> Iterator[Problem]:
+        """Yield sealed streams, heads, rows and leaves without what they belong to."""
         for stream, seq in self._tree.lost():
             detail = f"it was sealed up to seq {seq}, and has no head row"
             yield Problem(*stream, seq, "seal", detail)
@@ -335,80 +403,95 @@ class TreeCheck:
             yield _problem(leaf, "leaf", detail)
 
     def _marked(self) -> list[StreamId]:
-        """Sessions that are marked as erased without an erasure.
+        """Return sessions that are marked as erased without an erasure.
 
-        Looked for twice: one that ended in between has deleted its heads.
+        Heads are read before and after the jobs: an erasure that ends in between has
+        deleted its heads.
         """
-        marked = self._tree.marked()
-        jobs = [job.whose for job in self._erasures.jobs()] if marked else []
-        return [
-            stream
-            for stream in sorted(marked & self._tree.marked() if marked else ())
-            if not any(_covers(whose, stream) for whose in jobs)
-        ]
+        before = self._tree.marked()
+        if not before:
+            return []
+        scopes = [job.whose for job in self._erasures.jobs()]
+        after = self._tree.marked()
+        marked = []
+        for stream in sorted(before & after):
+            if not any(_covers(whose, stream) for whose in scopes):
+                marked.append(stream)
+        return marked
 
-    def _certified(self) -> Iterator[Problem]:
-        """Certificates must be this store's, and the leaves of each what it says.
+    def _certificate_problems(self) -> Iterator[Problem]:
+        """Check that this store signed the certificates, and that their leaves exist.
 
-        Of what is being erased there is no certificate yet.
+        An erasure in progress has no certificate yet.
         """
         erasures = self._tree.erasures()
-        under_way = {job.job_id for job in self._erasures.jobs()}
-        said: dict[str, Any] = {}
+        in_progress = {job.job_id for job in self._erasures.jobs()}
+        stated: dict[str, Any] = {}
         for row, statement in self._read_certificates():
             if statement is None:
                 detail = f"certificate {row.certificate_id} is not what was signed here"
                 yield _problem(None, "certificate", detail)
             else:
-                said[row.certificate_id] = statement.get("tree", {}).get("leaves")
+                stated[row.certificate_id] = statement.get("tree", {}).get("leaves")
         for erasure in erasures:
             leaves = self._tree.erased(erasure)
-            kept = {"count": len(leaves), "root": root_of(leaves).hex()}
-            if said.get(erasure) != kept and erasure not in under_way:
+            stored = {"count": len(leaves), "root": root_of(leaves).hex()}
+            if stated.get(erasure) != stored and erasure not in in_progress:
                 detail = f"its {len(leaves)} leaves are not what a certificate says"
                 yield _problem(None, "erasure", f"{erasure}: {detail}")
 
     def _read_certificates(self) -> list[Stated]:
-        stated = ((row, self._stated(row)) for row in self._erasures.certificate_rows())
-        said = self._erasures.said
-        return [(row, told and {**told, **said(row)}) for row, told in stated]
+        """Return the certificates with their statements and decrypted words."""
+        stated: list[Stated] = []
+        for row in self._erasures.certificate_rows():
+            statement = self._statement(row)
+            if statement:
+                statement = {**statement, **self._erasures.said(row)}
+            stated.append((row, statement))
+        return stated
 
-    def _stated(self, row: Any) -> Any:
-        """What a certificate states; None if this store did not sign that."""
+    def _statement(self, row: Any) -> Any:
+        """Return the statement of a certificate; None if this store did not sign it."""
         try:
             signed = Signed.read(row.body)
-            own = _says(signed, row)
+            if not _fits_columns(signed, row):
+                return None
         except JUNK:
             return None
-        good = own and signed_by(self._public_key(), signed.signature, signed.message())
-        return signed.statement if good else None
+        if not signed_by(self._public_key(), signed.signature, signed.message()):
+            return None
+        return signed.statement
 
-    def _anchored(self) -> tuple[list[TreeHead], list[Problem]]:
+    def _read_anchor(self) -> tuple[list[TreeHead], list[Problem]]:
+        """Return the tree heads in the anchor, or the problem of reading it."""
         try:
             if not self._tree.heads() and self._anchor.newest() is None:
-                return [], []  # never sealed: nothing is made to look at it
+                return [], []  # never sealed; ``held`` would create a file
             with self._anchor.held():
                 return list(self._anchor.read()), []
         except SealBroken as error:
             return [], [_problem(None, "anchor", error.reason)]
 
-    def _compared(
+    def _anchor_problems(
         self, heads: list[TreeHead], anchored: list[TreeHead]
     ) -> Iterator[Problem]:
-        """The anchor must name these tree heads, and none that are not there."""
-        known = {head.size: head for head in self._tree.heads()}
+        """Yield the differences between the anchor and the database.
+
+        heads: the tree heads that the anchor must name.
+        """
+        stored = {head.size: head for head in self._tree.heads()}
         for head in anchored:
-            here = known.get(head.size)
-            if not self._signed(head):
+            same_size = stored.get(head.size)
+            if not self._is_signed(head):
                 detail = "the anchor has a tree head that this store did not sign"
                 yield _problem(head.size, "anchor", detail)
-            elif here is None:
+            elif same_size is None:
                 detail = "the anchor has a tree head that is not in the database"
                 yield _problem(head.size, "anchor", detail)
-            elif here.root != head.root:
+            elif same_size.root != head.root:
                 yield _problem(head.size, "anchor", "the anchor has another root")
-        said = {head.size for head in anchored}
-        missing = sorted({head.size for head in heads} - said)
+        anchored_sizes = {head.size for head in anchored}
+        missing = sorted({head.size for head in heads} - anchored_sizes)
         if missing:
             detail = (
                 f"the anchor lacks {len(missing)} tree heads from here on: "
@@ -418,47 +501,59 @@ class TreeCheck:
 
 
 def _covers(whose: Whose, stream: StreamId) -> bool:
-    named = whose.sessions is None or stream.session_id in whose.sessions
-    return named and whose.user_id == stream.user_id
+    """Whether a stream is in the scope of an erasure."""
+    if whose.user_id != stream.user_id:
+        return False
+    return whose.sessions is None or stream.session_id in whose.sessions
 
 
-def _says(signed: Signed, row: Any) -> bool:
-    """Whether the plain columns of a certificate are what its statement says."""
-    statement = signed.statement
-    moment = statement.get("completed_at", timestamp(row.created_at))
-    names = (statement.get("certificate_id"), moment)
-    return names == (row.certificate_id, timestamp(row.created_at))
+def _fits_columns(signed: Signed, row: Any) -> bool:
+    """Whether the statement of a certificate fits its plain columns."""
+    created_at = timestamp(row.created_at)
+    if signed.statement.get("certificate_id") != row.certificate_id:
+        return False
+    completed_at = signed.statement.get("completed_at", created_at)
+    return bool(completed_at == created_at)
 
 
 def _mark(head: TreeHead) -> bytes:
-    """What the key store remembers of a tree head."""
+    """Return the form in which the key store remembers a tree head."""
     return b"%d %s" % (head.size, head.root.hex().encode())
 
 
-def _there(tree: Tree, mark: bytes) -> bool:
-    """Whether the tree head that was remembered so is in the database."""
-    size = mark.partition(b" ")[0]
+def _has_head(tree: Tree, mark: bytes) -> bool:
+    """Whether the database has the tree head that the key store remembers."""
+    size, _, _ = mark.partition(b" ")
     if not size.isdigit():
         return False
-    return mark in map(_mark, tree.heads(after=int(size) - 1)[:1])
+    heads = tree.heads(after=int(size) - 1)
+    return bool(heads) and _mark(heads[0]) == mark
 
 
 def _problem(place: int | None, code: str, detail: str) -> Problem:
-    """A problem of the tree; ``place`` is a leaf, or the size of a tree head."""
+    """Return a problem of the tree, at a leaf or at the size of a tree head."""
     return Problem(*TREE, place, code, detail)
 
 
 def _tree_head(tree: Tree, size: int | None) -> TreeHead:
-    before = -1 if size is None else bounded("a tree's size", size) - 1
-    heads = tree.heads(after=before)
-    wanted = heads[-1:] if size is None else [h for h in heads[:1] if h.size == size]
-    if not wanted:
-        which = "no tree head yet" if size is None else f"no tree head of size {size}"
-        raise LookupError(f"there is {which}: `refold seal --list` lists all")
-    return wanted[0]
+    """Return the tree head of this size, or the newest.  Raises LookupError."""
+    if size is None:
+        heads = tree.heads(after=-1)
+        if not heads:
+            raise LookupError(
+                "there is no tree head yet: `refold seal --list` lists all"
+            )
+        return heads[-1]
+    heads = tree.heads(after=bounded("a tree's size", size) - 1)
+    if not heads or heads[0].size != size:
+        raise LookupError(
+            f"there is no tree head of size {size}: `refold seal --list` lists all"
+        )
+    return heads[0]
 
 
 def _leaves(tree: Tree, size: int) -> list[bytes]:
+    """Return the leaves of a tree of this size.  Raises LookupError."""
     leaves = [hash_ for _, hash_ in tree.leaves(upto=size)]
     if len(leaves) != size:
         raise LookupError(f"{size - len(leaves)} leaves are missing: `refold verify`")
@@ -468,45 +563,50 @@ def _leaves(tree: Tree, size: int) -> list[bytes]:
 def _chain(
     recorder: Recorder, stream: StreamId, seq: int, seal: Seal
 ) -> list[JsonObject]:
-    """The event with its columns, then the links up to the event that was sealed."""
-    found: list[JsonObject] = []
+    """Return an event with its columns, then the links up to the sealed event."""
+    chain: list[JsonObject] = []
     after = seq - 1
     while page := recorder.select_events(stream, gt=after, lte=seal.seq, limit=_EVENTS):
-        found += [
-            _event(row)
-            if row.seq == seq
-            else {"header": sha256(row.context).hexdigest(), "body": _body(row)}
-            for row in page
-        ]
+        for row in page:
+            if row.seq == seq:
+                chain.append(_event(row))
+            else:
+                header = sha256(row.context).hexdigest()
+                chain.append({"header": header, "body": _body(row)})
         after = page[-1].seq
-    if len(found) != seal.seq - seq + 1:
+    if len(chain) != seal.seq - seq + 1:
         raise LookupError(f"there is no event {seq}, or one behind it is missing")
-    return found
+    return chain
 
 
 def _event(row: EncryptedEvent) -> JsonObject:
+    """Return the columns of an event as JSON, with the digest of its ciphertext."""
     header = row.header
-    columns = header._asdict() | header.stream._asdict()
-    event_id = str(UUID(bytes=header.event_id))
-    columns |= {"event_id": event_id, "prev_hash": row.prev_hash.hex()}
-    return {**columns, "body": _body(row)}
+    return {
+        **header._asdict(),
+        **header.stream._asdict(),
+        "event_id": str(UUID(bytes=header.event_id)),
+        "prev_hash": row.prev_hash.hex(),
+        "body": _body(row),
+    }
 
 
 def _body(row: EncryptedEvent) -> str:
-    """The digest of the first ciphertext, which is what the chain was made of."""
+    """Return the digest of the first ciphertext, which the chain contains."""
     return (row.first_digest or sha256(row.state).digest()).hex()
 
 
 def _hex(hashes: tuple[bytes, ...]) -> list[JsonValue]:
+    """Return hashes in hex."""
     return [hash_.hex() for hash_ in hashes]
 
 
-# Files by which a thread of this process holds the lock of an anchor.
+# The open files with which threads of this process hold the locks of anchors.
 _held: Final[set[BinaryIO]] = set()
 
 
 def _leave_locks_to_parent() -> None:
-    """Close them in a forked child, which would hold the locks as long as it lives."""
+    """Close the files in a forked child, which would otherwise hold the locks, too."""
     for file in list(_held):
         file.close()
     _held.clear()
@@ -517,9 +617,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class FileAnchor:
-    """An Anchor in the file ``path``, which is made when it is first added to.
+    """An Anchor in the file ``path``, which the first addition creates.
 
-    What stands there is never written again.  A second file is what is locked.
+    Lines in it never change.  The lock is that of a second file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -528,14 +628,14 @@ class FileAnchor:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other processes and threads from reading and adding."""
+        """Hold the lock: other processes and threads cannot read or add."""
         try:
             create_private(self._locked)
             file = self._locked.open("rb")
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise self._unusable(error) from None
-            yield  # who may not write here cannot seal, but may look
+            yield  # without write permission, reading needs no lock
             return
         if sys.platform == "win32":
             with file:
@@ -549,7 +649,7 @@ class FileAnchor:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
         finally:
-            # Closing is not enough: a child that was forked may have the file open too.
+            # Unlock first, because a forked child may have the same file open.
             if pid == os.getpid():
                 fcntl.flock(file, fcntl.LOCK_UN)
             _held.discard(file)
@@ -557,7 +657,7 @@ class FileAnchor:
 
     @contextmanager
     def _using(self) -> Iterator[None]:
-        """Look into the file, if there is one."""
+        """Read the file, if there is one.  Raises StoreUnavailable."""
         try:
             with suppress(FileNotFoundError):
                 yield
@@ -565,7 +665,7 @@ class FileAnchor:
             raise self._unusable(error) from None
 
     def read(self) -> Iterator[TreeHead]:
-        """All tree heads in it; a last line that was not finished is none."""
+        """Yield all tree heads in the file; an incomplete last line is ignored."""
         lines: list[bytes] = []
         with self._using():
             lines = self.path.read_bytes().split(b"\n")[:-1]
@@ -573,20 +673,21 @@ class FileAnchor:
             yield self._head(line, f"line {number}")
 
     def newest(self) -> TreeHead | None:
-        """The tree head of the last line that was finished."""
+        """Return the tree head in the last complete line."""
         with self._using(), self.path.open("rb") as file:
             return self._last(file)
         return None
 
     def add(self, heads: Sequence[TreeHead]) -> None:
-        """Append the heads that are larger than the last, and wait for the disk."""
+        """Append the heads that are larger than the last one, durably."""
         if not heads:
             return
         try:
             create_private(self.path)
             with self.path.open("r+b") as file:
                 last = self._last(file)
-                # A line that was cut off was never answered for.
+                # The writer of an incomplete line has not returned.  So nobody relies
+                # on that line.
                 file.truncate(file.seek(_end_of_lines(file)))
                 for head in heads:
                     if last is None or head.size > last.size:
@@ -597,15 +698,18 @@ class FileAnchor:
             raise self._unusable(error) from None
 
     def _last(self, file: BinaryIO) -> TreeHead | None:
+        """Return the tree head in the last complete line; None if there is none."""
         end = _end_of_lines(file)
         if not end:
             return None
-        start = max(0, end - _LONGEST)
+        start = max(0, end - _BLOCK)
         file.seek(start)
-        line = file.read(end - start)[:-1].rpartition(b"\n")[2]
+        block = file.read(end - start).removesuffix(b"\n")
+        _, _, line = block.rpartition(b"\n")
         return self._head(line, "the last line")
 
     def _head(self, line: bytes, where: str) -> TreeHead:
+        """Read the tree head in a line.  Raises SealBroken."""
         try:
             return TreeHead.from_json(json.loads(line))
         except ValueError:
@@ -614,6 +718,7 @@ class FileAnchor:
             ) from None
 
     def _unusable(self, error: OSError) -> StoreUnavailable:
+        """Return the error for an anchor that the file system refuses to use."""
         return StoreUnavailable(
             f"the anchor {self.path} cannot be used ({error.strerror})",
             remedy=remedy_for(error),
@@ -621,13 +726,13 @@ class FileAnchor:
 
 
 def _end_of_lines(file: BinaryIO) -> int:
-    """Where the last whole line ends."""
+    """Return the end of the last complete line."""
     end = file.seek(0, os.SEEK_END)
     while end:
-        start = max(0, end - _LONGEST)
+        start = max(0, end - _BLOCK)
         file.seek(start)
-        found = file.read(end - start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
+        index = file.read(end - start).rfind(b"\n")
+        if index >= 0:
+            return start + index + 1
         end = start
     return 0
