@@ -77,7 +77,7 @@ class Keys(SqlKeyStore):
             if version == 1
             else ("rotated_session_keys", f" AND version={version}")
         )
-        with self._engine.begin() as connection:
+        with self._transactions.begin() as connection:
             connection.exec_driver_sql(
                 f"DELETE FROM {table} WHERE user_ref=? AND session_ref=?{more}",
                 (user_ref, session_ref),

@@ -1,4 +1,4 @@
-"""Wrapped keys in a database of their own: a file of mode 0600, or any URL."""
+"""The key store: wrapped keys in a separate database, in a private file or a server."""
 
 from __future__ import annotations
 
@@ -31,19 +31,21 @@ from refold.domain.ports import JUNK
 SCHEMA = "refold_keys"
 T = TypeVar("T")
 _Row: TypeAlias = dict[str, object]
-_OF_USER, _ERASED = -1, 0  # where a session's key has its version
+# The statement ``standing`` returns these in the place of a session key's version.
+_OF_USER: Final = -1
+_ERASED: Final = 0
 _SQL: Final = statements("keystore")
 
 
 class KeyTables:
-    """The tables, in a schema of their own where the engine has schemas.
+    """The tables of a key store, in their own schema if the engine has schemas.
 
-    users:    the row of an erased user keeps the keyed hash and the epoch alone.
+    users:    the row of an erased user has only the keyed hash and the epoch.
     sessions: the first key of each session.
     rotated:  the later keys of a session, by version.
-    held:     keys that an erasure has set aside.  A user's has the session ``""`` and
-              the version 0.
-    erased:   sessions that were erased.
+    held:     keys that an erasure has set aside.  A user's key has the session ``""``
+              and the version 0.
+    erased:   erased sessions.
     """
 
     def __init__(self, *, schema: bool) -> None:
@@ -57,10 +59,10 @@ class KeyTables:
         self._names = {
             table.name: str(table) for table in self.metadata.tables.values()
         }
-        # Keep what was read as it is; SQLite has one writer anyway.
+        # Lock rows that were read; SQLite has only one writer and needs no locks.
         self._names["shared"] = "FOR SHARE" if schema else ""
         self._names["locked"] = "FOR UPDATE" if schema else ""
-        self.said = cache(self._said)
+        self.statement = cache(self._statement)
 
     def _settings(self) -> sa.Table:
         return sa.Table(
@@ -91,7 +93,7 @@ class KeyTables:
         )
 
     def _with_version(self, name: str) -> sa.Table:
-        """A table of session keys, with several versions of a key."""
+        """Return a table of session keys, with several versions of a key."""
         return sa.Table(
             name,
             self.metadata,
@@ -111,34 +113,34 @@ class KeyTables:
             sa.Column("erased_at", sa.BigInteger, nullable=False),
         )
 
-    def _said(self, name: str, of: str = "") -> sa.TextClause:
-        """The statement of that name."""
+    def _statement(self, name: str, of: str = "") -> sa.TextClause:
+        """Return the statement with this name, with ``of`` as its condition."""
         return sa.text(_SQL[name].format(**self._names, of=of))
 
 
 GENERATION: Final = "generation"
+# The session and the version of a user's key that is set aside.
 _USER: Final = ("", 0)
 
 
-def _allowed() -> None:
-    """Nothing forbids it."""
+def _no_check() -> None:
+    """Allow every change."""
 
 
 class SqlKeyStore:
-    """Where wrapped keys are kept, in a database apart from the events they open.
+    """Wrapped keys, in another database than the events that they decrypt.
 
-    Users and sessions are named by keyed hashes.  What adds, takes away or replaces
-    keys is durable before it returns; of two that add the same key at once one wins,
-    and both are given the winner's.  A session has one key, or several by version
-    while it is sealed anew.  What was erased leaves its keyed hash, and its key cannot
-    be added again.
+    Users and sessions have keyed hashes.  Every change is durable before it returns.
+    If two processes add the same key at once, one wins, and both get its key.  A
+    session has one key, or several versions while it is encrypted again.  Erased users
+    and sessions leave their keyed hashes, and their keys cannot be added again.
     """
 
     def __init__(self, url: str) -> None:
         self._place = _place_of(url)
         self._t = KeyTables(schema=self._place.schema)
-        self._made: tuple[sa.Engine, sa.Engine] | None = None
-        self._making = forkable_lock()
+        self._opened_engines: tuple[sa.Engine, sa.Engine] | None = None
+        self._opening = forkable_lock()
         forks.register(self)
         if self.readonly:
             return
@@ -152,29 +154,32 @@ class SqlKeyStore:
 
     @property
     def readonly(self) -> bool:
-        """Whether it can be read where it lies, and not written."""
+        """Whether the key store can only be read."""
         return self._place.readonly
 
     @property
     def file(self) -> FileId | None:
-        """The file that is open, if the keys are in one."""
+        """The open file, if the key store is one."""
         return self._place.file
 
     def _engines(self) -> tuple[sa.Engine, sa.Engine]:
-        """What reaches the key store, made on first use: in transactions, and without.
+        """Return the engine for transactions, and the one for single statements.
 
-        The second sends each statement by itself, and no round trips for a transaction.
+        The first use opens them.  A single statement needs no round trips for a
+        transaction.
         """
         forks.notice()
-        made = self._made
-        if made is None:
-            with self._making:  # a second engine would be closed by nobody
-                made = self._made
-                if made is None:
-                    made = self._made = self._make_engines()
-        return made
+        engines = self._opened_engines
+        if engines is None:
+            with self._opening:  # so that no other thread opens engines, too
+                engines = self._opened_engines
+                if engines is None:
+                    engines = self._open_engines()
+                    self._opened_engines = engines
+        return engines
 
-    def _make_engines(self) -> tuple[sa.Engine, sa.Engine]:
+    def _open_engines(self) -> tuple[sa.Engine, sa.Engine]:
+        """Open both engines over the same connections."""
         engine = self._place.engine(self)
         options: dict[str, Any] = {"refold_begin": ""}
         if self._place.schema:
@@ -182,105 +187,115 @@ class SqlKeyStore:
         return engine, engine.execution_options(**options)
 
     @property
-    def _engine(self) -> sa.Engine:
-        return self._engines()[0]
+    def _transactions(self) -> sa.Engine:
+        """The engine for transactions."""
+        engine, _ = self._engines()
+        return engine
 
     @property
-    def _alone(self) -> sa.Engine:
-        return self._engines()[1]
+    def _single_statements(self) -> sa.Engine:
+        """The engine for single statements."""
+        _, engine = self._engines()
+        return engine
 
     def close(self) -> None:
         """Close all connections."""
         use = forks.begin_use(self)  # a fork waits until all are closed
         try:
-            if self._made is not None:
-                self._engine.dispose()
+            if self._opened_engines is not None:
+                self._transactions.dispose()
         finally:
             forks.end_use(use)
 
     def close_before_fork(self) -> None:
         """Close the connections to a file; the next use opens new ones."""
-        if self._place.file is not None and self._made is not None:
-            self._engine.dispose()
+        if self._place.file is not None and self._opened_engines is not None:
+            self._transactions.dispose()
 
     def leave_to_parent(self, *, in_use: bool) -> None:  # noqa: ARG002  # the place says it
-        """Begin without connections, in a forked child."""
+        """Start without connections in a forked child."""
         if self._place.left_to_parent():
-            self._made = None
+            self._opened_engines = None
 
     @property
     def tables(self) -> dict[str, sa.Table]:
-        """All of them, by name."""
+        """All tables, by name."""
         return {table.name: table for table in self._t.metadata.sorted_tables}
 
     def read(self, _: object, query: Any) -> list[Any]:
-        """All rows of a query."""
+        """Return all rows of a query."""
         return self._read(query, lambda row: row)
 
     def change(self, _: object, change: Callable[[sa.Connection], T]) -> T:
-        """Do ``change`` in a transaction that can write."""
+        """Call ``change`` in a transaction that can write."""
         with self._writing() as connection:
             return change(connection)
 
     def get_setting(self, name: str) -> bytes | None:
-        """The value of that name."""
-        query = self._t.said("setting")
-        found = self._read(query, lambda row: _octets(row[0]), {"name": name})
-        return found[0] if found else None
+        """Return the value of a setting; None if there is none."""
+        query = self._t.statement("setting")
+        values = self._read(query, lambda row: _octets(row[0]), {"name": name})
+        if not values:
+            return None
+        return values[0]
 
     def remember(self, name: str, value: bytes) -> None:
-        """Keep the value under that name, in place of another."""
+        """Set the value of a setting."""
         with self._writing() as connection:
             self._put(connection, name, value)
 
     def _put(self, connection: sa.Connection, name: str, value: bytes) -> None:
+        """Set the value of a setting in this transaction."""
         row = {"name": name, "value": value}
-        connection.execute(self._t.said("put_setting"), row)
+        connection.execute(self._t.statement("put_setting"), row)
 
     def remembered(self, prefix: str) -> dict[str, bytes]:
-        """What is kept under names that begin so, by what follows in them."""
+        """Return the settings whose names begin so, by the rest of their names."""
         settings = self._t.settings.c
         query = sa.select(settings.name, settings.value)
         query = query.where(settings.name.startswith(prefix, autoescape=True))
-        found = self._read(query, lambda row: (row[0][len(prefix) :], _octets(row[1])))
-        return dict(found)
+        values = self._read(query, lambda row: (row[0][len(prefix) :], _octets(row[1])))
+        return dict(values)
 
     def forget_names(self, prefix: str) -> None:
-        """Keep nothing any more under names that begin so."""
+        """Delete the settings whose names begin so."""
         settings = self._t.settings
         with self._writing() as connection:
             begins = settings.c.name.startswith(prefix, autoescape=True)
             connection.execute(sa.delete(settings).where(begins))
 
     def add_setting(self, name: str, value: bytes) -> bytes:
-        """Keep the value unless there is one of that name; gives the one kept."""
+        """Add a setting if there is none with this name; returns the stored value."""
         self._add([("add_setting", {"name": name, "value": value})])
-        kept = self.get_setting(name)
-        if kept is None:
+        stored = self.get_setting(name)
+        if stored is None:
             raise KeyUnavailable("a new key was not kept", remedy="check the key store")
-        return kept
+        return stored
 
     def swap_setting(self, name: str, old: bytes, new: bytes) -> bool:
-        """Replace the value if it is ``old``."""
+        """Replace the value of a setting if it is ``old``."""
         settings = self._t.settings.c
         return self._swap(self._t.settings, new, settings.name == name, old=old)
 
     def generation(self) -> int:
-        """Counts what was taken away or replaced.
+        """Return the number of keys that were removed or replaced.
 
-        An older key store, put in the place of this one, is known by it.
+        A key store from a backup has a lower one.
         """
         with self._guarded():
             return int(self.get_setting(GENERATION) or b"0")
 
     def reach(self, generation: int) -> None:
-        """Raise the generation to this, if it is lower."""
+        """Raise the generation to this number if it is lower."""
         with self._writing() as connection:
-            self._raise(connection, lambda known: max(known, generation))
+            self._change_generation(
+                connection, lambda current: max(current, generation)
+            )
 
     def get_user(self, user_ref: str) -> UserEntry | None:
-        """The user of that hash."""
-        return self.standing(user_ref, "")[0]
+        """Return the entry of a user; None if there is none."""
+        entry, _ = self.standing(user_ref, "")
+        return entry
 
     def add_user(
         self,
@@ -291,39 +306,51 @@ class SqlKeyStore:
         pepper: bytes,
         session: tuple[str, bytes] | None = None,
     ) -> UserEntry | None:
-        """Keep a user's first key; None if ``pepper`` is not the wrapped one any more.
+        """Add a user's first key; returns the stored entry.
 
-        It is wrapped anew first when the master key is replaced, so nothing is added
-        under a master key that goes.  ``session`` is the hash and the key of a first
-        session, which goes with the user's key and is not kept without it.
+        pepper:  the wrapped pepper, as the caller read it.  A rotation of the master
+                 key wraps the pepper first.  So if the pepper has changed, the caller
+                 has used an old master key: nothing is added, and None returned.
+        session: the keyed hash and the key of a first session.  It is added only with
+                 the user's key.
         """
-        row: _Row = {"user_ref": user_ref, "epoch": 1, "wrapped": wrapped}
-        row["created_at"] = now
+        row: _Row = {
+            "user_ref": user_ref,
+            "epoch": 1,
+            "wrapped": wrapped,
+            "created_at": now,
+        }
         rows = [("add_user", row)]
         if session is not None:
-            rows.append(("add_session", _of_session(user_ref, *session, now)))
+            session_ref, session_key = session
+            session_row = _session_row(user_ref, session_ref, session_key, now)
+            rows.append(("add_session", session_row))
         added = self._add(rows, "pepper", pepper)
         if added is None:
             return None
-        return UserEntry(1, wrapped) if added else self.get_user(user_ref)
+        if added:
+            return UserEntry(1, wrapped)
+        return self.get_user(user_ref)
 
     def standing(
         self, user_ref: str, session_ref: str
     ) -> tuple[UserEntry | None, dict[int, bytes]]:
-        """The user, and the session's keys by version, both of one moment.
+        """Return the user's entry and the session's keys by version, in one read.
 
         Raises Erased if the session was erased.
         """
         refs = {"user": user_ref, "session": session_ref}
-        found = dict(self._read(self._t.said("standing"), _versioned, refs))
-        if _ERASED in found:
+        entries = dict(self._read(self._t.statement("standing"), _versioned, refs))
+        if _ERASED in entries:
             raise Erased("the session")
-        user = found.pop(_OF_USER, None)
-        return user, {version: key.wrapped or b"" for version, key in found.items()}
+        user = entries.pop(_OF_USER, None)
+        keys = {version: entry.wrapped or b"" for version, entry in entries.items()}
+        return user, keys
 
     def session_keys(self, user_ref: str, session_ref: str) -> dict[int, bytes]:
-        """The session's keys by version.  Raises Erased if it was erased."""
-        return self.standing(user_ref, session_ref)[1]
+        """Return the session's keys by version.  Raises Erased if it was erased."""
+        _, keys = self.standing(user_ref, session_ref)
+        return keys
 
     def add_session(
         self,
@@ -335,46 +362,66 @@ class SqlKeyStore:
         under: bytes,
         version: int = 1,
     ) -> bytes | None:
-        """Keep a session's key; None if the user's wrapped key is not ``under``."""
-        row = _of_session(user_ref, session_ref, wrapped, now) | {"version": version}
-        if self._add([(_adding(version), row)], "wrapped", under) is None:
+        """Add a session's key; returns the stored key.
+
+        Returns None if the user's wrapped key is not ``under``.
+        """
+        row = _session_row(user_ref, session_ref, wrapped, now)
+        row["version"] = version
+        statement = _statement_adding(version)
+        if self._add([(statement, row)], "wrapped", under) is None:
             return None
-        # None if the user was erased since: who asks then is told so by the user's key.
+        # None if the user was erased since.  The caller finds that out when it reads
+        # the user's key.
         return self.session_keys(user_ref, session_ref).get(version)
 
     def _add(
         self,
         rows: Sequence[tuple[str, _Row]],
-        known: str | None = None,
+        query: str | None = None,
         expected: bytes = b"",
     ) -> bool | None:
-        """Add the rows; False if the first is there, None if ``known`` is another."""
-        with self._guarded(), suppress(IntegrityError), self._begun() as connection:
-            if known is not None:
-                found = connection.execute(self._t.said(known), rows[0][1]).scalar()
-                if found is None or _octets(found) != expected:
+        """Add rows, each with the name of its statement.
+
+        query: a query whose result must be ``expected``.
+
+        Returns False if the first row exists, None if the query has another result.
+        """
+        with self._guarded(), suppress(IntegrityError), self._begin() as connection:
+            if query is not None:
+                _, first_row = rows[0]
+                statement = self._t.statement(query)
+                value = connection.execute(statement, first_row).scalar()
+                if value is None or _octets(value) != expected:
                     return None
             for name, row in rows:
-                connection.execute(self._t.said(name), row)
+                connection.execute(self._t.statement(name), row)
             return True
         return False
 
     def surplus(
         self, user_ref: str | None = None, session_ref: str | None = None
     ) -> int:
-        """How many keys there are beyond one for each session of these."""
-        given = {"user_ref": user_ref, "session_ref": session_ref}
-        refs = {name: ref for name, ref in given.items() if ref is not None}
-        of = " AND ".join(f"{name}=:{name}" for name in refs) or "true"
-        query = self._t.said("surplus", of)
-        return self._read(query, lambda row: int(row[0]), refs)[0]
+        """Return the number of keys beyond one for each session, of these or all."""
+        refs: dict[str, str] = {}
+        if user_ref is not None:
+            refs["user_ref"] = user_ref
+        if session_ref is not None:
+            refs["session_ref"] = session_ref
+        condition = " AND ".join(f"{name}=:{name}" for name in refs) or "true"
+        query = self._t.statement("surplus", condition)
+        (number,) = self._read(query, lambda row: int(row[0]), refs)
+        return number
 
     def destroy_sessions(self, user_ref: str, session_ref: str, *, before: int) -> int:
-        """Destroy the session's keys of lower versions for good; returns how many."""
+        """Destroy the session's keys of lower versions; returns their number."""
         values = {"user": user_ref, "session": session_ref, "before": before}
-        gone = [self._t.said(name) for name in ("drop_first", "drop_rotated")]
+        number = 0
         with self._writing() as connection:
-            return sum(connection.execute(one, values).rowcount for one in gone)
+            for name in ("drop_first", "drop_rotated"):
+                result = connection.execute(self._t.statement(name), values)
+                number += result.rowcount
+        return number
 
     def hold(
         self,
@@ -382,61 +429,74 @@ class SqlKeyStore:
         sessions: Sequence[str] | None,
         now: int,
         *,
-        allowed: Callable[[], None] = _allowed,
+        allowed: Callable[[], None] = _no_check,
     ) -> int:
-        """Put keys aside, of a user or of sessions; returns how many.
+        """Set the keys of a user or of sessions aside; returns their number.
 
-        They are not found any more, until ``release`` puts them back.  ``allowed``
-        raises, once no other can write here, if that must not be.
+        Nobody can use them until ``release`` restores them.
+
+        allowed: called when no other process can write; raises to prevent the change.
         """
         with self._writing() as connection:
             allowed()
-            held = [
-                {"user_ref": user_ref, "session_ref": place[0], "version": place[1]}
-                | {"wrapped": wrapped, "created_at": now}
-                for place, wrapped in self._found(connection, user_ref, sessions)
-            ]
-            if held:
-                connection.execute(sa.insert(self._t.held), held)
-            self._take(connection, user_ref, sessions, now)
-            return self._counted(connection, len(held))
+            rows = []
+            for place, wrapped in self._keys(connection, user_ref, sessions):
+                session_ref, version = place
+                row = {
+                    "user_ref": user_ref,
+                    "session_ref": session_ref,
+                    "version": version,
+                    "wrapped": wrapped,
+                    "created_at": now,
+                }
+                rows.append(row)
+            if rows:
+                connection.execute(sa.insert(self._t.held), rows)
+            self._remove(connection, user_ref, sessions, now)
+            return self._count_changes(connection, len(rows))
 
     def aside(self, user_ref: str, sessions: Sequence[str] | None) -> int:
-        """How many keys of a user, or of these sessions, are put aside."""
+        """Return the number of keys of a user or of sessions that are set aside."""
         held = self._t.held
         query = sa.select(sa.func.count()).select_from(held)
-        query = query.where(*_of(held, user_ref, sessions))
-        return self._read(query, lambda row: int(row[0]))[0]
+        query = query.where(*_conditions(held, user_ref, sessions))
+        (number,) = self._read(query, lambda row: int(row[0]))
+        return number
 
     def release(
         self,
         user_ref: str,
         sessions: Sequence[str] | None,
         *,
-        allowed: Callable[[], None] = _allowed,
+        allowed: Callable[[], None] = _no_check,
     ) -> int:
-        """Put back what was put aside; returns how many.
+        """Restore the keys that were set aside; returns their number.
 
-        ``allowed`` is as in ``hold``.
+        allowed: as in ``hold``.
         """
-        t, held = self._t, self._t.held
-        mine = _of(held, user_ref, sessions)
-        if sessions is None:  # but for sessions that were put aside alone
-            alone = sa.select(t.erased.c.session_ref)
-            alone = alone.where(t.erased.c.user_ref == user_ref)
-            mine.append(held.c.session_ref.not_in(alone))
+        held = self._t.held
+        erased = self._t.erased
+        conditions = _conditions(held, user_ref, sessions)
+        if sessions is None:
+            # Keys of sessions that were set aside alone stay aside.
+            alone = sa.select(erased.c.session_ref)
+            alone = alone.where(erased.c.user_ref == user_ref)
+            conditions.append(held.c.session_ref.not_in(alone))
         with self._writing() as connection:
             allowed()
-            rows = connection.execute(sa.select(held).where(*mine)).mappings().all()
+            query = sa.select(held).where(*conditions)
+            rows = connection.execute(query).mappings().all()
             for row in rows:
-                of_user = (row["session_ref"], row["version"]) == _USER
-                back = "restore_user" if of_user else _adding(row["version"])
-                connection.execute(t.said(back), dict(row))
+                if (row["session_ref"], row["version"]) == _USER:
+                    name = "restore_user"
+                else:
+                    name = _statement_adding(row["version"])
+                connection.execute(self._t.statement(name), dict(row))
             if sessions is not None:
-                gone = sa.delete(t.erased).where(*_of(t.erased, user_ref, sessions))
-                connection.execute(gone)
-            connection.execute(sa.delete(held).where(*mine))
-            return self._counted(connection, len(rows))
+                of_sessions = _conditions(erased, user_ref, sessions)
+                connection.execute(sa.delete(erased).where(*of_sessions))
+            connection.execute(sa.delete(held).where(*conditions))
+            return self._count_changes(connection, len(rows))
 
     def destroy(
         self,
@@ -444,109 +504,121 @@ class SqlKeyStore:
         sessions: Sequence[str] | None,
         now: int,
         *,
-        allowed: Callable[[], None] = _allowed,
+        allowed: Callable[[], None] = _no_check,
     ) -> int:
-        """Destroy for good the keys of a user, or of these sessions; returns how many.
+        """Destroy the keys of a user or of sessions for good; returns their number.
 
-        Those put aside go too, and a user who has no key yet is known as erased.
-        ``allowed`` as in ``hold``.
+        This includes keys that are set aside.  A user without a key counts as erased
+        from now on, too.
+
+        allowed: as in ``hold``.
         """
         held = self._t.held
         with self._writing() as connection:
             allowed()
-            gone = len(list(self._found(connection, user_ref, sessions)))
-            aside = sa.delete(held).where(*_of(held, user_ref, sessions))
-            gone += connection.execute(aside).rowcount
-            self._take(connection, user_ref, sessions, now)
-            self._counted(connection, gone)
+            number = len(list(self._keys(connection, user_ref, sessions)))
+            deletion = sa.delete(held).where(*_conditions(held, user_ref, sessions))
+            number += connection.execute(deletion).rowcount
+            self._remove(connection, user_ref, sessions, now)
+            self._count_changes(connection, number)
         if self._t.metadata.schema:  # SQLite overwrites by itself (``secure_delete``)
-            with self._guarded(), self._alone.connect() as connection:
+            with self._guarded(), self._single_statements.connect() as connection:
                 for table in (self._t.users, self._t.sessions, self._t.rotated, held):
                     connection.exec_driver_sql(f"VACUUM {table.fullname}")
-        return gone
+        return number
 
     def clean(self) -> list[str]:
-        """Replace what the planner of a server knows of keys; see ``statistics``.
+        """Replace the statistics of a server's planner about keys; see ``statistics``.
 
-        Returns the columns whose old statistics stay; none of a file, which has none.
+        Returns the columns whose old statistics stay.  A file has none.
         """
         if not self._t.metadata.schema:
             return []
         from refold.adapters.sql import statistics
 
         names = [table.fullname for table in self._t.metadata.sorted_tables]
-        with self._guarded(), self._alone.connect() as connection:
+        with self._guarded(), self._single_statements.connect() as connection:
             return statistics.replace(connection, SCHEMA, names)
 
-    def _found(
+    def _keys(
         self, connection: sa.Connection, user_ref: str, sessions: Sequence[str] | None
     ) -> Iterator[tuple[tuple[str, int], bytes]]:
+        """Yield the keys of a user, or of sessions, with session and version."""
         if sessions is None:
             wrapped = self._locked_key(connection, user_ref)
             if wrapped is not None:
                 yield _USER, _octets(wrapped)
-        wanted = None if sessions is None else set(sessions)
         for place, key in self._keys_of(connection, user_ref).items():
-            if wanted is None or place.session_ref in wanted:
+            if sessions is None or place.session_ref in sessions:
                 yield place, key
 
     def _locked_key(self, connection: sa.Connection, user_ref: str) -> Any:
+        """Lock the user's row, and return the wrapped key; None if there is none."""
         user = {"user_ref": user_ref}
-        return connection.execute(self._t.said("locked_key"), user).scalar()
+        return connection.execute(self._t.statement("locked_key"), user).scalar()
 
-    def _take(
+    def _remove(
         self,
         connection: sa.Connection,
         user_ref: str,
         sessions: Sequence[str] | None,
         now: int,
     ) -> None:
-        """Take the keys out, and leave the hash of whose they were."""
-        t = self._t
-        for table in (t.sessions, t.rotated):
-            connection.execute(sa.delete(table).where(*_of(table, user_ref, sessions)))
+        """Remove keys, and leave the keyed hashes of their users or sessions."""
+        for table in (self._t.sessions, self._t.rotated):
+            conditions = _conditions(table, user_ref, sessions)
+            connection.execute(sa.delete(table).where(*conditions))
         if sessions is None:
-            connection.execute(t.said("erase_user"), {"user": user_ref, "at": now})
+            values = {"user": user_ref, "at": now}
+            connection.execute(self._t.statement("erase_user"), values)
             return
-        gone = [
-            {"user": user_ref, "session": ref, "at": now} for ref in sorted(sessions)
-        ]
-        if gone:
-            connection.execute(t.said("erase_session"), gone)
+        rows = []
+        for session_ref in sorted(sessions):
+            rows.append({"user": user_ref, "session": session_ref, "at": now})
+        if rows:
+            connection.execute(self._t.statement("erase_session"), rows)
 
     def readmit(self, user_ref: str, wrapped: bytes, now: int, *, epoch: int) -> bool:
         """Give an erased user a new key; False unless ``epoch`` is the next one."""
-        values = {"user": user_ref, "wrapped": wrapped, "now": now}
-        values |= {"epoch": epoch, "before": epoch - 1}
+        values = {
+            "user": user_ref,
+            "wrapped": wrapped,
+            "now": now,
+            "epoch": epoch,
+            "before": epoch - 1,
+        }
         with self._writing() as connection:
-            new = connection.execute(self._t.said("readmit"), values)
-            return self._counted(connection, new.rowcount) == 1
+            result = connection.execute(self._t.statement("readmit"), values)
+            return self._count_changes(connection, result.rowcount) == 1
 
     def users(self, after: str = "", limit: int = 500) -> list[tuple[str, UserEntry]]:
-        """Users by their keyed hashes, from behind ``after`` on."""
+        """Return users with their keyed hashes, in order, from behind ``after`` on."""
         values = {"after": after, "limit": limit}
-        return self._read(self._t.said("users"), _named, values)
+        return self._read(self._t.statement("users"), _named, values)
 
     def keys_of(self, user_ref: str) -> dict[KeyPlace, bytes]:
-        """The wrapped keys of all sessions of the user."""
+        """Return the wrapped keys of all sessions of the user."""
         with self._writing() as connection:
             return self._keys_of(connection, user_ref)
 
     def _keys_of(
         self, connection: sa.Connection, user_ref: str
     ) -> dict[KeyPlace, bytes]:
-        rows = connection.execute(self._t.said("keys_of"), {"user": user_ref})
-        return {KeyPlace(_text(row[0]), int(row[1])): _octets(row[2]) for row in rows}
+        """Return the wrapped keys of all sessions, read in this transaction."""
+        keys = {}
+        rows = connection.execute(self._t.statement("keys_of"), {"user": user_ref})
+        for session_ref, version, wrapped in rows:
+            keys[KeyPlace(_text(session_ref), int(version))] = _octets(wrapped)
+        return keys
 
     def held_users(self) -> list[tuple[str, UserEntry]]:
-        """Users whose keys are put aside, with these keys."""
-        return self._read(self._t.said("held_users"), _named)
+        """Return the users whose keys are set aside, with these keys."""
+        return self._read(self._t.statement("held_users"), _named)
 
     def swap_held(self, user_ref: str, old: bytes, new: bytes) -> bool:
-        """Replace a user's key that is put aside, if it is ``old``."""
-        return self._swap(
-            self._t.held, new, *_of(self._t.held, user_ref, [""]), old=old
-        )
+        """Replace a user's key that is set aside, if it is ``old``."""
+        conditions = _conditions(self._t.held, user_ref, [""])
+        return self._swap(self._t.held, new, *conditions, old=old)
 
     def swap_user(
         self,
@@ -555,70 +627,89 @@ class SqlKeyStore:
         new: bytes,
         keys: Mapping[KeyPlace, bytes] | None = None,
     ) -> bool:
-        """Replace a user's key and, if given, those of all sessions, or nothing.
+        """Replace a user's key, and the keys of all sessions if they are given.
 
-        False if the user's is not ``old``, or there are other keys than these.
+        Replaces nothing and returns False if the user's key is not ``old``, or if there
+        are keys of other sessions.
         """
         with self._writing() as connection:
-            known = self._locked_key(connection, user_ref)
-            if known is None or _octets(known) != old:
+            stored = self._locked_key(connection, user_ref)
+            if stored is None or _octets(stored) != old:
                 return False
-            there = self._keys_of(connection, user_ref).keys()
-            if keys is not None and there != keys.keys():
+            places = self._keys_of(connection, user_ref).keys()
+            if keys is not None and places != keys.keys():
                 return False
             user = {"user_ref": user_ref, "wrapped": new}
-            connection.execute(self._t.said("restore_user"), user)
-            for name, later in (("wrap_first", False), ("wrap_rotated", True)):
-                rows = [
-                    {"user": user_ref, "wrapped": wrapped, **place._asdict()}
-                    for place, wrapped in (keys or {}).items()
-                    if (place.version > 1) == later
-                ]
-                if rows:
-                    connection.execute(self._t.said(name), rows)
-            self._counted(connection, 1)
+            connection.execute(self._t.statement("restore_user"), user)
+            first_keys: list[_Row] = []
+            later_keys: list[_Row] = []
+            for place, wrapped in (keys or {}).items():
+                row: _Row = {
+                    "user": user_ref,
+                    "wrapped": wrapped,
+                    **place._asdict(),
+                }
+                if place.version > 1:
+                    later_keys.append(row)
+                else:
+                    first_keys.append(row)
+            if first_keys:
+                connection.execute(self._t.statement("wrap_first"), first_keys)
+            if later_keys:
+                connection.execute(self._t.statement("wrap_rotated"), later_keys)
+            self._count_changes(connection, 1)
             return True
 
     def counts(self) -> dict[str, int]:
-        """How many users, sessions, erased users and sessions, and held keys."""
-        return self._read(self._t.said("counts"), lambda row: dict(row._mapping))[0]
+        """Return the numbers of users, sessions, erased ones, and held keys."""
+        statement = self._t.statement("counts")
+        (counts,) = self._read(statement, lambda row: dict(row._mapping))
+        return counts
 
     def _swap(self, table: sa.Table, new: bytes, *where: Any, old: bytes) -> bool:
         """Replace the value or the key of a row, if it is ``old``."""
         value = table.c.value if table is self._t.settings else table.c.wrapped
-        changed = sa.update(table).where(*where, value == old).values({value: new})
+        update = sa.update(table).where(*where, value == old).values({value: new})
         with self._writing() as connection:
-            return self._counted(connection, connection.execute(changed).rowcount) == 1
+            changed = connection.execute(update).rowcount
+            return self._count_changes(connection, changed) == 1
 
-    def _counted(self, connection: sa.Connection, changed: int) -> int:
-        """Count the generation up if anything was changed; gives ``changed``."""
+    def _count_changes(self, connection: sa.Connection, changed: int) -> int:
+        """Raise the generation by one if anything has changed; returns ``changed``."""
         if changed:
-            self._raise(connection, lambda known: known + 1)
+            self._change_generation(connection, lambda current: current + 1)
         return changed
 
-    def _raise(self, connection: sa.Connection, raised: Callable[[int], int]) -> None:
-        known = connection.execute(self._t.said("locked_generation")).scalar()
-        self._put(connection, GENERATION, b"%d" % raised(int(known or b"0")))
+    def _change_generation(
+        self, connection: sa.Connection, change: Callable[[int], int]
+    ) -> None:
+        """Replace the generation by the result of ``change``."""
+        statement = self._t.statement("locked_generation")
+        current = connection.execute(statement).scalar()
+        self._put(connection, GENERATION, b"%d" % change(int(current or b"0")))
 
     def _read(
-        self, query: Any, opened: Callable[[Any], T], named: Any = None
+        self, query: Any, convert: Callable[[Any], T], parameters: Any = None
     ) -> list[T]:
-        """What each row says."""
-        with self._guarded(), self._alone.connect() as connection:
-            return [opened(row) for row in connection.execute(query, named).all()]
+        """Return the converted rows of a query."""
+        with self._guarded(), self._single_statements.connect() as connection:
+            rows = connection.execute(query, parameters).all()
+            return [convert(row) for row in rows]
 
     @contextmanager
     def _writing(self) -> Iterator[sa.Connection]:
-        """A transaction that writes what follows from what it reads."""
-        with self._guarded(), self._begun() as connection:
+        """Begin a transaction in which nobody else can write what it has read."""
+        with self._guarded(), self._begin() as connection:
             yield connection
 
-    def _begun(self) -> AbstractContextManager[sa.Connection]:
+    def _begin(self) -> AbstractContextManager[sa.Connection]:
+        """Begin a transaction that can write, if the key store can be written."""
         mode = "DEFERRED" if self.readonly else "IMMEDIATE"
-        return self._engine.execution_options(refold_begin=mode).begin()
+        return self._transactions.execution_options(refold_begin=mode).begin()
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
+        """Raise KeyUnavailable for errors of the database and for foreign values."""
         try:
             yield
         except SQLAlchemyError as error:
@@ -638,7 +729,7 @@ class SqlKeyStore:
 
 
 def _refusal(error: SQLAlchemyError) -> tuple[str, str]:
-    """What a key store could not do, and what to do about it."""
+    """Return the reason of an error, and its remedy."""
     cause = error.orig if isinstance(error, DBAPIError) else None
     if isinstance(cause, files.CommitFailed):
         return (
@@ -656,67 +747,90 @@ def _refusal(error: SQLAlchemyError) -> tuple[str, str]:
     )
 
 
-def _of(table: sa.Table, user_ref: str, sessions: Sequence[str] | None) -> list[Any]:
-    mine: list[Any] = [table.c.user_ref == user_ref]
+def _conditions(
+    table: sa.Table, user_ref: str, sessions: Sequence[str] | None
+) -> list[Any]:
+    """Return the conditions for the rows of a user, or of sessions."""
+    conditions: list[Any] = [table.c.user_ref == user_ref]
     if sessions is not None:
-        mine.append(table.c.session_ref.in_(list(sessions)))
-    return mine
+        conditions.append(table.c.session_ref.in_(list(sessions)))
+    return conditions
 
 
-def _adding(version: int) -> str:
-    """What adds a session's key of that version."""
+def _statement_adding(version: int) -> str:
+    """Return the name of the statement that adds a session's key of a version."""
     return "add_session" if version == 1 else "add_rotated"
 
 
 def _text(value: object) -> str:
-    """SQLite keeps bytes where a text should be, and sorts them behind all texts."""
+    """Return a text.  Raises TypeError, because SQLite stores bytes in any column."""
     if not isinstance(value, str):
         raise TypeError
     return value
 
 
 def _octets(value: object) -> bytes:
-    """SQLite keeps texts and numbers where bytes should be."""
+    """Return bytes.  Raises TypeError, because SQLite stores text in any column."""
     if not isinstance(value, bytes | memoryview):
         raise TypeError
     return bytes(value)
 
 
-def _entry(row: Any) -> UserEntry:
-    return UserEntry(int(row[0]), None if row[1] is None else _octets(row[1]))
+def _entry(epoch: Any, wrapped: Any) -> UserEntry:
+    """Return the entry of a user."""
+    if wrapped is None:
+        return UserEntry(int(epoch), None)
+    return UserEntry(int(epoch), _octets(wrapped))
 
 
 def _versioned(row: Any) -> tuple[int, UserEntry]:
-    return int(row[0]), _entry(row[1:])
-
-
-def _of_session(user_ref: str, session_ref: str, wrapped: bytes, now: int) -> _Row:
-    row = {"user_ref": user_ref, "session_ref": session_ref}
-    return {**row, "wrapped": wrapped, "created_at": now}
+    """Return a version and an entry."""
+    version, epoch, wrapped = row
+    return int(version), _entry(epoch, wrapped)
 
 
 def _named(row: Any) -> tuple[str, UserEntry]:
-    return _text(row[0]), _entry(row[1:])
+    """Return the keyed hash of a user and the user's entry."""
+    user_ref, epoch, wrapped = row
+    return _text(user_ref), _entry(epoch, wrapped)
+
+
+def _session_row(user_ref: str, session_ref: str, wrapped: bytes, now: int) -> _Row:
+    """Return the row of a session's key."""
+    return {
+        "user_ref": user_ref,
+        "session_ref": session_ref,
+        "wrapped": wrapped,
+        "created_at": now,
+    }
 
 
 class _Place(Protocol):
-    """Where a key store is, and how it is reached."""
+    """The place of a key store.
 
-    schema: bool  # its tables are in a schema of their own
+    schema: whether its tables have their own schema.
+    """
+
+    schema: bool
     readonly: bool
 
     @property
     def file(self) -> FileId | None:
-        """The file that is open, if it is one."""
+        """The open file, if it is one."""
 
     def engine(self, store: SqlKeyStore) -> sa.Engine:
-        """What reaches it."""
+        """Return an engine that connects to it."""
 
     def left_to_parent(self) -> bool:
-        """Leave, in a forked child, what is its parent's; False if it has a copy."""
+        """Leave the connections to the parent, in a forked child.
+
+        Returns False if the child has a copy of its own.
+        """
 
 
 class _InMemory:
+    """A key store in the memory of this process."""
+
     schema = False
     readonly = False
     file = None
@@ -731,6 +845,8 @@ class _InMemory:
 
 
 class _InFile:
+    """A key store in a SQLite file."""
+
     schema = False
 
     def __init__(self, path: Path) -> None:
@@ -757,6 +873,8 @@ class _InFile:
 
 
 class _OnServer:
+    """A key store on a PostgreSQL server."""
+
     schema = True
     readonly = False
     file = None
@@ -778,7 +896,7 @@ class _OnServer:
 
 
 def _place_of(url: str) -> _Place:
-    """Where the key store of this URL is."""
+    """Return the place of the key store with this URL."""
     if url == "memory://":
         return _InMemory()
     try:
@@ -801,6 +919,7 @@ def _place_of(url: str) -> _Place:
 
 
 def _on_connect(connection: Any, _record: object) -> None:
+    """Prepare a new connection to a file."""
     connection.isolation_level = None
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA secure_delete=ON")
