@@ -322,10 +322,10 @@ def _no_keys() -> KeyUnavailable:
 
 def _copy_keys(old: SqlKeyStore, new: SqlKeyStore) -> None:
     """Copy all wrapped keys as they are: they open what they opened."""
-    from refold.adapters.sql.move import level
+    from refold.adapters.sql.move import Place, level
 
     for name, table in old.tables.items():
-        level((old, table), (new, new.tables[name]))
+        level(Place(old, table), Place(new, new.tables[name]))
 
 
 def make_redactor(

@@ -276,14 +276,14 @@ def test_what_is_half_moved_is_not_opened(
 def test_a_copy_that_differs_is_not_the_store(
     case: Tampered, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compared = moving.Move._compared
+    compared = moving.Move._compare
 
     def tampering(mover: moving.Move) -> dict[str, int]:
         heads = mover._to.heads
         mover._target.run(None, heads.update().values(seq=heads.c.seq + 1))
         return compared(mover)
 
-    monkeypatch.setattr(moving.Move, "_compared", tampering)
+    monkeypatch.setattr(moving.Move, "_compare", tampering)
 
     with pytest.raises(refold.RefoldError, match="the copy differs \\(equal heads: "):
         move(case.url, to=postgres_url)

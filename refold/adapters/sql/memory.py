@@ -1,4 +1,4 @@
-"""A database of SQLite in memory, which threads use in turn."""
+"""SQLite in memory: one connection, which threads use one after another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from refold.domain.errors import StoreUnavailable
 
 
 class OnlyConnection(sqlite3.Connection):
-    """The one connection of a database in memory: who reads in a write ends none."""
+    """The only connection of a database in memory.
+
+    A read inside of a write must not roll the write back.
+
+    users: how many uses of the connection are nested.
+    """
 
     users = 0
 
@@ -24,9 +29,9 @@ class OnlyConnection(sqlite3.Connection):
 
 
 class OnePool(StaticPool):
-    """Hands the only connection to one thread at a time, and to that again inside.
+    """Gives the only connection to one thread at a time, which may nest its uses.
 
-    A forked child has a copy of the database, unless a thread was changing it.
+    A forked child has a copy of the database, unless a thread used it at that moment.
     """
 
     def __init__(self, creator: Any, **settings: Any) -> None:
@@ -37,7 +42,7 @@ class OnePool(StaticPool):
         forks.register(self)
 
     def __enter__(self) -> None:
-        """Take the turn."""
+        """Wait until no other thread uses the connection."""
         use = forks.begin_use(self)
         if self._half_copied:
             forks.end_use(use)
@@ -49,13 +54,13 @@ class OnePool(StaticPool):
         self._uses.append(use)
 
     def __exit__(self, *error: object) -> None:
-        """Give the turn back."""
+        """Let other threads use the connection."""
         use = self._uses.pop()
         self._turn.release()
         forks.end_use(use)
 
     def close_before_fork(self) -> None:
-        """Nothing to close: the memory is copied with the process."""
+        """Close nothing, because a fork copies the memory of the process."""
 
     def leave_to_parent(self, *, in_use: bool) -> None:
         self._half_copied = in_use
@@ -71,13 +76,13 @@ class OnePool(StaticPool):
         self.__exit__()
 
     def recreate(self) -> OnePool:
-        """The same: a forked child goes on with its copy."""
+        """Return the same pool: a forked child continues with its copy."""
         return self
 
 
 def engine_in_memory() -> Engine:
-    """A database that lives as long as its engine, used by one thread after another."""
-    only = sqlite3.connect(
+    """Return the engine of a new database, which exists as long as the engine."""
+    connection = sqlite3.connect(
         ":memory:",
         check_same_thread=False,
         isolation_level=None,
@@ -85,13 +90,17 @@ def engine_in_memory() -> Engine:
         factory=OnlyConnection,
     )
     engine = create_engine(
-        "sqlite://", creator=lambda: only, poolclass=OnePool, pool_reset_on_return=None
+        "sqlite://",
+        creator=lambda: connection,
+        poolclass=OnePool,
+        pool_reset_on_return=None,
     )
     event.listen(engine, "begin", _begin_in_memory)
     return engine
 
 
 def _begin_in_memory(connection: Connection) -> None:
-    # Each statement reads one moment by itself, and nobody else has a turn.
+    """Begin a transaction, if one was requested."""
+    # Single statements need none, because no other thread uses the connection.
     if connection.get_execution_options().get("refold_begin"):
         connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -1,15 +1,15 @@
-"""Moving a store: its rows into an empty PostgreSQL, as they are, while others write.
+"""Moves: they copy the rows of a store into an empty PostgreSQL while others write.
 
-A head is put there with the last of its events; before that it stands there as erased,
-at the last event there, which lets its events be deleted if they must be copied anew.
-So who was killed goes on from what is there.
+A stream gets its head with the last of its events.  Before that, the copy has a head
+that is marked as erased and ends at the last copied event.  So the events can be
+deleted if they must be copied again, and an interrupted move continues after them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
@@ -25,143 +25,195 @@ from refold.adapters.sql.schema import (
 from refold.adapters.sql.tables import of_stream
 from refold.domain.errors import InvalidConfiguration, RefoldError, StoreUnavailable
 
-_ROWS: Final = 500  # at once
-_BLOBS: Final = 20  # at once: one may be large
-_REST: Final = 1_000  # rows that are left for the last step, if writers allow it
+_ROWS: Final = 500  # that are copied at once
+_BLOBS: Final = 20  # that are copied at once, because one may be large
+_REST: Final = 1_000  # rows that the last step may have to copy
 _ROUNDS: Final = 10
-_AGAIN: Final = ("views", "leases")  # not moved: whoever needs them makes them again
+_NOT_MOVED: Final = ("views", "leases")  # made again where they are needed
 
 
-# A database or a key store, and one of its tables: both have ``read`` and ``change``.
-Place: TypeAlias = tuple[Any, sa.Table]
+class Place(NamedTuple):
+    """One table of a database or a key store.
+
+    database: anything with ``read`` and ``change``.
+    """
+
+    database: Any
+    table: sa.Table
 
 
 class Move:
-    """The move of a store into a database; ``told`` hears of rows copied in a round."""
+    """The move of a store into another database.
+
+    progress: called with the number of rows that a round copied.
+    """
 
     def __init__(
-        self, source: Database, target: PostgresDatabase, told: Callable[[int], object]
+        self,
+        source: Database,
+        target: PostgresDatabase,
+        progress: Callable[[int], object],
     ) -> None:
-        self._source, self._target, self._told = source, target, told
-        self._from, self._to = source.tables, target.tables
+        self._source = source
+        self._target = target
+        self._progress = progress
+        self._from = source.tables
+        self._to = target.tables
 
     def begin(self) -> bool:
-        """Claim the database, which is not opened until the end; False if it is done.
+        """Claim the target, which nobody can open before the end of the move.
 
-        Raises StoreUnavailable, and InvalidConfiguration for one that is not empty.
+        Returns False if the move is complete.
+
+        Raises StoreUnavailable, and InvalidConfiguration for a target that is not
+        empty.
         """
-        ours, theirs = settings_of(self._source), settings_of(self._target)
-        if "store_id" not in ours:
-            what = f"there is no store at {self._source.what}"
-            raise StoreUnavailable(what, remedy="name another with --db")
-        if ours.get(MOVED_TO, self._target.what) != self._target.what:
-            migrate(self._source)  # says where it is
+        source_settings = settings_of(self._source)
+        target_settings = settings_of(self._target)
+        if "store_id" not in source_settings:
+            reason = f"there is no store at {self._source.what}"
+            raise StoreUnavailable(reason, remedy="name another with --db")
+        if source_settings.get(MOVED_TO, self._target.what) != self._target.what:
+            migrate(self._source)  # raises an error that names its new place
         if not self._source.ordered:
-            what = f"{self._source.what} has no order of all events to move"
-            raise InvalidConfiguration(f"{what}: a store stays on Citus")
-        mine = theirs.get("store_id") == ours["store_id"]
-        if mine and MOVED_TO in ours and MOVING not in theirs:
+            reason = f"{self._source.what} has no order of all events to move"
+            raise InvalidConfiguration(f"{reason}: a store stays on Citus")
+        store_id = source_settings["store_id"]
+        is_same_store = target_settings.get("store_id") == store_id
+        is_moving = MOVING in target_settings
+        if is_same_store and MOVED_TO in source_settings and not is_moving:
             return False
-        if not (mine and MOVING in theirs):
-            migrate(self._source)
-            every = self._to.metadata.sorted_tables if theirs else ()
-            filled = (_count((self._target, t)) for t in every if t.name != "settings")
-            if mine or any(filled):
-                what = f"{self._target.what} holds a store already"
-                raise InvalidConfiguration(f"{what}: move into an empty database")
-            self._pass_positions()
-            migrate(self._target, moving=True)
-            marks = {"store_id": ours["store_id"], MOVING: self._source.what}
-            self._target.change(
-                None, lambda connection: put_settings(connection, self._target, marks)
-            )
+        if is_same_store and is_moving:
+            return True
+        migrate(self._source)
+        if is_same_store or (target_settings and self._target_has_rows()):
+            reason = f"{self._target.what} holds a store already"
+            raise InvalidConfiguration(f"{reason}: move into an empty database")
+        self._pass_positions()
+        migrate(self._target, moving=True)
+        marks = {"store_id": store_id, MOVING: self._source.what}
+        self._target.change(
+            None, lambda connection: put_settings(connection, self._target, marks)
+        )
         return True
 
+    def _target_has_rows(self) -> bool:
+        """Whether a table of the target has rows, apart from settings."""
+        for table in self._to.metadata.sorted_tables:
+            if table.name != "settings" and _count(Place(self._target, table)):
+                return True
+        return False
+
     def copy(self) -> None:
-        """Copy what is there, and again what came meanwhile, until that is little."""
-        rounds = (self._round() for _ in range(_ROUNDS))
-        next((done for done in rounds if done <= _REST), None)
+        """Copy rows, and then again new ones, until few rows are left."""
+        for _ in range(_ROUNDS):
+            if self._round() <= _REST:
+                return
 
     def end(self, also: Callable[[], object]) -> dict[str, int]:
-        """Keep all writers out, copy the rest, compare, and close the old store.
+        """Lock out all writers, copy the rest, compare, and close the old store.
 
-        ``also`` is done before that.  Returns how many rows there are, by table.
-        Raises RefoldError, and leaves the old store open, if both differ.
+        also: called before the old store is closed.
+
+        Returns the number of rows by table.  Raises RefoldError, and leaves the old
+        store open, if the copy differs.
         """
 
-        def finished() -> dict[str, int]:
+        def finish() -> dict[str, int]:
             self._round()
-            counts = self._compared()
+            counts = self._compare()
             also()
             with self._target.errors:
                 self._target.flush()
             return counts
 
-        def closed(connection: sa.Connection) -> dict[str, int]:
+        def close(connection: sa.Connection) -> dict[str, int]:
             put_settings(connection, self._source, {MOVED_TO: self._target.what})
             self._source.refuse_writes(connection, self._target.what)
-            return finished()  # undone as a whole if that raises, or is killed
+            return finish()  # an error or a kill rolls everything back
 
-        done = MOVED_TO in settings_of(self._source)  # killed before the last line
-        counts = finished() if done else self._source.change(None, closed)
+        # An earlier call may have been killed before it removed the mark.
+        is_closed = MOVED_TO in settings_of(self._source)
+        counts = finish() if is_closed else self._source.change(None, close)
         mark = self._to.settings.c.name == MOVING
         self._target.run(None, sa.delete(self._to.settings).where(mark))
         return counts
 
     def _both(self, name: str) -> tuple[Place, Place]:
-        ours, theirs = getattr(self._from, name), getattr(self._to, name)
-        return (self._source, ours), (self._target, theirs)
+        """Return a table in the source and in the target."""
+        return (
+            Place(self._source, getattr(self._from, name)),
+            Place(self._target, getattr(self._to, name)),
+        )
 
     def _names(self) -> list[str]:
-        found = (str(table.name) for table in self._from.metadata.sorted_tables)
-        return [name for name in found if name not in _AGAIN]
+        """Return the names of the tables to move, in their order."""
+        names = [str(table.name) for table in self._from.metadata.sorted_tables]
+        return [name for name in names if name not in _NOT_MOVED]
 
     def _round(self) -> int:
-        """Make the target what the source is now; returns how many rows that took."""
-        done = self._streams()
+        """Make the target equal to the source; returns the number of changed rows."""
+        changed = self._copy_streams()
         for name in self._names():
             if name not in ("heads", "events"):
-                done += level(*self._both(name))
+                source, target = self._both(name)
+                changed += level(source, target)
         self._pass_positions()
-        self._told(done)
-        return done
+        self._progress(changed)
+        return changed
 
-    def _streams(self) -> int:
-        """Copy the events that are not there yet, each stream in order."""
-        here, there = self._both("heads")
-        done, rows, ends = 0, list[Any](), list[Any]()
-        for page in _pages(here):
-            known = _known(there, page)
+    def _copy_streams(self) -> int:
+        """Copy missing events, each stream in order; returns the number of rows."""
+        source, target = self._both("heads")
+        copied = 0
+        rows: list[Any] = []
+        heads: list[Any] = []
+        for page in _pages(source):
+            target_heads = _same_keys(target, page)
             for head in page:
-                for events, end in self._pieces(head, known.get(tuple(head[:3]))):
+                target_head = target_heads.get(tuple(head[:3]))
+                for events, end in self._parts(head, target_head):
                     rows += events
-                    ends.append(end)
-                    if len(rows) + len(ends) >= _ROWS:
-                        done += self._put(rows, ends)
-                        rows, ends = [], []
-        done += self._put(rows, ends)
-        for keys in _gone(here, there):
+                    heads.append(end)
+                    if len(rows) + len(heads) >= _ROWS:
+                        copied += self._put(rows, heads)
+                        rows = []
+                        heads = []
+        copied += self._put(rows, heads)
+        for keys in _surplus_keys(source, target):
             for key in keys:
                 self._wipe(key)
-            self._target.change(None, partial(_replace, there[1], keys, []))
-        return done
+            self._target.change(None, partial(_replace, target.table, keys, []))
+        return copied
 
-    def _pieces(self, head: Any, there: Any) -> Iterator[tuple[Sequence[Any], Any]]:
-        """Events with the head that is put with them, a part at a time."""
-        erased = head.status == "erased"
-        if head == there and not (
-            erased and len({*self._counts("events", head[:3])}) > 1
-        ):
+    def _parts(
+        self, head: Any, target_head: Any
+    ) -> Iterator[tuple[Sequence[Any], Any]]:
+        """Yield missing events of a stream in parts, each with the head to store.
+
+        head:        of the source.
+        target_head: of the target; None if it has none.
+        """
+        is_erased = head.status == "erased"
+        if head == target_head and not (is_erased and self._events_differ(head[:3])):
             return
-        # Of what is being erased any events may be gone; what was rewritten, and what
-        # was erased and began again, has another key.
-        anew = there is None or erased or there.key_check != head.key_check
-        if there is not None and (anew := anew or there.seq > head.seq):
-            self._wipe(head[:3])
-        events, after = self._from.events, 0 if anew else there.seq
+        after = 0
+        if target_head is not None:
+            # During an erasure, any event may be deleted.  A rewritten stream, and one
+            # that was erased and began again, has another key.
+            must_restart = (
+                is_erased
+                or target_head.key_check != head.key_check
+                or target_head.seq > head.seq
+            )
+            if must_restart:
+                self._wipe(head[:3])
+            else:
+                after = target_head.seq
+        events = self._from.events
         query = sa.select(events).where(of_stream(events, head[:3]))
         query = query.order_by(events.c.seq).limit(_ROWS)
-        if not erased:
+        if not is_erased:
             query = query.where(events.c.seq <= head.seq)
         while page := self._source.read(None, query.where(events.c.seq > after)):
             if len(page) < _ROWS:
@@ -170,21 +222,22 @@ class Move:
             yield page, {**head._mapping, "seq": after, "status": "erased"}
         yield page, head._mapping
 
-    def _counts(self, name: str, stream: Sequence[str] = ()) -> list[int]:
-        """How many rows there are here and there, of the stream or of all."""
-        return [
-            _count(place, *([of_stream(place[1], stream)] if stream else ()))
-            for place in self._both(name)
-        ]
+    def _events_differ(self, stream: Sequence[str]) -> bool:
+        """Whether source and target have different numbers of events of a stream."""
+        source, target = self._both("events")
+        in_source = _count(source, of_stream(source.table, stream))
+        return in_source != _count(target, of_stream(target.table, stream))
 
     def _put(self, rows: Sequence[Any], ends: Sequence[Any]) -> int:
-        """Put events and the heads that they end at, together."""
-        events, heads = self._to.events, self._to.heads
+        """Store events together with their heads; returns the number of rows."""
+        events = self._to.events
+        heads = self._to.heads
         keys = [_key(heads, end) for end in ends]
 
         def put(connection: sa.Connection) -> None:
             if rows:
-                connection.execute(sa.insert(events), [dict(r._mapping) for r in rows])
+                values = [dict(row._mapping) for row in rows]
+                connection.execute(sa.insert(events), values)
             _replace(heads, keys, [dict(end) for end in ends], connection)
 
         if ends:
@@ -192,116 +245,149 @@ class Move:
         return len(rows) + len(ends)
 
     def _wipe(self, stream: Sequence[str]) -> None:
-        """Delete a stream's events there; its head stays, as erased."""
-        heads, events = self._to.heads, self._to.events
+        """Delete a stream's events in the target; its head is marked as erased."""
+        heads = self._to.heads
+        events = self._to.events
         mark = sa.update(heads).where(of_stream(heads, stream))
         self._target.run(None, mark.values(status="erased", seq=0))
         self._target.run(None, sa.delete(events).where(of_stream(events, stream)))
 
-    def _compared(self) -> dict[str, int]:
-        """How many rows each table has here and there, after comparing every head."""
-        found: dict[str, int] = {}
+    def _compare(self) -> dict[str, int]:
+        """Compare the numbers of rows, and every head; returns the numbers by table."""
+        counts: dict[str, int] = {}
         for name in self._names():
-            found[name], there = self._counts(name)
-            _check(name, found[name], there)
-        ours, theirs = self._both("heads")
-        same = 0
-        for page in _pages(ours):
-            known = _known(theirs, page)
-            same += sum(known.get(tuple(head[:3])) == head for head in page)
-        _check("equal heads", found["heads"], same)
-        return found
+            source, target = self._both(name)
+            counts[name] = _count(source)
+            _check(name, counts[name], _count(target))
+        source, target = self._both("heads")
+        equal = 0
+        for page in _pages(source):
+            target_heads = _same_keys(target, page)
+            for head in page:
+                if target_heads.get(tuple(head[:3])) == head:
+                    equal += 1
+        _check("equal heads", counts["heads"], equal)
+        return counts
 
     def _pass_positions(self) -> None:
-        """Seals are over positions, so they stay; what comes later is behind them."""
+        """Let the target give later positions to new events.
+
+        Moved events keep their positions, because seals contain them.
+        """
         if not self._target.ordered:
             return
-        places = self._from.events.c.position, self._from.tree_heads.c.position
-        found = [self._source.read(None, sa.select(sa.func.max(p))) for p in places]
-        self._target.pass_position(max(int(rows[0][0] or 0) for rows in found))
+        highest = 0
+        for column in (self._from.events.c.position, self._from.tree_heads.c.position):
+            ((position,),) = self._source.read(None, sa.select(sa.func.max(column)))
+            highest = max(highest, int(position or 0))
+        self._target.pass_position(highest)
 
 
-def level(here: Place, there: Place) -> int:
-    """Put, replace and delete rows until both are the same; returns how many.
+def level(source: Place, target: Place) -> int:
+    """Make a table of the target equal to the source; returns how many rows changed.
 
-    A blob is told from another by its size and time: each is written once.
+    Blobs are compared by size and time, because each is written only once.
     """
-    (ours, table), (theirs, other) = here, there
-    done, most = 0, _BLOBS if table.name == "blobs" else _ROWS
-    for page in _pages(here):
-        known = _known(there, page)
-        keys = [key for row in page if known.get(key := _key(table, row)) != row]
-        for some in (keys[at : at + most] for at in range(0, len(keys), most)):
-            found = ours.read(None, sa.select(table).where(_among(table, some)))
-            rows = [dict(row._mapping) for row in found]
-            theirs.change(None, partial(_replace, other, some, rows))
-            done += len(rows)
-    for keys in _gone(here, there):
-        theirs.change(None, partial(_replace, other, keys, []))
-        done += len(keys)
-    return done
+    changed = 0
+    batch_size = _BLOBS if source.table.name == "blobs" else _ROWS
+    for page in _pages(source):
+        target_rows = _same_keys(target, page)
+        different: list[tuple[Any, ...]] = []
+        for row in page:
+            key = _key(source.table, row)
+            if target_rows.get(key) != row:
+                different.append(key)
+        for start in range(0, len(different), batch_size):
+            keys = different[start : start + batch_size]
+            query = sa.select(source.table).where(_among(source.table, keys))
+            rows = [dict(row._mapping) for row in source.database.read(None, query)]
+            target.database.change(None, partial(_replace, target.table, keys, rows))
+            changed += len(rows)
+    for keys in _surplus_keys(source, target):
+        target.database.change(None, partial(_replace, target.table, keys, []))
+        changed += len(keys)
+    return changed
 
 
-def _gone(here: Place, there: Place) -> Iterator[list[tuple[Any, ...]]]:
-    """The keys of rows that are there alone, if more are there."""
-    if _count(here) != _count(there):
-        for page in _pages(there):
-            known = _known(here, page)
-            yield [key for row in page if (key := _key(there[1], row)) not in known]
+def _surplus_keys(source: Place, target: Place) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the keys of rows that only the target has, if the counts differ."""
+    if _count(source) == _count(target):
+        return
+    for page in _pages(target):
+        source_rows = _same_keys(source, page)
+        keys = [_key(target.table, row) for row in page]
+        yield [key for key in keys if key not in source_rows]
 
 
 def _replace(
     table: sa.Table, keys: Sequence[Any], rows: Sequence[Any], connection: sa.Connection
 ) -> None:
+    """Replace the rows with these keys."""
     connection.execute(sa.delete(table).where(_among(table, keys)))
     if rows:
         connection.execute(sa.insert(table), rows)
 
 
 def _query(table: sa.Table) -> Any:
-    """Rows, but of what a blob holds only the length; none that say of a move."""
-    long = table.c.body if table.name == "blobs" else None
-    query = sa.select(*(sa.func.length(c) if c is long else c for c in table.c))
+    """Return the query for a table's rows.
+
+    For blobs, it selects the length of the text.  The settings of a move are left out.
+    """
+    columns: list[Any] = []
+    for column in table.c:
+        if table.name == "blobs" and column.name == "body":
+            columns.append(sa.func.length(column))
+        else:
+            columns.append(column)
+    query = sa.select(*columns)
     if table.name == "settings":
         query = query.where(table.c.name.not_in((MOVED_TO, MOVING)))
     return query
 
 
 def _pages(place: Place) -> Iterator[Sequence[Any]]:
-    rows, table = place
-    keys = list(table.primary_key)
-    query = _query(table).order_by(*keys).limit(_ROWS)
-    page = rows.read(None, query)
+    """Yield the rows of a table in pages, in the order of their keys."""
+    keys = list(place.table.primary_key)
+    query = _query(place.table).order_by(*keys).limit(_ROWS)
+    page = place.database.read(None, query)
     while page:
         yield page
-        last = zip(_key(table, page[-1]), keys, strict=True)
-        behind = sa.tuple_(*(sa.literal(value, key.type) for value, key in last))
-        page = rows.read(None, query.where(sa.tuple_(*keys) > behind))
+        values = zip(_key(place.table, page[-1]), keys, strict=True)
+        last = sa.tuple_(*(sa.literal(value, key.type) for value, key in values))
+        page = place.database.read(None, query.where(sa.tuple_(*keys) > last))
 
 
-def _known(place: Place, page: Sequence[Any]) -> dict[tuple[Any, ...], Any]:
-    """The rows of the same keys as those of a page, by key."""
-    rows, table = place
-    found = _query(table).where(_among(table, [_key(table, row) for row in page]))
-    return {_key(table, row): row for row in rows.read(None, found)}
+def _same_keys(place: Place, page: Sequence[Any]) -> dict[tuple[Any, ...], Any]:
+    """Return the rows with the keys of these rows, by key."""
+    keys = [_key(place.table, row) for row in page]
+    query = _query(place.table).where(_among(place.table, keys))
+    rows = {}
+    for row in place.database.read(None, query):
+        rows[_key(place.table, row)] = row
+    return rows
 
 
 def _key(table: sa.Table, row: Any) -> tuple[Any, ...]:
+    """Return the primary key of a row."""
     values = getattr(row, "_mapping", row)
     return tuple(values[column.name] for column in table.primary_key)
 
 
 def _among(table: sa.Table, keys: Sequence[Any]) -> Any:
+    """Return the condition for rows with these keys."""
     return sa.tuple_(*table.primary_key).in_(keys)
 
 
 def _count(place: Place, *where: Any) -> int:
-    rows, table = place
-    query = _query(table).with_only_columns(sa.func.count(), maintain_column_froms=True)
-    return int(rows.read(None, query.where(*where))[0][0])
+    """Return the number of rows that meet the conditions."""
+    query = _query(place.table)
+    query = query.with_only_columns(sa.func.count(), maintain_column_froms=True)
+    ((number,),) = place.database.read(None, query.where(*where))
+    return int(number)
 
 
 def _check(what: str, here: int, there: int) -> None:
+    """Raise RefoldError if the copy has another number."""
     if here != there:
         raise RefoldError(
             f"the copy differs ({what}: {here} here, {there} there), so the store is "

@@ -1,4 +1,4 @@
-"""Leaves, seals and tree heads in a database, in words that both engines know."""
+"""The tables of leaves, seals and tree heads, in SQL for all engines."""
 
 from __future__ import annotations
 
@@ -33,41 +33,40 @@ from refold.domain.locks import computed_once
 from refold.domain.ports import Scope
 from refold.domain.seals import Ending, Leaf, Seal, TreeHead, Use
 
-_log = logging.getLogger("refold")
+_logger = logging.getLogger("refold")
 _SQL: Final = statements("recorder")
-STREAMS: Final = 1_000  # of one tree head: so long the write lock of SQLite is held
+# The number of streams under one tree head.  Meanwhile, SQLite's write lock is held.
+STREAMS: Final = 1_000
 _PAGE: Final = 10_000
-_NAMED: Final = 100
-_HASH: Final = 32
-_THREE: Final = ("user_id", "session_id", "stream")
+_NAMED: Final = 100  # leaves, streams or rows that are named as problems
+_HASH: Final = 32  # bytes
 
 
 class Grown(NamedTuple):
-    """A tree head, and what is needed to add to its tree."""
+    """A tree head, and the frontier from which its tree can grow."""
 
     head: TreeHead
     frontier: Frontier
 
     @property
     def sound(self) -> bool:
-        """Whether the one is of the other."""
-        made = self.frontier
-        return made.sound and (made.size, made.root) == (self.head.size, self.head.root)
+        """Whether the head and the frontier belong to the same tree."""
+        if not self.frontier.sound or self.frontier.size != self.head.size:
+            return False
+        return self.frontier.root == self.head.root
 
 
 class TreeMoved(NamedTuple):
-    """Streams with events that are new, in the order in which they are read, and where
-    the reading ended.
-    """
+    """Streams with new events in the order of these, and the last position read."""
 
     streams: list[StreamId]
     position: int
 
 
 class Mark(NamedTuple):
-    """The columns of an event that say where it is and what it is named by.
+    """Columns of an event that its hash does not cover.
 
-    ``hash`` is that of the last one asked for; of the others it is empty.
+    hash: of the last requested event; empty for the others.
     """
 
     seq: int
@@ -77,14 +76,17 @@ class Mark(NamedTuple):
 
     @property
     def idempotent(self) -> bool:
-        """Whether it was written with an idempotency key, as its id says."""
+        """Whether the event was written with an idempotency key.
+
+        Its id is then a UUID of version 8.
+        """
         return self.event_id[6:7].hex()[:1] == "8"
 
 
 class Ends(NamedTuple):
-    """The newest position in the log, and up to which one it is complete.
+    """The newest position in the log, and the one up to which it is complete.
 
-    Behind the latter, transactions in flight may still put events between others.
+    Open transactions may still add events between the two.
     """
 
     newest: int
@@ -94,87 +96,102 @@ class Ends(NamedTuple):
 class Tree:
     """The rows of leaves, seals and tree heads.
 
-    Reading waits for no append, and no append waits for what is written.
+    Reads do not wait for appends, and appends do not wait for these writes.
     """
 
     def __init__(self, database: Database) -> None:
-        self._database, self._t = database, database.tables
+        self._database = database
+        self._t = database.tables
 
     @computed_once
     def store_id(self) -> str:
-        """What the database calls its store."""
-        found = self._database.fetch(NOBODY, _SQL["setting"], ("store_id",))
-        return str(found[0][0])
+        """The id of the store, as the database has it."""
+        ((store_id,),) = self._database.fetch(NOBODY, _SQL["setting"], ("store_id",))
+        return str(store_id)
 
     def newest(self) -> Grown | None:
-        """The newest tree head.  Raises SealBroken if it is not sound."""
+        """Return the newest tree head.  Raises SealBroken if it is not sound."""
         grown = next(self._trees("newest_tree"), None)
-        if grown and not grown.sound:
+        if grown is not None and not grown.sound:
             raise SealBroken("the newest tree head does not fit what it was made of")
         return grown
 
     def heads(self, *, after: int = -1) -> list[TreeHead]:
-        """Tree heads of a size over ``after``, the smallest first."""
+        """Return the tree heads larger than ``after``, the smallest first."""
         return [grown.head for grown in self._trees("trees", after)]
 
     def unsound(self) -> list[int]:
-        """The sizes of tree heads that do not fit what their trees would grow from."""
-        return [
-            grown.head.size for grown in self._trees("trees", -1) if not grown.sound
-        ]
+        """Return the sizes of tree heads that do not fit their frontiers."""
+        sizes = []
+        for grown in self._trees("trees", -1):
+            if not grown.sound:
+                sizes.append(grown.head.size)
+        return sizes
 
     def _trees(self, name: str, *values: int) -> Iterator[Grown]:
-        found = self._database.fetch(NOBODY, _SQL[name], values)
-        for size, root, sealed_at, position, key_id, signature, peaks in found:
-            when = number(sealed_at), number(position)
-            signed = str(key_id), octets(signature)
-            head = TreeHead(self.store_id, size, octets(root), *when, *signed)
-            hashes = octets(peaks)
-            parts = (hashes[at : at + _HASH] for at in range(0, len(hashes), _HASH))
-            yield Grown(head, Frontier(size, tuple(parts)))
+        """Yield the tree heads that a statement selects."""
+        rows = self._database.fetch(NOBODY, _SQL[name], values)
+        for size, root, sealed_at, position, key_id, signature, peaks in rows:
+            head = TreeHead(
+                store_id=self.store_id,
+                size=size,
+                root=octets(root),
+                sealed_at=number(sealed_at),
+                position=number(position),
+                key_id=str(key_id),
+                signature=octets(signature),
+            )
+            joined = octets(peaks)
+            hashes = []
+            for begin in range(0, len(joined), _HASH):
+                hashes.append(joined[begin : begin + _HASH])
+            yield Grown(head, Frontier(size, tuple(hashes)))
 
     def ends(self) -> Ends:
-        """How far the log goes now; nowhere if there is no order of all events."""
+        """Return the ends of the log; 0 if the database does not order all events."""
         if not self._database.ordered:
             return Ends(0, 0)
         query = filled(_SQL["ends_of_log"], settled=self._database.settled())
-        (found,) = self._database.fetch(None, query, ())
-        return Ends(*(int(position or 0) for position in found))
+        ((newest, settled),) = self._database.fetch(None, query, ())
+        return Ends(int(newest or 0), int(settled or 0))
 
     def moved(self, *, after: int, upto: int) -> TreeMoved:
-        """Streams that have events at these positions, a bounded number of them."""
+        """Return streams with events at these positions, a limited number."""
         streams: dict[StreamId, None] = {}
-        found = self._database.fetch(None, _SQL["moved"], (after, upto, _PAGE))
-        for position, *stream in found:
+        rows = self._database.fetch(None, _SQL["moved"], (after, upto, _PAGE))
+        for position, *stream in rows:
             streams[StreamId(*stream)] = None
             if len(streams) == STREAMS:
                 return TreeMoved(list(streams), position)
-        return TreeMoved(list(streams), found[-1][0] if len(found) == _PAGE else upto)
+        if len(rows) == _PAGE:  # there may be further events
+            upto, *_ = rows[-1]
+        return TreeMoved(list(streams), upto)
 
     def behind(self, *, after: StreamId | None = None) -> list[StreamId]:
-        """Streams whose head is not sealed, in order, a bounded number of them."""
+        """Return streams whose head is not sealed, in order, a limited number."""
         values = (*(after or FIRST), STREAMS)
-        found = self._database.fetch(None, _SQL["behind"], values)
-        return [StreamId(*row) for row in found]
+        rows = self._database.fetch(None, _SQL["behind"], values)
+        return [StreamId(*row) for row in rows]
 
     def unsealed(self) -> int:
-        """How many streams have events that no leaf covers."""
-        return int(self._database.fetch(None, _SQL["unsealed"], ())[0][0])
+        """Return the number of streams with events that no leaf covers."""
+        ((streams,),) = self._database.fetch(None, _SQL["unsealed"], ())
+        return int(streams)
 
     def add(self, base: int, grown: Grown, endings: Sequence[Ending]) -> bool:
-        """Keep the leaves of ``endings`` from ``base`` on, and the tree head over them.
+        """Store leaves from ``base`` on, and the tree head over them.
 
-        All or nothing; False, and nothing is kept, if the tree has another size than
-        ``base``, or one of the streams was erased meanwhile.
+        Stores nothing and returns False if the tree has another size than ``base``, or
+        if one of the streams was erased since.
         """
 
         size = self._t.tree_heads.c.size
         newest = select(func.coalesce(func.max(size), 0)).where(size > 0)
 
         def attempt(connection: Connection) -> bool:
-            there = connection.execute(newest).scalar_one() == base
-            with suppress(IntegrityError):  # another sealer was first
-                if there and self._insert(connection, base, grown, endings):
+            is_base = connection.execute(newest).scalar_one() == base
+            with suppress(IntegrityError):  # another process has sealed first
+                if is_base and self._insert(connection, base, grown, endings):
                     return True
             connection.rollback()
             return False
@@ -184,160 +201,180 @@ class Tree:
     def _insert(
         self, connection: Connection, base: int, grown: Grown, endings: Sequence[Ending]
     ) -> bool:
-        """False if one of the streams was erased."""
-        numbered = list(enumerate(endings, start=base))
-        leaves = [{"leaf": n, "hash": ending.leaf.hashed()} for n, ending in numbered]
-        connection.execute(insert(self._t.leaves), leaves)
-        seals = [
-            {
+        """Insert leaves, seals and head; False if one of the streams was erased."""
+        leaves = []
+        seals = []
+        for index, ending in enumerate(endings, start=base):
+            leaves.append({"leaf": index, "hash": ending.leaf.hashed()})
+            seal = {
                 **ending.stream._asdict(),
                 "seq": ending.seq,
-                "leaf": n,
+                "leaf": index,
                 "positions": ending.leaf.positions,
                 "receipts": ending.leaf.receipts,
             }
-            for n, ending in numbered
-        ]
+            seals.append(seal)
+        connection.execute(insert(self._t.leaves), leaves)
+        # The statement locks the heads, which nobody can delete until the commit;
+        # appends continue.  So an erasure that deletes heads finds all of their leaves.
         sealing = self._database.statement(_SQL["seal"], kept=self._database.kept)
-        # Heads cannot be deleted until this is committed, though appends go on: an
-        # erasure that deletes them finds every leaf of theirs afterwards.
         sealing = sealing.execution_options(preserve_rowcount=True)
         if connection.execute(sealing, seals).rowcount != len(seals):
             return False
-        said = grown.head._asdict()
-        del said["store_id"]
-        said["peaks"] = b"".join(grown.frontier.peaks)
-        connection.execute(insert(self._t.tree_heads).values(said))
+        row = grown.head._asdict()
+        del row["store_id"]
+        row["peaks"] = b"".join(grown.frontier.peaks)
+        connection.execute(insert(self._t.tree_heads).values(row))
         return True
 
     def leaves(self, *, upto: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """Number and hash of each leaf, in order."""
-        after, end = -1, LAST if upto is None else upto
-        while found := self._database.fetch(
+        """Yield the index and the hash of each leaf, in order."""
+        after = -1
+        end = LAST if upto is None else upto
+        while rows := self._database.fetch(
             NOBODY, _SQL["leaf_hashes"], (after, end, _PAGE)
         ):
-            yield from ((leaf, octets(hash_)) for leaf, hash_ in found)
-            if len(found) < _PAGE:
+            for leaf, hash_ in rows:
+                yield leaf, octets(hash_)
+            if len(rows) < _PAGE:
                 return
-            after = found[-1][0]
+            after, _ = rows[-1]
 
     def seals(self, stream: StreamId) -> list[Seal]:
-        """What was sealed of the stream, with what is there now."""
-        return [
-            Seal(number(row[0]), number(row[1]), *map(octets, row[2:]))
-            for row in self._fetch(stream, _SQL["sealed"], *stream)
-        ]
+        """Return the seals of a stream, with the present hashes."""
+        seals = []
+        for seq, leaf, *hashes in self._fetch(stream, _SQL["sealed"], *stream):
+            seals.append(Seal(number(seq), number(leaf), *map(octets, hashes)))
+        return seals
 
     def marks(
         self, stream: StreamId, *, after: int, upto: int, limit: int
     ) -> list[Mark]:
-        """What no hash covers of these events; the hash of the last, ``upto``."""
+        """Return the marks of these events, and the hash of the event at ``upto``."""
         values = (upto, *stream, after, upto, limit)
-        return [
-            Mark(row[0], number(row[1]), octets(row[2]), octets(row[3]))
-            for row in self._fetch(stream, _SQL["marks"], *values)
-        ]
+        marks = []
+        for seq, position, event_id, hash_ in self._fetch(
+            stream, _SQL["marks"], *values
+        ):
+            marks.append(Mark(seq, number(position), octets(event_id), octets(hash_)))
+        return marks
 
     def uses(self, stream: StreamId, *, after: int, upto: int) -> list[Use]:
-        """The receipts of the stream that begin at these seqs."""
-        found = self._fetch(stream, _SQL["first_uses"], *stream, after, upto)
-        return [Use(octets(row[0]), *map(number, row[1:])) for row in found]
+        """Return the receipts of the stream that begin at these seqs."""
+        uses = []
+        for address, *seqs in self._fetch(
+            stream, _SQL["first_uses"], *stream, after, upto
+        ):
+            uses.append(Use(octets(address), *map(number, seqs)))
+        return uses
 
     def ending(self, stream: StreamId) -> Ending | None:
-        """The stream's end, if it is whole and not sealed."""
-        found = self._fetch(stream, _SQL["end"], *stream, *stream)
-        if not found:
+        """Return the stream's end if it is complete and not sealed, else None."""
+        rows = self._fetch(stream, _SQL["end"], *stream, *stream)
+        if not rows:
             return None
-        seq, hash_, sealed = found[0]
+        seq, hash_, sealed = rows[0]
         after = sealed or 0
         if seq <= after:
             return None
         marks = self.marks(stream, after=after, upto=seq, limit=seq - after)
         if len(marks) != seq - after or marks[-1].hash != bytes(hash_):
-            _log.warning(
+            _logger.warning(
                 "a stream is not sealed, for its head is not the end of its events: "
                 "`refold verify` names it"
             )
             return None
-        named = any(mark.idempotent for mark in marks)
-        uses = self.uses(stream, after=after, upto=seq) if named else []
+        uses: list[Use] = []
+        if any(mark.idempotent for mark in marks):
+            uses = self.uses(stream, after=after, upto=seq)
         positions = (mark.position for mark in marks)
         return Ending(stream, seq, Leaf.of(bytes(hash_), positions, uses))
 
     def _fetch(self, stream: StreamId, query: str, *values: Any) -> list[Any]:
+        """Return the rows of a query about a stream."""
         return self._database.fetch(stream.user_id, query, values)
 
     def unowned(self) -> list[int]:
-        """Leaves that are neither of a stream nor of an erasure, a bounded number."""
-        found = self._database.fetch(None, _SQL["unowned"], (_NAMED,))
-        return [leaf for (leaf,) in found]
+        """Return leaves of no stream and no erasure, a limited number."""
+        rows = self._database.fetch(None, _SQL["unowned"], (_NAMED,))
+        return [leaf for (leaf,) in rows]
 
     def lost(self) -> list[tuple[StreamId, int]]:
-        """Streams that were sealed and have no head, and up to which seq."""
-        found = self._database.fetch(None, _SQL["lost"], (_NAMED,))
-        return [(StreamId(*row[:3]), row[3]) for row in found]
+        """Return sealed streams without a head, each with the sealed seq."""
+        rows = self._database.fetch(None, _SQL["lost"], (_NAMED,))
+        return [(StreamId(*row[:3]), row[3]) for row in rows]
 
     def marked(self) -> set[StreamId]:
-        """The main streams of sessions that are marked as erased."""
-        found = self._database.fetch(None, _SQL["marked"], ())
-        return {StreamId(*row).main for row in found}
+        """Return the main streams of sessions that are marked as erased."""
+        rows = self._database.fetch(None, _SQL["marked"], ())
+        return {StreamId(*row).main for row in rows}
 
     def strays(self) -> list[tuple[str, StreamId]]:
-        """Rows beside the events that are of no session, each with its table."""
-        heads, none = self._t.heads.c, literal("")
-        found: list[tuple[str, StreamId]] = []
-        names = ("views", "receipts", "leases", "labels", "blobs")
-        for table in (getattr(self._t, name) for name in names):
-            own = [heads[name] == table.c[name] for name in _THREE[:2]]
-            columns = [func.coalesce(table.c.get(name, none), none) for name in _THREE]
-            there = [~select(heads.seq).where(*own).exists()]
-            if table is self._t.leases:  # duties of the store as a whole are nobody's
-                there.append(table.c.user_id != "")
-            query = select(*columns).where(*there).distinct().limit(_NAMED)
-            found += [
-                (table.name, StreamId(*row)) for row in self._database.read(None, query)
-            ]
-        return found
+        """Return rows of other tables without a session, each with its table."""
+        heads = self._t.heads.c
+        empty = literal("")
+        strays: list[tuple[str, StreamId]] = []
+        for name in ("views", "receipts", "leases", "labels", "blobs"):
+            table = getattr(self._t, name)
+            columns = []
+            for column in StreamId._fields:
+                columns.append(func.coalesce(table.c.get(column, empty), empty))
+            session = select(heads.seq).where(
+                heads.user_id == table.c.user_id,
+                heads.session_id == table.c.session_id,
+            )
+            conditions = [~session.exists()]
+            if table is self._t.leases:  # those of duties for the whole store
+                conditions.append(table.c.user_id != "")
+            query = select(*columns).where(*conditions).distinct().limit(_NAMED)
+            for row in self._database.read(None, query):
+                strays.append((table.name, StreamId(*row)))
+        return strays
 
     def erasures(self) -> list[str]:
-        """The erasures that leaves are of."""
-        found = self._database.fetch(NOBODY, _SQL["erasures_of_leaves"], ())
-        return sorted(erasure for (erasure,) in found)
+        """Return the erasures that leaves belong to."""
+        rows = self._database.fetch(NOBODY, _SQL["erasures_of_leaves"], ())
+        return sorted(erasure for (erasure,) in rows)
 
     def erased(self, erasure: str) -> list[bytes]:
-        """The hashes of the leaves of that erasure, in order."""
-        found = self._database.fetch(NOBODY, _SQL["erased_leaves"], (erasure,))
-        return [octets(hash_) for (hash_,) in found]
+        """Return the hashes of the leaves of an erasure, in order."""
+        rows = self._database.fetch(NOBODY, _SQL["erased_leaves"], (erasure,))
+        return [octets(hash_) for (hash_,) in rows]
 
     def forget(self, user_id: str, session_id: str | None, erasure: str) -> None:
-        """Say of a user's leaves that they are of this erasure, and whose no more.
+        """Let the leaves of a user or a session belong to an erasure instead.
 
-        Done after the heads are marked as erased, or gone: no leaf of theirs can be
-        added then.
+        The heads must be marked as erased or deleted before, so that no leaf of theirs
+        can be added any more.
         """
-        leaves, seals = self._t.leaves, self._t.seals
-        scope = Scope(user_id, session_id)
-        whose = within(seals, scope)
-        theirs = leaves.c.leaf.in_(select(seals.c.leaf).where(*whose))
-        # Waits for a sealer that saw them before they were marked as erased.
+        leaves = self._t.leaves
+        seals = self._t.seals
         heads = self._t.heads
-        locked = select(heads.c.seq).where(*within(heads, scope)).with_for_update()
+        scope = Scope(user_id, session_id)
+        of_scope = within(seals, scope)
+        in_scope = leaves.c.leaf.in_(select(seals.c.leaf).where(*of_scope))
+        # This waits for a sealer that read the heads before they were marked.
+        lock = select(heads.c.seq).where(*within(heads, scope)).with_for_update()
 
         def attempt(connection: Connection) -> None:
-            connection.execute(locked).all()
-            connection.execute(update(leaves).where(theirs).values(erasure=erasure))
-            connection.execute(delete(seals).where(*whose))
+            connection.execute(lock).all()
+            connection.execute(update(leaves).where(in_scope).values(erasure=erasure))
+            connection.execute(delete(seals).where(*of_scope))
 
         self._database.change(user_id, attempt)
 
 
 def octets(value: Any) -> bytes:
-    """The bytes of a column, none of them if something else was put there."""
+    """Return the bytes in a column; empty for other values, which SQLite may store."""
     if value is None or type(value) is bytes:
         return value or b""
-    return bytes(value) if isinstance(value, bytes | memoryview) else b""
+    if isinstance(value, bytes | memoryview):
+        return bytes(value)
+    return b""
 
 
 def number(value: Any) -> int:
-    """The number of a column: SQLite keeps a text where a number should be."""
-    return value if isinstance(value, int) else -1
+    """Return the number in a column; -1 for other values, which SQLite may store."""
+    if isinstance(value, int):
+        return value
+    return -1
