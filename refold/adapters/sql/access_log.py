@@ -1,4 +1,4 @@
-"""The access log behind a store: what is noted waits in memory, a thread writes it."""
+"""The access log of a store: accesses wait in memory, and a thread writes records."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ from refold.domain.events import JsonObject
 from refold.store.store import now
 
 _PURPOSE: Final = "audit"
-_SIZE: Final = 16  # bytes: two of a billion users have one hash with a chance of 1e-21
+# The bytes of a hash.  Among a billion users, the chance of two equal ones is 1e-21.
+_SIZE: Final = 16
 
 
 class Names(NamedTuple):
-    """The hashes of a user, of a session and of a request; None: nobody is named."""
+    """The keyed hashes of a user, a session and a request; None names nobody."""
 
     user: str | None = None
     session: str | None = None
@@ -45,21 +46,23 @@ class Names(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AccessNames:
-    """Makes the hashes.
+    """Makes the hashes, only with the user's own key.
 
-    Only with the user's own key, never with one that outlives it: who is unknown, was
-    erased, or has no key yet is not named at all.
+    Users who are unknown, were erased, or have no key yet are not named.
     """
 
     keys: KeyRing
 
-    def remembering(self) -> Callable[[Access], Names]:
-        """What names the accesses of one batch, each user and session hashed once."""
-        names_of = cache(self._of)
+    def for_batch(self) -> Callable[[Access], Names]:
+        """Return a function that names the accesses of one batch.
 
-        def named(access: Access) -> Names:
+        It hashes each user and session once.
+        """
+        names_of = cache(self._names_of)
+
+        def names_of_access(access: Access) -> Names:
             user_id = access.user_id
-            # A key that is still in memory here must not name who was erased.
+            # An erased user's key may still be cached, but must not be used.
             if user_id is None or access.error == "Erased":
                 return Names()
             names = names_of(user_id, access.session_id)
@@ -69,19 +72,20 @@ class AccessNames:
             request = _hash(key, b"request", access.request_id)
             return names._replace(request=request)
 
-        return named
+        return names_of_access
 
-    def _of(self, user_id: str, session_id: str | None) -> Names:
+    def _names_of(self, user_id: str, session_id: str | None) -> Names:
+        """Return the hashes of a user and a session; none if there is no key."""
         try:
             key = self.keys.user(user_id, now=None)
         except Exception:  # a record that names nobody is better than none
             return Names()
         return _names(key, session_id)
 
-    def asked(self, user_id: str, session_id: str | None) -> Names:
-        """What to look for; nothing if there is no such user.
+    def to_find(self, user_id: str, session_id: str | None) -> Names:
+        """Return the hashes to search for; none if there is no such user.
 
-        Raises Erased, KeyUnavailable if the user's key does not open.
+        Raises Erased, and KeyUnavailable if the user's key cannot be unwrapped.
         """
         self.keys.forget(user_id)
         entry = self.keys.store.get_user(self.keys.user_ref(user_id))
@@ -93,50 +97,58 @@ class AccessNames:
 
 
 def to_forget(keys: KeyRing, whose: Whose) -> JsonObject:
-    """What names an erased user in records; kept until they are forgotten.
+    """Return the hashes in the records of a user or of sessions that are erased.
 
-    It has to be made before the key is destroyed.
+    An erasure stores them until it has removed them from the records.  They must be
+    made before the key is destroyed.
     """
     try:
         key = keys.user(whose.user_id, now=None)
     except (Erased, KeyUnavailable):
         return {}
-    named: Any = None
+    sessions: Any = None
     if whose.sessions is not None:
-        named = [_names(key, name).session for name in whose.sessions]
-    return {"user": _names(key, None).user, "sessions": named}
+        sessions = [_names(key, name).session for name in whose.sessions]
+    return {"user": _names(key, None).user, "sessions": sessions}
 
 
 def _names(key: UserKey, session_id: str | None) -> Names:
-    """What they are known by; another user's session of that name has another."""
-    named = None if session_id is None else _hash(key, b"session", session_id)
-    return Names(_hash(key, b"user", ""), named)
+    """Return the hashes of a user and a session.
+
+    Equal session ids of two users have different hashes.
+    """
+    user = _hash(key, b"user", "")
+    if session_id is None:
+        return Names(user)
+    return Names(user, _hash(key, b"session", session_id))
 
 
 def _hash(key: UserKey, kind: bytes, name: str) -> str:
+    """Return the keyed hash of a name, in hex."""
     return key.mac(_PURPOSE, kind, name.encode("utf-8", "surrogatepass"))[:_SIZE].hex()
 
 
-MOST: Final = 10_000  # accesses that wait; more are counted, and not kept
+MOST: Final = 10_000  # waiting accesses; further ones are only counted
 BATCH: Final = 500  # records that are written at once
-EVERY_SEC: Final = 0.5  # no access waits longer, unless a sink takes nothing
+EVERY_SEC: Final = 0.5  # the longest wait of an access, while the sinks work
 _PAGE: Final = 1000
-_AT_ONCE: Final = 2_000  # rows of one transaction
+_ROWS: Final = 2_000  # rows of one transaction
+# The columns that an erasure empties.
 _NAMING: Final = ("user_hash", "session_hash", "request_hash", "state_version")
 OVERFLOW: Final = "audit_overflow"
 
-log = logging.getLogger("refold")
+logger = logging.getLogger("refold")
 
 
 class StoredTrail:
-    """Takes accesses without waiting, and has one thread write them as records.
+    """Accepts accesses without waiting; one thread writes them as records.
 
-    A kill loses what waits and the batch that is being written: at most ``most`` and
-    ``BATCH``; where the sinks are well, what is newer than ``every`` seconds.  Where
-    more comes than fits, how many were lost is a record of its own.
+    A kill loses the waiting accesses and the current batch: at most ``most`` and
+    ``BATCH``, and while the sinks work, only those of the last ``every`` seconds.  If
+    too many accesses come, a record says how many were lost.
 
-    A sink that fails is given the same records again, and no others until it takes
-    them; at ``close`` they are given up, with a warning.
+    A sink that fails gets the same records again, and no others until it accepts them.
+    ``close`` gives them up with a warning.
     """
 
     def __init__(
@@ -149,23 +161,33 @@ class StoredTrail:
         most: int = MOST,
         every: float = EVERY_SEC,
     ) -> None:
-        self._sinks, self._rows, self._names = tuple(sinks), rows, names
-        self._clock, self._most, self._every = clock, most, every
-        self._closed = self._registered = False
+        self._sinks = tuple(sinks)
+        self._rows = rows
+        self._names = names
+        self._clock = clock
+        self._most = most
+        self._every = every
+        self._closed = False
+        self._registered = False
         self._numbers = count()
-        self._begin()
+        self._start_empty()
 
-    def _begin(self) -> None:
-        """Nothing waits: at first, and in a forked child; the rest is its parent's."""
+    def _start_empty(self) -> None:
+        """Start without waiting accesses, at first and in a forked child.
+
+        The parent writes those that waited before a fork.
+        """
         self._pid = os.getpid()
-        # Garbage may be collected while it is held, and the end of an iterator that was
-        # given up is noted then.
+        # While a thread holds the lock, the collection of garbage may end a dropped
+        # iterator, whose end is noted: so the thread must be able to lock twice.
         self._lock = RLock()
         self._changed = Condition(self._lock)
         self._waiting: deque[tuple[int, Access]] = deque()
-        self._behind: dict[int, list[AccessRecord]] = {}
+        # The records that a sink has not accepted, by the index of the sink.
+        self._unwritten: dict[int, list[AccessRecord]] = {}
         self._lost = 0
-        self._ending = self._complained = False
+        self._ending = False
+        self._complained = False
         self._thread: Thread | None = None
 
     @property
@@ -174,9 +196,9 @@ class StoredTrail:
         return bool(self._sinks)
 
     def note(self, access: Access) -> None:
-        """Keep it for the thread; count it where too many wait."""
+        """Queue an access for the thread; only count it if too many wait."""
         if self._pid != os.getpid():
-            self._begin()
+            self._start_empty()
         with self._lock:
             if self._closed or len(self._waiting) >= self._most:
                 self._lost += 1
@@ -188,11 +210,12 @@ class StoredTrail:
                 self._changed.notify_all()
 
     def _start(self) -> None:
-        # A daemon: a store that nobody closes must not keep the process from ending.
+        """Start the thread, if that is possible."""
+        # A daemon, so that a store that nobody closes lets the process end.
         thread = Thread(target=self._run, name="refold-audit", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # the interpreter ends, or has no room: `flush` writes
+        except RuntimeError:  # the interpreter ends; ``flush`` tries again
             return
         self._thread = thread
         if not self._registered:
@@ -202,20 +225,24 @@ class StoredTrail:
     def find(
         self, user_id: str | None, session_id: str | None, *, since: int | None
     ) -> Iterator[AccessRecord]:
-        """What is in the table, a page at a time."""
+        """Return the records in the table, which are read in pages."""
         self.flush()
-        asked = Names()
+        names = Names()
         if user_id is not None:
-            asked = self._names.asked(user_id, session_id)
-            if asked.user is None:
+            names = self._names.to_find(user_id, session_id)
+            if names.user is None:
                 return iter(())
-        return self._pages(asked, since)
+        return self._pages(names, since)
 
-    def _pages(self, asked: Names, since: int | None) -> Iterator[AccessRecord]:
-        user, session, _ = asked
+    def _pages(self, names: Names, since: int | None) -> Iterator[AccessRecord]:
+        """Yield the records of a user, of a session, or all."""
         after = b""
         while page := self._rows.find(
-            user=user, session=session, since=since, limit=_PAGE, after=after
+            user=names.user,
+            session=names.session,
+            since=since,
+            limit=_PAGE,
+            after=after,
         ):
             yield from page
             after = page[-1].record_id
@@ -225,97 +252,121 @@ class StoredTrail:
         return sum(self._rows.purge(before))
 
     def flush(self) -> None:
-        """Have all written that waits, or tried once more; no thread is left behind."""
+        """Write all waiting accesses, or try to, and end the thread."""
         if self._pid != os.getpid():
-            self._begin()
+            self._start_empty()
         with self._lock:
-            if self._thread is None and (self._waiting or self._behind or self._lost):
+            has_work = self._waiting or self._unwritten or self._lost
+            if self._thread is None and has_work:
                 self._start()
-            thread, self._ending = self._thread, self._thread is not None
+            thread = self._thread
+            self._ending = thread is not None
             self._changed.notify_all()
         if thread is not None:
             thread.join()
 
     def close(self) -> None:
-        """Write what waits, and nothing more; what a sink does not take is lost."""
+        """Write the waiting accesses; records that a sink does not accept are lost."""
         self.flush()
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            behind = max(map(len, self._behind.values()), default=0)
-            lost = self._lost + len(self._waiting) + behind
+            unwritten = max(map(len, self._unwritten.values()), default=0)
+            lost = self._lost + len(self._waiting) + unwritten
         atexit.unregister(self.close)
         if lost:
-            log.warning("%d audit records could not be written", lost)
+            logger.warning("%d audit records could not be written", lost)
         for sink in self._sinks:
             sink.close()
 
     def _run(self) -> None:
-        """Write whatever comes, at most ``every`` seconds later, until told to end."""
+        """Write accesses, at most ``every`` seconds late, until ``flush`` ends this."""
         while True:
             with self._lock:
                 self._changed.wait_for(
-                    lambda: self._waiting or self._behind or self._ending
+                    lambda: self._waiting or self._unwritten or self._ending
                 )
-                self._changed.wait_for(self._full, timeout=self._every)
-                taken, lost = self._taken()
-            self._round(taken, lost)
+                self._changed.wait_for(self._must_write, timeout=self._every)
+                accesses, lost = self._next_batch()
+            self._write(accesses, lost)
             with self._lock:
-                if self._ending and (self._behind or not self._waiting):
-                    self._ending, self._thread = False, None
+                if self._ending and (self._unwritten or not self._waiting):
+                    self._ending = False
+                    self._thread = None
                     return
 
-    def _full(self) -> bool:
-        return self._ending or (len(self._waiting) >= BATCH and not self._behind)
+    def _must_write(self) -> bool:
+        """Whether there is no reason to wait for further accesses."""
+        if self._ending:
+            return True
+        return len(self._waiting) >= BATCH and not self._unwritten
 
-    def _taken(self) -> tuple[list[tuple[int, Access]], int]:
-        """What is to be written next; the lock is held.  Nothing before a retry."""
-        if self._behind:
+    def _next_batch(self) -> tuple[list[tuple[int, Access]], int]:
+        """Take the next accesses, with the number of lost ones; none before a retry.
+
+        The caller holds the lock.
+        """
+        if self._unwritten:
             return [], 0
         size = min(BATCH, len(self._waiting))
-        taken = [self._waiting.popleft() for _ in range(size)]
-        lost, self._lost = self._lost, 0
-        return taken, lost
+        accesses = [self._waiting.popleft() for _ in range(size)]
+        lost = self._lost
+        self._lost = 0
+        return accesses, lost
 
-    def _round(self, taken: Sequence[tuple[int, Access]], lost: int) -> None:
-        """Give the records to every sink, and to none of them what it has taken."""
-        if taken or lost:
-            records = self._records(taken, lost)
-            self._behind = dict.fromkeys(range(len(self._sinks)), records)
-        for place, records in list(self._behind.items()):
+    def _write(self, accesses: Sequence[tuple[int, Access]], lost: int) -> None:
+        """Let each sink write the records that it has not accepted yet."""
+        if accesses or lost:
+            records = self._records(accesses, lost)
+            self._unwritten = dict.fromkeys(range(len(self._sinks)), records)
+        for index, records in list(self._unwritten.items()):
             try:
-                self._sinks[place].write(records)
+                self._sinks[index].write(records)
             except Exception as error:
                 self._complain(error)
             else:
-                del self._behind[place]
-        self._complained = bool(self._behind)
+                del self._unwritten[index]
+        self._complained = bool(self._unwritten)
 
     def _complain(self, error: Exception) -> None:
-        if not self._complained:
-            why = str(error) if isinstance(error, RefoldError) else type(error).__name__
-            log.warning("audit records wait, they cannot be written: %s", why)
+        """Log the first error of a sink."""
+        if self._complained:
+            return
+        reason = type(error).__name__
+        if isinstance(error, RefoldError):
+            reason = str(error)
+        logger.warning("audit records wait, they cannot be written: %s", reason)
 
     def _records(
-        self, taken: Sequence[tuple[int, Access]], lost: int
+        self, accesses: Sequence[tuple[int, Access]], lost: int
     ) -> list[AccessRecord]:
-        named = self._names.remembering()
-        found = [(at, access, named(access)) for at, access in taken]
+        """Return the records of accesses, and one about lost accesses."""
+        names_of = self._names.for_batch()
+        records = []
+        for at, access in accesses:
+            number = next(self._numbers)
+            records.append(_record(at, access, names_of(access), number=number))
         if lost:
             overflow = Access(OVERFLOW, status="error", counts={"lost": lost})
-            found.append((self._clock(), overflow, Names()))
-        return [_record(*one, number=next(self._numbers)) for one in found]
+            number = next(self._numbers)
+            records.append(_record(self._clock(), overflow, Names(), number=number))
+        return records
 
 
 def _record(at: int, access: Access, names: Names, *, number: int) -> AccessRecord:
-    # Numbered, so that those of one microsecond keep their order.
+    """Return the record of an access.
+
+    The number keeps the order of records of the same microsecond.
+    """
     rest = (number & 0x3FFFFFFF).to_bytes(4, "big") + os.urandom(4)
     return AccessRecord(
         record_id(at, rest),
         at,
         access.event,
-        *names,
+        names.user,
+        names.session,
+        names.request,
         access.seq,
         ",".join(access.event_types) or None,
         access.duration_us,
@@ -326,12 +377,13 @@ def _record(at: int, access: Access, names: Names, *, number: int) -> AccessReco
 
 
 def record_id(at: int, rest: bytes = bytes(8)) -> bytes:
-    """A UUID of version 7 with the microseconds in it (RFC 9562, 6.2, method 3).
+    """Return a UUID of version 7 that contains microseconds (RFC 9562, 6.2, method 3).
 
-    Without ``rest`` it is the lowest of its moment: what is older sorts before it.
+    Without ``rest``, it is the lowest one of its time, after all older ones.
     """
-    millis, micros = divmod(max(at, 0), 1000)
-    head = (millis & ((1 << 48) - 1)) << 16 | 0x7000 | micros * 4096 // 1000
+    milliseconds, microseconds = divmod(max(at, 0), 1000)
+    fraction = microseconds * 4096 // 1000
+    head = (milliseconds & ((1 << 48) - 1)) << 16 | 0x7000 | fraction
     return head.to_bytes(8, "big") + bytes([0x80 | rest[0] & 0x3F]) + rest[1:]
 
 
@@ -339,8 +391,8 @@ LOGGER: Final = "refold.audit"
 _LEVELS: Final = {"INFO": logging.INFO, "WARN": logging.WARNING, "ERROR": logging.ERROR}
 
 
-class _OwnFile(WatchedFileHandler):
-    """A file that is made anew where it was moved away, for its owner alone."""
+class _PrivateFile(WatchedFileHandler):
+    """A file for its owner alone, which is created again if it was moved away."""
 
     def _open(self) -> Any:
         return open(
@@ -352,10 +404,9 @@ class _OwnFile(WatchedFileHandler):
 
 
 class LinesSink:
-    """Each record as a line: to the logger ``refold.audit``, or to one handler.
+    """Writes each record as a line: to the logger ``refold.audit``, or to one handler.
 
-    What the handlers do with a line is theirs: one that fails is told by ``logging``,
-    and the line is not written again.
+    ``logging`` reports handlers that fail; the line is not written again.
     """
 
     def __init__(self, handler: logging.Handler | None = None) -> None:
@@ -364,12 +415,12 @@ class LinesSink:
 
     @classmethod
     def file(cls, path: Path) -> LinesSink:
-        """Lines at the end of a file that its owner alone can read.
+        """Write lines to the end of a file that only its owner can read.
 
-        A file that was moved away is begun anew.  Raises InvalidConfiguration.
+        If the file was moved away, it is created again.  Raises InvalidConfiguration.
         """
         try:
-            return cls(_OwnFile(path, encoding="utf-8"))
+            return cls(_PrivateFile(path, encoding="utf-8"))
         except OSError as error:
             raise InvalidConfiguration(
                 f"the audit file {path} cannot be written ({error.strerror})"
@@ -384,8 +435,8 @@ class LinesSink:
             if self._handler is None:
                 self._logger.log(level, line)
             else:
-                made = logging.LogRecord(LOGGER, level, "", 0, line, None, None)
-                self._handler.handle(made)
+                log_record = logging.LogRecord(LOGGER, level, "", 0, line, None, None)
+                self._handler.handle(log_record)
 
     def close(self) -> None:
         if self._handler is not None:
@@ -393,22 +444,23 @@ class LinesSink:
 
 
 class AccessTable:
-    """Records in a table: a sink that can be read again, and whose records go by age.
+    """A sink that stores records in a table, where they can be read and deleted.
 
-    A record is kept once, however often it comes.
+    A record that is written twice is stored once.
     """
 
     def __init__(self, database: Database) -> None:
-        self._database, self._t = database, database.tables.audit
+        self._database = database
+        self._t = database.tables.audit
         columns = self._t.c.keys()
         marks = ", ".join([database.mark] * len(columns))
         names = f"{self._t.fullname} ({', '.join(columns)})"
         self._insert = f"INSERT INTO {names} VALUES ({marks}) ON CONFLICT DO NOTHING"
 
     def write(self, records: Sequence[AccessRecord]) -> None:
-        """Take all of them; a power cut may take the newest back.
+        """Store records; a power failure may lose the newest.
 
-        A database that can only be read keeps none.
+        A database that can only be read stores none.
         """
         rows = [_row(record) for record in records]
 
@@ -428,9 +480,11 @@ class AccessTable:
         limit: int,
         after: bytes = b"",
     ) -> list[AccessRecord]:
-        """The first ``limit`` behind the record ``after``, the oldest first.
+        """Return the first records after the record ``after``, the oldest first.
 
-        ``session`` asks for ``user`` too; ``since`` is in microseconds since 1970.
+        session: requires ``user``, too.
+        since:   in microseconds since 1970.
+        limit:   the largest number of records.
         """
         table = self._t
         query = select(*table.c).where(table.c.record_id > after)
@@ -441,46 +495,52 @@ class AccessTable:
         if session is not None:
             query = query.where(table.c.session_hash == session)
         query = query.order_by(table.c.record_id).limit(limit)
-        return [_read(row) for row in self._database.read(NOBODY, query)]
+        return [_record_in(row) for row in self._database.read(NOBODY, query)]
 
     def purge(self, before: int) -> Iterator[int]:
-        """Delete what is older than ``before``, some at a time; yields how many."""
+        """Delete older records in batches; yields their numbers."""
         old = self._t.c.record_id < record_id(before)
-        return self._each(old, lambda mine: delete(self._t).where(mine))
+        return self._in_batches(old, lambda rows: delete(self._t).where(rows))
 
     def forget(self, user: str, sessions: Sequence[str] | None = None) -> int:
-        """Take the names out of a user's records, or of those of these sessions.
+        """Remove the hashes and seqs from the records of a user or of sessions.
 
-        The hashes and seqs go, so that no two of them can be told to be of one user;
-        that something was done, and when, stays.  Returns how many there were.
+        Afterwards, nobody can find out which of them belong to the same user.  The acts
+        and their times stay.  Returns the number of records.
         """
-        found = self._t.c.user_hash == user
+        condition = self._t.c.user_hash == user
         if sessions is not None:
-            found &= self._t.c.session_hash.in_(list(sessions))
-        nothing = dict.fromkeys(_NAMING)
-        changed = self._each(
-            found, lambda mine: update(self._t).where(mine).values(nothing)
+            condition &= self._t.c.session_hash.in_(list(sessions))
+        empty = dict.fromkeys(_NAMING)
+        numbers = self._in_batches(
+            condition, lambda rows: update(self._t).where(rows).values(empty)
         )
-        return sum(changed)
+        return sum(numbers)
 
-    def _each(self, found: Any, change: Callable[[Any], Any]) -> Iterator[int]:
-        """Change what is found, some rows at a time, until there are none."""
+    def _in_batches(
+        self, condition: Any, change: Callable[[Any], Any]
+    ) -> Iterator[int]:
+        """Change the rows that meet a condition in batches, until none does.
+
+        change: returns the statement that changes these rows.
+        """
         place: Any = literal_column(self._database.place)
-        some = select(place).select_from(self._t).where(found).limit(_AT_ONCE)
-        statement = change(self._database.among(some, found))
+        batch = select(place).select_from(self._t).where(condition).limit(_ROWS)
+        statement = change(self._database.among(batch, condition))
         while number := self._database.run_among(NOBODY, statement):
             yield number
 
     def close(self) -> None:
-        """The database is the recorder's to close."""
+        """Do nothing, because the recorder closes the database."""
 
 
 def _row(record: AccessRecord) -> tuple[Any, ...]:
-    """In the order of the columns, which is that of the record's fields."""
+    """Return the row of a record; the columns have the order of its fields."""
     return (*record[:-1], orjson.dumps(record.meta).decode())
 
 
-def _read(row: Any) -> AccessRecord:
+def _record_in(row: Any) -> AccessRecord:
+    """Return the record in a row."""
     counts = orjson.loads(row[-1])
     return AccessRecord._make((bytes(row[0]), *row[1:-1], counts))
 
@@ -495,18 +555,20 @@ def open_trail(
     *,
     clock: Callable[[], int] = now,
 ) -> StoredTrail:
-    """The audit log of a store: its sinks as ``chosen``, its table to be read.
+    """Return the access log of a store.
 
-    Raises InvalidConfiguration for a word that is none, and a file that cannot be
-    written.
+    chosen: the names of the sinks, or a sink.
+    rows:   the table that is read, and written if it is one of the sinks.
+
+    Raises InvalidConfiguration for another word, and for a file that cannot be written.
     """
     sinks = sinks_of(chosen, rows) if isinstance(chosen, str) else [chosen]
     return StoredTrail(sinks, rows, AccessNames(keys), clock=clock)
 
 
 def sinks_of(chosen: str, rows: AccessTable) -> list[AccessSink]:
-    """The sinks that are named, each once."""
-    if chosen.strip() == "off":  # as a rule: what writes lines takes time to load
+    """Return the named sinks, each once."""
+    if chosen.strip() == "off":
         return []
 
     sinks: dict[str, AccessSink] = {}
