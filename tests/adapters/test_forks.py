@@ -280,12 +280,12 @@ def test_a_child_closes_a_store_that_a_thread_of_its_parent_was_writing(
 ) -> None:
     with open_at(store_url, tmp_path) as store:
         group = cast("EncryptedLog", store.log).recorder._group
-        group._led = True  # as while a thread of this process writes
+        group._has_leader = True  # as while a thread of this process writes
         child = os.fork()
         if not child:
             store.close()
             os._exit(0)
-        group._led = False
+        group._has_leader = False
 
         _, status = os.waitpid(child, 0)
     assert status == 0

@@ -294,9 +294,9 @@ class LocksAsTheyCome(Committing):
 
 class _KeepsTheLead(GroupCommit):
     def _pass_on(self, *, thread: bool = False) -> bool:
-        if not self._led:  # nobody had the lead: a thread is started for it
+        if not self._has_leader:  # nobody had the lead: a thread is started for it
             return super()._pass_on(thread=thread)
-        self._led = False  # that is the fault
+        self._has_leader = False  # that is the fault
         return False
 
 

@@ -125,7 +125,7 @@ def test_what_was_opened_before_is_let_go_of(
     session_of(before).append(refold.UserInput(text=MAIL))
     assert MAIL in str(session_of(after).context().messages)
     ring = after.log.keys  # type: ignore[attr-defined]  # a store over SQL
-    opened = weakref.ref(ring.session("ada", "s-1", now=None).opened)
+    opened = weakref.ref(ring.session("ada", "s-1", now=None).decrypted)
     assert opened().rows  # type: ignore[union-attr]  # it is there
 
     list(after.reredact())

@@ -178,7 +178,7 @@ def test_nothing_that_was_opened_is_left_after_an_erasure(
     store: SessionStore, called: Session, erased: str | None
 ) -> None:
     ring = store.log.keys  # type: ignore[attr-defined]  # a store over SQL
-    opened = weakref.ref(ring.session("ada", "s-1", now=None).opened)
+    opened = weakref.ref(ring.session("ada", "s-1", now=None).decrypted)
     called.context("keep_all")
     assert len(opened().rows) == 3  # type: ignore[union-attr]  # it is there
 
@@ -195,7 +195,7 @@ def test_of_most_sessions_nothing_is_kept(memory: SessionStore) -> None:
         session.context("keep_all")
 
     kept = [
-        len(ring.session("ada", f"s-{number}", now=None).opened.rows)
+        len(ring.session("ada", f"s-{number}", now=None).decrypted.rows)
         for number in range(34)
     ]
 
@@ -209,6 +209,6 @@ def test_too_large_state_is_not_kept(memory: SessionStore) -> None:
 
     session.context("keep_all")
 
-    rows = ring.session("ada", "s-1", now=None).opened.rows.values()
+    rows = ring.session("ada", "s-1", now=None).decrypted.rows.values()
     assert 0 < len(rows) < 60
     assert sum(len(row.state) + len(row.plain) for row in rows) < 1024 * 1024

@@ -1,4 +1,4 @@
-"""A database of any engine: connections, transactions, retries, errors, groups."""
+"""A database of any engine: connections, transactions, errors, and group commit."""
 
 from __future__ import annotations
 
@@ -23,63 +23,77 @@ from refold.domain.locks import forkable_lock
 
 T = TypeVar("T")
 _SQL: Final = statements("recorder")
-NOBODY: Final = ""  # whose rows are those of a table that has none of users
-MOVED: Final = "refold: this store was moved to "  # what a moved one says
-_WRITTEN: Final = 1_000  # queries that are remembered with the names of tables in them
+NOBODY: Final = ""  # the user of a table without users
+MOVED: Final = "refold: this store was moved to "  # begins the errors of a moved store
+_CACHED_QUERIES: Final = 1_000
 Write: TypeAlias = Callable[[Batch], WriteOutcome]
 
 
 class Database(ABC):
-    """One database; each engine is a subclass in a file of its own.
+    """One database; each engine is a subclass in its own file.
 
-    ``what`` names it in messages.  A forked child lets go of its parent's connections
-    and makes its own.
+    In a forked child, it drops the connections of its parent and opens new ones.
+
+    what:       the name of the database in messages.
+    mark:       the placeholder of a value in the driver's SQL.
+    each_span:  SQL that joins the events ``e`` of the spans in a column of ``v``.
+    shared:     SQL that locks selected rows against changes until the commit.
+    kept:       SQL that locks selected rows against deletion until the commit.
+    place:      the name of the column with the place of a row.
+    searchable: whether this process can read the files of the database.
+    in_memory:  whether only this process can open it.
+    ordered:    whether its positions order all events.
+    readonly:   whether it can only be read.
     """
 
     name: ClassVar[str]
-    mark: ClassVar[str]  # stands for a value in the driver's SQL
-    each_span: ClassVar[str]  # reads events ``e`` of the spans in a column of ``v``
-    shared: ClassVar[str]  # keeps what was selected as it is until the commit
-    kept: ClassVar[str]  # keeps it from being deleted until then
-    place: ClassVar[str]  # names a row by where it lies
-    searchable: ClassVar[bool]  # this process can read its files
-    in_memory: ClassVar[bool] = False  # nobody else can open it
-    ordered: bool = True  # its positions are one order of all events
-    readonly: bool = False  # it can be read where it lies, and not written
+    mark: ClassVar[str]
+    each_span: ClassVar[str]
+    shared: ClassVar[str]
+    kept: ClassVar[str]
+    place: ClassVar[str]
+    searchable: ClassVar[bool]
+    in_memory: ClassVar[bool] = False
+    ordered: bool = True
+    readonly: bool = False
 
     def __init__(self, what: str, tables: Tables) -> None:
-        self.what, self.tables = what, tables
+        self.what = what
+        self.tables = tables
         self.errors: Final = ErrorsTranslated(self.translate)
         self.fences: Final = Fences()
         self._pool: Engine | None = None
         self._making = forkable_lock()
-        self._pid, self._closed = os.getpid(), False
-        named = tables.metadata.tables.values()
-        self._names = {table.name: str(table) for table in named}
+        self._pid = os.getpid()
+        self._closed = False
+        self._names = {
+            table.name: str(table) for table in tables.metadata.tables.values()
+        }
         self._queries: dict[str, str] = {}
 
     def engine(self) -> Engine:
-        """The pool of connections, made on first use."""
+        """Return the pool of connections, which the first use makes."""
         self._check_process()
         pool = self._pool
         if pool is None:
-            with self._making:  # a second pool would be closed by nobody
+            with self._making:  # so that no other thread makes a pool, too
                 pool = self._pool
                 if pool is None:
-                    pool = self._pool = self._make_pool()
+                    pool = self._make_pool()
+                    self._pool = pool
         return pool
 
     @abstractmethod
     def _make_pool(self) -> Engine: ...
 
     def _check_process(self) -> None:
-        """Let go, in a forked child, of connections that are its parent's.
+        """Drop the connections of the parent in a forked child.
 
         Raises StoreUnavailable if the database was closed.
         """
         if self._closed:
-            what = f"the store {self.what} was closed"
-            raise StoreUnavailable(what, remedy="open it again")
+            reason = f"the store {self.what} was closed"
+            raise StoreUnavailable(reason, remedy="open it again")
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._forget()
@@ -89,25 +103,25 @@ class Database(ABC):
         """Forget all connections without closing them."""
 
     def close(self) -> None:
-        """Close all connections; it cannot be used any more."""
+        """Close all connections; the database cannot be used any more."""
         self._closed = True
         if self._pool is not None:
             self._pool.dispose()
             self._pool = None
 
     def attempt(self, work: Callable[[], T]) -> T:
-        """Do ``work``, again where that may help; it raises errors of ours."""
+        """Run ``work``, and again if that may help; raises errors of Refold."""
         with self.errors:
             return self.retrying(work)
 
     def retrying(self, work: Callable[[], T]) -> T:
-        """Do ``work``, and again if a connection broke that may come back."""
+        """Run ``work``, and again if a connection broke that may come back."""
         return work()
 
     def read(
         self, user_id: str | None, query: Any, values: Any = None
     ) -> Sequence[Any]:
-        """All rows of a query, of that user: see ``reading``."""
+        """Return all rows of a query; for ``user_id``, see ``reading``."""
 
         def work() -> Sequence[Any]:
             with self.reading(user_id) as connection:
@@ -122,9 +136,9 @@ class Database(ABC):
         *,
         fenced: bool = True,
     ) -> T:
-        """Do ``change`` in a transaction that can write, of that user.
+        """Call ``change`` in a transaction that can write the rows of this user.
 
-        fenced: whether it needs the leases that this thread's writes depend on.
+        fenced: whether this write needs the leases that this thread's writes need.
         """
 
         def work() -> T:
@@ -136,16 +150,16 @@ class Database(ABC):
         return self.attempt(work)
 
     def moment(self, connection: Connection, clock: Callable[[], int]) -> int:  # noqa: ARG002  # of servers
-        """The time by which leases are judged: the caller's, on one machine."""
+        """Return the time by which leases are judged: the caller's, on one machine."""
         return clock()
 
     @abstractmethod
     def store_time(self) -> StoreTime:
-        """What time it is for the store, by whatever attests it."""
+        """Return the clock of the store."""
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The tables as statements name them, by their short names."""
+        """The names of the tables in statements, by their short names."""
         return self._names
 
     @contextmanager
@@ -162,7 +176,7 @@ class Database(ABC):
     def keeping_leases(self) -> Iterator[None]:
         """Within the block, nobody takes the leases that this thread's writes need.
 
-        For what is written elsewhere, such as in a key store.  Raises LeaseLost.
+        This is for writes to another database, such as a key store.  Raises LeaseLost.
         """
         if not self.fences.held:
             yield
@@ -180,7 +194,7 @@ class Database(ABC):
     def check_fences(self, ask: Callable[[str, tuple[str, ...]], Any]) -> None:
         """Raise LeaseLost, in the transaction of a write, if a lease was taken away.
 
-        ``ask`` executes a statement of the driver.
+        ask: executes a statement of the driver.
         """
         if not self.fences.held:
             return
@@ -192,33 +206,34 @@ class Database(ABC):
                 raise LeaseLost(f"{stream.stream} of {place}")
 
     def run(self, user_id: str | None, statement: Any, rows: Any = None) -> int:
-        """How many rows a statement changed, in a transaction of its own."""
-        done = self.change(
+        """Run a statement in one transaction; returns how many rows it changed."""
+        result = self.change(
             user_id, lambda connection: connection.execute(statement, rows)
         )
-        return int(done.rowcount)
+        return int(result.rowcount)
 
     def run_among(self, user_id: str, statement: Any) -> int:
-        """``run`` a statement about rows ``among`` places: it looks there at once."""
+        """Run a statement with ``among`` in the way that finds its rows at once."""
         return self.run(user_id, statement)
 
     def statement(self, query: str, **holes: str) -> TextClause:
-        """Of a query in which ``:name`` stands for a value, ``{name}`` for a table."""
+        """Return a query with ``:name`` for values, and ``{name}`` for tables."""
         return text(query.format(**self._names, **holes))
 
     def fetch(
         self, user_id: str | None, query: str, values: Sequence[Any]
     ) -> list[tuple[Any, ...]]:
-        """The rows of a query, on the driver's connection; whose: see ``reading``.
+        """Return the rows of a query, read with the driver's own connection.
 
-        Each value stands where a ``?`` is, a table where its name is in braces.
+        ``?`` stands for a value, and a name in braces for a table.  For ``user_id``,
+        see ``reading``.
         """
-        written = self._queries.get(query)
-        if written is None:
-            written = query.format(**self._names)
-            if len(self._queries) < _WRITTEN:
-                self._queries[query] = written
-        return self.attempt(lambda: self._fetch(user_id, written, values))
+        with_names = self._queries.get(query)
+        if with_names is None:
+            with_names = query.format(**self._names)
+            if len(self._queries) < _CACHED_QUERIES:
+                self._queries[query] = with_names
+        return self.attempt(lambda: self._fetch(user_id, with_names, values))
 
     @abstractmethod
     def _fetch(
@@ -227,32 +242,33 @@ class Database(ABC):
 
     @abstractmethod
     def reading(self, user_id: str | None = None) -> AbstractContextManager[Connection]:
-        """A connection that only reads: each statement is of one moment by itself.
+        """Return a connection for reading; each statement reads one moment.
 
-        ``user_id`` says whose rows; None is all users', NOBODY is a table without any.
+        user_id: the user whose rows it can read; None means all users, NOBODY a table
+                 without users.
 
-        Raises StoreUnavailable for all users' where one sees only one at a time.
+        Raises StoreUnavailable for all users if the role may read only one at a time.
         """
 
     @abstractmethod
     def writing(self, user_id: str | None = None) -> AbstractContextManager[Connection]:
-        """A transaction that can write from its first statement on."""
+        """Begin a transaction that can write from its first statement on."""
 
     @abstractmethod
     def casual(self) -> AbstractContextManager[Connection]:
-        """A transaction for rows that a power cut may take; no commit waits for it."""
+        """Begin a transaction that a power failure may lose."""
 
     @abstractmethod
     def has_sessions(self) -> bool:
-        """Whether there is any session, of whomever."""
+        """Whether there is any session of any user."""
 
     @abstractmethod
     def translate(self, error: Exception) -> RefoldError | None:
-        """The error to raise for what the driver raised, or None to let it pass."""
+        """Return the error to raise for one of the driver; None raises that one."""
 
     @abstractmethod
     def prepare(self, connection: Connection) -> None:
-        """Check, inside the migration's transaction, that the database is ours."""
+        """Check, in the transaction of a migration, that the database is Refold's."""
 
     @abstractmethod
     def lock_schema(self, connection: Connection) -> None:
@@ -260,40 +276,40 @@ class Database(ABC):
 
     @abstractmethod
     def guard_events(self, connection: Connection) -> None:
-        """Make the database itself refuse UPDATE and DELETE on events.
+        """Let the database itself refuse UPDATE and DELETE on events.
 
-        But for ``rewrite``, in its own transaction, and then for no more than the
+        Only ``rewrite`` may change events, in its own transaction, and only their
         ciphertext.
         """
 
     def spread(self, connection: Connection, *, new: bool) -> list[str]:  # noqa: ARG002  # of those with several machines
-        """Spread users over the server's machines, if it has several; which tables."""
+        """Spread users over the machines of the server; returns the spread tables."""
         return []
 
     @abstractmethod
     def refuse_writes(self, connection: Connection, where: str) -> None:
-        """Let the database refuse every write from the commit on, and wait till then.
+        """Let the database refuse every write after the commit, and block them before.
 
-        What it says is MOVED and ``where``.
+        The error consists of MOVED and ``where``.
         """
 
     @abstractmethod
     def unguarded(self) -> list[str]:
-        """Triggers that are not as ``guard_events`` left them, or were added to it."""
+        """Return triggers that differ from those of ``guard_events``, or were added."""
 
     def grouped(self) -> GroupCommit:
-        """What joins the writes of this process into groups."""
+        """Return an object that joins the writes of this process into groups."""
         return GroupCommit(self.write_group)
 
     @abstractmethod
     def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
-        """Write each batch or nothing of it, in one commit; an outcome for each."""
+        """Write batches in one commit, each completely or not; returns the outcomes."""
 
     @abstractmethod
     def hold_head(
         self, stream: StreamId, work: Callable[[HeadRow | None, Write], WriteOutcome]
     ) -> WriteOutcome:
-        """Do ``work`` with the head, which cannot move, and what writes meanwhile."""
+        """Call ``work`` with the locked head, and a function that writes a batch."""
 
     @abstractmethod
     def rewrite(
@@ -302,73 +318,82 @@ class Database(ABC):
         build: Callable[[Heads], Rewrite | None],
         insert: Callable[[Batch, Write], None],
     ) -> bool:
-        """Do what ``build`` makes of the session's heads while none can move.
+        """Lock the session's heads, and replace its rows.
 
-        ``insert`` writes its batch at the end.  False if ``build`` made nothing.
+        build:  returns the new rows for these heads; None to replace nothing.
+        insert: writes the batch at the end.
+
+        Returns whether ``build`` returned rows.
         """
 
     @abstractmethod
     def flush(self) -> None:
-        """Return when all that was committed survives a power cut."""
+        """Return when all commits survive a power failure."""
 
     @abstractmethod
     def settled(self) -> str:
-        """An SQL condition on ``position``: no transaction can still write below.
+        """Return an SQL condition on ``position``: no transaction can write below it.
 
-        Raises StoreUnavailable if there is no order of all events.
+        Raises StoreUnavailable if the database does not order all events.
         """
 
     @abstractmethod
     def among(self, places: Any, found: Any) -> Any:
-        """An SQL condition: the row is ``found``, and lies where ``places`` says."""
+        """Return an SQL condition for rows at these places that also meet ``found``."""
 
     @abstractmethod
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
-        """Overwrite what was deleted, as far as that is possible; says what was done.
+        """Overwrite deleted data as far as that is possible; returns a report.
 
-        ``vacuum`` writes tables anew, which keeps others from them meanwhile.
+        vacuum: rewrite the tables, which locks them for others.
         """
 
     @abstractmethod
     def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
-        """In how many of its files, and of how many names, any stands."""
+        """Search the files for names; returns the numbers of files and of names."""
 
     @abstractmethod
     def size(self, connection: Connection) -> int:
-        """Bytes of the whole database on disk."""
+        """Return the bytes of the whole database on disk."""
 
 
 class Fences(local):
-    """The leases that this thread's writes depend on, each with its owner."""
+    """The leases that this thread's writes need, each with its owner."""
 
     def __init__(self) -> None:
         self.held: tuple[tuple[StreamId, str], ...] = ()
 
 
 class ErrorsTranslated(AbstractContextManager[None]):
-    """Turns what is raised inside into others, those that ``translate`` gives."""
+    """Replaces errors in its block by those that ``translate`` returns for them."""
 
     def __init__(self, translate: Callable[[Exception], Exception | None]) -> None:
         self._translate = translate
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        ours = self._translate(error) if isinstance(error, Exception) else None
-        if ours is not None:
-            raise ours from None
+        if not isinstance(error, Exception):
+            return
+        translated = self._translate(error)
+        if translated is not None:
+            raise translated from None
 
 
-def moved(said: str) -> StoreUnavailable | None:
-    """The error for what a store that was moved says, if it is that."""
-    _, sign, where = said.partition(MOVED)
-    what = f"this store was moved to {where.splitlines()[0] if where else where}"
-    return StoreUnavailable(what, remedy="open it there") if sign else None
+def moved(message: str) -> StoreUnavailable | None:
+    """Return the error of a moved store, if the database's message is that."""
+    _, separator, where = message.partition(MOVED)
+    if not separator:
+        return None
+    if where:
+        where = where.splitlines()[0]
+    reason = f"this store was moved to {where}"
+    return StoreUnavailable(reason, remedy="open it there")
 
 
 EngineName = Literal["sqlite", "postgresql", "citus"]
 
 
 def engine_of(url: str) -> tuple[EngineName, URL] | None:
-    """The engine and the parts of its URL; None if it is neither of the two."""
+    """Return the engine of a URL and its parts; None for another engine."""
     try:
         parsed = make_url(url)
         backend = parsed.get_backend_name()
@@ -376,29 +401,36 @@ def engine_of(url: str) -> tuple[EngineName, URL] | None:
         return None
     if backend == "sqlite":
         return "sqlite", parsed
-    return ("postgresql", parsed) if backend in ("postgresql", "postgres") else None
+    if backend in ("postgresql", "postgres"):
+        return "postgresql", parsed
+    return None
 
 
-MOST: Final = 64
-# More than this is not taken from callers that do not wait.
-QUEUED: Final = 1024
+MOST: Final = 64  # batches in a group
+QUEUED: Final = 1024  # batches of callers that do not wait
 WriteGroup = Callable[[Sequence[Batch]], list[WriteOutcome | Exception]]
 Result: TypeAlias = WriteOutcome | Exception
 Done: TypeAlias = Callable[[Result], None]
 
 
 class _Pending:
-    """A batch in the queue, and who waits for it: a thread, or nobody (``done``)."""
+    """A batch in the queue.
+
+    done:    called with the outcome; None if a thread waits for it.
+    outcome: None until the batch is written.
+    wake:    wakes the thread that waits.
+    """
 
     __slots__ = ("batch", "done", "outcome", "wake")
 
     def __init__(self, batch: Batch, done: Done | None = None) -> None:
-        self.batch, self.done = batch, done
+        self.batch = batch
+        self.done = done
         self.outcome: Result | None = None
         self.wake = Event() if done is None else None
 
     def settle(self) -> None:
-        """Tell who waits."""
+        """Wake the waiting thread, or call ``done``."""
         if self.wake is not None:
             self.wake.set()
         elif self.done is not None and self.outcome is not None:
@@ -406,77 +438,85 @@ class _Pending:
 
 
 class GroupCommit:
-    """Joins concurrent writes of this process into groups of at most ``MOST``."""
+    """Joins concurrent writes of this process into groups of at most ``MOST``.
+
+    One thread at a time is the leader: it writes a group, and then gives the lead to
+    the first one in the queue.
+    """
 
     def __init__(self, write_group: WriteGroup) -> None:
         self._write_group = write_group
-        self._begin()
+        self._start_empty()
 
-    def _begin(self) -> None:
-        """An empty queue: at first, and in a forked child."""
+    def _start_empty(self) -> None:
+        """Start with an empty queue, at first and in a forked child."""
         self._pid = os.getpid()
         self._lock = Lock()
         self._idle = Condition(self._lock)
         self._queue: deque[_Pending] = deque()
-        self._led, self._closing = False, 0
+        self._has_leader = False
+        self._closing = 0  # threads in ``close``
         self._thread: ThreadPoolExecutor | None = None
 
     def write(self, batch: Batch) -> WriteOutcome:
-        """Write ``batch`` alone or with others; its outcome depends on none of them."""
+        """Write a batch alone or with others; its outcome does not depend on these."""
         if self._pid != os.getpid():
-            self._begin()
+            self._start_empty()
+        pending: _Pending | None = None
         with self._lock:
-            alone, self._led = not self._led, True
-            if not alone:
+            if self._has_leader:
                 pending = _Pending(batch)
                 self._queue.append(pending)
-        if alone:
+            self._has_leader = True
+        if pending is not None:
+            outcome = self._wait(pending)
+        else:
             try:
                 outcome = self._write_group([batch])[0]
             finally:
                 with self._lock:
                     self._pass_on()
-        else:
-            outcome = self._joined(pending)
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
 
     def submit(self, batch: Batch, done: Done) -> bool:
-        """Leave ``batch`` to be written; False if the queue is full.
+        """Queue a batch without waiting; returns False if the queue is full.
 
-        ``done`` is called once with its outcome, in the thread that wrote it; it must
-        return at once and raise nothing.
+        done: called once with the outcome, in the thread that wrote the batch.  It must
+              return at once, and raise nothing.
         """
         if self._pid != os.getpid():
-            self._begin()
+            self._start_empty()
         with self._lock:
             if len(self._queue) >= QUEUED:
                 return False
             self._queue.append(_Pending(batch, done))
-            if self._led:
+            if self._has_leader:
                 return True
             try:
                 self._pass_on()
-            except RuntimeError:  # the interpreter ends: no thread starts any more
-                self._led = False
+            except RuntimeError:  # the interpreter ends, and starts no more threads
+                self._has_leader = False
                 self._queue.clear()
                 return False
         return True
 
     def close(self) -> None:
-        """Return when what was left to be written is written."""
-        if self._pid != os.getpid():  # the parent's threads write what waits there
-            self._begin()
+        """Return when all queued batches are written."""
+        if self._pid != os.getpid():  # the parent writes the batches in its queue
+            self._start_empty()
         with self._idle:
             self._closing += 1
-            self._idle.wait_for(lambda: not self._led)
+            self._idle.wait_for(lambda: not self._has_leader)
             self._closing -= 1
-            thread, self._thread = self._thread, None
+            thread = self._thread
+            self._thread = None
         if thread is not None:
             thread.shutdown()
 
-    def _joined(self, pending: _Pending) -> Result:
+    def _wait(self, pending: _Pending) -> Result:
+        """Wait until the batch is written, or lead, and return its outcome."""
         try:
             if pending.wake is not None:
                 pending.wake.wait()
@@ -488,7 +528,7 @@ class GroupCommit:
         return pending.outcome or RuntimeError("the write has no outcome")
 
     def _withdraw(self, pending: _Pending) -> None:
-        """Leave the queue, and pass on the lead if it was just given."""
+        """Remove a batch from the queue, and give the lead on if it had just got it."""
         with self._lock:
             if pending not in self._queue:
                 return
@@ -497,8 +537,13 @@ class GroupCommit:
                 self._pass_on()
 
     def _lead(self, *, thread: bool = False) -> bool:
-        """Write what is queued; whether the lead stays here, in the thread."""
-        stays = False
+        """Write a group of queued batches, and give the lead on.
+
+        thread: whether this is the thread that leads if nobody waits for a batch.
+
+        Returns whether this thread must lead again.
+        """
+        must_lead = False
         with self._lock:
             size = min(MOST, len(self._queue))
             group = [self._queue.popleft() for _ in range(size)]
@@ -514,41 +559,48 @@ class GroupCommit:
             raise
         finally:
             with self._lock:
-                stays = self._pass_on(thread=thread)
+                must_lead = self._pass_on(thread=thread)
             for pending in group:
                 if pending.outcome is not None:
                     pending.settle()
-        return stays
+        return must_lead
 
     def _requeue(self, group: list[_Pending]) -> None:
-        """The leader was interrupted: the others are written by the next one.
+        """Return the batches of other callers to the queue after an interruption.
 
-        What was committed already is found by its hash, or is a conflict.
+        If they were committed already, the next leader finds them by their hashes, or
+        they are a conflict.
         """
         with self._lock:
             self._queue.extendleft(reversed(group[1:]))
 
     def _pass_on(self, *, thread: bool = False) -> bool:
-        """Give the lead to the first in the queue; the lock is held.
+        """Give the lead to the first one in the queue; the caller holds the lock.
 
-        Where nobody waits for that one, the lead is the thread's: True if it has it.
+        If nobody waits for that batch, the writing thread leads.
+
+        thread: whether this is the writing thread.
+
+        Returns whether the writing thread called this, and must lead again.
         """
         if not self._queue:
-            self._led = False
+            self._has_leader = False
             if self._closing:
                 self._idle.notify_all()
             return False
-        self._led = True
-        if (wake := self._queue[0].wake) is not None:
+        self._has_leader = True
+        wake = self._queue[0].wake
+        if wake is not None:
             wake.set()
-        elif thread:
+            return False
+        if thread:
             return True
-        else:
-            if self._thread is None:
-                self._thread = ThreadPoolExecutor(1, "refold-writer")
-            self._thread.submit(self._lead_in_thread)
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "refold-writer")
+        self._thread.submit(self._lead_in_thread)
         return False
 
     def _lead_in_thread(self) -> None:
+        """Lead until somebody else does, or the queue is empty."""
         while self._lead(thread=True):
             pass
