@@ -35,55 +35,58 @@ from refold.domain.locks import forkable_lock
 from refold.domain.ports import Duplicate
 
 
-def translated(path: str, said: str) -> errors.RefoldError:
-    """The error for what SQLite said of the file at ``path``."""
-    lowered = said.lower()
-    for sign, (what, remedy) in tables.refusals("sqlite").items():
+def translated(path: str, message: str) -> errors.RefoldError:
+    """Return the error for a message of SQLite about the file at ``path``."""
+    lowered = message.lower()
+    for sign, (reason, remedy) in tables.refusals("sqlite").items():
         if sign in lowered:
-            return errors.StoreUnavailable(f"{path} {what}", remedy=remedy)
+            return errors.StoreUnavailable(f"{path} {reason}", remedy=remedy)
     if "not a database" in lowered or "malformed" in lowered:
         return errors.IncompatibleStore(
             f"{path} is not a SQLite database, or is damaged: give another file, or "
             "restore it"
         )
     return errors.StoreUnavailable(
-        f"{path}: {said}", remedy="see the message of SQLite"
+        f"{path}: {message}", remedy="see the message of SQLite"
     )
 
 
 T = TypeVar("T")
-# SQLite holds no locks on these.
+# Files next to the database without locks of SQLite.
 _LOGS: Final = ("-wal", "-journal")
-_BUSY: Final = 5.0
-# A shorter name stands by chance in what is encrypted.
-_TELLING: Final = 6
-
-
-_READ_AT_ONCE: Final = 1 << 20
+_BUSY: Final = 5.0  # seconds
+# Shorter names occur by chance in encrypted data.
+_SHORTEST: Final = 6  # bytes
+_READ_SIZE: Final = 1 << 20  # bytes
 
 
 def _count(descriptor: int, names: set[bytes]) -> int:
-    """How many of the names stand in a file that others may cut short meanwhile."""
-    found, offset = set[bytes](), 0
+    """Return how many of the names occur in a file, which others may truncate."""
+    occurring: set[bytes] = set()
+    offset = 0
     overlap = max(map(len, names), default=1) - 1
-    while read := os.pread(descriptor, _READ_AT_ONCE + overlap, offset):
-        found |= {name for name in names - found if name in read}
-        offset += _READ_AT_ONCE
-    return len(found)
+    while block := os.pread(descriptor, _READ_SIZE + overlap, offset):
+        for name in names - occurring:
+            if name in block:
+                occurring.add(name)
+        offset += _READ_SIZE
+    return len(occurring)
 
 
 class _File:
-    """The one descriptor by which all stores of this process read a database's file.
+    """The only descriptor with which the stores of this process search a file.
 
-    A process that closes any descriptor of a file loses all its locks on it, SQLite's
-    too: another one then unlinks the log from under it, and what is appended next is
-    lost (sqlite.org/howtocorrupt.html, 2.2).  So this is open as long as any of them.
+    A process that closes any descriptor of a file loses all of its locks on the file,
+    including those of SQLite.  Another process may then delete the log, and later
+    appends are lost (sqlite.org/howtocorrupt.html, 2.2).  So this descriptor stays open
+    as long as any of the stores.
     """
 
     def __init__(self) -> None:
         self._descriptor: int | None = None
 
     def count(self, path: Path, names: set[bytes]) -> int:
+        """Return how many of the names occur in the file."""
         with _files_lock:
             if self._descriptor is None:
                 self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -100,31 +103,30 @@ _files: Final = WeakValueDictionary[str, _File]()
 _files_lock: Final = forkable_lock()
 
 
-# While this row is there, and it is there in no committed state, rows may be replaced.
+# Triggers let rows be replaced only while this row exists.  It is never committed.
 _OPEN: Final = "INSERT INTO settings (name, value) VALUES ('rewriting', 'on')"
 _CLOSE: Final = "DELETE FROM settings WHERE name='rewriting'"
 _SQL: Final = tables.statements("sqlite")
 GUARDS: Final = tables.guards("sqlite")
-# Changes nothing, and has to be written all the same.
+# Changes nothing, but is written to the log.
 TOUCH: Final = "UPDATE settings SET value=value WHERE name='schema_version'"
 
 
-def _replace(connection: sqlite3.Connection, what: Rewrite) -> None:
+def _replace(connection: sqlite3.Connection, rewrite: Rewrite) -> None:
     """Replace the session's rows, inside a transaction that holds the write lock."""
-    user_id, session_id, _ = what.batch.stream
-    check = what.batch.head.key_check
+    user_id, session_id, _ = rewrite.batch.stream
+    check = rewrite.batch.head.key_check
     connection.execute(_OPEN)
-    values = [
-        (row.state, row.first_digest, *row.columns[0], row.seq) for row in what.rows
-    ]
-    connection.executemany(_SQL["row"], values)
+    rows = []
+    for row in rewrite.rows:
+        rows.append((row.state, row.first_digest, *row.columns[0], row.seq))
+    connection.executemany(_SQL["row"], rows)
     connection.execute(_CLOSE)
-    states = what.states.items()
-    connection.executemany(
-        _SQL["state"],
-        [(state, check, user_id, session_id, name) for name, state in states],
-    )
-    addresses = [(user_id, address) for address in what.blobs]
+    states = []
+    for name, state in rewrite.states.items():
+        states.append((state, check, user_id, session_id, name))
+    connection.executemany(_SQL["state"], states)
+    addresses = [(user_id, address) for address in rewrite.blobs]
     connection.executemany(_SQL["drop_blob"], addresses)
     connection.execute(_SQL["drop_views"], (user_id, session_id))
     connection.execute(_SQL["reopen"], (check, user_id, session_id, MAIN))
@@ -136,12 +138,16 @@ APPLICATION_ID: Final = int.from_bytes(b"RFLD", "big")
 class SqliteDatabase(Database):
     """One SQLite file.
 
-    ``synchronous`` is FULL (what is acknowledged survives a power cut) or NORMAL
-    (it survives a crash of the process; a power cut may take the last commits).
+    With ``synchronous=FULL``, commits survive a power failure.  With NORMAL, they
+    survive a crash of the process, and a power failure may lose the last ones.
     """
 
-    name, mark, shared, kept = "sqlite", "?", "", ""
-    place, searchable = "rowid", True
+    name = "sqlite"
+    mark = "?"
+    shared = ""
+    kept = ""
+    place = "rowid"
+    searchable = True
     each_span = _SQL["each_span"]
 
     def __init__(self, url: URL) -> None:
@@ -165,7 +171,7 @@ class SqliteDatabase(Database):
 
     @property
     def file(self) -> forks.FileId | None:
-        """The file that is open."""
+        """The open file."""
         return self._watched.file
 
     def _make_pool(self) -> Engine:
@@ -182,23 +188,27 @@ class SqliteDatabase(Database):
             forks.end_use(use)
 
     def _identify(self) -> None:
-        """Refuse, before anything is set or written, a file of another program."""
+        """Raise IncompatibleStore for a file of another program, before any change."""
         if not self.path.exists() or not self.path.stat().st_size:
             return
-        with closing(self._watched.connect()) as looker:
-            # In this order: who makes the store now does both in one transaction.
-            (tables_,) = looker.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            (made_by,) = looker.execute("PRAGMA application_id").fetchone()
-        if made_by != APPLICATION_ID and tables_:
+        query = "SELECT count(*) FROM sqlite_master"
+        with closing(self._watched.connect()) as connection:
+            # Another process may create the store in one transaction.  Tables that are
+            # read first prove that the id, which is read next, is already set.
+            (table_count,) = connection.execute(query).fetchone()
+            (program_id,) = connection.execute("PRAGMA application_id").fetchone()
+        if program_id != APPLICATION_ID and table_count:
             raise errors.IncompatibleStore(
                 f"{self.path} is the database of another program: give a new file"
             )
 
     def _check_writable(self) -> None:
+        """Raise StoreUnavailable for a file that can only be read."""
         if self.readonly:
             raise translated(str(self.path), "readonly")
 
     def _on_connect(self, connection: Any, _record: object) -> None:
+        """Prepare a new connection."""
         connection.isolation_level = None
         if self.readonly:
             return
@@ -212,15 +222,16 @@ class SqliteDatabase(Database):
         return self.engine().connect()
 
     def writing(self, user_id: str | None = None) -> AbstractContextManager[Connection]:  # noqa: ARG002  # the same
-        """A transaction that has the write lock from its beginning."""
+        """Begin a transaction, which has the write lock from its begin."""
         engine = self.engine().execution_options(refold_begin="IMMEDIATE")
         self._check_writable()
         return engine.begin()
 
     @contextmanager
     def casual(self) -> Iterator[Connection]:
-        """One that a power cut may take back: it holds the write lock for no disk's
-        sake.  The next append makes it durable with itself.
+        """Begin a transaction that does not wait for the disk.
+
+        A power failure may lose it, until the next append makes it durable, too.
         """
         engine = self.engine().execution_options(refold_begin="IMMEDIATE")
         self._check_writable()
@@ -253,50 +264,53 @@ class SqliteDatabase(Database):
         return moved(str(cause)) or translated(str(self.path), str(cause))
 
     def prepare(self, connection: Connection) -> None:
-        """Mark the file as ours; that it is no other's was seen before."""
+        """Mark the file as Refold's, after ``_identify``."""
         connection.execute(text(f"PRAGMA application_id={APPLICATION_ID}"))
 
     def lock_schema(self, connection: Connection) -> None:
-        """Nothing to do: every transaction of ours begins with the write lock."""
+        """Do nothing, because every transaction begins with the write lock."""
 
     def guard_events(self, connection: Connection) -> None:
-        """Triggers that refuse UPDATE and DELETE."""
+        """Create triggers that refuse UPDATE and DELETE."""
         for statement in GUARDS:
             connection.exec_driver_sql(statement)
 
     def refuse_writes(self, connection: Connection, where: str) -> None:
-        """A trigger for each way to write each table; the lock is held already."""
-        said = f"{MOVED}{where}".replace("'", "''")
+        """Create a trigger for each way to write each table, under the write lock."""
+        message = f"{MOVED}{where}".replace("'", "''")
         for table in self.tables.metadata.tables:
             for act in ("INSERT", "UPDATE", "DELETE"):
-                values = {"table": table, "act": act, "said": said}
-                connection.exec_driver_sql(_SQL["refuse_write"].format(**values))
+                statement = _SQL["refuse_write"].format(
+                    table=table, act=act, said=message
+                )
+                connection.exec_driver_sql(statement)
 
     def unguarded(self) -> list[str]:
-        """Triggers with another text than ours, and those that are not there."""
+        """Return triggers that differ from ours, are missing, or were added."""
         query = "SELECT name, sql FROM sqlite_master WHERE type='trigger'"
-        there = {name: said.split() for name, said in self._fetch("", query, ())}
-        ours = {
-            statement.split()[2]: statement.split()
-            for statement in GUARDS
-            if statement.lstrip().startswith("CREATE")
-        }
-        names = there.keys() | ours.keys()
-        return sorted(name for name in names if there.get(name) != ours.get(name))
+        stored = {name: sql.split() for name, sql in self._fetch("", query, ())}
+        expected: dict[str, list[str]] = {}
+        for statement in GUARDS:
+            words = statement.split()
+            if words[:1] == ["CREATE"]:
+                expected[words[2]] = words
+        names = stored.keys() | expected.keys()
+        return sorted(name for name in names if stored.get(name) != expected.get(name))
 
     def write_group(self, batches: Sequence[Batch]) -> list[WriteOutcome | Exception]:
-        """One transaction for all; if one fails unexpectedly, one for each.
+        """Write all batches in one transaction; after an error, each in its own.
 
-        A file that another process keeps locked fails them all: each would wait.
+        If another process keeps the file locked, all of them fail, because each would
+        wait again.
         """
         try:
             return self._in_transaction(
                 lambda connection: list(map(partial(_write, connection), batches))
             )
         except Exception as error:
-            ours = self.translate(error) or error
+            translated_error = self.translate(error) or error
             if len(batches) == 1 or "locked" in str(error):
-                return [ours] * len(batches)
+                return [translated_error] * len(batches)
             return [self.write_group([batch])[0] for batch in batches]
 
     def hold_head(
@@ -320,19 +334,21 @@ class SqliteDatabase(Database):
 
         def work(connection: sqlite3.Connection) -> bool:
             self.check_fences(connection.execute)
-            found = connection.execute(_SQL["heads"], stream[:2])
-            what = build({name: HeadRow(*columns) for name, *columns in found})
-            if what is None:
+            heads: dict[str, HeadRow] = {}
+            for name, *columns in connection.execute(_SQL["heads"], stream[:2]):
+                heads[name] = HeadRow(*columns)
+            rewrite = build(heads)
+            if rewrite is None:
                 return False
             _check_process(connection)
-            _replace(connection, what)
-            insert(what.batch, partial(_write_after, connection))
+            _replace(connection, rewrite)
+            insert(rewrite.batch, partial(_write_after, connection))
             return True
 
         return self._in_transaction(work)
 
     def flush(self) -> None:
-        """Commit once with FULL: that syncs the write-ahead log as far as it goes."""
+        """Commit once with FULL, which syncs the whole write-ahead log."""
 
         def touch(connection: sqlite3.Connection) -> None:
             connection.execute(TOUCH)
@@ -341,7 +357,7 @@ class SqliteDatabase(Database):
         use = forks.begin_use(self)
         try:
             with self._lock:
-                connection = self._writer or self._written()
+                connection = self._writer or self._connect_writer()
                 connection.execute("PRAGMA synchronous=FULL")
                 try:
                     self._commit(connection, touch)
@@ -351,18 +367,18 @@ class SqliteDatabase(Database):
             forks.end_use(use)
 
     def _in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do ``work`` while nobody else writes: all of it, or nothing."""
+        """Run ``work`` in a transaction with the write lock."""
         if self._closed:
             self._check_process()
         use = forks.begin_use(self)
         try:
             with self._lock:
-                return self._commit(self._writer or self._written(), work)
+                return self._commit(self._writer or self._connect_writer(), work)
         finally:
             forks.end_use(use)
 
-    def _written(self) -> sqlite3.Connection:
-        """What writes, which no pool looks after; the lock is held."""
+    def _connect_writer(self) -> sqlite3.Connection:
+        """Open the writing connection, which is in no pool; the caller has the lock."""
         self._check_writable()
         writer = self._watched.connect()
         self._on_connect(writer, None)
@@ -374,17 +390,17 @@ class SqliteDatabase(Database):
         connection: sqlite3.Connection,
         work: Callable[[sqlite3.Connection], T],
     ) -> T:
-        """Do ``work`` in a transaction of the file that the store opened."""
+        """Run ``work`` in a transaction, if the store's file is still in its place."""
         try:
             connection.execute("BEGIN IMMEDIATE")
             if not self.in_memory:
                 self._watched.check(cast("files.FileConnection", connection))
-            done = work(connection)
+            result = work(connection)
             connection.commit()
         except BaseException:
             _roll_back(connection)
             raise
-        return done
+        return result
 
     def close_before_fork(self) -> None:
         """Close all connections before a fork; the next use opens new ones."""
@@ -393,14 +409,15 @@ class SqliteDatabase(Database):
             self._pool.dispose()
 
     def _close_writer(self) -> None:
+        """Close the writing connection."""
         writer = self._writer
-        # First, so that a handler of a signal finds no writer that is half closed.
+        # First, so that the handler of a signal finds no half closed writer.
         self._writer = None
         if writer is not None:
             writer.close()
 
     def leave_to_parent(self, *, in_use: bool) -> None:  # noqa: ARG002  # the file says it
-        """Begin without connections, in a forked child."""
+        """Start without connections in a forked child."""
         self._pool = None
         self._writer = None
         self._lock = Lock()
@@ -422,52 +439,59 @@ class SqliteDatabase(Database):
             pooled.close()
 
     def settled(self) -> str:
-        """Every committed row: there is one writer, so positions commit in order."""
+        """Return true: with only one writer, positions are committed in order."""
         return "true"
 
     def among(self, places: Any, found: Any) -> Any:  # noqa: ARG002  # it is unique
-        """The row number is one of these."""
+        """Return the condition that the row number is one of these."""
         return literal_column(self.place).in_(places)
 
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
-        """Fold the write-ahead log into the file and empty it.
+        """Move the write-ahead log into the file, and empty it.
 
-        Deleted cells were overwritten with zeros as they were deleted
-        (``secure_delete``); ``vacuum`` writes all anew.
+        SQLite overwrote deleted cells with zeros (``secure_delete``).
+
+        vacuum: rewrite the whole file.
         """
         self._check_process()
         self._check_writable()
         use = forks.begin_use(self)
         try:
-            with closing(self._watched.connect()) as own:
-                own.isolation_level = None
-                own.execute(f"PRAGMA busy_timeout={int(_BUSY * 1000)}")
-                own.execute("PRAGMA secure_delete=ON")
+            with closing(self._watched.connect()) as connection:
+                connection.isolation_level = None
+                connection.execute(f"PRAGMA busy_timeout={int(_BUSY * 1000)}")
+                connection.execute("PRAGMA secure_delete=ON")
                 if vacuum:
-                    own.execute("VACUUM")
-                busy, *_ = own.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                    connection.execute("VACUUM")
+                checkpoint = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                busy, *_ = checkpoint.fetchone()
         finally:
             forks.end_use(use)
         return {"vacuum": vacuum, "wal_emptied": not busy}
 
     def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
-        """How often each of the names stands in the file and in its logs."""
-        telling = {name.encode() for name in names if len(name.encode()) >= _TELLING}
-        found = {self.path.name: self._reader.count(self.path, telling)}
+        """Return how many of the names occur in the file and in each of its logs."""
+        encoded = [name.encode() for name in names]
+        searched = {name for name in encoded if len(name) >= _SHORTEST}
+        counts = {self.path.name: self._reader.count(self.path, searched)}
         for end in _LOGS:
-            log = self._watched.beside(end)
-            with suppress(FileNotFoundError), log.open("rb") as opened:
-                found[log.name] = _count(opened.fileno(), telling)
+            log_file = self._watched.beside(end)
+            with suppress(FileNotFoundError), log_file.open("rb") as file:
+                counts[log_file.name] = _count(file.fileno(), searched)
         return {
-            "files": found,
-            "names": len(telling),
-            "too_short": len(names) - len(telling),
+            "files": counts,
+            "names": len(searched),
+            "too_short": len(names) - len(searched),
         }
 
     def size(self, connection: Connection) -> int:  # noqa: ARG002  # the protocol's
-        """Bytes of the file and its write-ahead log."""
-        log = self._watched.beside("-wal")
-        return sum(file.stat().st_size for file in (self.path, log) if file.exists())
+        """Return the bytes of the file and its write-ahead log."""
+        log_file = self._watched.beside("-wal")
+        size = 0
+        for file in (self.path, log_file):
+            if file.exists():
+                size += file.stat().st_size
+        return size
 
     def store_time(self) -> StoreTime:
         time = ObservedTime(self)
@@ -475,7 +499,7 @@ class SqliteDatabase(Database):
         return time
 
     def close(self) -> None:
-        """Close all connections; the last one out folds the log into the file."""
+        """Close all connections; the last process moves the log into the file."""
         use = forks.begin_use(self)  # a fork waits until all are closed
         try:
             with self._lock:
@@ -486,30 +510,32 @@ class SqliteDatabase(Database):
 
 
 class SqliteInMemory(SqliteDatabase):
-    """SQLite's own database in memory, for tests and trials: nothing survives it."""
+    """A SQLite database in memory, for tests and trials.  It ends with the process."""
 
-    searchable, in_memory = False, True
+    searchable = False
+    in_memory = True
 
     def __init__(self) -> None:
         self.path = Path("memory://")
         Database.__init__(self, "in memory", tables.build(None, rowid=True))
         self._synchronous = "OFF"
-        self._pool = pool = memory.engine_in_memory()
+        pool = memory.engine_in_memory()
+        self._pool = pool
         with pool.connect() as connection:
             only = connection.connection.driver_connection
         self._writer = cast("memory.OnlyConnection", only)
         self._lock = cast("memory.OnePool", pool.pool)
 
     def store_time(self) -> StoreTime:
-        """That of this process, which nothing of it outlives."""
+        """Return the clock of this process, which the database does not outlive."""
         return GivenTime(wall)
 
     @property
     def file(self) -> None:
-        """There is none."""
+        """None, because there is no file."""
 
     def _forget(self) -> None:
-        """A forked child has a copy of its own."""
+        """Do nothing, because a forked child has its own copy."""
 
     def _in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
         self._check_process()
@@ -522,29 +548,30 @@ class SqliteInMemory(SqliteDatabase):
                 only.users -= 1
 
     def flush(self) -> None:
-        """Nothing to do: a power cut takes it all."""
+        """Do nothing, because nothing survives a power failure."""
 
     def clean(self, *, vacuum: bool) -> dict[str, Any]:
-        """Nothing to do: deleted rows were never on a disk."""
+        """Do nothing, because deleted rows were never on a disk."""
         return {"vacuum": vacuum, "wal_emptied": True}
 
     def found_in_files(self, names: Sequence[str]) -> dict[str, Any]:
-        """There are none."""
+        """Return a report without files."""
         return {"files": {}, "names": len(names), "too_short": 0}
 
     def size(self, connection: Connection) -> int:
-        """Bytes of its pages."""
+        """Return the bytes of the pages."""
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
-        return int(pages * connection.exec_driver_sql("PRAGMA page_size").scalar_one())
+        page_size = connection.exec_driver_sql("PRAGMA page_size").scalar_one()
+        return int(pages * page_size)
 
 
 def _create(path: Path) -> None:
-    """Make an empty file that its owner alone can read, unless one is there.
+    """Create an empty file that only its owner can read, unless there is a file.
 
-    SQLite makes the files beside it with the same mode.  Where that fails, SQLite says
-    why when it opens the file.
+    SQLite creates the files next to it with the same mode.  If this fails, SQLite
+    reports the reason when it opens the file.
 
-    Raises StoreUnavailable for what was left of another store.
+    Raises StoreUnavailable for files that are left of another store.
     """
     files.check_nothing_left(path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -553,9 +580,10 @@ def _create(path: Path) -> None:
 
 
 def _turn_to_wal(connection: sqlite3.Connection) -> None:
-    """Turn on the write-ahead log; of a new file many may want that at once.
+    """Turn on the write-ahead log.
 
-    SQLite does not wait for who is about it, but for a write lock it does.
+    Several processes may do that at once for a new file.  SQLite does not wait for the
+    others then, but it waits for a write lock.
     """
     until = monotonic() + files.BUSY_MS / 1000
     while connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
@@ -569,6 +597,7 @@ def _turn_to_wal(connection: sqlite3.Connection) -> None:
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:
+    """Roll back the transaction, if one is open."""
     if isinstance(connection, forks.OwnConnection):
         connection.rollback()
     elif connection.in_transaction:
@@ -576,54 +605,65 @@ def _roll_back(connection: sqlite3.Connection) -> None:
 
 
 def _check_process(connection: sqlite3.Connection) -> None:
-    """Refuse to write in a child that was forked inside the transaction."""
+    """Raise StoreUnavailable in a child that was forked inside the transaction."""
     if isinstance(connection, forks.OwnConnection):
         connection.check_process()
 
 
 def _head(connection: sqlite3.Connection, stream: StreamId) -> HeadRow | None:
+    """Return the head of a stream; None if it has none."""
     row = connection.execute(_SQL["head"], stream).fetchone()
-    return HeadRow(*row) if row else None
+    if row is None:
+        return None
+    return HeadRow(*row)
 
 
 def _write(connection: sqlite3.Connection, batch: Batch) -> WriteOutcome:
+    """Write a batch if its receipts are new and the head is the expected one."""
     stream = batch.stream
-    for used in batch.uses:
-        place = *stream, used.address
-        found = connection.execute(_SQL["find_receipt"], place).fetchone()
-        if found:
-            ours = used.address == batch.receipt
-            return Duplicate(*found) if ours else Moved(_head(connection, stream))
+    for use in batch.uses:
+        values = (*stream, use.address)
+        receipt = connection.execute(_SQL["find_receipt"], values).fetchone()
+        if receipt is None:
+            continue
+        if use.address == batch.receipt:
+            return Duplicate(*receipt)
+        return Moved(_head(connection, stream))
     if batch.expected_seq:
-        known = (batch.expected_seq, batch.expected_hash, batch.head.key_check)
-        moved = connection.execute(_SQL["move_head"], (*batch.head, *stream, *known))
+        expected = (batch.expected_seq, batch.expected_hash, batch.head.key_check)
+        head = (*batch.head, *stream, *expected)
+        result = connection.execute(_SQL["move_head"], head)
     else:
-        moved = _begin_stream(connection, batch)
-    if not moved.rowcount:
+        result = _begin_stream(connection, batch)
+    if not result.rowcount:
         return Moved(_head(connection, stream))
     first, *more = batch.events
     row = (*stream, *first.columns[1:], first.hash, first.state)
     connection.execute(_SQL["event"], row)
     if more:
-        values = [(*stream, *e.columns[1:], e.hash, e.state) for e in more]
-        connection.executemany(_SQL["event"], values)
+        rows = []
+        for event in more:
+            rows.append((*stream, *event.columns[1:], event.hash, event.state))
+        connection.executemany(_SQL["event"], rows)
     if batch.blobs or batch.uses:
-        _write_beside(connection, batch)
+        _write_blobs_and_receipts(connection, batch)
     return Wrote(batch.head)
 
 
 def _write_after(connection: sqlite3.Connection, batch: Batch) -> WriteOutcome:
-    """Write what was built inside the transaction, unless that was forked meanwhile."""
+    """Write a batch that was built inside the transaction, if it was not forked."""
     _check_process(connection)
     return _write(connection, batch)
 
 
 def _begin_stream(connection: sqlite3.Connection, batch: Batch) -> sqlite3.Cursor:
-    """A main stream begins where its user is live, a derived one beside a main one.
+    """Insert the head of a new stream, if that is allowed.
 
-    A fork begins where what it goes on from is not erased.
+    A main stream needs a live user, and a derived stream its main stream.  A fork needs
+    an origin that is not erased.
     """
-    stream, refs = batch.stream, batch.refs
+    stream = batch.stream
+    refs = batch.refs
     if stream.stream == MAIN:
         connection.execute(_SQL["subject"], (refs.user, refs.user, refs.epoch))
     of_user = (refs.user, refs.epoch, refs.session)
@@ -633,13 +673,23 @@ def _begin_stream(connection: sqlite3.Connection, batch: Batch) -> sqlite3.Curso
     return connection.execute(_SQL["new_head"], values)
 
 
-def _write_beside(connection: sqlite3.Connection, batch: Batch) -> None:
-    stream, now = batch.stream, batch.head.updated_at
+def _write_blobs_and_receipts(connection: sqlite3.Connection, batch: Batch) -> None:
+    """Insert the blobs and the receipts of a batch."""
+    stream = batch.stream
+    now = batch.head.updated_at
     if batch.blobs:
-        rows = [
-            (stream.user_id, b.address, b.size, now, b.body, stream.session_id)
-            for b in batch.blobs
-        ]
+        rows = []
+        for blob in batch.blobs:
+            row = (
+                stream.user_id,
+                blob.address,
+                blob.size,
+                now,
+                blob.body,
+                stream.session_id,
+            )
+            rows.append(row)
         connection.executemany(_SQL["blob"], rows)
     if batch.uses:
-        connection.executemany(_SQL["receipt"], [(*stream, *use) for use in batch.uses])
+        receipts = [(*stream, *use) for use in batch.uses]
+        connection.executemany(_SQL["receipt"], receipts)
