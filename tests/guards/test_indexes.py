@@ -190,7 +190,11 @@ OF_ROLES: Final = {
 # An owner's, who moves all users at once into tables that nobody else has open.
 OF_A_MOVE: Final = {
     ("refold/adapters/sql/move.py", "Move._put.put"),
+    ("refold/adapters/sql/move.py", "_count"),
+    ("refold/adapters/sql/move.py", "_pages"),
     ("refold/adapters/sql/move.py", "_replace"),
+    ("refold/adapters/sql/move.py", "_same_keys"),
+    ("refold/adapters/sql/move.py", "level"),
     ("refold/adapters/sql/postgres.py", "PostgresDatabase.filling"),
     ("refold/adapters/sql/postgres.py", "PostgresDatabase.refuse_writes"),
 }
