@@ -1,11 +1,11 @@
-"""What every event log must do, as a test suite to inherit; and a log in memory.
+"""Contracts of the ports, as test suites to inherit, and an event log in memory.
 
     class TestMine(EventLogContract):
         @pytest.fixture
         def log(self):
             return my_log()
 
-The suite uses nothing but the port, and fails on a log that does nothing.
+A suite uses only its port, and fails for an implementation that does nothing.
 """
 
 from refold.testing.erasure import (

@@ -1,4 +1,4 @@
-"""The promises of erasing, retention, repairs and seals, as tests to inherit."""
+"""Contracts of erasure, retention, repairs and seals, as tests to inherit."""
 
 from __future__ import annotations
 
@@ -16,37 +16,41 @@ from refold.domain.seals import Seals
 from refold.testing.event_log import ADA, BOB, NOW, append_to, said, write
 
 _TWO = ADA._replace(session_id="s-2")
-_ALL, _ONE = erasure.Whose("ada"), erasure.Whose("ada", ("s-1",))
+_ALL = erasure.Whose("ada")
+_ONE = erasure.Whose("ada", ("s-1",))
 _CASE = erasure.LegalHold("case 7", "a court asked", NOW)
 _FROZEN = erasure.LegalHold(erasure.FREEZE, "disputed", NOW)
 
 
 def begin(log: EventLog, whose: erasure.Whose = _ALL) -> erasure.ErasureJob:
-    """An erasure that has just begun."""
+    """Begin an erasure."""
     return log.erasures.begin(log.erasures.new_job(whose, due_at=None, facts={}))
 
 
 def shred(log: EventLog, whose: erasure.Whose = _ALL) -> erasure.ErasureJob:
-    """An erasure of which the keys are destroyed."""
+    """Begin an erasure, and destroy the keys."""
     job = begin(log, whose)
     log.erasures.mark(job)
     log.erasures.destroy_keys(job, now=NOW)
-    kept = log.erasures.advance(job.at("shredded"), "begun")
-    assert kept is not None
-    return kept
+    stored = log.erasures.advance(job.at("shredded"), "begun")
+    assert stored is not None
+    return stored
 
 
 def end(log: EventLog, job: erasure.ErasureJob, act: str = "erased") -> Any:
-    """The certificate of an erasure; it ends with it."""
-    format_ = "refold-certificate/1"
-    statement: Any = {"format": format_, "act": act, "certificate_id": "c-1"}
+    """End an erasure with its certificate, and return that."""
+    statement: Any = {
+        "format": "refold-certificate/1",
+        "act": act,
+        "certificate_id": "c-1",
+    }
     return log.erasures.certify(job, statement, now=NOW)
 
 
 def certificate(
     log: EventLog, act: str, user_id: str = "ada"
 ) -> erasure.NewCertificate:
-    """A certificate that is not stored yet."""
+    """Return a certificate that is not stored yet."""
     statement: Any = {
         "format": erasure.FORMAT,
         "act": act,
@@ -56,7 +60,7 @@ def certificate(
 
 
 def readmit(log: EventLog) -> int:
-    """Let ada come back; the epoch of her key."""
+    """Readmit ada; returns the epoch of her key."""
     readmission = log.erasures.prepare_readmission("ada")
     assert hasattr(readmission, "epoch"), "it is prepared before it is certified"
     log.erasures.readmit("ada", readmission, certificate(log, "readmitted"))
@@ -64,20 +68,20 @@ def readmit(log: EventLog) -> int:
 
 
 def fill(log: EventLog) -> None:
-    """Ada has two sessions, and bob one."""
+    """Write two sessions of ada, and one of bob."""
     for stream in (ADA, _TWO, BOB):
         write(log, stream, *said("a", "b"))
 
 
 def cut(log: EventLog, stream: StreamId = ADA) -> str:
-    """Write a text that is cut to a blob; the digest of it."""
+    """Write a text that is cut to a blob; returns the digest of the blob."""
     request = append_to(log.head(stream), *said("a line of text. " * 5_000))
     assert isinstance(log.append(request), Appended)
     return str(request.events[0].blobs[0].sha256)
 
 
 def refused(log: EventLog, stream: StreamId) -> bool:
-    """Whether an event is not written, whatever is said of it."""
+    """Whether an event is not written, for any reason."""
     try:
         return not isinstance(write(log, stream, *said("x")), Appended)
     except errors.RefoldError:
@@ -85,7 +89,7 @@ def refused(log: EventLog, stream: StreamId) -> bool:
 
 
 class ErasuresContract:
-    """The promises of the port ``Erasures``.  Inherit it and give a fixture ``log``."""
+    """The contract of the port ``ErasureSteps``.  It needs a fixture ``log``."""
 
     def test_what_was_begun_is_known_until_it_ends(self, log: EventLog) -> None:
         fill(log)
@@ -283,12 +287,13 @@ class ErasuresContract:
 
 
 class RetentionContract:
-    """The promises of the port ``Retention``.  Give a fixture ``log``."""
+    """The contract of the port ``Retention``.  It needs a fixture ``log``."""
 
-    def _unused(self, log: EventLog, **how: Any) -> erasure.ErasureJob | None:
-        terms = {"since": NOW, "reads": True, "known": ("s-1", "s-2"), **how}
+    def _unused(self, log: EventLog, **changes: Any) -> erasure.ErasureJob | None:
+        """Begin an erasure of ada's first session, if it is unused."""
+        conditions = {"since": NOW, "reads": True, "known": ("s-1", "s-2"), **changes}
         job = log.erasures.new_job(_ONE, due_at=None, facts={})
-        return log.retention.begin_unused(job, erasure.Unused(**terms))
+        return log.retention.begin_unused(job, erasure.Unused(**conditions))
 
     def test_of_who_is_frozen_nothing_is_taken(self, log: EventLog) -> None:
         fill(log)
@@ -388,7 +393,7 @@ class RetentionContract:
 
 
 class RepairsContract:
-    """The promises of the port ``Repairs``.  Give a fixture ``log``."""
+    """The contract of the port ``Repairs``.  It needs a fixture ``log``."""
 
     def _blob(self, log: EventLog) -> tuple[str, erasure.OldBlobs]:
         digest = cut(log)
@@ -438,7 +443,7 @@ class RepairsContract:
 
 
 class SealsContract:
-    """The promises of the port ``Seals``.  Give fixtures ``log`` and its ``seals``."""
+    """The contract of the port ``Seals``.  It needs fixtures ``log`` and ``seals``."""
 
     def test_what_moved_is_sealed_once(self, log: EventLog, seals: Seals) -> None:
         assert seals.seal(now=NOW) is None

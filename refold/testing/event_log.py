@@ -1,11 +1,11 @@
-"""The promises of an event log, but for those of rewriting it."""
+"""The contract of event logs, with leases and rewriting, and helpers for tests."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from queue import SimpleQueue
 from typing import Final
 
@@ -57,62 +57,75 @@ _REDACTOR: Final = Redactor()
 
 
 def memory_log(recorder: Recorder | None = None) -> EncryptedLog:
-    """A log whose keys live in memory; its rows too, unless a recorder is given."""
+    """Return a log with keys in memory, and with rows in memory or in a recorder."""
     master = LocalMasterKey(os.urandom(32), origin="a test")
     keys = KeyRing(SqlKeyStore("memory://"), master)
     return EncryptedLog(recorder or memory_recorder(), keys)
 
 
 def memory_recorder() -> Recorder:
-    """Rows in a new database in memory."""
+    """Return the recorder of a new database in memory."""
     return Recorder(memory_database())
 
 
 def memory_database() -> SqliteInMemory:
-    """A new database in memory, with the tables in it.
+    """Return a new database in memory, with its tables.
 
-    They are made once and then copied: that takes a tenth of the time.
+    The tables are made once and then copied, which takes a tenth of the time.
     """
     database = SqliteInMemory()
     with database.writing() as connection:
         driver = connection.connection.driver_connection
-        driver.deserialize(_made_in_memory())  # type: ignore[union-attr]  # SQLite's
+        driver.deserialize(_with_tables())  # type: ignore[union-attr]  # SQLite's
     return database
 
 
 @cache
-def _made_in_memory() -> bytes:
+def _with_tables() -> bytes:
+    """Return the bytes of a database with all tables."""
     database = SqliteInMemory()
     migrate(database)
     with database.reading() as connection:
         driver = connection.connection.driver_connection
-        made: bytes = driver.serialize()  # type: ignore[union-attr]  # SQLite's
-    return made
+        content: bytes = driver.serialize()  # type: ignore[union-attr]  # SQLite's
+    return content
 
 
 def append_to(
     head: Head, *events: Event, key: str | None = None, limits: Limits | None = None
 ) -> Append:
-    """The append of ``events`` to ``head``, decided and redacted as the store does."""
+    """Return the append of events to a head, decided and redacted as in a store."""
     decided, state = decide(head.state, events)
-    make = partial(redact, now=NOW, redactor=_REDACTOR, limits=limits or Limits())
-    return Append(head, state, tuple(make(Draft(one)) for one in decided), NOW, key)
+    redacted = []
+    for event in decided:
+        redacted.append(
+            redact(
+                Draft(event),
+                now=NOW,
+                redactor=_REDACTOR,
+                limits=limits or Limits(),
+            )
+        )
+    return Append(head, state, tuple(redacted), NOW, key)
 
 
 def write(log: EventLog, stream: StreamId, *events: Event) -> Outcome:
-    """Append ``events`` to the end of ``stream``, wherever it is."""
+    """Append events to the end of a stream."""
     return log.append(append_to(log.head(stream), *events))
 
 
 def said(*texts: str) -> tuple[UserInput, ...]:
-    """One user input for each text."""
+    """Return a user input for each text."""
     return tuple(UserInput(text=text) for text in texts)
 
 
 def texts(events: Sequence[Envelope]) -> list[str]:
-    """What the users said in ``events``."""
-    inputs = (event.payload for event in events)
-    return [said.text for said in inputs if isinstance(said, UserInput)]
+    """Return the texts of the user inputs among the events."""
+    user_texts = []
+    for envelope in events:
+        if isinstance(envelope.payload, UserInput):
+            user_texts.append(envelope.payload.text)
+    return user_texts
 
 
 _DERIVED: Final = ADA._replace(stream="f" * 64)
@@ -123,24 +136,24 @@ _LATER: Final = NOW + _PERIOD
 
 
 def at(now: int) -> Callable[[], int]:
-    """A clock that stands."""
+    """Return a clock that always shows this time."""
     return lambda: now
 
 
 def take(log: EventLog, owner: str, *, now: int = NOW, period: int = _PERIOD) -> bool:
-    """Ask for the lease of ``_DERIVED``."""
+    """Take the lease of ``_DERIVED``; returns whether that succeeded."""
     return log.leases.take_lease(_DERIVED, owner, clock=at(now), period=period)
 
 
 def renew(log: EventLog, owner: str, *, now: int) -> bool:
-    """Renew the lease of ``_DERIVED``."""
+    """Renew the lease of ``_DERIVED``; returns whether that succeeded."""
     return log.leases.renew_lease(_DERIVED, owner, clock=at(now), period=_PERIOD)
 
 
 class LeaseContract:
-    """The promises of the port ``Leases``; part of ``EventLogContract``.
+    """The contract of the port ``Leases``; part of ``EventLogContract``.
 
-    A log on a server judges by the server's clock: have it take ``now`` instead.
+    A log on a server uses the server's clock.  Let it use ``now`` in the tests.
     """
 
     def test_of_many_that_ask_for_a_lease_one_has_it(self, log: EventLog) -> None:
@@ -282,7 +295,7 @@ _SMALL = Limits(leaf_bytes=2048, event_bytes=8192)
 
 
 class Without:
-    """A rewriting that takes a word out of what users said."""
+    """A rewriting that replaces a word in user inputs."""
 
     def __init__(self, word: str) -> None:
         self._word = word
@@ -306,7 +319,7 @@ class Without:
 
 
 class RewritingContract:
-    """The promises of ``rewrite``; a part of EventLogContract."""
+    """The contract of ``rewrite``; part of ``EventLogContract``."""
 
     def test_a_rewriting_takes_out_what_it_is_told_to(self, log: EventLog) -> None:
         write(log, ADA, *said("a", "b secret", "c"))
@@ -411,7 +424,7 @@ class RewritingContract:
 
 
 class EventLogContract(RewritingContract, LeaseContract):
-    """The promises of the port.  Inherit it and give a fixture ``log``."""
+    """The contract of the port ``EventLog``.  It needs a fixture ``log``."""
 
     def test_a_stream_nobody_wrote_is_at_seq_0(self, log: EventLog) -> None:
         write(log, ADA, *said("a"))

@@ -1,4 +1,4 @@
-"""The promises of audit sinks, anchors and master keys, as tests to inherit."""
+"""Contracts of access sinks, anchors and master keys, as tests to inherit."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Written = Callable[[], Sequence[JsonObject]]
 
 
 def record(number: int, **fields: Any) -> AccessRecord:
-    """A record of ``number`` seconds after the beginning of time."""
+    """Return a record with the time ``NOW``, plus this number of seconds."""
     at = NOW + number * _SECOND
-    made = AccessRecord(
+    default = AccessRecord(
         record_id=record_id(at),
         ts=at,
         event="session_load",
@@ -39,13 +39,14 @@ def record(number: int, **fields: Any) -> AccessRecord:
         error_code=None,
         meta={"events": number},
     )
-    return made._replace(**fields)
+    return default._replace(**fields)
 
 
 class AccessSinkContract:
-    """The promises of the port ``AccessSink``.
+    """The contract of the port ``AccessSink``.
 
-    ``written`` gives what the sink was given, as ``to_json`` has it.
+    It needs fixtures ``sink`` and ``written``, a function that returns the written
+    records as JSON.
     """
 
     def test_records_keep_their_order(self, sink: AccessSink, written: Written) -> None:
@@ -87,10 +88,10 @@ HEADS: Final = tuple(
 
 
 class AnchorContract:
-    """The promises of the port ``Anchor``.
+    """The contract of the port ``Anchor``.
 
-    The fixture ``opened`` gives a function that opens one and the same anchor anew,
-    empty at first.
+    It needs a fixture ``opened``, a function that opens the same anchor again.  The
+    anchor is empty at first.
     """
 
     def test_an_empty_anchor_has_no_heads(self, opened: Callable[[], Anchor]) -> None:
@@ -140,10 +141,10 @@ class AnchorContract:
 
 
 class MasterKeyContract:
-    """The promises of the port.
+    """The contract of the port ``MasterKey``.
 
-    Inherit it and give fixtures ``master`` and ``successor``: the same master key with
-    a newer one before it, as it is while it is replaced.
+    It needs fixtures ``master`` and ``successor``: the same master key after a newer
+    one, as during a rotation.
     """
 
     def test_what_was_wrapped_is_given_back(self, master: MasterKey) -> None:
