@@ -1,4 +1,4 @@
-"""SQLite files as a store has them open: which file it is, and its connections."""
+"""SQLite files that a store has open: their identity, and connections to them."""
 
 from __future__ import annotations
 
@@ -23,21 +23,23 @@ _USE: Final = "refold_use"  # where a connection of the pool has its use
 
 
 class CommitFailed(sqlite3.OperationalError):
-    """A COMMIT failed: nobody knows whether what it wrote will be read again.
+    """A COMMIT failed, and it is unknown whether its changes exist.
 
-    It may be in the write-ahead log, which SQLite replays when the file is opened next.
+    They may be in the write-ahead log, which SQLite replays when it opens the file.
     """
 
 
-# Files that this process cannot close any more without harm.
+# Files that this process must not close, because that would harm other files.
 _never_closed: Final[set[FileId]] = set()
 
 
 class FileConnection(OwnConnection):
-    """A connection to a file that stays in its place."""
+    """A connection to a file that stays in its place.
+
+    log, index: the log and its index, as this connection has them open; None before.
+    """
 
     watched: WatchedFile | None = None
-    # The log and its index as this connection has them open; None before they are.
     log: FileId | None = None
     index: FileId | None = None
 
@@ -58,7 +60,7 @@ class FileConnection(OwnConnection):
     def commit(self) -> None:
         """Commit.
 
-        Raises CommitFailed, and StoreUnavailable if the file went away meanwhile.
+        Raises CommitFailed, and StoreUnavailable if the file was moved or deleted.
         """
         if self.pid != os.getpid():
             self.check_process()
@@ -67,7 +69,7 @@ class FileConnection(OwnConnection):
             super().commit()
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", None)
-            # Without a code SQLite was not asked; these two certainly wrote nothing.
+            # Without a code, SQLite was not called.  These two write nothing.
             if code is None or code & 0xFF in (
                 sqlite3.SQLITE_BUSY,
                 sqlite3.SQLITE_FULL,
@@ -79,11 +81,11 @@ class FileConnection(OwnConnection):
 
 
 class WatchedFile:
-    """A path, and the file that a store found there when it opened it.
+    """A path, and the file that was there when a store opened it.
 
-    A store goes on with that file alone.  Where it was moved, deleted, or replaced,
-    SQLite would write on into a file that nobody finds again.  The same is true of the
-    log, and of the log's index, in which processes lock each other out.
+    The store uses only that file.  If it was moved, deleted, or replaced, SQLite would
+    write into a file that nobody finds again.  The same is true of the log, and of the
+    log's index, in which processes lock each other out.
     """
 
     def __init__(self, path: Path) -> None:
@@ -94,15 +96,16 @@ class WatchedFile:
         self._find_log()
 
     def _find_log(self) -> None:
-        # SQLite follows links to the file, and keeps both next to the file itself.
+        """Find the paths of the log and its index."""
+        # SQLite follows links to the file, and stores both next to the file itself.
         real = os.path.realpath(self._path)
         self._log = f"{real}-wal"
         self._index = f"{real}-shm"
 
     def connect(self) -> FileConnection:
-        """A connection to the file, for any thread.
+        """Return a connection to the file, for any thread.
 
-        Raises StoreUnavailable if another file is there now, or the parent of this
+        Raises StoreUnavailable if another file is there now, or if the parent of this
         process had the file open.
         """
         for _ in range(_TRIES):
@@ -131,7 +134,7 @@ class WatchedFile:
         raise self._displaced()
 
     def note_log(self, connection: FileConnection) -> None:
-        """Remember which log and which index the connection has just opened."""
+        """Remember the log and the index that the connection has just opened."""
         connection.log = file_at(self._log)
         connection.index = file_at(self._index)
 
@@ -142,7 +145,7 @@ class WatchedFile:
         """
         if connection.log is None or connection.index is None:
             self.note_log(connection)
-        # Every append comes here: the file system is asked without a call of ours.
+        # This runs for every append, so it calls no function of Refold.
         for path, file in (
             (self._path, self.file),
             (self._log, connection.log),
@@ -158,7 +161,7 @@ class WatchedFile:
                 raise self._gone(path)
 
     def _gone(self, path: str) -> StoreUnavailable:
-        """What a write says of the file that is not at this path any more."""
+        """Return the error of a write for a file that is not at this path any more."""
         if path == self._log:
             return StoreUnavailable(
                 f"{self._log} was moved, deleted, or replaced while the store was "
@@ -178,23 +181,23 @@ class WatchedFile:
     def is_displaced(self, connection: FileConnection) -> bool:
         """Whether another file is at one of the paths that the connection uses.
 
-        If none is there, closing does no harm, and folds the log into the file.
+        If there is none, closing does no harm, and moves the log into the file.
         """
-        there = file_at(self._path)
+        file = file_at(self._path)
+        if file is not None and file != connection.file:
+            return True
         log = file_at(self._log)
+        if None not in (log, connection.log) and log != connection.log:
+            return True
         index = file_at(self._index)
-        return (
-            (there is not None and there != connection.file)
-            or (None not in (log, connection.log) and log != connection.log)
-            or (None not in (index, connection.index) and index != connection.index)
-        )
+        return None not in (index, connection.index) and index != connection.index
 
     def beside(self, end: str) -> Path:
-        """The file that SQLite keeps next to this one, under a name with this end."""
+        """Return the path of a file next to this one, whose name has this end."""
         return Path(os.path.realpath(self._path) + end)
 
     def check_committed(self) -> None:
-        """Raise StoreUnavailable if the file went away during a commit."""
+        """Raise StoreUnavailable if the file was moved or deleted during a commit."""
         if file_at(self._path) != self.file:
             raise self._displaced("the last change is in the file that was there")
 
@@ -208,7 +211,7 @@ class WatchedFile:
 
 
 def outcome_unknown(path: Path, error: CommitFailed) -> StoreUnavailable:
-    """What a store says of a COMMIT that failed."""
+    """Return the error of a store for a COMMIT that failed."""
     return StoreUnavailable(
         f"{path}: the commit failed ({error}), and whether the change was written is "
         "unknown",
@@ -243,7 +246,7 @@ class FilePool(QueuePool):
                 forks.end_use(use)
 
     def recreate(self) -> FilePool:
-        """An empty one with the same settings."""
+        """Return an empty pool with the same settings."""
         return FilePool(
             self._creator,
             holder=self._holder,
@@ -260,9 +263,9 @@ class FilePool(QueuePool):
 def engine_of_file(
     watched: WatchedFile, holder: Holder, on_connect: Callable[..., None]
 ) -> Engine:
-    """A pool of connections to a file, each prepared by ``on_connect``.
+    """Return an engine with connections to a file, each prepared by ``on_connect``.
 
-    Each transaction that has the write lock checks first that the file is in its place.
+    A transaction with the write lock first checks that the file is in its place.
     """
 
     def begin(connection: Connection) -> None:
@@ -285,14 +288,14 @@ def engine_of_file(
 
 
 def check_nothing_left(path: Path) -> None:
-    """Raise StoreUnavailable where a store is gone, and its log or index is not.
+    """Raise StoreUnavailable if a file is gone, but its log or index is not.
 
-    A new store there would write into a log of which another process may still have
-    the index, and what the log holds of the old store would be lost.
+    A new store there would write into a log whose index another process may still have
+    open, and the old store's events in the log would be lost.
     """
     real = os.path.realpath(path)
     left = [f"{real}{end}" for end in ("-wal", "-shm") if os.path.exists(real + end)]
-    # Only now: a process that makes a store makes the file before the others.
+    # The file is checked last, because a process creates it before the others.
     if left and not os.path.exists(real):
         raise StoreUnavailable(
             f"{path} is gone, but not {' and '.join(left)}: no new store is made there",
@@ -302,15 +305,15 @@ def check_nothing_left(path: Path) -> None:
 
 
 def _check_one_name(path: Path) -> None:
-    """Raise StoreUnavailable for a folder, and for a file that has several names.
+    """Raise StoreUnavailable for a folder, and for a file with several names.
 
-    SQLite keeps a log for each name, and does not see what is in the other one.
+    SQLite has a log for each name, and does not read those of the other names.
     """
     with suppress(OSError):
         status = os.stat(path)
         if stat.S_ISDIR(status.st_mode):
             raise StoreUnavailable(f"{path} is a folder", remedy="name a file in it")
-        # Two processes that make a store at once may see an empty one with two names.
+        # If two processes create a store at once, an empty file may have two names.
         if status.st_nlink > 1 and status.st_size:
             raise StoreUnavailable(
                 f"{path} has {status.st_nlink} names (hard links), and events that are "
@@ -320,10 +323,10 @@ def _check_one_name(path: Path) -> None:
             )
 
 
-def _connected(place: str) -> FileConnection:
-    """A connection to the file of this URI, for any thread."""
+def _connected(uri: str) -> FileConnection:
+    """Return a connection to the file of this URI, for any thread."""
     return sqlite3.connect(
-        place,
+        uri,
         uri=True,
         timeout=BUSY_MS / 1000,
         check_same_thread=False,
@@ -333,34 +336,39 @@ def _connected(place: str) -> FileConnection:
 
 
 def only_read(path: Path) -> bool:
-    """Whether the file is there, and this process cannot write it where it lies."""
+    """Whether the file exists, and this process cannot write it.
+
+    To write it, SQLite must create or write the index of its log, too.
+    """
     path = Path(os.path.realpath(path))
-    beside = (path.parent, path.with_name(f"{path.name}-shm"))
-    can = os.access(path, os.W_OK) and any(os.access(one, os.W_OK) for one in beside)
-    return path.exists() and not can
+    if not path.exists():
+        return False
+    index = path.with_name(f"{path.name}-shm")
+    has_index = os.access(path.parent, os.W_OK) or os.access(index, os.W_OK)
+    return not (os.access(path, os.W_OK) and has_index)
 
 
 def place_of(path: Path, *, readonly: bool) -> str:
-    """The URI that opens a file, which is never made by that.
+    """Return the URI that opens an existing file.
 
-    Where a log lies beside a file that cannot be written, SQLite reads both if the
-    index of the log is there or can be made.  Without one the file is all there is.
+    SQLite reads a log next to a file that cannot be written, if the index of the log
+    exists or can be created.  Without a log, the file is complete.
 
-    Raises StoreUnavailable for a log that cannot be read where it lies.
+    Raises StoreUnavailable for a log that cannot be read.
     """
     path = Path(os.path.realpath(path))
-    place = path.as_uri()
+    uri = path.as_uri()
     if not readonly:
-        return f"{place}?mode=rw"
-    wal, index, journal = (
-        path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm", "-journal")
-    )
-    held = any(one.exists() and one.stat().st_size for one in (wal, journal))
-    if not held and not (wal.exists() and index.exists()):
-        return f"{place}?mode=ro&immutable=1"
+        return f"{uri}?mode=rw"
+    wal = path.with_name(f"{path.name}-wal")
+    index = path.with_name(f"{path.name}-shm")
+    journal = path.with_name(f"{path.name}-journal")
+    has_log = any(file.exists() and file.stat().st_size for file in (wal, journal))
+    if not has_log and not (wal.exists() and index.exists()):
+        return f"{uri}?mode=ro&immutable=1"
     if wal.exists() and not index.exists() and not os.access(path.parent, os.W_OK):
         raise StoreUnavailable(
             f"{path} cannot be read where it lies: part of it is in {wal.name}",
             remedy="copy both to a folder that can be written",
         )
-    return f"{place}?mode=ro"
+    return f"{uri}?mode=ro"

@@ -1,6 +1,6 @@
-"""Statements straight to libpq: prepared once, values in binary, answers awaited.
+"""Statements that go directly to libpq: prepared once, with values in binary.
 
-The driver's cursors cost more than the statement of an append.
+The driver's cursors are slower than the statement of an append.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SIZE: Final = Struct(">i").pack
 
 
 def _array(element: int, values: Sequence[bytes]) -> bytes:
-    """An array of one dimension, counted from 1 and without NULL, of packed values."""
+    """Return an array of packed values: one dimension, counted from 1, without NULL."""
     parts = [_DIMENSION(1, 0, element, len(values), 1)]
     for value in values:
         parts += (_SIZE(len(value)), value)
@@ -36,17 +36,22 @@ def _array(element: int, values: Sequence[bytes]) -> bytes:
 
 
 def _numbers(element: int, code: str, width: int, values: Sequence[int]) -> bytes:
+    """Return an array of numbers.
+
+    code, width: the format of a number for ``struct``, and its bytes.
+    """
     parts = chain.from_iterable(zip(repeat(width), values, strict=False))
     body = pack(f">{('i' + code) * len(values)}", *parts)
     return _DIMENSION(1, 0, element, len(values), 1) + body
 
 
 def _texts(values: Sequence[str]) -> bytes:
+    """Return an array of texts."""
     return _array(25, [value.encode() for value in values])
 
 
 _PLACE: Final = re.compile(r"(?<!:):([a-z_]+)")
-# The type's number in the catalogue, and what makes a value its binary form.
+# The object id of each type, and the function that packs its values.
 _KINDS: Final[dict[str, tuple[int, Callable[[Any], bytes] | None]]] = {
     "bytes": (17, None),
     "text": (25, str.encode),
@@ -64,10 +69,13 @@ _MOST: Final = 100  # statements that a connection prepares
 
 
 class Statement(NamedTuple):
-    """A statement as libpq takes it: ``packs`` make each value the bytes of its type.
+    """A statement in the form for libpq.
 
-    Its name says what it is, so that another's of that name is the very same.  Without
-    a name it is never prepared.
+    name:    derived from the query, so that equal names mean equal statements.
+             Statements without a name are never prepared.
+    types:   the object ids of the values' types.
+    packs:   the functions that pack the values.
+    formats: 1 for each value, which means binary.
     """
 
     name: bytes
@@ -78,9 +86,9 @@ class Statement(NamedTuple):
 
     @classmethod
     def of(cls, query: str, values: Sequence[str] = ()) -> Statement:
-        """The statement of a query with ``:name`` in the place of each value.
+        """Return the statement of a query with ``:name`` for each value.
 
-        ``values``: the values in order, each as ``name:kind`` of its type.
+        values: the names of the values in order, each as ``name:kind``.
         """
         numbers: dict[str, str] = {}
         types: list[int] = []
@@ -103,17 +111,21 @@ class Statement(NamedTuple):
 
     @classmethod
     def like(cls, query: str, values: Sequence[Any]) -> Statement:
-        """Of a query in which each ``?`` is a text, a whole number or bytes."""
+        """Return the statement of a query with ``?`` for each of these values.
+
+        They are texts, whole numbers or bytes.
+        """
         return _like(query, tuple(map(type, values)))
 
     def packed(self, values: Sequence[Any]) -> list[bytes]:
-        """The values in the binary forms of their types."""
+        """Return the values in the binary forms of their types."""
         both = zip(self.packs, values, strict=True)
         return [value if pack is None else pack(value) for pack, value in both]
 
 
 @lru_cache(1_000)
 def _like(query: str, types: tuple[type, ...]) -> Statement:
+    """Return the statement of a query with ``?`` for each value of these types."""
     numbers = count(1)
     numbered = re.sub(r"\?", lambda _: f"${next(numbers)}", query)
     return Statement.of(numbered, [f"value:{_KIND_OF[kind]}" for kind in types])
@@ -123,11 +135,12 @@ Command: TypeAlias = tuple[Statement, Sequence[Any]]
 
 
 class Line:
-    """A connection that is in no transaction, and what it has prepared.
+    """A connection outside of transactions, with its prepared statements.
 
-    The driver waits for answers, so that Ctrl-C is heard, and what broke is noticed.
-    Without ``prepares`` nothing is prepared: behind a pooler the next statement may
-    run on another connection to the server.
+    The driver waits for answers, so that Ctrl-C works and errors are noticed.
+
+    prepares: False behind a pooler, where the next statement may run on another
+              connection to the server.
     """
 
     def __init__(self, driver: Driver, *, prepares: bool = True) -> None:
@@ -138,19 +151,23 @@ class Line:
         self._loader = Transformer(driver)
 
     def run(self, statement: Statement, values: Sequence[Any]) -> PGresult:
-        """Execute it in a transaction of its own.  Raises psycopg.Error."""
+        """Execute a statement as one transaction.  Raises psycopg.Error."""
         try:
             self._prepare(statement)
             self._send(statement, values)
             return _result(self.driver)
         except psycopg.errors.InvalidSqlStatementName:
-            # Forgotten by a DISCARD, or prepared at another server behind a pooler.
+            # A DISCARD dropped it, or it was prepared at another server of a pooler.
             self._prepared.clear()
             return run_once(self.driver, statement, values)
 
     def pipeline(self, transactions: Sequence[Sequence[Command]]) -> list[PGresult]:
-        """Execute all in one round trip; a result for each.  Raises psycopg.Error."""
-        pgconn, wait = self.driver.pgconn, self.driver.wait
+        """Execute transactions in one round trip; returns a result for each statement.
+
+        Raises psycopg.Error.
+        """
+        pgconn = self.driver.pgconn
+        wait = self.driver.wait
         for statement, _ in chain.from_iterable(transactions):
             self._prepare(statement)
         pgconn.enter_pipeline_mode()
@@ -159,7 +176,9 @@ class Line:
                 self._send(*command)
             pgconn.pipeline_sync()
         wait(generators.send(pgconn))
-        results = [result for each in transactions for result in self._ended(len(each))]
+        results: list[PGresult] = []
+        for commands in transactions:
+            results += self._results(len(commands))
         pgconn.exit_pipeline_mode()
         try:
             return [_checked(self.driver, result) for result in results]
@@ -167,9 +186,13 @@ class Line:
             self._prepared.clear()
             raise
 
-    def _ended(self, count: int) -> list[PGresult]:
-        """The results of a transaction; its commit comes behind them, and may fail."""
-        pgconn, wait = self.driver.pgconn, self.driver.wait
+    def _results(self, count: int) -> list[PGresult]:
+        """Return the results of a transaction with this number of statements.
+
+        The commit comes after the results, and may fail.
+        """
+        pgconn = self.driver.pgconn
+        wait = self.driver.wait
         results = [wait(generators.fetch_many(pgconn))[-1] for _ in range(count)]
         end = wait(generators.fetch(pgconn))
         if end is None or end.status != pq.ExecStatus.PIPELINE_SYNC:
@@ -177,28 +200,29 @@ class Line:
         return results
 
     def leave(self) -> None:
-        """Close it, if an answer may be on its way that nobody waits for."""
+        """Close the connection if an answer may still come."""
         pgconn = self.driver.pgconn
-        if pgconn.transaction_status != pq.TransactionStatus.IDLE or (
-            pgconn.pipeline_status != pq.PipelineStatus.OFF
-        ):
+        is_idle = pgconn.transaction_status == pq.TransactionStatus.IDLE
+        if not is_idle or pgconn.pipeline_status != pq.PipelineStatus.OFF:
             self.driver.close()
 
     def rows(self, result: PGresult) -> list[tuple[Any, ...]]:
-        """What a query found."""
+        """Return the rows of a result."""
         self._loader.set_pgresult(result, format=pq.Format.BINARY)
         return self._loader.load_rows(0, result.ntuples, tuple)
 
     def _send(self, statement: Statement, values: Sequence[Any]) -> None:
+        """Send a statement, by its name if it is prepared."""
         if statement.name not in self._prepared:
             _send_once(self.driver, statement, values)
             return
-        packed, formats = statement.packed(values), statement.formats
-        self.driver.pgconn.send_query_prepared(statement.name, packed, formats, 1)
+        self.driver.pgconn.send_query_prepared(
+            statement.name, statement.packed(values), statement.formats, 1
+        )
 
     def _prepare(self, statement: Statement) -> None:
-        """Prepare what comes again and has a name, and not without end."""
-        name, query, types, *_ = statement
+        """Prepare a statement with a name at its second use, up to a limit."""
+        name = statement.name
         if not self._prepares or name in self._prepared or not name:
             return
         if len(self._prepared) >= _MOST:
@@ -206,27 +230,32 @@ class Line:
         if name not in self._seen:
             self._seen.add(name)
             return
-        self.driver.pgconn.send_prepare(name, query, types)
-        # It is there already of a client that a pooler served before.
+        self.driver.pgconn.send_prepare(name, statement.query, statement.types)
+        # A pooler's earlier client may have prepared it on the same connection.
         with suppress(psycopg.errors.DuplicatePreparedStatement):
             _result(self.driver)
         self._prepared.add(name)
 
 
 def run_once(driver: Driver, statement: Statement, values: Sequence[Any]) -> PGresult:
-    """Execute it without preparing it, in a transaction if one is open."""
+    """Execute a statement without preparing it, inside an open transaction if any."""
     _send_once(driver, statement, values)
     return _result(driver)
 
 
 def _send_once(driver: Driver, statement: Statement, values: Sequence[Any]) -> None:
-    _, query, types, _, formats = statement
-    packed = statement.packed(values)
-    driver.pgconn.send_query_params(query, packed, types, formats, 1)
+    """Send a statement without preparing it."""
+    driver.pgconn.send_query_params(
+        statement.query,
+        statement.packed(values),
+        statement.types,
+        statement.formats,
+        1,
+    )
 
 
 def _result(driver: Driver) -> PGresult:
-    """What comes of the one statement that was sent, and last: its commit may fail.
+    """Return the last result of a sent statement, because its commit may fail.
 
     Raises psycopg.Error.
     """
@@ -237,6 +266,7 @@ def _result(driver: Driver) -> PGresult:
 
 
 def _checked(driver: Driver, result: PGresult) -> PGresult:
+    """Return a result.  Raises psycopg.Error if it is an error."""
     if result.status in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
         return result
     if driver.pgconn.status != pq.ConnStatus.OK:
