@@ -1060,7 +1060,8 @@ class StoredRetention:
         return [Accesses(*row) for row in self._database.read(user_id, query)]
 
     def correct_uses(self, *, later_than: int, now: int) -> None:
-        heads, accesses = self._t.heads, self._t.accesses
+        heads = self._t.heads
+        accesses = self._t.accesses
         self._correct(heads, heads.c.updated_at, later_than, now)
         self._correct(accesses, accesses.c.last_at, later_than, now)
 

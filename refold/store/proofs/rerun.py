@@ -405,9 +405,12 @@ class Rerunner:
             _prompt_in(envelope.payload) is not None for envelope in events
         )
         self._recorded_run = _Run(events, derived, self._read)
+        current_derived: dict[str, list[Envelope]] = {}
+        for name, entries in derived.items():
+            current_derived[name] = [self._current(entry) for entry in entries]
         self._current_run = _Run(
             [self._current(envelope) for envelope in events],
-            {name: [*map(self._current, made)] for name, made in derived.items()},
+            current_derived,
             self._read,
         )
         self._handed: dict[tuple[int, bool], Extras] = {}
@@ -431,7 +434,9 @@ class Rerunner:
             requests=len(self._requests),
             same=0,
             recorded=self._has_provenance,
-            recorded_requests=sum(1 for one in self._requests if one.is_recorded),
+            recorded_requests=sum(
+                1 for request in self._requests if request.is_recorded
+            ),
         )
         for number, (request, view, changed) in enumerate(self._compared(), 1):
             if changed and first_superseded <= request.through:
