@@ -369,3 +369,59 @@ def test_a_saver_reads_what_another_one_wrote(url: str) -> None:
         checkpoint["channel_versions"] = {"messages": "1"}
         savers[1].put(config("t"), checkpoint, {}, {"messages": "1"})
         assert kept(savers[0]) == kept(savers[1]) == {"messages": said[:1]}
+
+
+def put(saver: RefoldSaver, at: Any, **channels: Any) -> Any:
+    """Store a checkpoint with these lists of texts behind the checkpoint ``at``."""
+    before = saver.get_tuple(at)
+    versions = before.checkpoint["channel_versions"] if before else {}
+    new_versions: dict[str, Any] = {}
+    for channel in channels:
+        new_versions[channel] = saver.get_next_version(versions.get(channel), None)
+    checkpoint = empty_checkpoint()
+    checkpoint["channel_values"] = {
+        channel: [HumanMessage(content=text, id=f"id-{text}") for text in texts]
+        for channel, texts in channels.items()
+    }
+    checkpoint["channel_versions"] = {**versions, **new_versions}
+    place = before.config if before else at
+    return saver.put(place, checkpoint, {"step": 1}, new_versions)
+
+
+def shown(store: refold.SessionStore) -> list[str]:
+    """The texts of the context of the only thread."""
+    (info,) = store.sessions("ada")
+    session = store.session(user_id="ada", session_id=info.session_id)
+    messages = session.context("keep_all").messages
+    return [block["text"] for message in messages for block in message["content"]]
+
+
+def test_contexts_follow_the_branch_of_a_thread(url: str) -> None:
+    with refold.open(url) as store:
+        saver = RefoldSaver(store, user_id="ada")
+        thread = config("t")
+        first = put(saver, thread, messages=["a", "b"])
+        second = put(saver, first, messages=["a", "b", "c"])
+        assert shown(store) == ["a", "b", "c"]
+
+        put(saver, first, messages=["a", "b", "d"])
+        assert shown(store) == ["a", "b", "d"]
+        put(RefoldSaver(store, user_id="ada"), second, messages=["a", "b", "c", "e"])
+        assert shown(store) == ["a", "b", "c", "e"]
+        put(saver, thread, messages=["summary", "c", "e"])
+        assert shown(store) == ["summary", "c", "e"]
+        put(saver, thread, messages=[])
+        assert shown(store) == []
+        put(saver, thread, messages=["f"])
+        assert shown(store) == ["f"]
+
+
+def test_a_message_of_another_channel_stays_in_contexts(url: str) -> None:
+    with refold.open(url) as store:
+        saver = RefoldSaver(store, user_id="ada")
+        thread = config("t")
+        put(saver, thread, messages=["a", "b"], sent=["a", "b"])
+        put(saver, thread, sent=["b"])
+        assert shown(store) == ["a", "b"]
+        put(saver, thread, messages=["b"])
+        assert shown(store) == ["b"]

@@ -11,7 +11,14 @@ import json
 import math
 import random
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
@@ -22,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from refold.adapters.frameworks import import_extra
 from refold.domain import events
-from refold.domain.envelope import Format, Meta, Native
+from refold.domain.envelope import Format, Mark, Meta, Native
 from refold.domain.errors import Erased
 from refold.events import Draft
 from refold.projections.items import NativeItem
@@ -38,6 +45,7 @@ import orjson
 import ormsgpack  # a dependency of the checkpointer's package
 
 _Opaque: TypeAlias = Literal["refuse", "keep"]
+_VERSION: Final = 2  # of the folded state
 # A session has these labels: the framework, and the id of the thread.
 _THREAD: Final = "langgraph_thread"
 _FRAMEWORK: Final = {"framework": "langgraph"}
@@ -212,6 +220,7 @@ def _step(state: dict[str, Any], item: NativeItem) -> dict[str, Any]:
     last:   the newest version of the list of each channel.
     points: the seqs of each checkpoint, by namespace and id.
     writes: the seqs of what tasks wrote, by checkpoint.
+    gone:   the digests of messages that contexts leave out.
     """
     value = item.value
     state["seq"] = item.events[-1].seq if item.events else item.seq
@@ -223,6 +232,9 @@ def _step(state: dict[str, Any], item: NativeItem) -> dict[str, Any]:
                 state["said"][item.id] = True
         case "point":
             state["points"].setdefault(value["ns"], {})[value["id"]] = span
+            state["gone"].update(dict.fromkeys(value.get("left_out", ()), True))
+            for digest in value.get("restored", ()):
+                state["gone"].pop(digest, None)
             for index, (channel, version, stored) in enumerate(value["blobs"]):
                 _add_version(state, span, value["ns"], index, channel, version, stored)
         case "writes":
@@ -257,6 +269,65 @@ def _add_version(
     state["last"][json.dumps([ns, channel])] = name
 
 
+class _Changes(NamedTuple):
+    """Messages that contexts show differently, by their digests.
+
+    in_place: new messages that stand before those that stay.
+    """
+
+    left_out: Sequence[str] = ()
+    restored: Sequence[str] = ()
+    in_place: Sequence[str] = ()
+
+
+class _Items(NamedTuple):
+    """Items to be appended, and what contexts show differently after them."""
+
+    natives: Sequence[Native]
+    edit: Draft | None = None
+
+
+def _joined(lists: Iterable[Sequence[str]]) -> list[str]:
+    joined: list[str] = []
+    for values in lists:
+        joined += values
+    return joined
+
+
+def _leading(digests: Sequence[str], new: Mapping[str, Any]) -> list[str]:
+    """The new messages at the front of a list, if older ones follow."""
+    leading: list[str] = []
+    for digest in digests:
+        if f"message {digest}" not in new:
+            return leading
+        leading.append(digest)
+    return []
+
+
+def _edit_of(changes: Sequence[_Changes]) -> Draft | None:
+    """The edit that records changes of channels, or None without any."""
+    left_out: list[str] = []
+    restored: list[str] = []
+    in_place: list[str] = []
+    for change in changes:
+        left_out += map(_message_key, change.left_out)
+        restored += map(_message_key, change.restored)
+        in_place += map(_message_key, change.in_place)
+    if not left_out and not restored:
+        return None
+    mark = Mark(
+        left_out=tuple(left_out),
+        restored=tuple(restored),
+        in_place=tuple(in_place),
+    )
+    return Draft(events.ProviderEdit(reason="fork"), mark=mark)
+
+
+def _message_key(digest: str) -> str:
+    """The key of a message's draft."""
+    return Native(FORMAT, "message", digest).key or ""
+
+
 class _Thread:
     """A thread as far as it was read; its newest values stay in memory."""
 
@@ -269,9 +340,12 @@ class _Thread:
             "last": {},
             "points": {},
             "writes": {},
+            "gone": {},
             "seq": 0,
         }
-        self.state = session.native.fold("langgraph", step=_step, start=start)
+        self.state = session.native.fold(
+            "langgraph", step=_step, start=start, version=_VERSION
+        )
         # Makers of copies of values, by digest.
         self.values = _Recent()
         # The messages seen last, by their ids: as handed in and as read back.
@@ -308,21 +382,79 @@ class _Thread:
         if item.kind in ("point", "writes"):
             self.written[item.seq] = item.value
 
-    def append(self, natives: Sequence[Native], opaque: _Opaque) -> None:
-        """Append new items; fold them without reading them back, if possible."""
+    def append(
+        self,
+        natives: Sequence[Native],
+        opaque: _Opaque,
+        edit: Draft | None = None,
+    ) -> None:
+        """Append new items; fold them without reading them back, if possible.
+
+        edit: what contexts show differently from there on.
+        """
         session = self.session
         first = self.state["seq"] + 1
         judged = list(session.writer.judged(session.stream, natives))
-        receipt = session.native.append(
-            FORMAT, [native for native, _ in judged], opaque=opaque, unscanned="stub"
-        )
-        expected = (first, first + len(judged) - 1)
+        items: list[Native | Draft] = [native for native, _ in judged]
+        if edit is not None:
+            items.append(edit)
+        receipt = session.native.append(FORMAT, items, opaque=opaque, unscanned="stub")
+        expected = (first, first + len(items) - 1)
         if receipt[:2] != expected or session.writer.redactor.numbered:
             self.read_on()  # an item has several events, or others wrote, too
             return
         for seq, (native, value) in enumerate(judged, first):
             item = NativeItem(seq, FORMAT.name, native.kind, native.id, value, ())
             self._take(item)
+        self.state["seq"] = expected[1]
+
+    def changes(
+        self, channel: tuple[str, str], value: Any, stored: Any, new: Mapping[str, Any]
+    ) -> _Changes:
+        """What a version of a channel changes in the messages that contexts show.
+
+        value, stored: the new value of the channel, and its stored form.
+        new:           the items that are not stored yet.
+        """
+        previous = self.state["last"].get(json.dumps(channel))
+        if not previous or not isinstance(value, list):
+            return _Changes()
+        gone = self.state["gone"]
+        kept = 0
+        added: Sequence[str] = ()
+        if value:
+            base_version, kept, text = stored[1]
+            added = text.split()
+            is_longer = base_version and kept == self._length(previous)
+            if is_longer and not any(digest in gone for digest in added):
+                return _Changes()
+        old = self.listed(previous)
+        said = self.state["said"]
+        others = self._in_other_channels(channel)
+        left_out = [
+            digest
+            for digest in old[kept:]
+            if said.get(digest)
+            and digest not in gone
+            and digest not in added
+            and digest not in others
+        ]
+        restored = [digest for digest in added if digest in gone]
+        return _Changes(left_out, restored, _leading(added, new) if not kept else [])
+
+    def _length(self, name: str) -> int:
+        """The number of items of a version of a list."""
+        _, kept, added = self.state["blobs"][name]
+        return int(kept) + len(added.split())
+
+    def _in_other_channels(self, channel: tuple[str, str]) -> set[str]:
+        """The digests in the newest lists of the other channels of the namespace."""
+        digests: set[str] = set()
+        for name, version in self.state["last"].items():
+            ns, other = json.loads(name)
+            if ns == channel[0] and other != channel[1]:
+                digests.update(self.listed(version))
+        return digests
 
     def at(self, spans: Sequence[Sequence[int]]) -> list[Any]:
         """The values of the items at these places."""
@@ -410,16 +542,25 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
             "metadata": self._tree(lg.get_checkpoint_metadata(config, metadata)),
         }
 
-        def items_of(thread: _Thread) -> Sequence[Native]:
+        def items_of(thread: _Thread) -> _Items:
             new: dict[str, Native] = {}
             blobs: list[Any] = []
+            changes: list[_Changes] = []
             for channel, version in new_versions.items():
                 stored = None
                 if channel in values:
-                    stored = self._stored(thread, values[channel], new, (ns, channel))
+                    place_of = (ns, channel)
+                    value = values[channel]
+                    stored = self._stored(thread, value, new, place_of)
+                    changes.append(thread.changes(place_of, value, stored, new))
                 blobs.append([channel, version, stored])
-            value = {**point, "blobs": blobs}
-            return [*new.values(), Native(FORMAT, "point", None, value)]
+            edit = _edit_of(changes)
+            stored_point = {**point, "blobs": blobs}
+            if edit is not None:
+                stored_point["left_out"] = _joined(one.left_out for one in changes)
+                stored_point["restored"] = _joined(one.restored for one in changes)
+            natives = [*new.values(), Native(FORMAT, "point", None, stored_point)]
+            return _Items(natives, edit)
 
         self._append(place["thread_id"], items_of)
         return _config(place["thread_id"], ns, checkpoint["id"])
@@ -434,7 +575,7 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         """Store what a task wrote before its checkpoint."""
         place = config["configurable"]
 
-        def items_of(thread: _Thread) -> Sequence[Native]:
+        def items_of(thread: _Thread) -> _Items:
             new: dict[str, Native] = {}
             rows: list[Any] = []
             for index, (channel, value) in enumerate(writes):
@@ -447,7 +588,8 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
                 "path": task_path,
                 "writes": rows,
             }
-            return [*new.values(), Native(FORMAT, "writes", None, written)]
+            natives = [*new.values(), Native(FORMAT, "writes", None, written)]
+            return _Items(natives)
 
         self._append(place["thread_id"], items_of)
 
@@ -597,18 +739,18 @@ class RefoldSaver(lg.BaseCheckpointSaver[str]):
         new.read_on()
         return new
 
-    def _append(
-        self, thread_id: str, items_of: Callable[[_Thread], Sequence[Native]]
-    ) -> None:
+    def _append(self, thread_id: str, items_of: Callable[[_Thread], _Items]) -> None:
         """Append items to a thread, which need not have been read to its end."""
         with self._lock:
             remembered: _Thread | None = self._threads.get(thread_id)
             with suppress(Erased):
                 if remembered is not None:
-                    remembered.append(items_of(remembered), self._opaque)
+                    items = items_of(remembered)
+                    remembered.append(items.natives, self._opaque, items.edit)
                     return
             thread = self._thread(thread_id)
-            thread.append(items_of(thread), self._opaque)
+            items = items_of(thread)
+            thread.append(items.natives, self._opaque, items.edit)
 
     def _tree(self, value: Any) -> Any:
         """A value as JSON: its kind, and its data."""
