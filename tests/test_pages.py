@@ -43,10 +43,14 @@ class Given(NamedTuple):
 
 # `pip install` adds to a folder of the page, which Python searches, without a network.
 PIP: Final = f"""
-printf '#!/bin/sh\\nexec "{sys.executable}" -m pip "$@"\\n' > bin/pip
+cat > bin/pip <<'END'
+#!/bin/sh
+shift  # the word install
+exec "{sys.executable}" -m pip install --quiet --disable-pip-version-check \\
+    --no-index --no-deps --no-build-isolation --target packages "$@"
+END
 chmod +x bin/pip
-export PIP_TARGET="$PWD/packages" PYTHONPATH="$PWD/packages" PIP_NO_INDEX=1
-export PIP_NO_DEPS=1 PIP_NO_BUILD_ISOLATION=0 PIP_DISABLE_PIP_VERSION_CHECK=1
+export PYTHONPATH="$PWD/packages"
 """
 ADA: Final = "refold import run.jsonl --user ada --session s-1\n"
 GIVEN: Final[Mapping[str, Given]] = {
