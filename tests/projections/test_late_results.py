@@ -257,7 +257,7 @@ def _check_bound(strategy: Strategy, walk: Walk, view: View) -> None:
             assert view.tokens <= window + view.over_budget
         case Hybrid(threshold_high=high):
             if not waits:
-                assert view.tokens <= 2 * high
+                assert view.tokens - walk.outline.summary_tokens <= 2 * high
         case HistorySummary() as history:
             if not waits:
                 chars = sum(unit.chars for unit in walk.outline.units)

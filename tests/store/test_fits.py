@@ -98,6 +98,30 @@ def test_a_turn_that_does_not_end_is_summarised_within(strategy: str) -> None:
     assert session.prepare(strategy, window=6_000).over_budget == 0
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "token_ratio:model='gpt-4',keep_recent_turns=1",
+        "hybrid:model='gpt-4'",
+        "tool_clearing:trigger_tool_uses=99+token_ratio:max_context_tokens=8192",
+    ],
+)
+def test_the_window_that_a_strategy_names_applies_without_an_argument(
+    spec: str,
+) -> None:
+    """One long turn, which the strategy itself would not summarize."""
+    session = fresh()
+    session.append([*turn(0, [200] * 15, 1)])
+    whole = session.context("keep_all").tokens
+
+    view = session.prepare(spec)
+
+    assert whole > 2 * 8_192
+    assert view.over_budget == 0
+    assert view.tokens <= 8_192
+    assert violations(view.messages) == []
+
+
 def test_the_models_own_tokens_decide_whether_a_context_fits() -> None:
     session = fresh()
     for _ in range(30):
