@@ -92,11 +92,13 @@ class Trials:
         self._client = api.client(max_retries=0)
         self._count = 0
 
-    def capture(self) -> Capture:
+    def capture(self, strategy: str | None = None) -> Capture:
         """Return a capture of a new session."""
         self._count += 1
         session = self._store.session(user_id="ada", session_id=f"s-{self._count}")
-        return Capture(self._client, session, model="claude-x", max_tokens=99)
+        return Capture(
+            self._client, session, model="claude-x", max_tokens=99, strategy=strategy
+        )
 
 
 @contextmanager
@@ -177,16 +179,54 @@ def _in_create(trials: Trials, name: str, value: Any) -> str:
 
 
 def _answers(trials: Trials) -> Iterator[str]:
-    yield "| block of an answer | recorded as |"
-    yield "|---|---|"
+    yield "| block of an answer | recorded as | sent back |"
+    yield "|---|---|---|"
     rows: dict[str, str] = {}
     for block in ANSWERS.values():
-        trials.api.reply(message("Here: ", block))
         capture = trials.capture()
-        capture.create("Go.")
-        rows[block["type"]] = _recorded_as(_events(capture)[2:], block)
+        sent_back = _returned(trials, capture, block)
+        recorded = _recorded_as(_events(capture)[2:], block)
+        if sent_back == "no":
+            native = _returned(trials, trials.capture("native:compact=true"), block)
+            if native != "no":
+                sent_back = f"{native}, under `native:compact=true`"
+        rows[block["type"]] = f"{recorded} | {sent_back}"
     for name in sorted(rows):
         yield f"| `{name}` | {rows[name]} |"
+
+
+def _returned(trials: Trials, capture: Capture, block: Any) -> str:
+    """How the request after an answer with this block has it."""
+    before, after = _partners(block)
+    trials.api.reply(message("Here: ", *before, block, *after), message("Fine."))
+    capture.create("Go.")
+    content: Any = "And?"
+    if block["type"] == "tool_use":
+        content = [{"type": "tool_result", "tool_use_id": block["id"]}]
+    capture.create(content)
+    return _sent_back(trials.api.requests[-1].body["messages"][1]["content"], block)
+
+
+def _partners(block: Any) -> tuple[list[Any], list[Any]]:
+    """The call of a provider's result, or the result of its call: neither is alone."""
+    kind = "mcp_tool" if block["type"].startswith("mcp_tool_") else "server_tool"
+    if "tool_use_id" in block:
+        call = {"type": f"{kind}_use", "id": block["tool_use_id"], "name": "t"}
+        return [{**call, "input": {}}], []
+    if block["type"] in ("server_tool_use", "mcp_tool_use"):
+        result = "mcp_tool_result" if kind == "mcp_tool" else "web_search_tool_result"
+        return [], [{"type": result, "tool_use_id": block["id"], "content": []}]
+    return [], []
+
+
+def _sent_back(content: list[Any], block: Any) -> str:
+    """How the blocks of the assistant in the next request have this one."""
+    for sent in content:
+        if {**sent, "cache_control": None} == {**block, "cache_control": None}:
+            return "as it came"
+    if any(sent["type"] == block["type"] for sent in content):
+        return "without fields that the API adds"
+    return "no"
 
 
 def _recorded_as(events: tuple[Envelope, ...], block: Any) -> str:
@@ -202,7 +242,7 @@ def _recorded_as(events: tuple[Envelope, ...], block: Any) -> str:
         payload: Any = event.payload
         if event.type != "provider_edit":
             continue
-        if [one["type"] for one in payload.blocks] == [block["type"]]:
+        if block["type"] in [recorded["type"] for recorded in payload.blocks]:
             return "`provider_edit.blocks`, byte for byte"
     raise AssertionError(f"{block['type']} is recorded nowhere: {kinds}")
 
