@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import JsonValue
+
 import refold
 from refold.domain.envelope import ACTIVATED
 from refold.domain.events import Request
@@ -96,3 +98,36 @@ def test_a_request_whose_events_were_redacted_later_has_another_digest(
     assert found.to_json()["request"] == {
         "seq": seq, "digest": sent.digest, "same": False,
     }  # fmt: skip
+
+
+def test_a_bill_is_held_against_our_count(session: Session) -> None:
+    usage: dict[str, JsonValue] = {
+        "input_tokens": 3,
+        "cache_read_input_tokens": 20,
+        "cache_creation_input_tokens": 7,
+        "output_tokens": 1,
+    }
+    session.append(refold.UserInput(text="How far is it to the harbour?"))
+    session.append(refold.AgentResponse(text="A mile.", usage=usage))
+
+    bill = session.why(at=1).bill
+
+    assert bill is not None
+    assert (bill.seq, bill.billed) == (2, 30)
+    assert (bill.input, bill.cache_read, bill.cache_write) == (3, 20, 7)
+    assert 0 < bill.counted < 30
+    assert session.why(at=1).to_json()["bill"]["billed"] == 30
+    assert bill.expected == bill.billed, "the first answer gives the offset"
+
+
+def test_a_context_that_the_answer_does_not_follow_has_no_bill(
+    session: Session,
+) -> None:
+    session.append(refold.UserInput(text="One"))
+    session.append(refold.UserInput(text="Two"))
+    session.append(refold.AgentResponse(text="Three", usage={"input_tokens": 9}))
+
+    assert session.why(at=1).bill is None
+    assert session.why(at=2).bill is not None
+    assert session.why(at=3).bill is None
+    assert session.why("last_turns:n=1", at=2).bill is None

@@ -27,13 +27,20 @@ from refold.projections.context.compaction import Summarizer
 from refold.projections.context.edits import HistoryEdited, edits_in
 from refold.projections.context.outline import Outline, fold_derived, standing
 from refold.projections.context.strategies import spec
+from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategy import Strategy
 from refold.projections.context.units import spans_of
 from refold.projections.context.view import View, html_table
 from refold.projections.models import ModelInfo
 from refold.store.contexts import RequestedViews, Viewer, with_derived
 from refold.store.history import History, WithBlobs
-from refold.store.proofs.provenance import Provenance, provenance
+from refold.store.proofs.provenance import (
+    ASSUMED,
+    Bill,
+    Provenance,
+    bill_of,
+    provenance,
+)
 from refold.store.proofs.verification import Superseded, differs
 from refold.store.settings import Settings
 
@@ -47,6 +54,7 @@ _DECIDED_RAW: Final = ("raw", "open", "newest_input", "pinned", "pins_budget")
 _STUBS: Final = ("cleared", "pins_budget", "window")
 # Fields of a summary that its explanation does not repeat as they are.
 _NOT_REPEATED: Final = ("strategy", "text", "abridged")
+_KEEP_ALL: Final = KeepAll()
 DEFAULT_MODEL: Final = "claude-sonnet-5-5"
 
 
@@ -138,6 +146,7 @@ class Explanation:
     chains: tuple[Chain, ...]
     superseded: frozenset[int]
     provenance: Provenance
+    bill: Bill | None = None
 
     def _repr_html_(self) -> str:
         """Return a table of the parts for notebooks, without their content.
@@ -227,6 +236,7 @@ class Explanation:
                 "messages": len(self.view.messages),
             },
             "provenance": self.provenance.kind,
+            "bill": self.bill.to_json() if self.bill else None,
             "request": request,
             "chains": [chain.to_json() for chain in self.chains],
             "parts": [self._part(part) for part in self.parts],
@@ -392,6 +402,7 @@ class Explainer:
         proved_chains: tuple[Chain, ...] = ()
         if chains:
             proved_chains = tuple(self._chains(with_derived=bool(derived)))
+        origin = provenance(log, self.viewer.stream, view)
         return Explanation(
             strategy=self.strategy,
             at=at,
@@ -406,8 +417,27 @@ class Explainer:
             newest=max((summary.seq for summary in outline.summaries), default=None),
             chains=proved_chains,
             superseded=superseded.main.intersection(events),
-            provenance=provenance(log, self.viewer.stream, view),
+            provenance=origin,
+            bill=self._bill(view, origin),
         )
+
+    def _bill(self, view: View, origin: Provenance) -> Bill | None:
+        """Return the bill of the answer to a view, with the offset of the session."""
+        log = self.viewer.log
+        stream = self.viewer.stream
+        bill = bill_of(log, stream, view, origin)
+        if bill is None:
+            return None
+        first = log.read(stream, types=("agent_response", "tool_call"), limit=1)
+        if not first or first[0].seq < 2:
+            return bill
+        outline = self.viewer.at(_KEEP_ALL, first[0].seq - 1, "sent")
+        first_view = self.viewer.render(_KEEP_ALL, outline)
+        first_bill = bill_of(log, stream, first_view, ASSUMED)
+        if first_bill is None:
+            return bill
+        offset = first_bill.billed - first_bill.counted
+        return bill._replace(offset=max(0, offset))
 
     @property
     def _derived(self) -> StreamId:

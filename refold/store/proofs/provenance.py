@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from refold.domain.envelope import ACTIVATED, Envelope
-from refold.domain.events import Request
+from refold.domain.events import AgentResponse, Request
 from refold.domain.ids import StreamId
 from refold.domain.model import quiet
 from refold.domain.ports import EventLog
 from refold.projections.context.view import View
+from refold.projections.models import Usage
+from refold.projections.tokens import input_tokens, tokens_of
 
 Kind: TypeAlias = Literal["recorded", "reconstructed", "assumed"]
 # The types of events with which an answer of a model can begin.
 _ANSWERS: Final = ("agent_response", "tool_call", "reflection")
+# Those that a context shows as messages.
+_MESSAGES: Final = (*_ANSWERS, "user_input", "tool_result", "error", "final")
 
 
 def kind_of(envelope: Envelope) -> Kind:
@@ -69,6 +73,75 @@ class Provenance(NamedTuple):
 
 
 ASSUMED: Final = Provenance("assumed")
+
+
+@quiet
+class Bill(NamedTuple):
+    """The input tokens that the client reported for an answer, and our own count.
+
+    seq:     of the answer to the context.
+    input:   tokens that were neither read from a cache nor written to one.
+    counted: our count of the context.  It lacks what the log does not have, such as a
+             client's own system prompt and definitions of tools.
+    offset:  the tokens by which the bill of the session's first answer is above our
+             count: about what the log does not have.  None without such a bill.
+    """
+
+    seq: int
+    model: str | None
+    input: int
+    cache_read: int
+    cache_write: int
+    counted: int
+    offset: int | None = None
+
+    @property
+    def expected(self) -> int:
+        """The bill that our count makes us expect."""
+        return self.counted + (self.offset or 0)
+
+    @property
+    def billed(self) -> int:
+        """All input tokens that were billed."""
+        return self.input + self.cache_read + self.cache_write
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as ``refold why --json`` prints them."""
+        return {**self._asdict(), "billed": self.billed, "expected": self.expected}
+
+
+def bill_of(
+    log: EventLog, stream: StreamId, view: View, origin: Provenance
+) -> Bill | None:
+    """Return the bill of the answer to a context, or None if nothing reports it.
+
+    A context of which it is only assumed that it was sent has a bill if it shows all
+    events, and the answer follows directly.
+
+    origin: the evidence that the view was sent.
+    """
+    if origin.kind == "assumed" and view.strategy != "keep_all":
+        return None
+    following = log.read(stream, after=max(view.at, 0), types=_MESSAGES, limit=1)
+    if not following or following[0].type not in _ANSWERS:
+        return None
+    answer = following[0]
+    response = answer.payload
+    usage = response.usage if isinstance(response, AgentResponse) else None
+    usage = usage or answer.meta.usage
+    tokens = Usage.of(usage)
+    if tokens is None or not input_tokens(usage):
+        return None
+    model = answer.meta.model
+    counted = tokens_of(view, model=model or "")
+    return Bill(
+        seq=answer.seq,
+        model=model,
+        input=tokens.input,
+        cache_read=tokens.read,
+        cache_write=tokens.written,
+        counted=counted,
+    )
 
 
 def provenance(log: EventLog, stream: StreamId, view: View) -> Provenance:

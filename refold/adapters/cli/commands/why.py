@@ -171,6 +171,7 @@ def _figures(screen: Screen, explained: Explanation) -> None:
     screen.line((f"  fingerprint {ref.fingerprint[:DIGEST]}", "dim"))
     screen.line((f"  digest      {view.digest}", "dim"))
     screen.line("  provenance  ", *origin_words(explained.provenance))
+    _bill(screen, explained)
     _request(screen, explained)
     if min(explained.events) < 1:
         origin = "0 and below belong to the session it was forked from"
@@ -186,6 +187,29 @@ def _figures(screen: Screen, explained: Explanation) -> None:
         )
         for problem in chain.problems:
             screen.line("    ", (problem.code, "red"), "  ", shown(problem.detail))
+
+
+def _bill(screen: Screen, explained: Explanation) -> None:
+    """Compare our count with the input tokens that were billed."""
+    bill = explained.bill
+    if bill is None:
+        return
+    parts = (
+        f"{bill.input:,} input, {bill.cache_read:,} cache read, "
+        f"{bill.cache_write:,} cache write"
+    )
+    screen.line(
+        f"  billed      {counted(bill.billed, 'token')} for the answer at seq "
+        f"{bill.seq} ({parts})"
+    )
+    difference = bill.expected / bill.billed - 1
+    if bill.offset is None:
+        about = "without prompts and tools that the log does not have"
+    else:
+        about = f"and {bill.offset:,} that the first answer shows beside the log"
+    screen.line(
+        f"  counted     {counted(bill.counted, 'token')}, {about}: {difference:+.0%}"
+    )
 
 
 def _request(screen: Screen, explained: Explanation) -> None:
