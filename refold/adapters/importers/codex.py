@@ -1,4 +1,4 @@
-"""Codex's rollouts: what was sent to the model and came back, a line each."""
+"""Codex's rollouts: each line is an item of the conversation or a note about it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def read(source: base.Source) -> Iterator[base.Transcript]:
 
 
 class _Answer:
-    """What was read since a response of the model began, until its tokens are known."""
+    """The entries since a response of the model began, until its tokens are known."""
 
     def __init__(self, response_id: str) -> None:
         self.response_id = response_id
@@ -91,14 +91,16 @@ class _Rollout:
         *,
         whole: bool = False,
     ) -> None:
-        self._recording, self._session, self._model = recording, "", model
+        self._recording = recording
+        self._session = ""
+        self._model = model
         self.parent: str | None = None
         self._spent: Any = None
         self._whole = whole
         self._answer: _Answer | None = None
 
     def end(self) -> None:
-        """Record what still waited for the tokens of its answer."""
+        """Record the entries that still wait for the tokens of their response."""
         answer = self._answer
         self._answer = None
         if answer is not None:
@@ -106,7 +108,7 @@ class _Rollout:
                 self._recording.take(found, origin)
 
     def _take(self, found: Iterable[base.Found], origin: base.Origin) -> None:
-        """Record this, behind what waits for the tokens of its answer."""
+        """Record this behind the entries that wait for the tokens of a response."""
         if self._answer is None:
             self._recording.take(found, origin)
         else:
@@ -135,21 +137,23 @@ class _Rollout:
         return base.session_name(name)
 
     def line(self, number: int, entry: dict[str, Any], key: str | None = None) -> None:
-        kind, told = entry.get("type"), entry.get("payload")
-        if not isinstance(told, dict):  # as the first versions wrote it
-            kind, told = "response_item" if kind else "session_meta", entry
+        kind = entry.get("type")
+        payload = entry.get("payload")
+        if not isinstance(payload, dict):  # as the first versions wrote it
+            kind = "response_item" if kind else "session_meta"
+            payload = entry
         ts = base.moment(entry, "timestamp")
         origin = base.Origin(f"line {number}", ts=ts, key=key)
         if kind == "turn_context":
-            self._model = base.text(told, "model") or self._model
-            if base.at(told, "collaboration_mode", "mode") == "plan":
+            self._model = base.text(payload, "model") or self._model
+            if base.at(payload, "collaboration_mode", "mode") == "plan":
                 self._take_of_others([decisions.plan(decisions.PLAN_MODE)], origin)
         elif kind == "response_item":
-            self._item(told, origin)
+            self._item(payload, origin)
         elif kind == "event_msg":
-            self._event(told, origin)
+            self._event(payload, origin)
         else:
-            self._take_of_others(self._about(str(kind), told), origin)
+            self._take_of_others(self._about(str(kind), payload), origin)
 
     def change(self, number: int, entry: dict[str, Any], change: Change) -> None:
         """Record what a line changes in the history."""
@@ -162,20 +166,20 @@ class _Rollout:
         marked = base.Origin(origin.place, ts=ts, key=change.key)
         self._recording.mark(change.mark, marked, change.reason)
 
-    def _about(self, kind: str, told: dict[str, Any]) -> Iterator[base.Found]:
-        """How the session began, and what became of its context."""
+    def _about(self, kind: str, payload: dict[str, Any]) -> Iterator[base.Found]:
+        """The start of the session, and other records about it."""
         if kind == "compacted":
-            edit = {"type": kind, "message": told.get("message")}
+            edit = {"type": kind, "message": payload.get("message")}
             yield base.Piece("provider_edit", {"edits": [edit]})
-        elif kind != "session_meta" or "record_type" in told:
+        elif kind != "session_meta" or "record_type" in payload:
             yield base.Skipped("", _OF_CLIENT, note=True)
         else:
             if not self._session:  # a fork has the record of its origin, too
-                self._session = base.session_name(told, "id")
-                by = "source", "subagent", "thread_spawn", "parent_thread_id"
-                self.parent = base.session_name(told, *by) or None
-            prompt = base.text(told, "base_instructions", "text")
-            if prompt := prompt or base.text(told, "instructions"):
+                self._session = base.session_name(payload, "id")
+                source = base.mapping(payload, "source", "subagent", "thread_spawn")
+                self.parent = base.session_name(source, "parent_thread_id") or None
+            prompt = base.text(payload, "base_instructions", "text")
+            if prompt := prompt or base.text(payload, "instructions"):
                 yield messages.system(prompt)
 
     def _item(self, item: dict[str, Any], origin: base.Origin) -> None:
@@ -202,40 +206,42 @@ class _Rollout:
         else:
             self._take_of_others(found, origin)
 
-    def _event(self, told: dict[str, Any], origin: base.Origin) -> None:
-        """What the client noted: the tokens of an answer, and what broke it off."""
-        kind = base.text(told, "type") or ""
+    def _event(self, payload: dict[str, Any], origin: base.Origin) -> None:
+        """Take a note of the client: tokens, errors, and plans; skip the others."""
+        kind = base.text(payload, "type") or ""
         if kind == "token_count":
-            self._spend(base.mapping(told, "info"), origin)
+            self._spend(base.mapping(payload, "info"), origin)
         elif kind in _BROKEN:
-            why = base.text(told, "message") or base.text(told, "reason") or ""
+            why = base.text(payload, "message") or base.text(payload, "reason") or ""
             fields = {"code": kind, "message": why, "where": "codex"}
             self._take_of_others([base.Piece("error", fields)], origin)
-        elif kind == "task_complete" and told.get("error"):
-            self._take_of_others([_failed_turn(told["error"])], origin)
-        elif kind == "item_completed" and base.at(told, "item", "type") == "Plan":
-            plan = base.text(told, "item", "text") or ""
+        elif kind == "task_complete" and payload.get("error"):
+            self._take_of_others([_failed_turn(payload["error"])], origin)
+        elif kind == "item_completed" and base.at(payload, "item", "type") == "Plan":
+            plan = base.text(payload, "item", "text") or ""
             self._take([decisions.plan(plan)], origin)
         elif kind not in _AGAIN and kind != "thread_rolled_back":
             self._take([base.Skipped("", _OF_CLIENT, note=True)], origin)
 
     def _spend(self, info: dict[str, Any], origin: base.Origin) -> None:
-        """Record an answer's tokens; the same count is told again and again.
+        """Record the tokens of a response; Codex repeats the same count.
 
         They stand on the first event of the response, if that is known.  The count is
         an event, too, which names the response: a capture, or an import of a file that
         ended before the count, recorded the response without them.
         """
-        total, last = info.get("total_token_usage"), info.get("last_token_usage")
+        total = info.get("total_token_usage")
+        last = info.get("last_token_usage")
         if total == self._spent or not isinstance(last, dict):
             return
         self._spent = total
-        given, read, made = (
-            int(base.number(last, f"{name}_tokens") or 0)
-            for name in ("input", "cached_input", "output")
-        )
-        usage: Any = {"input_tokens": max(given - read, 0), "output_tokens": made}
-        usage["cache_read_input_tokens"] = read
+        input_tokens = int(base.number(last, "input_tokens") or 0)
+        cached_tokens = int(base.number(last, "cached_input_tokens") or 0)
+        usage: JsonObject = {
+            "input_tokens": max(input_tokens - cached_tokens, 0),
+            "output_tokens": int(base.number(last, "output_tokens") or 0),
+            "cache_read_input_tokens": cached_tokens,
+        }
         item = {"format": NAME, "kind": "token_count", "value": last}
         counted = replace(origin, model=self._model)
         answer = self._answer
@@ -251,20 +257,25 @@ class _Rollout:
 
 
 def _returned(item: dict[str, Any]) -> base.Piece:
-    """A result; commands say in JSON how they ended, and after how many seconds."""
-    content = given = item.get("output")
-    if isinstance(given, dict) and "content" in given:
-        content = given["content"]
-    told = base.parsed(content)[0] if isinstance(content, str) else None
-    ended = base.mapping(told, "metadata")
-    failed = base.at(given, "success") is False or ended.get("exit_code")
-    failed = failed or _exit_code(content) or decisions.refused_in_codex(content)
-    took = base.milliseconds(ended, "duration_seconds", per_unit=1000.0)
-    return messages.returned(item["call_id"], content, failed=bool(failed), took=took)
+    """A result.  Some commands write JSON with their exit code and their duration."""
+    output = item.get("output")
+    content = output
+    if isinstance(output, dict) and "content" in output:
+        content = output["content"]
+    parsed = base.parsed(content)[0] if isinstance(content, str) else None
+    metadata = base.mapping(parsed, "metadata")
+    failed = (
+        base.at(output, "success") is False
+        or bool(metadata.get("exit_code"))
+        or _exit_code(content) != 0
+        or decisions.refused_in_codex(content)
+    )
+    took = base.milliseconds(metadata, "duration_seconds", per_unit=1000.0)
+    return messages.returned(item["call_id"], content, failed=failed, took=took)
 
 
 def _exit_code(content: Any) -> int:
-    """What the lines before a command's output say; 0 if they say nothing."""
+    """The exit code in the lines before a command's output; 0 without one."""
     text = content
     if isinstance(content, list):
         text = next(filter(None, (base.text(part, "text") for part in content)), None)
@@ -295,7 +306,7 @@ def _context_of(item: dict[str, Any]) -> str | None:
 
 
 def _failed_turn(error: Any) -> base.Piece:
-    """Why a turn ended without an answer."""
+    """The error that ended a turn without an answer."""
     why = error if isinstance(error, str) else base.text(error, "message")
     fields: dict[str, Any] = {"code": "task_failed", "where": "codex"}
     fields["message"] = why or canonical(error).decode()
@@ -309,7 +320,7 @@ def _failed_turn(error: Any) -> base.Piece:
 
 
 class _Drafts:
-    """Takes what is found in a line as drafts; a session judges them later."""
+    """Takes the events of a line as drafts; the session checks them later."""
 
     def __init__(self) -> None:
         self.taken: list[Draft] = []
@@ -331,7 +342,7 @@ class _Drafts:
         self.taken.append(Draft(edit, origin.ts, key=origin.key, mark=mark))
 
     def skip(self, why: str, *places: str, note: bool = False) -> None:
-        """What is no event stands in the item."""
+        """Do nothing: the item of the line keeps it."""
 
 
 def drafts_of(change: Change, entry: dict[str, Any], model: str | None) -> list[Draft]:
@@ -343,7 +354,7 @@ def drafts_of(change: Change, entry: dict[str, Any], model: str | None) -> list[
 
 @cache
 def format_of(model: str | None) -> Format:
-    """A line of a rollout, which ``model`` answers as far as it does not say."""
+    """The format of a line; ``model`` answers unless the line names another."""
     return Format(
         NAME, partial(_view, model), lambda entry: base.text(entry, "type") or "", _id
     )
@@ -356,7 +367,7 @@ def _view(model: str | None, _: str, entry: Any, __: object) -> list[Draft]:
 
 
 def _id(entry: Any) -> str | None:
-    """Of a count of tokens, which is told again and again; lines have no ids."""
+    """The id of a count of tokens, which Codex repeats; other lines have no ids."""
     total = base.at(entry, "payload", "info", "total_token_usage")
     return text_digest(str(total)) if total else None
 
