@@ -24,6 +24,7 @@ def test_a_program_is_given_the_view(refold: Refold, sample: Path) -> None:
         "tokens",
         "digest",
         "over_budget",
+        "cuts",
         "system",
         "messages",
         "spans",
@@ -34,6 +35,24 @@ def test_a_program_is_given_the_view(refold: Refold, sample: Path) -> None:
     assert told["spans"] == [{"kind": "raw", "first": 1, "last": 57}]
     assert told["messages"][0]["role"] == "user"
     assert (told["provenance"], told["request"]) == ("assumed", None)
+
+
+def test_people_are_shown_what_a_context_leaves_out(
+    refold: Refold, sample: Path
+) -> None:
+    sound = {"type": "audio", "mimeType": "audio/wav", "data": "UklGRg=="}
+    events = refold_package.events
+    with refold_package.open(f"sqlite:///{sample}") as store:
+        store.session(user_id="lin", session_id="heard").append(
+            [
+                events.ToolCall(call_id="c", tool_name="listen"),
+                events.ToolResult(call_id="c", content=[sound]),
+            ]
+        )
+
+    seen = refold("context", "--user", "lin", "--session", "heard").out
+
+    assert "left out  audio of seq 2: the Messages API does not take it" in seen
 
 
 def test_a_context_before_an_imported_answer_is_reconstructed(

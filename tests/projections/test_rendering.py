@@ -518,6 +518,7 @@ def test_the_digest_is_of_system_and_messages() -> None:
         "tokens": view.tokens,
         "digest": view.digest,
         "over_budget": 0,
+        "cuts": [],
         "system": "Be brief.",
         "messages": [user(text("Why?"))],
         "spans": [

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 import refold
+from refold.domain.envelope import Meta
 from refold.domain.parts import image_tokens
 from refold.projections.context.strategies import spec
+from refold.projections.context.strategy import Strategy
 from refold.projections.context.text import NOT_AN_IMAGE, violations
 from refold.projections.context.view import View
 from refold.store import Session
@@ -203,3 +205,43 @@ def test_a_recorded_request_with_media_is_proved(session: Session) -> None:
     assert again.messages == view.messages
     assert session.verify().problems == []
     assert session.proofs.rerun().same == 1
+
+
+def first_version() -> Strategy:
+    return spec.parse({"name": "keep_all", "version": 1})
+
+
+def test_version_1_shows_media_as_it_always_did(session: Session) -> None:
+    asked(
+        session,
+        {"kind": "image", "media_type": "image/png", "data": LARGE},
+        {"kind": "image", "media_type": "image/gif", "data": SMALL},
+        {"kind": "image", "url": "https://a.example/b.png"},
+    )
+    looked(session, [{"type": "text", "text": "a"}, {"odd": 1}])
+
+    view = session.context(first_version())
+
+    question, large, small, address = blocks(view)[:4]
+    assert question["text"] == "What is it?"
+    assert large["text"] == '<attachment kind="image" type="image/png" shown="false"/>'
+    assert small == SMALL_IMAGE
+    assert 'shown="false"' in address["text"]
+    assert result_in(view) == '[{"text":"a","type":"text"},{"odd":1}]'
+    assert view.cuts == ()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_reconstructed_request_is_made_again_in_its_version(
+    session: Session, version: int
+) -> None:
+    asked(session, {"kind": "document", "media_type": "application/pdf", "data": PAPER})
+    strategy = spec.parse({"name": "keep_all", "version": version})
+    source: dict[str, Any] = {"request": session.context(strategy).digest}
+    if version > 1:
+        source["request_version"] = version
+    session.append(refold.AgentResponse(text="A plan."), meta=Meta(source=source))
+
+    rerun = session.proofs.rerun()
+
+    assert (rerun.requests, rerun.same) == (1, 1)

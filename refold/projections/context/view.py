@@ -71,7 +71,8 @@ class View:
     extras:       the extras that are in the view.
     tools:        the tool definitions as the caller provided them.  Those in ``extras``
                   are redacted, because they are recorded.
-    cuts:         the sections of extras that were over their budget.
+    cuts:         the sections of extras that were over their budget, and each image,
+                  document or block of the provider that is left out.
     stable:       whether the next view begins with this one, up to evidence and state.
     api:          further parameters of the request, from the strategy.
     revealed:     by type, the number of real values in place of the log's placeholders.
@@ -266,6 +267,7 @@ class View:
             "tokens": self.tokens,
             "digest": self.digest,
             "over_budget": self.over_budget,
+            "cuts": [cut._asdict() for cut in self.cuts],
             "system": self.system,
             "messages": self.messages,
             "spans": [

@@ -122,6 +122,8 @@ def _show_figures(screen: Screen, view: Mapping[str, Any], origin: Provenance) -
     screen.line(*origin_words(origin))
     screen.line((f"digest {view['digest']}", "dim"))
     screen.line((f"strategy fingerprint {view['fingerprint'][:DIGEST]}", "dim"))
+    for cut in view["cuts"]:
+        screen.line(("left out  ", "yellow"), cut["reason"])
     for span in view["spans"]:
         text = f"  {span['kind']}"
         first = span.get("first")
