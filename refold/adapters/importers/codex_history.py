@@ -93,7 +93,7 @@ class History:
             return self._compacted(payload, key)
         elif kind == "event_msg" and payload.get("type") == "thread_rolled_back":
             return self._rolled_back(payload, key)
-        elif kind == "event_msg" and payload.get("type") in _ERRORS:
+        elif kind == "event_msg" and base.text(payload, "type") in _ERRORS:
             self._add(Item(key, b""))
         return None
 
