@@ -357,7 +357,7 @@ def _has_call(entry: Entry) -> bool:
 
 
 @given(trees())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 def test_a_file_gives_the_same_contexts_in_one_piece_and_in_twenty(
     entries: list[Entry],
 ) -> None:
@@ -365,7 +365,7 @@ def test_a_file_gives_the_same_contexts_in_one_piece_and_in_twenty(
 
 
 @given(trees())
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=20)
 def test_a_capture_gives_the_same_contexts_as_an_import(entries: list[Entry]) -> None:
     whole = imported(entries)
     with pytest.MonkeyPatch.context() as patch:
