@@ -1,7 +1,7 @@
 """A client of the Messages API whose calls are captured in a session, and its tools.
 
-The context of each call comes from the session: what is new is recorded, what is due
-is compacted, the request is recorded, and only then is anything sent.
+The context of each call comes from the session.  A call records the new content,
+compacts where that is due, records the request, and then sends it.
 """
 
 from __future__ import annotations
@@ -161,19 +161,19 @@ class _Captured:
     ) -> None:
         """Record a call that was made without the capture.
 
-        ``response`` is the SDK's, its raw response (``with_raw_response``), or JSON.
+        messages: as they were sent.  The new ones are recorded, then the request.
+                  Without messages, only the response is recorded.
+        response: the SDK's, its raw response (``with_raw_response``), or JSON.
 
-        Of ``messages``, as they were sent, what is new is recorded, then the request,
-        then ``response``.  The request says whether what was sent is what the session
-        would have sent: with text that had to be redacted, it is not.  Without
-        messages, the response alone is recorded.  A response that the session has
-        already is not recorded again, nor are its messages.
+        The request says whether exactly the session's context was sent.  It was not if
+        a text had to be redacted.  A response that is recorded already is not recorded
+        again, and neither are its messages.
 
-        Where the messages do not hold what the session ends with, those behind their
-        last answer are recorded, and ``meta.warnings`` has ``history_differs``.
+        If the messages do not contain the end of the session, those after their last
+        answer are recorded, and ``meta.warnings`` has ``history_differs``.
 
-        Raises InvalidEvent for a message that cannot be told, and what ``append``
-        raises; RecordingFailed if that is for the response.
+        Raises InvalidEvent for a message that cannot be recorded, and what ``append``
+        raises; RecordingFailed if the response cannot be recorded.
         """
         response = chat.parsed(response)
         if messages:
@@ -198,22 +198,22 @@ class _Captured:
             self._answer(response, request_id)
 
     def _has_recorded(self, response: Any) -> bool:
-        """Whether the session has this response, known by the provider's id."""
-        name = (plain(response) or {}).get("id")
-        if not name:
+        """Whether the session has a response with the same id of the provider."""
+        response_id = (plain(response) or {}).get("id")
+        if not response_id:
             return False
         responses = self.session.events(types=("agent_response",))
-        return any(event.meta.response_id == name for event in responses)
+        return any(event.meta.response_id == response_id for event in responses)
 
     def _chosen(self, *, prepares: bool = False) -> str | Strategy | None:
-        """The strategy, for this agent if it is one of several."""
+        """The strategy; for this agent if the session has several."""
         if self._agent is None:
             return self._strategy
         settings = self.session.settings
         return settings.for_agent(self._agent, self._strategy, prepares=prepares)
 
     def _window(self) -> HandedIn:
-        """What the model's window leaves for a request; nothing if it is not known."""
+        """The part of the model's window for a request; empty if it is not known."""
         try:
             return {"window": max(1, window_of(self._model) - self._max_tokens)}
         except errors.UnknownModel:
@@ -233,7 +233,7 @@ class _Captured:
             agent=self._agent,
             meta=meta,
             idempotency_key=key,
-            # The conversation goes on: one text must not cost the rest of it.
+            # A text that takes too long to scan must not end the conversation.
             unscanned="stub",
         )
 
@@ -392,9 +392,9 @@ class _Captured:
     def _answer(
         self, answer: Any, request_id: str | None, took: float | None = None
     ) -> None:
-        """Record a whole answer; the same answer again is the same record.
+        """Record a whole answer, unless it is recorded already.
 
-        Raises RecordingFailed, which has it.
+        Raises RecordingFailed, which has the answer.
         """
         try:
             message = plain(answer)
@@ -408,13 +408,13 @@ class _Captured:
         self._answer(message, asked.request_id, self._took(asked))
 
     def _reveal(self, message: Any) -> None:
-        """Put values into the arguments of calls, as the store's vault allows."""
+        """Put real values into the arguments of calls, as the store's vault allows."""
         for block in message.content:
             if block.type == "tool_use" and isinstance(block.input, dict):
                 block.input = self.session.vault.reveal(block.input, tool=block.name)
 
     def _revealed(self, message: Any) -> Any:
-        """The same in a copy: what is recorded is the stream's own."""
+        """A copy with real values, because the stream's own message is recorded."""
         copy = message.model_copy(deep=True)
         self._reveal(copy)
         return copy
@@ -422,9 +422,9 @@ class _Captured:
     def _broke_off(
         self, asked: Asked, message: Any, error: BaseException | None
     ) -> None:
-        """Record what came of an answer, and why no more did.
+        """Record an answer that broke off: the part that came, and the reason.
 
-        Raises RecordingFailed if something came; else ``error`` is what is raised.
+        Raises RecordingFailed if a part came and cannot be recorded.
         """
         if message is not None and message.stop_reason is not None:
             self._answered(asked, message)
@@ -445,20 +445,21 @@ class _Captured:
 
 
 class Capture(_Captured):
-    """Asks Claude through ``anthropic.Anthropic``, and records it."""
+    """Asks Claude through ``anthropic.Anthropic``, and records the calls."""
 
     client: Anthropic
 
     def create(self, content: Content = None, **more: Unpack[Brought]) -> Message:
-        """Send the session's context, ``content`` being what the user adds to it.
+        """Send the session's context with what the user adds to it.
 
         content: a text; blocks of a user's message, such as results of tools; events;
-                 or None, if all is recorded already.
-        more:    what else the call has (Brought).
+                 or None if everything is recorded already.
+        more:    the other arguments of the call (Brought).
 
-        Raises what the SDK raises, recorded as an ``error``; what ``session.append``
-        and ``session.prepare`` raise, before anything is sent; RecordingFailed, with
-        the answer, if it cannot be recorded.
+        Raises InvalidConfiguration, with nothing recorded, for a call that the SDK
+        refuses; what ``session.append`` and ``session.prepare`` raise, before anything
+        is sent; what the SDK raises, recorded as an ``error``; RecordingFailed, which
+        has the answer, if it cannot be recorded.
         """
         asked = self._ask(content, more)
         try:
@@ -475,10 +476,10 @@ class Capture(_Captured):
     def stream(
         self, content: Content = None, **more: Unpack[Brought]
     ) -> Iterator[MessageStream]:
-        """The same as the SDK's stream; the answer is recorded when the block ends.
+        """Return the SDK's stream; the answer is recorded when the block ends.
 
-        What breaks off, or is left early, is recorded as far as it came, with the
-        ``stop_reason`` ``interrupted``, and an ``error``.  Its calls are no calls.
+        If it breaks off, or the block is left early, the part that came is recorded
+        with the ``stop_reason`` ``interrupted``, and an ``error`` that has its calls.
         """
         asked = self._ask(content, more, "stream")
         stream = None
@@ -559,9 +560,10 @@ class Capture(_Captured):
 
 
 class AsyncCapture(_Captured):
-    """The same through ``anthropic.AsyncAnthropic``; the loop is never blocked.
+    """Asks Claude through ``anthropic.AsyncAnthropic``, and records the calls.
 
-    ``record`` is the one exception: call it in a thread.
+    It records in threads, so the loop is not blocked.  ``record`` and ``record_batch``
+    are the exceptions: call them in a thread.
     """
 
     client: AsyncAnthropic
@@ -637,11 +639,11 @@ class AsyncCapture(_Captured):
 
 
 class LiveModel:
-    """Has Claude answer in a rerun, where recorded answers end; nothing is recorded.
+    """Asks Claude in a rerun, after the recorded answers; nothing is recorded.
 
-    client: one of the SDK's; left out, the SDK makes one from its variables.
+    client: of the SDK; by default the SDK makes one from its environment variables.
 
-    Raises InvalidConfiguration for a name that is empty, and for want of a key.
+    Raises InvalidConfiguration for an empty name, or if there is no key.
     """
 
     def __init__(
@@ -664,7 +666,7 @@ class LiveModel:
         try:
             message = _api(self._client, body).create(**body)
         except AnthropicError as error:
-            # What the SDK raises carries the request: it is not passed on.
+            # The error of the SDK contains the request, so it is not chained.
             timeout = self._client.timeout
             seconds = timeout if isinstance(timeout, int | float) else 600
             raise errors.AnswerFailed(failure(error, timeout=seconds).reason) from None
@@ -672,7 +674,7 @@ class LiveModel:
 
 
 async def _in_thread(record: Any, *arguments: Any) -> None:
-    """Record to the end, even if the task is cancelled meanwhile."""
+    """Record completely, even if the task is cancelled."""
     await asyncio.shield(asyncio.to_thread(record, *arguments))
 
 
@@ -681,7 +683,7 @@ def _api(client: Any, body: Mapping[str, Any]) -> Any:
 
 
 def _came(stream: Any) -> Any:
-    """The message as far as it came, or None."""
+    """The part of the message that came, or None."""
     try:
         return stream.current_message_snapshot
     except (AssertionError, AttributeError):
