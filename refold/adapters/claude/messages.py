@@ -29,7 +29,7 @@ _OF_CALL: Final = frozenset({"type", "id", "name", "input"})
 
 
 def plain(value: Any) -> Any:
-    """A response or block of the SDK as JSON, as it came; JSON as it is."""
+    """Return a response or block of the SDK as JSON, byte for byte as it came."""
     if isinstance(value, anthropic.BaseModel):
         return value.to_dict(mode="json", warnings=False)
     if isinstance(value, Mapping):
@@ -38,7 +38,9 @@ def plain(value: Any) -> Any:
 
 
 def parsed(response: Any) -> Any:
-    """The message of a raw response (``with_raw_response``); another one as it is.
+    """Return the message of a raw response (``with_raw_response``).
+
+    Another response is returned unchanged.
 
     Raises InvalidEvent for a raw response whose message must be awaited.
     """
@@ -54,7 +56,10 @@ def parsed(response: Any) -> Any:
 
 
 def system_text(system: str | Sequence[Mapping[str, Any]] | None) -> str | None:
-    """A system prompt that is a text, or text blocks.  Raises InvalidEvent."""
+    """Return the text of a system prompt, which is a text or text blocks.
+
+    Raises InvalidEvent for anything else.
+    """
     if isinstance(system, str | None):
         return system
     texts = blocks.plain(plain([*system]))
@@ -64,9 +69,9 @@ def system_text(system: str | Sequence[Mapping[str, Any]] | None) -> str | None:
 
 
 def layout(system: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """The length of each text block of a system prompt, and its fields but the text.
+    """Return the length and the other fields of each text block of a system prompt.
 
-    With the system prompt, that is how it was sent.
+    Together with the text of the system prompt, this says how it was sent.
     """
     found: list[Any] = []
     for block in plain([*system]):
@@ -159,10 +164,10 @@ def _fields_beside_call(block: JsonObject) -> JsonObject:
 
 
 def broken_off(message: JsonObject | None, error: kinds.AgentError) -> list[Event]:
-    """The events of a response that broke off: what came, and why no more did.
+    """Return the events of a response that broke off: its part, and the error.
 
-    Nobody is to carry out its calls, and the last may be half of one: they stand in
-    the error, not as calls.
+    Its calls must not be carried out, and the last may be incomplete.  So the error
+    contains them, and no ``tool_call`` does.
     """
     if message is None or not message.get("content"):
         return [error]
@@ -235,7 +240,7 @@ def batch_result(response: Any) -> JsonObject | kinds.AgentError:
 
 
 class NotAMessage(anthropic.AnthropicError):
-    """The API answered, but not with a message, as a proxy's page of its own."""
+    """The API's answer is not a message, but the page of a proxy, for example."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -245,9 +250,9 @@ class NotAMessage(anthropic.AnthropicError):
 
 
 def check_message(answer: object) -> None:
-    """Refuse what the SDK returns if an answer has no content of a message.
+    """Refuse an answer that is not a message.
 
-    The SDK does not check answers: it returns a page as a text.
+    The SDK does not check answers: it returns the page of a proxy as a text.
 
     Raises NotAMessage.
     """
@@ -256,9 +261,11 @@ def check_message(answer: object) -> None:
 
 
 def error_of(error: BaseException | None) -> kinds.AgentError:
-    """Why there is no answer, or no whole one.
+    """Return the event for the reason why there is no complete answer.
 
-    Never the API's own words, which may quote the request.  None: the caller left.
+    It never contains the words of the API, which may quote the request.
+
+    error: None if the caller left the stream.
     """
     if error is None:
         return _failed(code=INTERRUPTED, message="the stream was left before its end")
@@ -297,13 +304,13 @@ def _response(message: JsonObject, stop_reason: Any) -> kinds.AgentResponse:
 
 
 def _is_call(block: Mapping[str, Any]) -> bool:
-    """Whether it is a call that a result can name."""
+    """Whether the block is a call that a result can refer to."""
     named = isinstance(block.get("id"), str) and isinstance(block.get("name"), str)
     return block.get("type") == "tool_use" and named and bool(block["id"])
 
 
 def _is_said(block: Mapping[str, Any]) -> bool:
-    """Whether it is a text or thinking, which are in the response itself."""
+    """Whether the block is text or thinking, which the response itself contains."""
     return block.get("type") in _THINKING or blocks.words(block) is not None
 
 
@@ -319,9 +326,9 @@ Key = tuple[str, ...]
 
 
 class News(NamedTuple):
-    """What of some messages a session does not hold yet.
+    """The events of some messages that a session does not have yet.
 
-    ``differs``: they do not hold what the session ends with.
+    differs: whether the messages lack the end of the session.
     """
 
     events: list[Event]
@@ -329,9 +336,9 @@ class News(NamedTuple):
 
 
 def events_of_user(content: Any) -> list[Event]:
-    """What a user brings: a text, blocks of a user's message, or events.
+    """Return the events of a text, of blocks of a user's message, or of events.
 
-    Raises InvalidEvent for a block that cannot be told.
+    Raises InvalidEvent for a block that cannot be recorded.
     """
     if content is None:
         return []
@@ -342,12 +349,12 @@ def events_of_user(content: Any) -> list[Event]:
 
 
 def news(session: Session, messages: Sequence[Mapping[str, Any]]) -> News:
-    """What of ``messages``, a whole conversation, comes after the session's end.
+    """Return the part of a whole conversation that follows the session's end.
 
-    The newest piece of the session is looked for in them, from their end.  If it is
-    not there, what comes after the last answer in them is taken for new.
+    The newest piece of the session is searched in the messages, from their end.  If
+    they do not contain it, the part after their last answer counts as new.
 
-    Raises InvalidEvent for a message that cannot be told.
+    Raises InvalidEvent for a message that cannot be recorded.
     """
     # The key of the newest event that messages would hold too.
     found = session.writer.log.read(
@@ -377,7 +384,10 @@ def news(session: Session, messages: Sequence[Mapping[str, Any]]) -> News:
 
 
 def normal(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages as a view has them: in blocks, without what the SDK and a cache add."""
+    """Return messages in the form of a view.
+
+    Contents are blocks, without the fields that the SDK and a cache add.
+    """
     found = []
     for message in plain(list(messages)):
         content = message["content"]
@@ -411,7 +421,7 @@ def _events(found: Iterable[Found]) -> list[Event]:
 
 
 def _key(event: Event) -> Key | None:
-    """What tells a piece of a conversation; None of a response that says nothing."""
+    """The key of a piece of a conversation; None for a response without text."""
     match event:
         case kinds.UserInput(text=text, attachments=attachments):
             files = (attachment.model_dump_json() for attachment in attachments)

@@ -331,6 +331,7 @@ class Manner(NamedTuple):
     window: int | None = None
 
 
+# The newest version of the rules that all strategies share.
 RULES: Final = 2
 
 
@@ -340,7 +341,8 @@ class Strategy(BaseModel):
     name:          the name under which it is registered.
     version:       changes with every change of a byte in a view.
     rules:         the version of the rules that all strategies share.  Under rules 1, a
-                   call waits for its result without a limit.
+                   call waits for its result without a limit, and views have only small
+                   images and few blocks of the provider.
     earlier:       the classes of its earlier versions, so that recorded requests can be
                    shown again.  ``spec`` adds those of the built-in strategies.
     needs:         the detail of its outlines.
