@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -238,7 +239,8 @@ def test_a_disputed_clock_is_named_and_can_be_trusted(
     process = warm.module("tests.support.shifted", *command)
     printed, errors = process.communicate()
     assert json.loads(printed)["sessions"] == []
-    assert "differs by 3650 days" in errors
+    # The clock of this machine may step back a little in between.
+    assert re.search("differs by (3649|3650) days", errors)
     monkeypatch.setenv("REFOLD_TRUST_CLOCK", "1")
     process = warm.module("tests.support.shifted", *command)
     printed, errors = process.communicate()
