@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import refold
+from benchmarks.compaction import report
 from benchmarks.report import Check, as_markdown, filled, machine, promises, table
 from refold.adapters.importers import read
 from refold.domain.envelope import Draft
@@ -50,11 +51,18 @@ class Options:
     """How it is run.
 
     quick:    shorter runs.  data: a folder of transcripts, beside the sample.
+    sessions: a folder of transcripts with compactions of their client.  Only what
+              survives at these compactions is then measured.
+    strategy: the strategies to measure there; by default all that compact.
+    with_command: a command that writes a summary, measured beside them.
     json, plot, markdown: where figures, the picture, and both in a page are written.
     """
 
     quick: bool = False
     data: Path | None = None
+    sessions: Path | None = None
+    strategy: list[str] | None = None
+    with_command: str | None = None
     json: Path | None = None
     plot: Path | None = None
     markdown: Path | None = None
@@ -93,6 +101,14 @@ class Mean:
 
 def run(options: Options) -> int:
     """Measure, print, and write what was asked for."""
+    if options.sessions is not None:
+        return report.run(
+            options.sessions,
+            strategies=options.strategy or report.STRATEGIES,
+            command=options.with_command,
+            json=options.json,
+            markdown=options.markdown,
+        )
     figures = [one for path in _files(options) for one in measured(path, options)]
     means = front(figures)
     checks = _checks(means)

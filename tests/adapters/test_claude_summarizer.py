@@ -377,7 +377,8 @@ class TestInASession:
         assert made.payload.prompt_digest is not None
         shown = str(session.context(WINDOW).messages)
         assert "I fixed the build." in shown
-        assert "question 1" not in shown
+        assert "answer 1" not in shown
+        assert "question 1: why why" in shown
         assert session.verify().problems == []
 
     def test_only_what_was_redacted_reaches_the_model(

@@ -77,7 +77,10 @@ def test_values_are_toml_and_dotted_keys_nest() -> None:
             "turn_window:turns=1",
             r"no such parameter \(there is: full_turns, cached_turns",
         ),
-        ("keep_all:n=1", r"no such parameter \(there is: open_calls_after\)"),
+        (
+            "keep_all:n=1",
+            r"no such parameter \(there is: open_calls_after, protected_tokens\)",
+        ),
         ("turn_window:full_turns='6'", "full_turns: Input should be a valid integer"),
         ("turn_window:full_turns=true", "full_turns: Input should be a valid integer"),
         ("turn_window:full_turns=1.5", "full_turns: Input should be a valid integer"),

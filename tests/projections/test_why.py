@@ -238,7 +238,7 @@ def test_a_cleared_result_is_unshown_but_its_call_is_shown() -> None:
 
 def test_pins_over_their_budget_are_left_out() -> None:
     events = [
-        UserInput(text="remember this: " + "word " * 90),
+        AgentResponse(text="remember this: " + "word " * 90),
         AgentResponse(text="yes"),
         Pin(seqs=(1, 2)),
         *[event.payload for event in turns(5)],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Final, Literal, NamedTuple, get_args
 
@@ -127,6 +127,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 _NOTE_TOKENS: Final = 8  # of a tag such as <left_out turns="12"/>
 _NOTE_CHARS: Final = 40
+_INTRODUCTION: Final = 400  # characters that introduce and number the user's words
 _CHARS_PER_TOKEN: Final = 4
 # A ledger may take this part of a summary, as a divisor.
 _LEDGER_SHARE: Final = 3
@@ -178,6 +179,7 @@ _BEGINNINGS: Final = (
 class AbridgedTurn:
     """The contents of a turn before any cut.
 
+    user_stays:            whether the user's words stand beside the summary.
     end:                   "interrupted" or "goes_on" if the turn has no final answer.
     plan:                  the newest plan.
     reflection:            the newest reflection.
@@ -189,6 +191,7 @@ class AbridgedTurn:
     first: int
     last: int
     user: str = ""
+    user_stays: bool = False
     agent: str = ""
     end: str = ""
     plan: str = ""
@@ -197,6 +200,19 @@ class AbridgedTurn:
     verdicts: list[events.Verdict] = field(default_factory=list)
     results: dict[str, str] = field(default_factory=dict)
     lists: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def says_only_what_stays(self) -> bool:
+        """Whether the turn has nothing besides words of the user that stay."""
+        texts = (self.user, self.agent, self.plan, self.reflection)
+        return (
+            self.user_stays
+            and not any(texts)
+            and not self.reflection_attributes
+            and not self.verdicts
+            and not self.results
+            and not any(self.lists.values())
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,12 +239,32 @@ class Abridged:
         target_tokens = min(target_tokens, _most_tokens(source))
         turns = abridged_turns(source.envelopes, self.tools, goes_on=source.goes_on)
         ledger = Ledger.of(source.summaries, turns, source.envelopes)
-        text = _history(source, turns, target_tokens, self.limits)
+        if source.user_stays:
+            turns = _without_words_of_user(turns)
+        historian = self._beside_user(source)
+        text = _history(source, turns, target_tokens, historian.limits)
         if ledger.missing(text):
-            text = self._with_ledger(source, turns, ledger, target_tokens)
+            text = historian._with_ledger(source, turns, ledger, target_tokens)
         if source.words and not markup.own_words(text):
             text = self._plain(source, target_tokens)
         return Written(text, made_by(self.limits))
+
+    def _beside_user(self, source: Source) -> Abridged:
+        """The summarizer with room for the user's words, if they stay beside it.
+
+        They take the place of what the history would quote of them, at most a quarter.
+        """
+        if not source.user_stays:
+            return self
+        total_chars = self.limits.total_chars
+        spoken = sum(
+            len(envelope.payload.text)
+            for envelope in source.envelopes
+            if isinstance(envelope.payload, events.UserInput)
+        )
+        total_chars -= min(spoken + _INTRODUCTION, total_chars // 4)
+        limits = self.limits.model_copy(update={"total_chars": max(total_chars, 1)})
+        return replace(self, limits=limits)
 
     def _with_ledger(
         self,
@@ -256,6 +292,17 @@ class Abridged:
             if entry is not None:
                 texts += leaves(entry.content)
         return _cut(" ".join(texts), target_tokens, self.limits)
+
+
+def _without_words_of_user(turns: Iterable[AbridgedTurn]) -> list[AbridgedTurn]:
+    """The turns with references to the user's words, which stand beside the summary."""
+    shown: list[AbridgedTurn] = []
+    for turn in turns:
+        turn.user_stays = bool(turn.user)
+        turn.user = ""
+        if not turn.says_only_what_stays:
+            shown.append(turn)
+    return shown
 
 
 def _most_tokens(source: Source) -> int:
@@ -414,6 +461,8 @@ def abridged_turns(
     open_file: str | None = None
     for envelope in envelopes:
         payload = envelope.payload
+        if not envelope.meta.in_context:
+            continue
         if not turns and not isinstance(payload, _BEGINNINGS):
             continue
         if not turns or isinstance(payload, events.UserInput):
@@ -587,6 +636,8 @@ def _call_line(call: ToolCall) -> str:
 def _turn_text(turn: AbridgedTurn, limits: Limits) -> str:
     """The turn between tags, within these limits."""
     lines = [f'<turn first="{turn.first}" last="{turn.last}">']
+    if turn.user_stays:
+        lines.append(f'<user seq="{turn.first}"/>')
     if turn.user:
         lines.append(f"<user>{_short(turn.user, limits.user_chars)}</user>")
     if turn.plan:

@@ -259,7 +259,9 @@ def pressed(
     needed = bisect_left(totals, over + target) + 1
     fitting = bisect_right(totals, most)
     reason = f"{over} tokens over the window"
-    for count in range(max(1, min(needed, fitting)), len(totals)):
+    # The newest exchange is never covered.
+    fewest = max(1, min(needed, fitting, len(totals) - 1))
+    for count in range(fewest, len(totals)):
         units = oldest_units(outline, count)
         if units:
             return batch(outline, units, target=target, reason=reason, absorbs=absorbs)
@@ -402,6 +404,7 @@ class Source:
     goes_on:   whether the source ends inside a turn.
     kind:      the subject of the summary: the session, or a memory layer.
     notes:     for notes, the rules for rewriting them.
+    user_stays: whether views show what the user said beside the summary.
     """
 
     text: str
@@ -412,6 +415,7 @@ class Source:
     goes_on: bool = False
     kind: SummaryKind = "session"
     notes: Notes | None = None
+    user_stays: bool = False
 
     @property
     def digest(self) -> str:

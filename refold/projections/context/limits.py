@@ -1,8 +1,22 @@
-"""The limits of an abridged history, which are parameters of strategies."""
+"""The limits of abridged histories and protected content."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic import BaseModel, ConfigDict, Field, model_serializer
+
+# The share of the window that the words of the user may take beside summaries, the
+# lower bound of that share, and the share that they may take of a small window.
+_PROTECTED_SHARE: Final = 0.08
+_PROTECTED_TOKENS: Final = 4_000
+_SMALL_WINDOW_SHARE: Final = 0.25
+
+
+def protected_tokens(window_tokens: int) -> int:
+    """Return the most tokens of protected content in a window of this size."""
+    wished = max(_PROTECTED_TOKENS, int(window_tokens * _PROTECTED_SHARE))
+    return min(wished, int(window_tokens * _SMALL_WINDOW_SHARE))
 
 
 class Limits(BaseModel):

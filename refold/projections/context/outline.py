@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, groupby, pairwise
 from math import inf
 from typing import Any, Final, Literal, NamedTuple, cast
 
@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 from refold.domain import events
 from refold.domain.envelope import ACTIVATED, Envelope
 from refold.domain.events import JsonObject, Span, Summary
+from refold.domain.tokens import MESSAGE_OVERHEAD
 from refold.projections.context.edits import (
     Edit,
     Edited,
@@ -50,6 +51,23 @@ Detail = Literal["counts", "turns", "units", "both"]
 _BY_UNIT: Final = ("units", "both")
 # The most frequent event types, which change none of the facts that ``_note`` handles.
 _UNNOTED: Final = frozenset({events.ToolCall, events.ToolResult, events.UserInput})
+
+
+# The events whose words stay beside the summaries that stand for them.
+_PROTECTED: Final = frozenset({events.UserInput, events.HumanReview, events.Planner})
+
+
+class ProtectedEvent(NamedTuple):
+    """A user input or a person's decision, and its cost."""
+
+    seq: int
+    tokens: int
+
+
+class Seq(NamedTuple):
+    """An event by its seq."""
+
+    seq: int
 
 
 class PinChange(NamedTuple):
@@ -222,6 +240,12 @@ class Outline(NamedTuple):
     failures:           the failed attempts since the last success.
     failed_at:          the time of the last one.
     edits:              what the client changed in its own history so far.
+    protected_budget:   the most tokens of protected content; 0 protects nothing.
+    protected:          the user inputs and decisions that no summary stands for, oldest
+                        first.
+    protected_before:   those that summaries stand for, oldest first.
+    protected_cost:     the cost of those that summaries stand for.
+    plan:               the newest plan.
     """
 
     detail: Detail = "turns"
@@ -261,6 +285,11 @@ class Outline(NamedTuple):
     failures: int = 0
     failed_at: int | None = None
     edits: tuple[Edit, ...] = ()
+    protected_budget: int = 0
+    protected: tuple[ProtectedEvent, ...] = ()
+    protected_before: tuple[Seq, ...] = ()
+    protected_cost: int = 0
+    plan: ProtectedEvent | None = None
 
     @property
     def edited(self) -> Edited:
@@ -290,8 +319,38 @@ class Outline(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """The cost of the system prompt, the summaries, and all raw events."""
-        return self.system_tokens + self.summary_tokens + self.raw_tokens
+        """The cost of the system prompt, the summaries, and all raw events.
+
+        The cost of protected content is part of that of the summaries.
+        """
+        compacted = self.summary_tokens + self.protected_tokens
+        return self.system_tokens + compacted + self.raw_tokens
+
+    @property
+    def covered_plan(self) -> ProtectedEvent | None:
+        """The newest plan, if a summary stands for it."""
+        through = self.compacted_through
+        if self.plan is None or through is None or self.plan.seq > through:
+            return None
+        return self.plan
+
+    @property
+    def protected_seqs(self) -> tuple[int, ...]:
+        """The protected events that summaries stand for, oldest first."""
+        seqs = [event.seq for event in self.protected_before]
+        plan = self.covered_plan
+        if plan is not None:
+            seqs.append(plan.seq)
+        return tuple(sorted(seqs))
+
+    @property
+    def protected_tokens(self) -> int:
+        """The cost of the protected content that views show beside summaries."""
+        total = self.protected_cost
+        plan = self.covered_plan
+        if plan is not None:
+            total += plan.tokens
+        return min(total, self.protected_budget)
 
     @property
     def open_calls_after(self) -> int | None:
@@ -320,6 +379,7 @@ class Outline(NamedTuple):
             spans += exchange
         spans += self.layers.facts_shown
         spans += self.layers.notes_shown
+        spans += [(seq, seq) for seq in self.protected_seqs]
         reads = joined(spans)
         if self.edits:
             reads = without(reads, self.edited.left_out)
@@ -409,6 +469,8 @@ class OutlineBuilder:
     layers: LayerState
     failed_at: int | None
     edits: tuple[Edit, ...]
+    protected_budget: int
+    plan: ProtectedEvent | None
     is_edited: bool
 
     def __init__(self, outline: Outline, edits: Sequence[Edit] = ()) -> None:
@@ -426,6 +488,7 @@ class OutlineBuilder:
         attributes.update(zip(outline._fields, outline, strict=True))
         self._start = outline
         self._ended: list[Turn] = []
+        self._protected: list[ProtectedEvent] = []
         self._units: list[Unit] | None = None
         self._next: tuple[Envelope, Thread, Place | None] | None = None
         # Events of a parent have seqs below those of an outline without events.
@@ -459,14 +522,16 @@ class OutlineBuilder:
             **vars(self),
             "past": (*start.past, *self._ended) if self._ended else start.past,
             "units": start.units if self._units is None else tuple(self._units),
+            "protected": (*start.protected, *self._protected),
         }
         return type(start)._make([fields[name] for name in start._fields])
 
     @property
     def tokens(self) -> int:
         """The same as ``Outline.tokens``."""
-        summaries = sum(summary.tokens for summary in self.summaries)
-        return self.system_tokens + summaries + self.raw_tokens
+        compacted = sum(summary.tokens for summary in self.summaries)
+        compacted += self._start.protected_tokens
+        return self.system_tokens + compacted + self.raw_tokens
 
     @property
     def units(self) -> list[Unit]:
@@ -504,7 +569,20 @@ class OutlineBuilder:
                 self._add_to_units(envelope, placed)
         if self.detail != "counts":
             self._update_waiting(envelope, placed)
+        if self.protected_budget and type(envelope.payload) in _PROTECTED:
+            self._protect(envelope)
         self._note(envelope)
+
+    def _protect(self, envelope: Envelope) -> None:
+        """Remember an event whose words stay beside summaries."""
+        event = ProtectedEvent(envelope.seq, envelope.token_estimate + MESSAGE_OVERHEAD)
+        match envelope.payload:
+            case events.Planner():
+                self.plan = event
+            case events.HumanReview(decision=None):
+                pass
+            case _ if not is_injected(envelope):
+                self._protected.append(event)
 
     def _count(self, envelope: Envelope, placed: Place) -> None:
         tokens = weight(envelope, placed)
@@ -602,6 +680,12 @@ class OutlineBuilder:
                 self.pin_changes = (*self.pin_changes, change)
 
 
+def is_injected(envelope: Envelope) -> bool:
+    """Whether a client put a user input into the context that no person wrote."""
+    source = envelope.meta.source or {}
+    return bool(source.get("meta") or source.get("compact_summary"))
+
+
 def _index(units: Sequence[Unit], first: int) -> int | None:
     """The index of the exchange that begins at ``first``, searched from the end."""
     for index in range(len(units) - 1, -1, -1):
@@ -691,7 +775,13 @@ def compacted(outline: Outline, seq: int, summary: Summary) -> Outline:
         if turn.last > through
     )
     pending = [change for change in outline.pin_changes if change.at > decided_at]
+    covered = [event for event in outline.protected if event.seq <= through]
+    covered_seqs = [Seq(event.seq) for event in covered]
+    covered_tokens = sum(event.tokens for event in covered)
     return outline._replace(
+        protected=outline.protected[len(covered) :],
+        protected_before=(*outline.protected_before, *covered_seqs),
+        protected_cost=outline.protected_cost + covered_tokens,
         past=past,
         compacted_through=through,
         decided_at=decided_at,
@@ -790,7 +880,7 @@ def pinned_at(outline: Outline | OutlineBuilder, decided_at: int) -> Spans:
 
 # Fields with many rows, whose numbers differ little from row to row: they are stored by
 # column, as differences, which compress well.
-_TABLES: Final = ("past", "summaries", "units")
+_TABLES: Final = ("past", "summaries", "units", "protected", "protected_before")
 
 
 def _columns(rows: Iterable[Iterable[Any]]) -> list[Any]:
@@ -801,16 +891,35 @@ def _columns(rows: Iterable[Iterable[Any]]) -> list[Any]:
     columns: list[Any] = []
     for column in zip(*rows, strict=True):
         if isinstance(column[0], int):
-            columns.append([after - before for before, after in pairwise((0, *column))])
+            steps = [after - before for before, after in pairwise((0, *column))]
+            columns.append({"runs": _runs(steps)})
         else:
             columns.append([_lists(value) for value in column])
     return columns
 
 
-def _rows(columns: Iterable[list[Any]]) -> list[tuple[Any, ...]]:
+def _runs(steps: Sequence[int]) -> list[Any]:
+    """Steps, with a long run of equal ones as a pair of the step and its count."""
+    runs: list[Any] = []
+    for step, run in groupby(steps):
+        count = len(list(run))
+        runs += [[step, count]] if count > _LONGEST_PLAIN_RUN else [step] * count
+    return runs
+
+
+_LONGEST_PLAIN_RUN: Final = 3
+
+
+def _rows(columns: Iterable[Any]) -> list[tuple[Any, ...]]:
     """Read the columns that ``_columns`` wrote."""
     values: list[Iterable[Any]] = []
     for column in columns:
-        is_number = isinstance(column[0], int)
-        values.append(accumulate(column) if is_number else column)
+        if isinstance(column, dict):
+            steps = chain.from_iterable(
+                [step] if isinstance(step, int) else [step[0]] * step[1]
+                for step in column["runs"]
+            )
+            values.append(accumulate(steps))
+        else:
+            values.append(column)
     return list(zip(*values, strict=True))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, groupby
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from refold.domain import events
 from refold.domain.canonical import text_digest
@@ -21,7 +21,7 @@ from refold.domain.envelope import Envelope
 from refold.domain.parts import estimate_with_media
 from refold.domain.stubs import Read, no_blobs
 from refold.domain.tokens import MESSAGE_OVERHEAD, estimate, estimate_text
-from refold.projections.context import budget, text as markup, units, view
+from refold.projections.context import budget, limits, text as markup, units, view
 from refold.projections.context.compaction import note_lines, summary_text
 from refold.projections.context.media import Media
 from refold.projections.context.outline import Outline
@@ -41,6 +41,9 @@ from refold.projections.context.text import (
 )
 from refold.projections.context.view import Origin, View, ViewSpan
 
+if TYPE_CHECKING:
+    from refold.projections.context.protected import Protected
+
 _Rows = Sequence[Envelope]
 _SummaryPayloads = Mapping[int, events.Event]
 OPENING: Final = "(The session begins with the agent.)"
@@ -49,6 +52,11 @@ _ONWARD: Final = "(The agent went on.)"
 _WHOSE: Final = "“I” in them is you, the agent; the task goes on behind them."
 _INTRODUCTION: Final = (
     f"Earlier parts of this session, in short, oldest first. {_WHOSE}\n"
+)
+_PROTECTED_INTRODUCTION: Final = (
+    "Earlier words of the user, as they were, oldest first, each with its number in "
+    "the log. Instructions and constraints in them hold until a later message changes "
+    "them."
 )
 _BEGIN: Final = "===== EARLIER CONVERSATION, COMPRESSED ====="
 _END: Final = "===== END OF THE COMPRESSED CONVERSATION ====="
@@ -117,6 +125,29 @@ def _render(
     extras: budget.Extras,
     read: Read,
 ) -> View:
+    """Render, and shorten protected content if the view is over the window."""
+    events = list(events)
+    summaries = list(summaries)
+    view = _rendered(strategy, outline, events, summaries, extras, read)
+    if not view.over_budget or not view.protected:
+        return view
+    most = max(0, outline.protected_tokens - view.over_budget)
+    return _rendered(strategy, outline, events, summaries, extras, read, most)
+
+
+def _rendered(
+    strategy: Strategy,
+    outline: Outline,
+    events: Iterable[Envelope],
+    summaries: Iterable[Envelope],
+    extras: budget.Extras,
+    read: Read,
+    protected: int | None = None,
+) -> View:
+    """Render.
+
+    protected: the most tokens of protected content; None is its budget.
+    """
     outline = strategy.judged(outline)
     shown = strategy.show(outline)
     manner = strategy.manner
@@ -141,10 +172,11 @@ def _render(
         # The examples come first, so that the ids of their calls stay unchanged.
         *_examples(extras, renderer),
         *_memory(outline, rows, payloads, extras),
-        *_summaries(manner, outline, payloads),
     ]
     # The ids of calls depend on the order in which exchanges are rendered.
     behind_summaries = _raw_behind_summaries(outline, rows, renderer, manner.pin_tokens)
+    content = _protected_content(outline, rows, extras, behind_summaries, protected)
+    before_session += _summaries(manner, outline, payloads, content)
     raw_spans = units.without(shown.raw, units.joined(chain(*outline.kept)))
     raw = _raw(outline, _within(rows, raw_spans), renderer)
     # The spans of different groups never join.
@@ -188,8 +220,9 @@ def _render(
             tuple([origin for origin, _ in draft.placed]) for draft in drafts
         ),
         extras=extras,
+        protected=tuple(part.seq for part in content.words) if content else (),
         tools=extras.tools,
-        cuts=tuple(cuts),
+        cuts=(*cuts, *_protected_cuts(content)),
         stable=strategy.stable_prefix,
         api=_api_parameters(manner, returned),
     )
@@ -373,21 +406,99 @@ def _note(
     return Piece(role, [(None, text_block(text))], tokens, span)
 
 
+def _protected_content(
+    outline: Outline,
+    rows: _Rows,
+    extras: budget.Extras,
+    behind_summaries: Iterable[Sequence[Piece]],
+    most: int | None,
+) -> Protected | None:
+    """What people said in the compacted part, except what stays raw behind it.
+
+    most: the most tokens; None is the budget.
+
+    Returns None if there is nothing.
+    """
+    if not outline.protected_seqs:
+        return None
+    # Only a compacted session needs it.
+    from refold.projections.context.protected import protected
+
+    raw_seqs: set[int | None] = set()
+    for piece in chain.from_iterable(behind_summaries):
+        raw_seqs.update(seq for seq, _ in piece.blocks)
+    seqs = set(outline.protected_seqs) - raw_seqs
+    if most is None:
+        most = limits.protected_tokens(extras.window_tokens)
+        most = min(outline.protected_budget, most)
+    return protected([row for row in rows if row.seq in seqs], most)
+
+
+def _protected_text(content: Protected) -> str:
+    """The protected content as one text."""
+    lines = [_PROTECTED_INTRODUCTION]
+    for part in content.words:
+        name = "" if part.label == "user" else f", {part.label}"
+        lines.append(f"[{part.seq}{name}] {part.text}")
+    if content.left_out:
+        lines.append(f"(Left out: messages {_named(content.left_out)}.)")
+    return "\n".join(lines)
+
+
+def _with_protected(pieces: list[Piece], content: Protected) -> list[Piece]:
+    """The pieces of summaries with the protected content behind the last summary."""
+    text = _protected_text(content)
+    last = max(index for index, piece in enumerate(pieces) if piece.role == "user")
+    piece = pieces[last]
+    pieces[last] = piece._replace(
+        blocks=[*piece.blocks, (content.words[0].seq, text_block(text))],
+        tokens=piece.tokens + estimate_text(text),
+    )
+    return pieces
+
+
+def _named(seqs: Sequence[int]) -> str:
+    """Seqs in a sentence."""
+    return ", ".join(
+        str(first) if first == last else f"{first}-{last}"
+        for first, last in units.spans_of(seqs)
+    )
+
+
+def _protected_cuts(content: Protected | None) -> tuple[budget.Cut, ...]:
+    if content is None or not content.is_cut:
+        return ()
+    reason = "pasted parts and the oldest messages were shortened"
+    if content.left_out:
+        reason += f"; {len(content.left_out)} messages were left out"
+    return (budget.Cut("protected", content.tokens, content.budget, reason),)
+
+
 def _summaries(
-    manner: Manner, outline: Outline, payloads: _SummaryPayloads
-) -> Iterator[Piece]:
+    manner: Manner,
+    outline: Outline,
+    payloads: _SummaryPayloads,
+    content: Protected | None,
+) -> list[Piece]:
+    """The summaries, with what the user said in the spans that they stand for."""
+    pieces: list[Piece] = []
     for index, live in enumerate(outline.summaries):
         summary = _summary_payload(payloads, live)
         if manner.form == "tool":
-            yield from _as_tool_result(live, summary)
+            pieces += _as_tool_result(live, summary)
         elif manner.template:
-            yield _from_template(live, summary, manner.template)
+            pieces.append(_from_template(live, summary, manner.template))
         else:
             introduction = _INTRODUCTION if index == 0 else ""
-            yield _as_text(live, summary, introduction)
-    if outline.summaries and manner.form == "acknowledged":
+            pieces.append(_as_text(live, summary, introduction))
+    if not pieces:
+        return []
+    if content is not None and content.words:
+        pieces = _with_protected(pieces, content)
+    if manner.form == "acknowledged":
         span = _summary_span(outline.summaries[-1])
-        yield _note(manner.acknowledgement, span, role="assistant")
+        pieces.append(_note(manner.acknowledgement, span, role="assistant"))
+    return pieces
 
 
 def _summary_payload(

@@ -24,9 +24,10 @@ from refold.domain.envelope import ACTIVATED, Envelope
 from refold.domain.events import JsonObject, StateUpdate, StrategyRef
 from refold.domain.locks import computed_once
 from refold.projections.context import compaction, outline as folded
+from refold.projections.context.budget import WINDOW_TOKENS
 from refold.projections.context.compaction import Compaction
 from refold.projections.context.edits import Edit, edits_in
-from refold.projections.context.limits import Limits
+from refold.projections.context.limits import Limits, protected_tokens
 from refold.projections.context.outline import Detail, Outline, OutlineBuilder
 from refold.projections.context.text import value_text
 from refold.projections.context.units import (
@@ -341,8 +342,9 @@ class Strategy(BaseModel):
     name:          the name under which it is registered.
     version:       changes with every change of a byte in a view.
     rules:         the version of the rules that all strategies share.  Under rules 1, a
-                   call waits for its result without a limit, and views have only small
-                   images and few blocks of the provider.
+                   call waits for its result without a limit; views have only small
+                   images and few blocks of the provider, and do not protect what the
+                   user said.
     earlier:       the classes of its earlier versions, so that recorded requests can be
                    shown again.  ``spec`` adds those of the built-in strategies.
     needs:         the detail of its outlines.
@@ -352,6 +354,8 @@ class Strategy(BaseModel):
                    question for its decision.  The call keeps its placeholder, its
                    exchange may be dropped or summarized, and a late result is shown as
                    a note where it arrived.
+    protected_tokens: the most tokens of what the user said in the spans that summaries
+                   stand for; by default 8 % of the window, and at least 4,000.
 
     Raises UnknownStrategy for an unknown parameter or an invalid value.
     """
@@ -371,6 +375,7 @@ class Strategy(BaseModel):
     came_later: ClassVar[tuple[str, ...]] = ()
 
     open_calls_after: int = Field(default=3, ge=1)
+    protected_tokens: int | None = Field(default=None, ge=0)
 
     def __init__(self, **params: Any) -> None:
         try:
@@ -392,6 +397,8 @@ class Strategy(BaseModel):
             for name in self.came_later
             if getattr(self, name) == fields[name].default
         }
+        if self.protected_tokens is None:
+            unchanged.add("protected_tokens")
         return self.model_dump(mode="json", exclude=unchanged)
 
     @computed_once
@@ -448,7 +455,18 @@ class Strategy(BaseModel):
     def outline(self, detail: Detail) -> Outline:
         """Return the outline of an empty session in this detail."""
         thread = Thread(open_calls_after=self.open_calls_after)
-        return Outline(detail=detail, thread=thread)
+        return Outline(
+            detail=detail, thread=thread, protected_budget=self.protected_budget
+        )
+
+    @property
+    def protected_budget(self) -> int:
+        """The most tokens of what the user said beside summaries."""
+        if self.rules < 2 or not self.compacts:
+            return 0
+        if self.protected_tokens is not None:
+            return self.protected_tokens
+        return protected_tokens(self.manner.window or WINDOW_TOKENS)
 
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:  # noqa: ARG002  # some never compact
         """Return the next compaction that the session needs, or None.
@@ -600,10 +618,11 @@ def under_rules(kind: type[Strategy], version: int, rules: int) -> type[Strategy
         "rules": rules,
     }
     if rules < 2:
-        # The parameter did not exist, so the fingerprint does not include it.
-        namespace["__annotations__"] = {"open_calls_after": None}
-        namespace["open_calls_after"] = None
-        namespace["came_later"] = (*kind.came_later, "open_calls_after")
+        # These parameters did not exist, so the fingerprint does not include them.
+        names = ("open_calls_after", "protected_tokens")
+        namespace["__annotations__"] = dict.fromkeys(names)
+        namespace.update(dict.fromkeys(names))
+        namespace["came_later"] = (*kind.came_later, *names)
     version_class: type[Strategy] = types.new_class(
         kind.__name__, (kind,), exec_body=lambda body: body.update(namespace)
     )

@@ -53,6 +53,8 @@ def write_summary(
     """
     if source.kind == "notes":
         return _rewritten_notes(strategy, summarizer, source, target_tokens)
+    if source.kind == "session" and strategy.protected_budget:
+        source = replace(source, user_stays=True)
     if source.kind == "session" and strategy.manner.history is not None:
         limits = strategy.manner.history
         if most_chars is not None:

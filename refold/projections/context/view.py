@@ -30,7 +30,8 @@ SpanKind = Literal[_FromCaller, "summary", "raw", "pinned", "stub"]
 class ViewSpan(NamedTuple):
     """A run of seqs that a piece of the view represents.
 
-    kind:        a ``stub`` represents events that are not shown in full.
+    kind:        a ``stub`` represents events that are not shown in full.  A piece of
+                 kind ``summary`` also shows what the user said in its span.
     first, last: None for a piece that the caller provided.
     summary:     the seq of the summary in the derived stream.
     """
@@ -73,6 +74,9 @@ class View:
                   are redacted, because they are recorded.
     cuts:         the sections of extras that were over their budget, and each image,
                   document or block of the provider that is left out.
+    cuts:         the sections of extras, and the protected content, that were over
+                  their budget.
+    protected:    the events whose words stand beside the summaries.
     stable:       whether the next view begins with this one, up to evidence and state.
     api:          further parameters of the request, from the strategy.
     revealed:     by type, the number of real values in place of the log's placeholders.
@@ -94,6 +98,7 @@ class View:
     extras: Extras = field(default=NO_EXTRAS, repr=False)
     tools: tuple[JsonObject, ...] = field(default=(), repr=False)
     cuts: tuple[Cut, ...] = ()
+    protected: tuple[int, ...] = ()
     stable: bool = True
     api: JsonObject = field(default_factory=dict, repr=False)
     revealed: Mapping[str, int] = field(default_factory=dict)

@@ -34,7 +34,7 @@ _Never = Literal["type", "replaced", "question", "restated", "said", "empty"]
 _NotNow = Literal["agent", "compacted", "omitted", "cleared", "pins_budget", "later"]
 _ByClient = Literal["left_out"]
 Reason = Literal[_Never, _NotNow, _ByClient, "window"]
-_Raw = Literal["raw", "open", "newest_input", "no_result", "pinned"]
+_Raw = Literal["raw", "open", "newest_input", "no_result", "pinned", "protected"]
 _Cut = Literal["cleared", "shortened", "pins_budget", "window"]
 Cause = Literal[_Raw, _Cut, "system", "handed_in", "memory", "own_words", "summary"]
 
@@ -103,26 +103,41 @@ def parts_of(
     for number, (message, origins) in enumerate(messages, 1):
         blocks = message["content"]
         first = 0
-        for span, run in groupby(origins, lambda origin: origin.span):
+        for _, run in groupby(origins, _part_of):
             part_origins = list(run)
+            part_span = part_origins[0].span
             end = first + len(part_origins)
             is_cleared = all(
                 _is_cleared(block, origin, events)
                 for block, origin in zip(blocks[first:end], part_origins, strict=True)
             )
-            cause = _cause(span, part_origins, outline, strategy, is_cleared=is_cleared)
+            cause = _cause(
+                part_span, part_origins, outline, strategy, is_cleared=is_cleared
+            )
+            seqs = view.protected
+            if cause != "protected":
+                seqs = _seqs(
+                    part_span, part_origins, cause, outline, is_cleared=is_cleared
+                )
             part = Part(
                 message=number,
                 role=str(message["role"]),
                 first=first,
                 blocks=len(part_origins),
-                span=span,
-                seqs=_seqs(span, part_origins, cause, outline, is_cleared=is_cleared),
+                span=part_span,
+                seqs=seqs,
                 cause=cause,
             )
             parts.append(part)
             first = end
     return tuple(parts)
+
+
+def _part_of(origin: Origin) -> tuple[ViewSpan | None, bool]:
+    """The span of a block, and whether it shows an event beside a summary."""
+    span = origin.span
+    is_summary = span is not None and span.kind == "summary"
+    return span, is_summary and origin.seq is not None
 
 
 def _seqs(
@@ -181,7 +196,7 @@ def _cause(
     shows_events = any(origin.seq is not None for origin in origins)
     match span.kind:
         case "summary":
-            return "summary"
+            return "protected" if shows_events else "summary"
         case "pinned":
             return "cleared" if is_cleared else "pinned"
         case "stub" if shows_events:

@@ -49,7 +49,14 @@ _REASONS: Final = shipped("refold.store.proofs", "reasons.toml")
 BECAUSE: Final[Mapping[why.Cause, str]] = _REASONS["because"]
 LEFT_OUT: Final[Mapping[why.Reason, str]] = _REASONS["left_out"]
 # Causes of parts that are sent word for word because of the newest compaction.
-_DECIDED_RAW: Final = ("raw", "open", "newest_input", "pinned", "pins_budget")
+_DECIDED_RAW: Final = (
+    "raw",
+    "open",
+    "newest_input",
+    "pinned",
+    "protected",
+    "pins_budget",
+)
 # Causes of parts that are stubs in the place of events.
 _STUBS: Final = ("cleared", "pins_budget", "window")
 # Fields of a summary that its explanation does not repeat as they are.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
@@ -66,12 +67,19 @@ def prepare(
     pressed: Outline | None = None
     # The provider shortens a view with edits of the context.
     is_shortened = "context_management" in view.api
+    is_narrow = False
     while (excess := _excess(chosen, view, window, model)) and not is_shortened:
         pressed = compactor.press(excess, window, pressed) if wait else None
         if pressed is not None:
             view = viewer.show(chosen, handed)
-            if _excess(chosen, view, window, model) < excess:
-                continue
+            continue
+        if view.protected and wait and not is_narrow:
+            # Nothing else is left to compact, so the words of the user give way.
+            extras = replace(handed.extras, window_tokens=max(1, view.tokens - excess))
+            handed = handed._replace(extras=extras)
+            view = viewer.show(chosen, handed)
+            is_narrow = True
+            continue
         raise _too_large(excess, window, chosen, view, handed, wait=wait)
     return view
 

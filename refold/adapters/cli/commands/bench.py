@@ -37,6 +37,29 @@ def bench(
             help="Also use this folder of labelled data or transcripts.",
         ),
     ] = None,
+    sessions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="compaction: measure what survives at the client's own compactions "
+            "in this folder of transcripts.",
+        ),
+    ] = None,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SPEC",
+            help="compaction: with --sessions, only this strategy; repeat for more.",
+        ),
+    ] = None,
+    with_command: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="compaction: with --sessions, also a command that reads a history and "
+            "writes a summary.",
+        ),
+    ] = None,
     laws: Annotated[
         int | None,
         typer.Option(
@@ -85,6 +108,9 @@ def bench(
     options = {
         "quick": quick or None,
         "data": data,
+        "sessions": sessions,
+        "strategy": strategy,
+        "with_command": with_command,
         "laws": laws,
         "misses": misses or None,
         "events": events,

@@ -42,6 +42,10 @@ class _Wrapper(Strategy):
     def compacts(self) -> bool:
         return self.inner.compacts
 
+    @property
+    def protected_budget(self) -> int:
+        return self.inner.protected_budget
+
     def begin(self) -> Outline:
         return self.inner.begin()
 

@@ -1,0 +1,277 @@
+"""What survives at the compactions that a client really made: words, rules, files.
+
+A transcript of Claude Code that was compacted has the history before each compaction,
+the client's own summary, and the work after it.  At each such boundary, the history is
+compacted by a strategy, and the context that the strategy would send is held against
+what the user had said and against what the agent needed next.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import shlex
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import refold
+from refold.adapters.importers import read
+from refold.domain.envelope import Draft
+from refold.domain.errors import ImportFailed
+from refold.domain.events import ProviderEdit, ToolCall, UserInput
+from refold.projections.context.abridged import TOOLS
+from refold.projections.context.identifiers import named_in_text
+from refold.projections.context.text import leaves
+
+# A message above this length is mostly pasted; only its instruction must survive.
+LONGEST_MESSAGE: Final = 2_000
+_INSTRUCTION: Final = 400
+# Constraints that are put into the first message of a session, one in each.
+CONSTRAINTS: Final = (
+    "Never edit anything under vendored/.",
+    "Ask me before you install a package.",
+    "Do not push to any remote.",
+    "Always run the linter before you say that you are done.",
+    "Only use the standard library.",
+    "Write commit messages in the imperative.",
+    "Do not change the public API.",
+    "Keep every function under fifty lines.",
+    "Never print the contents of an environment file.",
+    "Answer in British English.",
+    "Don't delete a test to make the suite pass.",
+    "From now on, show me the diff before you commit.",
+    "Use tabs in the Makefile, not spaces.",
+    "Stay within the internal directory.",
+    "No new dependencies.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """One compaction of a client.
+
+    history:    the drafts before it, without the client's own summaries.
+    summary:    what the client put in their place.
+    after:      the drafts up to the next compaction.
+    constraint: the one that was put into the first message.
+    number:     which compaction of the session it is, from 1.
+    """
+
+    session: str
+    number: int
+    history: tuple[Draft, ...]
+    summary: str
+    after: tuple[Draft, ...]
+    constraint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Survival:
+    """What a context kept at one boundary.  A share is None if there was nothing.
+
+    words:       of the user's messages, those that stand in it whole.
+    pasted:      of messages with long pasted parts, those whose instruction does.
+    constraint:  whether the injected constraint does.
+    edited:      of the files that were edited before, those that it names.
+    used_later:  of the files from before that are used after, those that it names.
+    identifiers: of the identifiers from before that calls use after, those it has.
+    characters:  of the whole context, or of the summary.
+    """
+
+    session: str
+    number: int
+    words: float | None
+    pasted: float | None
+    constraint: bool
+    edited: float | None
+    used_later: float | None
+    identifiers: float | None
+    characters: int
+
+
+def boundaries(folder: Path) -> Iterator[Boundary]:
+    """The compactions in the transcripts of a folder."""
+    for number, path in enumerate(sorted(folder.iterdir())):
+        try:
+            transcripts = [one for one in read(path) if one.drafts]
+        except (ImportFailed, OSError):
+            continue
+        for transcript in transcripts:
+            constraint = CONSTRAINTS[number % len(CONSTRAINTS)]
+            drafts = _with_constraint(transcript.drafts, constraint)
+            yield from _boundaries_of(path.stem, drafts, constraint)
+
+
+def _with_constraint(drafts: Sequence[Draft], constraint: str) -> list[Draft]:
+    """The drafts with the constraint at the end of the first message of the user."""
+    changed = list(drafts)
+    for index, draft in enumerate(changed):
+        event = draft.event
+        if isinstance(event, UserInput) and event.text and not _is_injected(draft):
+            text = f"{event.text}\n{constraint}"
+            changed[index] = Draft(UserInput(text=text), draft.ts, key=draft.key)
+            break
+    return changed
+
+
+def _boundaries_of(
+    session: str, drafts: Sequence[Draft], constraint: str
+) -> Iterator[Boundary]:
+    places = [index for index, draft in enumerate(drafts) if _is_summary(draft)]
+    for number, place in enumerate(places, start=1):
+        end = places[number] if number < len(places) else len(drafts)
+        event = drafts[place].event
+        if not isinstance(event, UserInput):
+            continue
+        history = tuple(_plain(draft) for draft in _of_agent(drafts[:place]))
+        if history:
+            after = tuple(_of_agent(drafts[place + 1 : end]))
+            yield Boundary(session, number, history, event.text, after, constraint)
+
+
+def _is_summary(draft: Draft) -> bool:
+    if not isinstance(draft.event, UserInput):
+        return False
+    source = draft.meta.source if draft.meta and draft.meta.source else {}
+    return bool(source.get("compact_summary"))
+
+
+def _is_injected(draft: Draft) -> bool:
+    source = draft.meta.source if draft.meta and draft.meta.source else {}
+    return bool(source.get("compact_summary") or source.get("meta"))
+
+
+def _of_agent(drafts: Iterable[Draft]) -> Iterator[Draft]:
+    """The drafts without the client's own compactions."""
+    for draft in drafts:
+        if not _is_summary(draft) and not isinstance(draft.event, ProviderEdit):
+            yield draft
+
+
+def _plain(draft: Draft) -> Draft:
+    return Draft(draft.event, draft.ts, meta=draft.meta)
+
+
+def survival(boundary: Boundary, context: str) -> Survival:
+    """What of a boundary's history stands in a context."""
+    short: list[str] = []
+    long: list[str] = []
+    for draft in boundary.history:
+        event = draft.event
+        if isinstance(event, UserInput) and event.text and not _is_injected(draft):
+            (short if len(event.text) <= LONGEST_MESSAGE else long).append(event.text)
+    edited = set(_files(boundary.history, ("created", "modified")))
+    before = set(_files(boundary.history, ("created", "modified", "viewed")))
+    after = set(_files(boundary.after, ("created", "modified", "viewed")))
+    names_before = _identifiers(boundary.history)
+    names_after = _identifiers(boundary.after)
+    return Survival(
+        session=boundary.session,
+        number=boundary.number,
+        words=_share([text.strip() in context for text in short]),
+        pasted=_share([_instruction(text) in context for text in long]),
+        constraint=boundary.constraint in context,
+        edited=_share([_names(context, path) for path in edited]),
+        used_later=_share([_names(context, path) for path in before & after]),
+        identifiers=_share([name in context for name in names_before & names_after]),
+        characters=len(context),
+    )
+
+
+def _names(context: str, path: str) -> bool:
+    """Whether a context names a file, by its path or by the last part of it."""
+    return path.rstrip("/").rpartition("/")[2] in context
+
+
+def _instruction(text: str) -> str:
+    """The first paragraph of a message, or its beginning."""
+    paragraph = re.split(r"\n\s*\n", text.strip(), maxsplit=1)[0]
+    return paragraph[:_INSTRUCTION].strip()
+
+
+def _share(found: Sequence[bool]) -> float | None:
+    return sum(found) / len(found) if found else None
+
+
+def _files(drafts: Iterable[Draft], effects: Sequence[str]) -> Iterator[str]:
+    """The files that calls have this effect on."""
+    for draft in drafts:
+        call = draft.event
+        if not isinstance(call, ToolCall) or isinstance(call.arguments, str):
+            continue
+        reader = TOOLS.get(call.tool_name)
+        action = reader(call.arguments) if reader else None
+        if action and action.target and action.effect in effects:
+            yield action.target
+
+
+def _identifiers(drafts: Iterable[Draft]) -> set[str]:
+    names: set[str] = set()
+    for draft in drafts:
+        if isinstance(draft.event, ToolCall):
+            for leaf in leaves(draft.event.arguments, keys=False):
+                names.update(named_in_text(leaf))
+    return names
+
+
+def compacted(boundary: Boundary, strategy: str) -> str:
+    """The context that a strategy sends after it compacted the history."""
+    with refold.open("memory://") as store:
+        session = store.session(user_id="ada", session_id=boundary.session)
+        session.append(list(boundary.history))
+        view = session.prepare(strategy)
+    return text_of(view.messages)
+
+
+def text_of(messages: Iterable[dict[str, object]]) -> str:
+    """The texts of messages, as the model reads them."""
+    texts: list[str] = []
+    for message in messages:
+        content = message["content"]
+        blocks = content if isinstance(content, list) else [{"text": content}]
+        for block in blocks:
+            texts += leaves(block, keys=False)
+    return "\n".join(texts)
+
+
+def by_command(boundary: Boundary, command: str) -> str:
+    """The summary that a command writes: the history on its standard input."""
+    with refold.open("memory://") as store:
+        session = store.session(user_id="ada", session_id=boundary.session)
+        session.append(list(boundary.history))
+        history = text_of(session.context("keep_all").messages)
+    done = subprocess.run(
+        shlex.split(command), input=history.encode(), capture_output=True, check=True
+    )
+    return done.stdout.decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean and its 95 % interval, by bootstrap over the boundaries."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def interval(values: Sequence[float], *, rounds: int = 1_000) -> Interval | None:
+    """The mean of the values with its interval; None without values."""
+    if not values:
+        return None
+    generator = random.Random(0)
+    means = sorted(
+        sum(generator.choices(values, k=len(values))) / len(values)
+        for _ in range(rounds)
+    )
+    mean = sum(values) / len(values)
+    return Interval(mean, means[int(rounds * 0.025)], means[int(rounds * 0.975) - 1])
+
+
+def middle(survivals: Sequence[Survival]) -> float:
+    """The median of the characters."""
+    return median(survival.characters for survival in survivals)

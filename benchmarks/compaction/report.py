@@ -1,0 +1,143 @@
+"""The report of what survives at the compactions that a client really made."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.compaction.boundaries import (
+    Boundary,
+    Survival,
+    boundaries,
+    by_command,
+    compacted,
+    interval,
+    middle,
+    survival,
+)
+from benchmarks.report import Check, as_markdown, filled, machine, promises, table
+from refold.store.settings import default_of_prepare
+
+CLIENT: Final = "the client's own summary"
+COMMAND: Final = "the command"
+STRATEGIES: Final = (
+    "history_summary",
+    "turn_window",
+    "message_window",
+    "recursive_summary",
+    "hybrid",
+    "token_ratio:max_context_tokens=60000",
+    "last_turns",
+    "token_budget",
+)
+# The measures of a boundary, with the heads of their columns.
+_MEASURES: Final = {
+    "words": "user's messages, whole",
+    "pasted": "instructions of pastes",
+    "constraint": "injected constraints",
+    "edited": "files edited",
+    "used_later": "files used later",
+    "identifiers": "identifiers used later",
+}
+
+
+def run(
+    folder: Path,
+    *,
+    strategies: Sequence[str],
+    command: str | None,
+    json: Path | None,
+    markdown: Path | None,
+) -> int:
+    """Measure, print, and write what was asked for; 1 without any compaction."""
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    found = list(boundaries(folder))
+    if not found:
+        console.print(f"there is no compaction of a client in {folder}")
+        return 1
+    begin = time.process_time()
+    results = {CLIENT: [survival(one, one.summary) for one in found]}
+    if command is not None:
+        results[COMMAND] = _each(found, lambda one: by_command(one, command))
+    for strategy in strategies:
+        results[strategy] = _each(found, _compactor(strategy))
+    seconds = time.process_time() - begin
+    tables = [promises(_checks(results)), _survivals(results, len(found))]
+    for one in tables:
+        console.print(one)
+    console.print(f"{len(found)} compactions, {seconds:.0f} s of CPU")
+    if json is not None:
+        figures = {
+            name: [asdict(one) for one in survivals]
+            for name, survivals in results.items()
+        }
+        told = {"machine": machine(), "figures": figures}
+        json.write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+    if markdown is not None:
+        page = markdown.read_text("utf-8")
+        text = "\n".join(map(as_markdown, tables))
+        markdown.write_text(filled(page, machine(), text), "utf-8")
+    return 0
+
+
+def _compactor(strategy: str) -> Callable[[Boundary], str]:
+    return lambda boundary: compacted(boundary, strategy)
+
+
+def _each(
+    found: Iterable[Boundary], context_of: Callable[[Boundary], str]
+) -> list[Survival]:
+    return [survival(boundary, context_of(boundary)) for boundary in found]
+
+
+def _checks(results: dict[str, list[Survival]]) -> list[Check]:
+    name = default_of_prepare().name
+    survivals = results.get(name)
+    if survivals is None:
+        return []
+    words = _values(survivals, "words")
+    return [
+        Check(f"user's messages kept by {name}", _mean(words), least=0.99),
+        Check("the lowest share in a session", min(words, default=None), least=0.9),
+        Check("injected constraints", _mean(_values(survivals, "constraint")), least=1),
+        Check("files edited", _mean(_values(survivals, "edited")), least=1),
+        Check("files used later", _mean(_values(survivals, "used_later")), least=0.98),
+        Check("median characters of a context", middle(survivals), most=15_400),
+    ]
+
+
+def _survivals(results: dict[str, list[Survival]], count: int) -> Table:
+    made = table(
+        f"{count} compactions: the share that survives, with its 95 % interval",
+        "",
+        *_MEASURES.values(),
+        "characters, median",
+    )
+    for name, survivals in results.items():
+        cells = [_cell(_values(survivals, measure)) for measure in _MEASURES]
+        made.add_row(name, *cells, f"{middle(survivals):,.0f}")
+    return made
+
+
+def _values(survivals: Iterable[Survival], measure: str) -> list[float]:
+    values = (getattr(one, measure) for one in survivals)
+    return [float(value) for value in values if value is not None]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _cell(values: Sequence[float]) -> str:
+    bounds = interval(values)
+    if bounds is None:
+        return "–"
+    return f"{bounds.mean:.3f} ({bounds.low:.2f}-{bounds.high:.2f})"

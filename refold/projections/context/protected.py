@@ -1,0 +1,276 @@
+"""Protected content: what the user said, in the user's words, beside every summary.
+
+A summary replaces the events of a span.  The words of the user in that span, the
+decisions of people, and the newest plan stay, because they are short, nothing else in
+the log says them again, and a run that forgets them does the wrong thing.  They are
+read from the log when a view is rendered, so no summarizer can lose them and successive
+compactions cannot wear them down.
+
+Material that a user pasted into a message (code, logs, documents) is cut by its
+structure; the words around it never are, as long as everything fits into the budget.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from refold.domain import events
+from refold.domain.envelope import Envelope
+from refold.domain.tokens import estimate_text
+from refold.projections.context.excerpts import cut_to_sentences
+from refold.projections.context.text import value_text
+
+# A message up to this length is never treated as pasted.
+_LONGEST_MESSAGE: Final = 2_000
+# A pasted part keeps its two ends in this number of characters.
+_PASTED_CHARS: Final = 400
+# Prose beyond this length is a pasted document.
+_LONGEST_PROSE: Final = 4_000
+_LONGEST_PLAN: Final = 2_000
+# The first words of an old message that is over the budget, and fewer of them.
+_SHORT_MESSAGE: Final = 200
+_TRIMMED_MESSAGE: Final = 60
+_OVERHEAD: Final = 6  # tokens of the line that names a message
+
+
+class Words(NamedTuple):
+    """The words of one event.
+
+    label:    what the event is: "user", "decision", or "plan".
+    text:     the words as a view shows them.
+    original: the words as the log has them.
+    """
+
+    seq: int
+    label: str
+    text: str
+    original: str
+
+    @property
+    def constraints(self) -> list[str]:
+        """The sentences of a user that state a constraint."""
+        if self.label != "user":
+            return []
+        # Only content over its budget needs the patterns, which take a while to load.
+        from refold.projections.context.constraints import constraints_in
+
+        return [constraint.text for constraint in constraints_in(self.original)]
+
+    @property
+    def tokens(self) -> int:
+        """The cost of the words in a view."""
+        return estimate_text(self.text) + _OVERHEAD
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """The protected content of a view.
+
+    words:    oldest first.
+    left_out: the seqs of the messages that are not shown at all.
+    tokens:   the cost before anything was left out or cut for the budget.
+    budget:   the most tokens.
+    """
+
+    words: tuple[Words, ...] = ()
+    left_out: tuple[int, ...] = ()
+    tokens: int = 0
+    budget: int = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the budget took something away."""
+        return self.tokens > self.budget
+
+
+def protected(rows: Iterable[Envelope], budget: int) -> Protected:
+    """Return the protected content of these events within a budget in tokens.
+
+    rows: oldest first; events that are not protected are ignored.
+    """
+    words = [part for row in rows if (part := words_of(row)) is not None]
+    content = Protected(tuple(words), (), _total(words), budget)
+    for reduced in _STEPS:
+        if _total(content.words) <= budget:
+            break
+        content = reduced(content)
+    return content
+
+
+def words_of(row: Envelope) -> Words | None:
+    """Return the protected words of an event, or None if it has none."""
+    match row.payload:
+        case events.UserInput(text=text, attachments=attachments):
+            pasted = [attachment.text for attachment in attachments if attachment.text]
+            return _of_input(row.seq, text, pasted)
+        case events.HumanReview(decision=str(decision), question=question):
+            text = f"{question} {decision}".strip()
+            return Words(row.seq, "decision", text, text) if text else None
+        case events.Planner(plan=plan) if plan:
+            text = plan_text(plan)
+            return Words(row.seq, "plan", cut_to_sentences(text, _LONGEST_PLAN), text)
+    return None
+
+
+def plan_text(plan: Any) -> str:
+    """Return a plan as text: a list of tasks as one line each, with their state."""
+    tasks = plan if isinstance(plan, list) else None
+    if isinstance(plan, dict) and len(plan) == 1:
+        (only,) = plan.values()
+        tasks = only if isinstance(only, list) else None
+    if not tasks or not all(isinstance(task, dict) for task in tasks):
+        return value_text(plan)
+    lines: list[str] = []
+    for task in tasks:
+        name = next((task[key] for key in _TASK_NAMES if task.get(key)), None)
+        if not isinstance(name, str):
+            return value_text(plan)
+        lines.append(f"- {name} ({task.get('status') or 'open'})")
+    return "\n".join(lines)
+
+
+# The keys under which clients name a task of a plan.
+_TASK_NAMES: Final = ("content", "step", "task", "title", "description")
+
+
+def _of_input(seq: int, text: str, attachments: Sequence[str]) -> Words | None:
+    shown = without_long_pastes(text)
+    for attachment in attachments:
+        excerpt = cut_to_sentences(attachment.strip(), _PASTED_CHARS)
+        shown = f"{shown}\n{excerpt}".strip()
+    if not shown.strip():
+        return None
+    return Words(seq, "user", shown, text)
+
+
+_FENCED: Final = re.compile(
+    r"^(?P<fence>```|~~~)[^\n]*\n.*?^(?P=fence)[ \t]*$", re.DOTALL | re.MULTILINE
+)
+_PARAGRAPH: Final = re.compile(r"\n[ \t]*\n")
+# A line of code, of a log, of a table, or of other output of a program.
+_OUTPUT_LINE: Final = re.compile(
+    r"\s{4,}\S|\t|[-+>|<{}\[\]#/*$@]|\s*\d{4}-\d\d-\d\d|\s*\S+:\d+(?::\d+)?[: ]"
+    r"|\s*(?:at|File|import|from|def|class|func|const|let|var|return|if|for)\b"
+    r"|.*[;{}]\s*$"
+)
+
+
+def without_long_pastes(text: str) -> str:
+    """Return a message with the middle of long pasted parts cut out.
+
+    Short messages, and the words around pasted parts, stay as they are.
+    """
+    if len(text) <= _LONGEST_MESSAGE:
+        return text
+    parts: list[str] = []
+    position = 0
+    for fenced in _FENCED.finditer(text):
+        parts.append(_prose(text[position : fenced.start()]))
+        parts.append(_pasted(fenced[0]))
+        position = fenced.end()
+    parts.append(_prose(text[position:]))
+    return _document("".join(parts))
+
+
+def _pasted(text: str) -> str:
+    return cut_to_sentences(text, _PASTED_CHARS)
+
+
+def _prose(text: str) -> str:
+    """Text between fenced parts; paragraphs that are output of programs are cut."""
+    paragraphs = _PARAGRAPH.split(text)
+    shown: list[str] = []
+    for paragraph in paragraphs:
+        lines = paragraph.splitlines()
+        output = sum(1 for line in lines if _OUTPUT_LINE.match(line))
+        is_output = len(lines) > 2 and output * 2 > len(lines)
+        is_long = len(paragraph) > 2 * _PASTED_CHARS
+        shown.append(_pasted(paragraph) if is_output and is_long else paragraph)
+    return "\n\n".join(shown)
+
+
+def _document(text: str) -> str:
+    """Prose that is too long for a message: its beginning and its end."""
+    return cut_to_sentences(text, _LONGEST_PROSE)
+
+
+def _total(words: Iterable[Words]) -> int:
+    return sum(part.tokens for part in words)
+
+
+def _without_pasted(content: Protected) -> Protected:
+    """Cut everything that is longer than a message, from the longest on."""
+    words = list(content.words)
+    total = _total(words)
+    by_length = sorted(range(len(words)), key=lambda index: -len(words[index].text))
+    for index in by_length:
+        part = words[index]
+        if total <= content.budget or len(part.text) <= _LONGEST_MESSAGE:
+            break
+        words[index] = _cut(part, _LONGEST_MESSAGE // 2)
+        total -= part.tokens - words[index].tokens
+    return replace(content, words=tuple(words))
+
+
+def _shortened(content: Protected) -> Protected:
+    """Cut messages without a constraint to their first words, the oldest first."""
+    return _with_first_words(content, _SHORT_MESSAGE)
+
+
+def _trimmed(content: Protected) -> Protected:
+    """Cut them to a few words."""
+    return _with_first_words(content, _TRIMMED_MESSAGE)
+
+
+def _with_first_words(content: Protected, chars: int) -> Protected:
+    words = list(content.words)
+    total = _total(words)
+    for index, part in enumerate(words[:-1]):
+        if total <= content.budget:
+            break
+        is_long = len(part.text) > chars
+        if part.label == "user" and is_long and not part.constraints:
+            words[index] = _cut(part, chars)
+            total -= part.tokens - words[index].tokens
+    return replace(content, words=tuple(words))
+
+
+def _only_constraints(content: Protected) -> Protected:
+    """Leave out old messages without a constraint; of others keep the constraints."""
+    words: list[Words] = []
+    left_out: list[int] = []
+    total = _total(content.words)
+    for part in content.words:
+        kept: Words | None = part
+        if total > content.budget and part.label == "user":
+            text = " ".join(part.constraints)
+            kept = part._replace(text=text) if text else None
+            total -= part.tokens - (kept.tokens if kept else 0)
+        if kept is None:
+            left_out.append(part.seq)
+        else:
+            words.append(kept)
+    return replace(content, words=tuple(words), left_out=tuple(left_out))
+
+
+def _newest(content: Protected) -> Protected:
+    """Leave out the oldest words until the rest fits."""
+    words = list(content.words)
+    left_out = list(content.left_out)
+    total = _total(words)
+    while words and total > content.budget:
+        oldest = words.pop(0)
+        total -= oldest.tokens
+        left_out.append(oldest.seq)
+    return replace(content, words=tuple(words), left_out=tuple(sorted(left_out)))
+
+
+def _cut(words: Words, chars: int) -> Words:
+    return words._replace(text=cut_to_sentences(words.text, chars))
+
+
+# What a budget takes away, from what matters least to what matters most.
+_STEPS: Final = (_without_pasted, _shortened, _trimmed, _only_constraints, _newest)

@@ -1,0 +1,194 @@
+"""What the user said stays in every context that a summary shortens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import refold
+from refold.domain.events import (
+    AgentResponse,
+    Attachment,
+    HumanReview,
+    Planner,
+    UserInput,
+)
+from refold.projections.context.limits import protected_tokens
+from refold.projections.context.protected import (
+    Protected,
+    protected,
+    without_long_pastes,
+)
+from refold.projections.context.view import View
+from refold.store import SessionStore
+from tests.projections.logs import call, log_of, result
+
+RULE = "Never edit anything under vendored/."
+STRATEGIES = (
+    "turn_window:full_turns=1,cached_turns=1",
+    "history_summary:trigger_on_history_size_chars=500,"
+    "history_tail_size_chars_to_exclude=50",
+    "recursive_summary",
+    "token_ratio:max_context_tokens=2000",
+    "message_window:context_size=12,tail_keep_size=4,compression_window_size=4,"
+    "compression_hard_limit=6",
+    "hybrid:threshold_low=400,threshold_high=900",
+)
+
+
+def content(*events: Any, budget: int = 4_000) -> Protected:
+    return protected(log_of(*events), budget)
+
+
+def texts(found: Protected) -> list[str]:
+    return [part.text for part in found.words]
+
+
+def messages(count: int) -> list[Any]:
+    """Turns with a call each, in which the user says something of their own."""
+    events: list[Any] = [UserInput(text=f"Fix the parser. {RULE}")]
+    for number in range(count):
+        name = f"c{number}"
+        events += [
+            AgentResponse(text="I look at the file. " * 10, stop_reason="tool_use"),
+            call(name, "Read", file_path=f"src/part_{number}.py"),
+            result(name, "a line of code\n" * 20),
+            AgentResponse(text="Done with this part. " * 10),
+            UserInput(text=f"Now part {number}, and mind the case {number * 7}."),
+        ]
+    return events
+
+
+def sent(view: View) -> str:
+    blocks = [block for message in view.messages for block in message["content"]]
+    return "\n".join(str(block.get("text") or block.get("content")) for block in blocks)
+
+
+@pytest.fixture
+def store() -> Any:
+    with refold.open("memory://") as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_word_of_the_user_survives_successive_compactions(
+    store: SessionStore, strategy: str
+) -> None:
+    session = store.session(user_id="ada", session_id="s")
+    spoken: list[str] = []
+    for event in messages(12):
+        session.append(event)
+        if isinstance(event, UserInput):
+            spoken.append(event.text)
+            session.prepare(strategy)
+
+    view = session.context(strategy)
+
+    assert any(span.kind == "summary" for span in view.spans)
+    assert [text for text in spoken if text not in sent(view)] == []
+
+
+def test_the_words_stand_beside_the_summary_and_are_named_by_their_seq(
+    store: SessionStore,
+) -> None:
+    session = store.session(user_id="ada", session_id="s")
+    session.append(messages(6))
+    session.compact(STRATEGIES[0])
+
+    view = session.context(STRATEGIES[0])
+
+    assert f"[1] Fix the parser. {RULE}" in sent(view)
+    (explained,) = [
+        part for part in session.why(STRATEGIES[0]).parts if part.cause == "protected"
+    ]
+    assert 1 in explained.seqs
+
+
+def test_a_budget_of_zero_protects_nothing(store: SessionStore) -> None:
+    session = store.session(user_id="ada", session_id="s")
+    session.append(messages(6))
+    strategy = f"{STRATEGIES[0]},protected_tokens=0"
+    session.compact(strategy)
+
+    view = session.context(strategy)
+
+    assert view.protected == ()
+    assert "Earlier words of the user" not in sent(view)
+
+
+def test_decisions_and_the_newest_plan_are_protected_too() -> None:
+    found = content(
+        Planner(plan="first"),
+        UserInput(text="Go."),
+        HumanReview(trigger="t", question="May I deploy?", decision="no"),
+        Planner(plan=[{"content": "Write tests", "status": "in_progress"}]),
+    )
+
+    assert "Go." in texts(found)
+    assert "May I deploy? no" in texts(found)
+    assert "- Write tests (in_progress)" in texts(found)
+
+
+def test_a_pasted_log_is_cut_and_the_instruction_around_it_stays() -> None:
+    log = "\n".join(f"2026-01-01 12:00:{n:02d} worker {n}: ok" for n in range(60))
+    text = f"Find out why this fails.\n\n```\n{log}\n```\n\nDo not restart it."
+
+    shown = without_long_pastes(text)
+
+    assert shown.startswith("Find out why this fails.")
+    assert shown.endswith("Do not restart it.")
+    assert len(shown) < 700
+
+
+def test_a_message_that_people_type_is_never_cut() -> None:
+    text = "word " * 399
+
+    assert without_long_pastes(text) == text
+
+
+def test_an_attached_text_keeps_its_two_ends() -> None:
+    note = Attachment(name="a.txt", text="buy milk\n" * 200)
+
+    (text,) = texts(content(UserInput(text="Read this.", attachments=(note,))))
+
+    assert text.startswith("Read this.\nbuy milk")
+    assert len(text) < 500
+
+
+def test_over_the_budget_old_messages_without_a_constraint_give_way_first() -> None:
+    chatter = [UserInput(text=f"remark {n} " + "and more " * 40) for n in range(40)]
+    found = content(UserInput(text=f"Hello. {RULE}"), *chatter, budget=500)
+
+    shown = texts(found)
+
+    assert found.is_cut
+    assert sum(part.tokens for part in found.words) <= 500
+    assert shown[0].endswith(RULE)
+    assert shown[-1].startswith("remark 39")
+
+
+@given(
+    st.lists(st.text("ab. \n不", min_size=1, max_size=400), max_size=12),
+    st.integers(0, 400),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_budget_is_kept_and_every_message_is_shown_or_named(
+    said: list[str], budget: int
+) -> None:
+    events = [UserInput(text=text) for text in said]
+
+    found = content(*events, budget=budget)
+
+    assert sum(part.tokens for part in found.words) <= budget
+    spoken = {seq for seq, text in enumerate(said, start=1) if text.strip()}
+    shown = {part.seq for part in found.words}
+    assert shown | set(found.left_out) == spoken
+    assert not shown & set(found.left_out)
+
+
+def test_the_budget_is_a_share_of_the_window() -> None:
+    assert protected_tokens(200_000) == 16_000
+    assert protected_tokens(20_000) == 4_000
+    assert protected_tokens(8_000) == 2_000
