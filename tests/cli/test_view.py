@@ -304,7 +304,8 @@ def test_keys_move_between_requests_and_show_what_was_sent(store: SessionStore) 
         assert "Answer briefly." in told
         assert "covers what was compacted" in told
         assert "sent word for word: no summary covers it" in told
-        assert "left out covered by a summary" in told
+        assert "left out not shown: events of this type stay in the log" in told
+        assert "covered by a summary: summary 1" in told
         assert "replaced before storing in the events of this context" in told
         assert f"seq {requests[-1]}, digest {view.digest[:12]} ✓" in told
 

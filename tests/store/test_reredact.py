@@ -240,7 +240,7 @@ def test_summaries_are_redacted_and_say_that_they_cannot_be_derived_again(
         session.append(
             [
                 refold.UserInput(text=f"{MAIL} asks {number} " + "word " * 30),
-                refold.AgentResponse(text=f"answer {number} " + "word " * 30),
+                refold.AgentResponse(text=f"{MAIL} has {number} " + "word " * 30),
             ]
         )
     while session.compact(WINDOW):

@@ -48,7 +48,7 @@ def rich(session: Session) -> Session:
     session.append(refold.SystemPrompt(text="You help."))
     talk(session, 1, 1)
     session.append(refold.Pin(seqs=(2,), reason="the requirement"))
-    session.append(refold.UserInput(text="a long thing " * 200))
+    session.append(refold.AgentResponse(text="a long thing " * 200))
     session.append(refold.AgentResponse(text="noted"))
     session.append(refold.Pin(seqs=(5,), reason="too long"))
     session.append(refold.UserInput(text="run it"))
@@ -98,6 +98,7 @@ def test_parts_name_why_they_are_there(session: Session) -> None:
         "no_result",
         "pinned",
         "pins_budget",
+        "protected",
     }
     assert left == {"type", "compacted", "pins_budget"}
     (pin,) = explained.pins.values()

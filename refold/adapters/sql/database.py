@@ -604,3 +604,12 @@ class GroupCommit:
         """Lead until somebody else does, or the queue is empty."""
         while self._lead(thread=True):
             pass
+
+
+def octets(value: Any) -> bytes:
+    """Return the bytes in a column; empty for other values, which SQLite may store."""
+    if value is None or type(value) is bytes:
+        return value or b""
+    if isinstance(value, bytes | memoryview):
+        return bytes(value)
+    return b""

@@ -39,7 +39,7 @@ from refold.adapters.rows import (
     Wrote,
     stored,
 )
-from refold.adapters.sql.database import NOBODY, Database, Write
+from refold.adapters.sql.database import NOBODY, Database, Write, octets
 from refold.adapters.sql.tables import (
     FIRST,
     LAST,
@@ -496,7 +496,7 @@ class Recorder(ApplicationRecorder):
         """The encrypted body of a blob; None if the session was erased."""
         values = (stream.user_id, address, stream.user_id, stream.session_id)
         rows = self.database.fetch(stream.user_id, _SQL["blob"], values)
-        return bytes(rows[0][0]) if rows else None
+        return octets(rows[0][0]) if rows else None
 
     def blob_rows(
         self, stream: StreamId, addresses: Sequence[bytes]
@@ -509,7 +509,7 @@ class Recorder(ApplicationRecorder):
             query = filled(_SQL["several_blobs"], addresses=marks)
             values = (stream.user_id, *chunk, stream.user_id, stream.session_id)
             for address, body in self.database.fetch(stream.user_id, query, values):
-                bodies[bytes(address)] = bytes(body)
+                bodies[bytes(address)] = octets(body)
         return bodies
 
     def blob_facts(self, stream: StreamId, address: bytes) -> tuple[Any, ...] | None:

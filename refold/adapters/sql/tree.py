@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from refold.adapters.sql.database import NOBODY, Database
+from refold.adapters.sql.database import NOBODY, Database, octets
 from refold.adapters.sql.tables import (
     FIRST,
     LAST,
@@ -362,15 +362,6 @@ class Tree:
             connection.execute(delete(seals).where(*of_scope))
 
         self._database.change(user_id, attempt)
-
-
-def octets(value: Any) -> bytes:
-    """Return the bytes in a column; empty for other values, which SQLite may store."""
-    if value is None or type(value) is bytes:
-        return value or b""
-    if isinstance(value, bytes | memoryview):
-        return bytes(value)
-    return b""
 
 
 def number(value: Any) -> int:

@@ -442,6 +442,7 @@ def _protected_text(content: Protected) -> str:
         lines.append(f"[{part.seq}{name}] {part.text}")
     if content.left_out:
         lines.append(f"(Left out: messages {_named(content.left_out)}.)")
+    lines.append("(Here the earlier words of the user end.)")
     return "\n".join(lines)
 
 
