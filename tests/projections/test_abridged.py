@@ -393,6 +393,29 @@ def test_the_total_is_limited_in_characters_too() -> None:
     assert "<left_out" in text
 
 
+def test_a_ledger_names_the_common_folder_of_its_files_once() -> None:
+    folder = "/home/ada/projects/portal/"
+    files = [f"{folder}src/part_{number}.py" for number in range(9)]
+    turns_: list[Any] = []
+    for number, path in enumerate(files):
+        turns_ += [
+            UserInput(text=f"question {number} " + "word " * 60),
+            call(str(number), "Edit", file_path=path),
+            result(str(number)),
+            AgentResponse(text=f"answer {number} " + "word " * 60),
+        ]
+
+    first = abridged(*turns_, tokens=250)
+    source = Source("", own_words(first), 36, summaries=(first,))
+    second = Abridged().summarise(source, target_tokens=240).text
+
+    for text in (first, second):
+        ledger = text.partition("<ledger>")[2].partition("</ledger>")[0]
+        assert ledger.startswith(f"\n<root>\n{folder}src/\n</root>\n<changed>\n./part_")
+        assert ledger.count(folder) == 1
+        assert all(path.rpartition("/")[2] in text for path in files)
+
+
 def test_a_fold_keeps_the_newest_turns() -> None:
     first = abridged(*[UserInput(text=f"early {n}") for n in range(9)], tokens=120)
     second = abridged(*[UserInput(text=f"later {n}") for n in range(3)])

@@ -127,13 +127,19 @@ def _texts(value: Any) -> Iterator[str]:
 
 _NOTE_TOKENS: Final = 8  # of a tag such as <left_out turns="12"/>
 _NOTE_CHARS: Final = 40
-_INTRODUCTION: Final = 400  # characters that introduce and number the user's words
+_INTRODUCTION: Final = (
+    600  # characters that introduce, number, and end the user's words
+)
 _CHARS_PER_TOKEN: Final = 4
 # A ledger may take this part of a summary, as a divisor.
 _LEDGER_SHARE: Final = 3
 _LONGEST_NAME: Final = 120  # characters of a name in a ledger
 # The kinds of names in a ledger, in the order in which they get room.
-_LEDGER_KINDS: Final = ("changed", "failed", "ids", "read")
+_LEDGER_KINDS: Final = ("changed", "failed", "read", "ids")
+_FILES: Final = ("changed", "read")
+# The folder that most files are in is written once, and their names begin with this.
+_FROM_ROOT: Final = "./"
+_FEWEST_BELOW_ROOT: Final = 3
 # The lists of a turn whose items go into the ledger, with their kinds.
 _KIND_OF_LIST: Final[Mapping[str, str]] = {
     "created": "changed",
@@ -143,8 +149,9 @@ _KIND_OF_LIST: Final[Mapping[str, str]] = {
     "failed": "failed",
 }
 # Patterns that read earlier summaries.
+_LEDGER: Final = re.compile(r"<ledger>\n(.*?)\n</ledger>", re.DOTALL)
 _LEDGER_PART: Final = re.compile(
-    r"<(changed|failed|ids|read)>\n(.*?)\n</\1>", re.DOTALL
+    r"<(root|changed|failed|ids|read)>\n(.*?)\n</\1>", re.DOTALL
 )
 _TURN: Final = re.compile(
     r'^<turn first="-?\d+" last="(-?\d+)">(.*?)^</turn>', re.DOTALL | re.MULTILINE
@@ -372,11 +379,21 @@ class Ledger:
         return ledger
 
     def _read_ledger(self, summary: str) -> None:
-        for kind, lines in _LEDGER_PART.findall(summary):
-            for line in lines.split("\n"):
-                name, _, seq = line.rpartition(" ")
-                if name and seq.isdigit():
-                    self._mention(name, kind, int(seq))
+        for ledger in _LEDGER.findall(summary):
+            root = ""
+            for kind, lines in _LEDGER_PART.findall(ledger):
+                if kind == "root":
+                    root = lines
+                else:
+                    self._read_lines(kind, lines, root)
+
+    def _read_lines(self, kind: str, lines: str, root: str) -> None:
+        for line in lines.split("\n"):
+            name, _, seq = line.rpartition(" ")
+            if root and kind in _FILES and name.startswith(_FROM_ROOT):
+                name = root + name.removeprefix(_FROM_ROOT)
+            if name and seq.isdigit():
+                self._mention(name, kind, int(seq))
 
     def _read_turns(self, summary: str) -> None:
         for last, turn in _TURN.findall(summary):
@@ -409,7 +426,8 @@ class Ledger:
         Changed files come first, and in each kind the newest names.
         """
         missing = self.missing(text)
-        room = tokens - _NOTE_TOKENS * 2
+        root = _root_of([name for name in missing if self._mentions[name][0] in _FILES])
+        room = tokens - _NOTE_TOKENS * 2 - estimate_text(root)
         parts: list[str] = []
         for kind in _LEDGER_KINDS:
             lines: list[str] = []
@@ -417,6 +435,8 @@ class Ledger:
                 name_kind, seq = self._mentions[name]
                 if name_kind != kind:
                     continue
+                if root and kind in _FILES and name.startswith(root):
+                    name = _FROM_ROOT + name.removeprefix(root)
                 line = f"{name} {seq}"
                 if kind == "failed" and estimate_text(line) >= room:
                     line = f"{_short(name, 3 * _END)} {seq}"
@@ -428,7 +448,27 @@ class Ledger:
                 parts += [f"<{kind}>", *lines, f"</{kind}>"]
         if not parts:
             return ""
+        if root:
+            parts = ["<root>", root, "</root>", *parts]
         return "\n".join(["<ledger>", *parts, "</ledger>"])
+
+
+def _root_of(paths: Sequence[str]) -> str:
+    """The deepest folder that most of the absolute paths are in, with its slash.
+
+    It is empty if there are few such paths, or if a path begins with "./" already.
+    """
+    if any(path.startswith(_FROM_ROOT) for path in paths):
+        return ""
+    counts: Counter[str] = Counter()
+    for path in paths:
+        parts = path.split("/")
+        if path.startswith("/"):
+            for depth in range(2, len(parts)):
+                counts["/".join(parts[:depth]) + "/"] += 1
+    fewest = max(_FEWEST_BELOW_ROOT, len(paths) * 2 // 3)
+    roots = [root for root, count in counts.items() if count >= fewest]
+    return max(roots, key=len, default="")
 
 
 def made_by(limits: Limits) -> SummarizerRef:

@@ -196,6 +196,7 @@ _TAGS: Final = (
     "changed",
     "read",
     "ids",
+    "root",
     *LISTS,
 )
 _MARKUP: Final = re.compile(
