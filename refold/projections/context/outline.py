@@ -321,10 +321,10 @@ class Outline(NamedTuple):
     def tokens(self) -> int:
         """The cost of the system prompt, the summaries, and all raw events.
 
-        The cost of protected content is part of that of the summaries.
+        Protected content has a budget of its own: it would otherwise keep a session
+        over a threshold that compactions can no longer reach.
         """
-        compacted = self.summary_tokens + self.protected_tokens
-        return self.system_tokens + compacted + self.raw_tokens
+        return self.system_tokens + self.summary_tokens + self.raw_tokens
 
     @property
     def covered_plan(self) -> ProtectedEvent | None:
@@ -529,9 +529,8 @@ class OutlineBuilder:
     @property
     def tokens(self) -> int:
         """The same as ``Outline.tokens``."""
-        compacted = sum(summary.tokens for summary in self.summaries)
-        compacted += self._start.protected_tokens
-        return self.system_tokens + compacted + self.raw_tokens
+        summaries = sum(summary.tokens for summary in self.summaries)
+        return self.system_tokens + summaries + self.raw_tokens
 
     @property
     def units(self) -> list[Unit]:
