@@ -24,7 +24,7 @@ from refold.domain.envelope import Draft
 from refold.domain.errors import ImportFailed
 from refold.domain.events import ProviderEdit, ToolCall, UserInput
 from refold.projections.context.abridged import TOOLS
-from refold.projections.context.identifiers import named_in_text
+from refold.projections.context.identifiers import in_value
 from refold.projections.context.text import leaves
 
 # A message above this length is mostly pasted; only its instruction must survive.
@@ -213,8 +213,7 @@ def _identifiers(drafts: Iterable[Draft]) -> set[str]:
     names: set[str] = set()
     for draft in drafts:
         if isinstance(draft.event, ToolCall):
-            for leaf in leaves(draft.event.arguments, keys=False):
-                names.update(named_in_text(leaf))
+            names |= in_value(draft.event.arguments)
     return names
 
 

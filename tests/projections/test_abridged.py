@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from refold.domain.envelope import Meta
 from refold.domain.errors import SummaryRefused
 from refold.domain.events import (
     AgentError,
@@ -462,17 +464,28 @@ def test_markup_in_a_text_is_escaped() -> None:
     assert again == first
 
 
-@given(events=logs(), tokens=st.integers(1, 700))
+@given(events=logs(), tokens=st.integers(1, 700), user_stays=st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_a_history_never_has_more_words_than_its_source(
-    events: list[Any], tokens: int
+    events: list[Any], tokens: int, user_stays: bool
 ) -> None:
-    source = of_events(events)
+    source = replace(of_events(events), user_stays=user_stays)
 
     text = Abridged().summarise(source, target_tokens=tokens).text
 
     assert own_words(text) <= source.words
     assert estimate_text(text) <= max(tokens, 1)
+
+
+def test_a_summary_has_nothing_of_an_event_that_no_context_shows() -> None:
+    plan, spoken = log_of(Planner(plan="secret step"), UserInput(text="Go on."))
+    hidden = plan.model_copy(update={"meta": Meta(in_context=False)})
+    source = replace(of_events([hidden, spoken]), user_stays=True)
+
+    text = Abridged().summarise(source, target_tokens=WIDE).text
+
+    assert "secret" not in text
+    assert own_words(text) <= source.words
 
 
 @given(st.text("ab 中-<>…", max_size=60), st.integers(0, 60))

@@ -15,6 +15,7 @@ from refold.domain.events import (
     Planner,
     UserInput,
 )
+from refold.domain.tokens import estimate_text
 from refold.projections.context.limits import protected_tokens
 from refold.projections.context.protected import (
     Protected,
@@ -90,7 +91,7 @@ def test_every_word_of_the_user_survives_successive_compactions(
     assert [text for text in spoken if text not in sent(view)] == []
 
 
-def test_the_words_stand_beside_the_summary_and_are_named_by_their_seq(
+def test_the_words_follow_the_summary_and_are_named_by_their_seq(
     store: SessionStore,
 ) -> None:
     session = store.session(user_id="ada", session_id="s")
@@ -116,6 +117,33 @@ def test_a_budget_of_zero_protects_nothing(store: SessionStore) -> None:
 
     assert view.protected == ()
     assert "Earlier words of the user" not in sent(view)
+
+
+def test_the_words_give_way_to_a_small_window(store: SessionStore) -> None:
+    session = store.session(user_id="ada", session_id="s")
+    for number in range(12):
+        text = f"Remark {number}. " + "and so on " * 40
+        session.append([UserInput(text=text), AgentResponse(text="Done.")])
+    session.append(UserInput(text="Report."))
+    session.append([AgentResponse(text="Done. " * 100)] * 8)
+    while session.compact(STRATEGIES[0]):
+        pass
+    whole = session.context(STRATEGIES[0])
+    words = sum(
+        estimate_text(block["text"])
+        for block in whole.messages[0]["content"]
+        if block["text"].startswith("Earlier words of the user")
+    )
+    # Without the words, the view fits; with the share of such a window, it does not.
+    window = (whole.tokens - words) * 12 // 10
+
+    view = session.context(STRATEGIES[0], window=window)
+
+    assert len(whole.protected) > 9
+    assert view.over_budget == 0
+    assert view.protected
+    (cut,) = [cut for cut in view.cuts if cut.section == "protected"]
+    assert cut.tokens > cut.budget
 
 
 def test_decisions_and_the_newest_plan_are_protected_too() -> None:

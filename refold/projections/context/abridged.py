@@ -127,9 +127,8 @@ def _texts(value: Any) -> Iterator[str]:
 
 _NOTE_TOKENS: Final = 8  # of a tag such as <left_out turns="12"/>
 _NOTE_CHARS: Final = 40
-_INTRODUCTION: Final = (
-    600  # characters that introduce, number, and end the user's words
-)
+# The characters that introduce, number, and end the user's words.
+_INTRODUCTION: Final = 600
 _CHARS_PER_TOKEN: Final = 4
 # A ledger may take this part of a summary, as a divisor.
 _LEDGER_SHARE: Final = 3
@@ -296,7 +295,7 @@ class Abridged:
         texts = list(source.summaries)
         for envelope in source.envelopes:
             entry = entry_of(envelope.payload)
-            if entry is not None:
+            if entry is not None and envelope.meta.in_context:
                 texts += leaves(entry.content)
         return _cut(" ".join(texts), target_tokens, self.limits)
 

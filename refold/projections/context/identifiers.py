@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from refold.domain.envelope import STANDS_FOR
 from refold.projections.context.text import leaves
@@ -21,77 +21,6 @@ _QUOTED: Final = re.compile(
 _DOTTED: Final = re.compile(r"\w[\w-]+(?:\.[\w-]+)*\.[a-z]\w{0,11}", re.ASCII | re.I)
 _SNAKE: Final = re.compile(r"[A-Za-z]+(?:_[A-Za-z]+)+")
 _NUMERIC: Final = re.compile(r"[\d./+-]+", re.ASCII)
-
-
-Kind = Literal["urls", "paths", "hashes", "issues", "symbols", "ids"]
-_HASH: Final = re.compile(r"(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,64}")
-_ISSUE: Final = re.compile(r"#\d{1,7}|[A-Z][A-Z0-9]{1,9}-\d{1,6}")
-_SYMBOL: Final = re.compile(
-    r"[A-Za-z_$]\w*(?:(?:\.|::)[A-Za-z_$]\w*)+"  # a.b, A::b
-    r"|[A-Za-z]\w*_\w+"  # a_b
-    r"|[a-z]+[A-Z]\w*|(?:[A-Z][a-z0-9]+){2,}\w*",  # aB, AbCd
-    re.ASCII,
-)
-_FILE: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*\.[a-z][a-z0-9]{0,5}", re.ASCII)
-_NUMBER: Final = re.compile(r"\d{5,}")
-
-
-def named_in_leaf(leaf: str) -> dict[str, Kind]:
-    """Return the identifiers in a text of a JSON value, with their kinds.
-
-    A text without white space is a name as a whole.
-    """
-    names = named_in_text(leaf)
-    is_one_word = len(leaf) < _LONGEST_LEAF and not any(map(str.isspace, leaf))
-    if not names and is_one_word and _is_name(leaf):
-        names[leaf] = "ids"
-    return names
-
-
-def named_in_text(text: str) -> dict[str, Kind]:
-    """Return the identifiers in ``text`` that a ledger names, with their kinds.
-
-    These are URLs, paths, hashes, numbers of issues, symbols of code, and ids with at
-    least five digits or with letters and digits; words in quotation marks are none.
-    """
-    text = STANDS_FOR.sub(" ", text)
-    names: dict[str, Kind] = {}
-    for match in _NAME_IN_TEXT.finditer(text):
-        name = match[0].rstrip(".-/+~@,:;!?)]*").lstrip("-+:@")
-        if name.startswith(".."):
-            name = name.lstrip(".")
-        kind = _kind_of(name)
-        if kind is not None and len(name) <= _LONGEST:
-            names.setdefault(name, kind)
-    return names
-
-
-_NAME_IN_TEXT: Final = re.compile(
-    r"https?://[^\s\"'`<>{}|\\^]+|#\d{1,7}\b|[\w@+~./:$-]+", re.ASCII
-)
-
-
-def _kind_of(name: str) -> Kind | None:
-    """The kind of a name; None if it is no identifier."""
-    if name.startswith(("http://", "https://")):
-        return "urls"
-    if _ISSUE.fullmatch(name):
-        return "issues"
-    if len(name) < 3:
-        return None
-    if _HASH.fullmatch(name):
-        return "hashes"
-    if "/" in name:
-        return "paths" if _is_path(name) and ":" not in name[:2] else None
-    if _FILE.fullmatch(name):
-        return "paths"
-    if _SYMBOL.fullmatch(name):
-        return "symbols"
-    if _NUMBER.fullmatch(name):
-        return "ids"
-    has_digit = any(character.isdigit() for character in name)
-    has_letter = any(character.isalpha() for character in name)
-    return "ids" if has_digit and has_letter and len(name) >= 5 else None
 
 
 def in_text(text: str) -> set[str]:

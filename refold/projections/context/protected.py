@@ -1,4 +1,4 @@
-"""Protected content: what the user said, in the user's words, beside every summary.
+"""Protected content: what the user said, word for word, next to every summary.
 
 A summary replaces the events of a span.  The words of the user in that span, the
 decisions of people, and the newest plan stay, because they are short, nothing else in
@@ -244,15 +244,15 @@ def _only_constraints(content: Protected) -> Protected:
     left_out: list[int] = []
     total = _total(content.words)
     for part in content.words:
-        kept: Words | None = part
+        reduced: Words | None = part
         if total > content.budget and part.label == "user":
             text = " ".join(part.constraints)
-            kept = part._replace(text=text) if text else None
-            total -= part.tokens - (kept.tokens if kept else 0)
-        if kept is None:
+            reduced = part._replace(text=text) if text else None
+            total -= part.tokens - (reduced.tokens if reduced else 0)
+        if reduced is None:
             left_out.append(part.seq)
         else:
-            words.append(kept)
+            words.append(reduced)
     return replace(content, words=tuple(words), left_out=tuple(left_out))
 
 

@@ -129,10 +129,11 @@ def _render(
     events = list(events)
     summaries = list(summaries)
     view = _rendered(strategy, outline, events, summaries, extras, read)
-    if not view.over_budget or not view.protected:
-        return view
-    most = max(0, outline.protected_tokens - view.over_budget)
-    return _rendered(strategy, outline, events, summaries, extras, read, most)
+    most = min(outline.protected_tokens, _protected_budget(outline, extras))
+    while view.over_budget and view.protected:
+        most = max(0, most - view.over_budget)
+        view = _rendered(strategy, outline, events, summaries, extras, read, most)
+    return view
 
 
 def _rendered(
@@ -429,9 +430,14 @@ def _protected_content(
         raw_seqs.update(seq for seq, _ in piece.blocks)
     seqs = set(outline.protected_seqs) - raw_seqs
     if most is None:
-        most = limits.protected_tokens(extras.window_tokens)
-        most = min(outline.protected_budget, most)
+        most = _protected_budget(outline, extras)
     return protected([row for row in rows if row.seq in seqs], most)
+
+
+def _protected_budget(outline: Outline, extras: budget.Extras) -> int:
+    """The most tokens of protected content: of the strategy, and of this window."""
+    of_window = limits.protected_tokens(extras.window_tokens)
+    return min(outline.protected_budget, of_window)
 
 
 def _protected_text(content: Protected) -> str:
