@@ -23,6 +23,7 @@ from refold.projections.context.compaction import Source, Written, noted, shorte
 from refold.projections.context.identifiers import in_value
 from refold.projections.context.limits import Limits
 from refold.projections.context.text import cut_middle, entry_of, leaves
+from refold.projections.context.units import is_restated
 
 Effect = Literal["created", "modified", "deleted", "viewed", "command"]
 
@@ -295,7 +296,7 @@ class Abridged:
         texts = list(source.summaries)
         for envelope in source.envelopes:
             entry = entry_of(envelope.payload)
-            if entry is not None and envelope.meta.in_context:
+            if entry is not None and not is_restated(envelope):
                 texts += leaves(entry.content)
         return _cut(" ".join(texts), target_tokens, self.limits)
 
@@ -500,7 +501,7 @@ def abridged_turns(
     open_file: str | None = None
     for envelope in envelopes:
         payload = envelope.payload
-        if not envelope.meta.in_context:
+        if is_restated(envelope):
             continue
         if not turns and not isinstance(payload, _BEGINNINGS):
             continue
