@@ -488,6 +488,17 @@ def test_a_summary_has_nothing_of_an_event_that_no_context_shows() -> None:
     assert own_words(text) <= source.words
 
 
+def test_a_summary_has_the_result_of_another_agent_as_a_context_has_it() -> None:
+    # A view of one agent shows it as an input, although its own event is hidden.
+    (shown,) = log_of(UserInput(text="The helper is done."))
+    shown = shown.model_copy(update={"meta": Meta(in_context=False)})
+    source = replace(of_events([shown]), user_stays=True)
+
+    text = Abridged().summarise(source, target_tokens=WIDE).text
+
+    assert "The helper is done." in text
+
+
 @given(st.text("ab 中-<>…", max_size=60), st.integers(0, 60))
 def test_a_cut_keeps_the_limit_and_adds_no_word(text: str, limit: int) -> None:
     cut = cut_middle(text, limit)
