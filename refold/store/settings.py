@@ -112,7 +112,8 @@ class Settings:
 
     def _from_file(self, path: Path) -> Strategy:
         table = self.read_toml(path)
-        if "history_summary_params" not in table:
+        is_feature_flags = path.suffix.lower() == ".json" and "name" not in table
+        if not is_feature_flags and "history_summary_params" not in table:
             return spec.parse(table)
         from refold.projections.context.strategies.history_summary import from_params
 

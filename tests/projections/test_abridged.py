@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -393,6 +394,23 @@ def test_the_total_is_limited_in_characters_too() -> None:
 
     assert len(text) <= 300
     assert "<left_out" in text
+
+
+def test_the_newest_answers_of_a_history_summary_get_the_limits_in_full() -> None:
+    log: list[Event] = []
+    for number in range(60):
+        log.append(UserInput(text=f"{number}: " + "why is that so? " * 20))
+        log.append(AgentResponse(text=f"{number}: " + "because of this. " * 300))
+    walk = Walk(parse("history_summary")).go(log_of(*log))
+
+    texts = [compaction.written.abridged for compaction in walk.compactions]
+
+    assert len(texts) > 2  # each absorbs the one before
+    for text in texts:
+        answers = re.findall(r"<agent>(.*?)</agent>", text, re.DOTALL)
+        assert len(answers[-1]) == 2_000
+        assert all(answers)
+        assert len(text) <= 10_000
 
 
 def test_a_ledger_names_the_common_folder_of_its_files_once() -> None:

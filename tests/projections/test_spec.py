@@ -12,6 +12,7 @@ from refold.adapters.config import read_toml
 from refold.domain.canonical import digest
 from refold.domain.errors import InvalidConfiguration, UnknownStrategy
 from refold.projections.context.strategies.composite import Pipeline
+from refold.projections.context.strategies.history_summary import HistorySummary
 from refold.projections.context.strategies.keep_all import KeepAll
 from refold.projections.context.strategies.spec import (
     STRATEGIES,
@@ -21,6 +22,7 @@ from refold.projections.context.strategies.spec import (
 )
 from refold.projections.context.strategies.turn_window import TurnWindow
 from refold.projections.context.strategy import Strategy
+from refold.store.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -113,6 +115,16 @@ def test_a_file_without_toml_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(InvalidConfiguration, match="is not TOML"):
         read_toml(file)
+
+
+def test_a_json_file_without_a_name_has_feature_flags(tmp_path: Path) -> None:
+    file = tmp_path / "flags.json"
+    settings = Settings(read_toml=read_toml)
+
+    file.write_text("{}")
+    assert settings.strategy(f"@{file}") == HistorySummary()
+    file.write_text('{"cache_ttl_ms": 60000}')
+    assert settings.strategy(f"@{file}") == HistorySummary(cache_ttl_ms=60_000)
 
 
 def test_the_fingerprint_is_of_name_version_and_all_parameters() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -453,6 +454,35 @@ class TestHistorySummary:
             from_params({**flags, "memories_params": {"bogus": 1}})
         with pytest.raises(UnknownStrategy, match="there is no such parameter"):
             from_params({"colour": 1})
+
+    @pytest.mark.parametrize(
+        "flags",
+        [
+            {},
+            {"history_summary_params": {}},
+            {"history_summary_params": "{}"},
+            {"history_summary_params": ""},
+            {"history_summary_params": None, "memories_params": ""},
+            {"history_summary_params": {"abridged_history_params": ""}},
+        ],
+    )
+    def test_empty_parameters_of_the_other_agent_mean_the_defaults(
+        self, flags: dict[str, Any]
+    ) -> None:
+        assert from_params(flags) == HistorySummary()
+
+    def test_nothing_is_compacted_while_an_excluded_agent_runs(self) -> None:
+        strategy = parse(self.TEN + ",exclude_agents=['critic']")
+        log = timed(exchanges_of_sizes([1300] * 12))
+        by_critic = [*log[:-1], log[-1].model_copy(update={"agent": "critic"})]
+
+        excluded = strategy.read(strategy.begin(), by_critic)
+
+        assert strategy.decide(strategy.read_whole(log), START) is not None
+        assert strategy.decide(excluded, START) is None
+        assert strategy.press(excluded, 100, 10_000) is None
+        assert strategy.due_at(excluded, START) is None
+        assert "no summaries for the agent" in strategy.waits_for(excluded)
 
 
 class TestTokenRatio:

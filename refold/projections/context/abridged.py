@@ -166,6 +166,10 @@ _TEXT_OF_TURN: Final = re.compile(
 )
 # Every cut of a line leaves this number of characters at both of its ends.
 _END: Final = 16
+# The divisors of limits, and the lengths of texts of earlier summaries, that are tried
+# until a history fits.
+_SCALES: Final = (1, 2, 4, 8, 16, 32)
+_SHORT_TEXTS: Final = (400, 100, 24)
 # A summary may have a third of its source's tokens, or this number.
 _SOURCE_SHARE: Final = 3
 _FEWEST_TOKENS: Final = 80
@@ -228,12 +232,15 @@ class Abridged:
 
     tools: readers of calls, by tool.  ``{**TOOLS, "save": on_file("modified")}`` adds
            one.  Calls of other tools are listed with their main argument.
+    newest_first: whether the newest turns get the limits in full before older turns get
+           more than a small part of theirs.
     """
 
     costs: ClassVar[bool] = False
 
     limits: Limits = field(default_factory=Limits)
     tools: Tools = field(default_factory=lambda: TOOLS)
+    newest_first: bool = False
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
         """Abridge the turns of the source to ``target_tokens``.
@@ -249,7 +256,7 @@ class Abridged:
         if source.user_stays:
             turns = _without_words_of_user(turns)
         historian = self._beside_user(source)
-        text = _history(source, turns, target_tokens, historian.limits)
+        text = historian._history(source, turns, target_tokens, historian.limits)
         if ledger.missing(text):
             text = historian._with_ledger(source, turns, ledger, target_tokens)
         if source.words and not markup.own_words(text):
@@ -285,11 +292,33 @@ class Abridged:
         history_tokens = target_tokens - target_tokens // _LEDGER_SHARE
         history_chars = max(1, total_chars - total_chars // _LEDGER_SHARE)
         limits = self.limits.model_copy(update={"total_chars": history_chars})
-        history = _history(source, turns, history_tokens, limits)
+        history = self._history(source, turns, history_tokens, limits)
         tokens_left = target_tokens - estimate_text(history) - 1
         chars_left = total_chars - len(history) - 1
         ledger_tokens = min(tokens_left, chars_left // _CHARS_PER_TOKEN)
         return _lines(ledger.shown(history, ledger_tokens), history)
+
+    def _history(
+        self,
+        source: Source,
+        turns: Sequence[AbridgedTurn],
+        tokens: int,
+        limits: Limits,
+    ) -> str:
+        """The absorbed summaries and the turns after them, cut until they fit."""
+        earlier: list[str] = []
+        for summary in source.summaries:
+            earlier += markup.turns_in(summary)
+        has_prose = not all(turn.startswith("<turn ") for turn in earlier)
+        if self.newest_first and not has_prose:
+            versions = [_shorter_texts(turn) for turn in earlier]
+            versions += [_shorter_turns(turn, limits) for turn in turns]
+            left_out = sum(map(markup.left_out_in, source.summaries))
+            return _fitted_versions(versions, tokens, limits, left_out=left_out)
+        if not source.summaries:
+            return _fitted_turns(turns, tokens, limits)
+        new = [_turn_text(turn, limits.scaled(2)) for turn in turns]
+        return _fitted_summaries([*source.summaries, *new], tokens, limits)
 
     def _plain(self, source: Source, target_tokens: int) -> str:
         """The words of a source whose events have no place in an abridged turn."""
@@ -741,23 +770,13 @@ def _short(text: str, chars: int) -> str:
     return markup.harmless(cut_middle(text, chars))
 
 
-def _history(
-    source: Source, turns: Sequence[AbridgedTurn], tokens: int, limits: Limits
-) -> str:
-    """The absorbed summaries and the turns after them, cut until they fit."""
-    if not source.summaries:
-        return _fitted_turns(turns, tokens, limits)
-    new = [_turn_text(turn, limits.scaled(2)) for turn in turns]
-    return _fitted_summaries([*source.summaries, *new], tokens, limits)
-
-
 def _fitted_turns(turns: Sequence[AbridgedTurn], tokens: int, limits: Limits) -> str:
     """All turns with cuts, if they fit so; otherwise the newest that fit.
 
     Texts of the user and the agent become shorter before lists do.
     """
     texts: list[str] = []
-    for scale in (1, 2, 4, 8, 16, 32):
+    for scale in _SCALES:
         texts = [_turn_text(turn, limits.scaled(scale)) for turn in turns]
         whole = "\n".join(texts)
         if _fits(whole, tokens, limits):
@@ -780,13 +799,60 @@ def _fitted_summaries(summaries: Sequence[str], tokens: int, limits: Limits) -> 
     if not all(turn.startswith("<turn ") for turn in turns):
         share = max(tokens // len(summaries), 1)
         return "\n".join(_cut(summary, share, limits) for summary in summaries)
-    for chars in (400, 100, 24):
+    for chars in _SHORT_TEXTS:
         turns = [_with_short_texts(turn, chars) for turn in turns]
         whole = _lines(markup.left_out(left_out), *turns)
         if _fits(whole, tokens, limits):
             return whole
     newest = _newest_turns(turns, tokens, limits, left_out=left_out)
     return newest or _cut(turns[-1], tokens, limits)
+
+
+def _shorter_turns(turn: AbridgedTurn, limits: Limits) -> list[str]:
+    """The turn within the limits, and versions of it with smaller and smaller ones."""
+    versions = [_turn_text(turn, limits.scaled(scale)) for scale in _SCALES]
+    return [*versions, _with_short_texts(versions[-1], _SHORT_TEXTS[-1])]
+
+
+def _shorter_texts(turn: str) -> list[str]:
+    """A turn of an earlier summary, and versions of it with shorter texts."""
+    return [turn, *(_with_short_texts(turn, chars) for chars in _SHORT_TEXTS)]
+
+
+def _fitted_versions(
+    turns: Sequence[Sequence[str]], tokens: int, limits: Limits, *, left_out: int
+) -> str:
+    """The newest turns in their longest versions, and older ones in shorter ones.
+
+    The longest versions take at most half of the room, unless all turns fit in them.
+
+    turns:    the versions of each turn, the longest first.
+    left_out: the number of turns that earlier summaries left out.
+    """
+    if not turns:
+        return ""
+    longest = [versions[0] for versions in turns]
+    whole = _lines(markup.left_out(left_out), *longest)
+    if _fits(whole, tokens, limits):
+        return whole
+    half = limits.model_copy(update={"total_chars": max(1, limits.total_chars // 2)})
+    count = 0
+    while _fits(_lines(*longest[-count - 1 :]), tokens // 2, half):
+        count += 1
+    newest = longest[len(turns) - count :]
+    older = turns[: len(turns) - count]
+    for index in range(max(map(len, older))):
+        shown = [_version(versions, index) for versions in older]
+        whole = _lines(markup.left_out(left_out), *shown, *newest)
+        if _fits(whole, tokens, limits):
+            return whole
+    shortest = [versions[-1] for versions in older]
+    fitted = _newest_turns([*shortest, *newest], tokens, limits, left_out=left_out)
+    return fitted or _cut(shortest[-1], tokens, limits)
+
+
+def _version(versions: Sequence[str], index: int) -> str:
+    return versions[min(index, len(versions) - 1)]
 
 
 def _with_short_texts(turn: str, chars: int) -> str:

@@ -46,7 +46,7 @@ from refold.projections.context.units import (
 
 # The version of the stored form.  Outlines of another shape are dropped, and the log is
 # folded again.
-SHAPE: Final = 10
+SHAPE: Final = 11
 Detail = Literal["counts", "turns", "units", "both"]
 _BY_UNIT: Final = ("units", "both")
 # The most frequent event types, which change none of the facts that ``_note`` handles.
@@ -246,6 +246,8 @@ class Outline(NamedTuple):
     protected_before:   those that summaries stand for, oldest first.
     protected_cost:     the cost of those that summaries stand for.
     plan:               the newest plan.
+    excluded:           whether the newest response is of an agent that the strategy
+                        makes no summaries for.
     """
 
     detail: Detail = "turns"
@@ -290,6 +292,7 @@ class Outline(NamedTuple):
     protected_before: tuple[Seq, ...] = ()
     protected_cost: int = 0
     plan: ProtectedEvent | None = None
+    excluded: bool = False
 
     @property
     def edited(self) -> Edited:
@@ -471,6 +474,7 @@ class OutlineBuilder:
     edits: tuple[Edit, ...]
     protected_budget: int
     plan: ProtectedEvent | None
+    excluded: bool
     is_edited: bool
 
     def __init__(self, outline: Outline, edits: Sequence[Edit] = ()) -> None:

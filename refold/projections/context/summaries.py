@@ -81,11 +81,11 @@ def _with_history(
     """The summary of a session with an abridged history within these limits."""
     if isinstance(summarizer, Abridged):
         written = compaction.Written("", made_by(limits))
-        historian = replace(summarizer, limits=limits)
+        historian = replace(summarizer, limits=limits, newest_first=True)
     else:
         written = summarizer.summarise(source, target_tokens=target_tokens)
         _check(written, source)
-        historian = Abridged(limits)
+        historian = Abridged(limits, newest_first=True)
     history = _history(source, historian, written.text)
     written = replace(written, abridged=history)
     _check(written, source)

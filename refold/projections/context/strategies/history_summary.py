@@ -13,14 +13,14 @@ from typing import Any, ClassVar, Final, Literal
 from pydantic import Field, model_validator
 
 from refold.domain.canonical import shipped
-from refold.domain.envelope import from_microseconds, microseconds
+from refold.domain.envelope import Envelope, from_microseconds, microseconds
 from refold.domain.errors import UnknownStrategy
-from refold.domain.events import Span
+from refold.domain.events import AgentResponse, Span, ToolCall
 from refold.domain.locks import computed_once
 from refold.projections.context import compaction
 from refold.projections.context.compaction import Compaction, Notes
 from refold.projections.context.limits import Limits
-from refold.projections.context.outline import Detail, Outline
+from refold.projections.context.outline import Detail, Outline, OutlineBuilder
 from refold.projections.context.strategy import Layers, Manner, Pinning, distance
 from refold.projections.context.units import Spans, Unit, joined
 
@@ -46,7 +46,8 @@ class HistorySummary(Pinning):
     second_guard:       the treatment of a head over ``second_guard_chars``: ``fold``
                         summarizes it part by part, ``truncate`` omits the oldest parts
                         and records which.
-    exclude_agents:     the agents without summaries.
+    exclude_agents:     the agents without summaries.  While the newest response is of
+                        such an agent, nothing is compacted.
     summary_tokens:     the length of a model's summary.
     pin_tokens:         the most tokens of pinned exchanges behind the summary.
     memories:           the rules for the agent's notes, if views show them.
@@ -103,8 +104,17 @@ class HistorySummary(Pinning):
             template=self.node_template,
         )
 
+    def remember(self, builder: OutlineBuilder, envelope: Envelope) -> None:
+        """Update the memory layers, and remember whether the agent is excluded."""
+        super().remember(builder, envelope)
+        is_agents = isinstance(envelope.payload, AgentResponse | ToolCall)
+        if self.exclude_agents and is_agents:
+            builder.excluded = envelope.agent in self.exclude_agents
+
     def decide(self, outline: Outline, now: datetime) -> Compaction | None:
         """Compact notes that are too many, or the head if the history is too long."""
+        if outline.excluded:
+            return None
         notes = self._layers.decide(outline, now)
         if notes or compaction.held_back(outline, now):
             return notes
@@ -113,10 +123,18 @@ class HistorySummary(Pinning):
 
     def waits_for(self, outline: Outline) -> str:
         """Return the size of the history, and the size that needs a compaction."""
+        if outline.excluded:
+            return f"{self.name} makes no summaries for the agent that runs now"
         limit = self.trigger_on_history_size_chars
         if not limit:
             return f"{self.name} compacts by no size: its trigger is 0"
         return distance(self.name, _total_chars(outline.units), "character", limit)
+
+    def press(self, outline: Outline, over: int, most: int) -> Compaction | None:
+        """Return a compaction that makes room, or None for an excluded agent."""
+        if outline.excluded:
+            return None
+        return super().press(outline, over, most)
 
     def follow_up(self, outline: Outline, now: datetime) -> Compaction | None:
         """Compact the rest of a head that was too long for one summary."""
@@ -130,7 +148,7 @@ class HistorySummary(Pinning):
     def due_at(self, outline: Outline, now: datetime) -> datetime | None:
         """Return the time before the cache expires, if the history is long enough."""
         limit = self.trigger_on_history_size_chars_when_cache_expiring
-        if not limit or outline.called_at is None:
+        if not limit or outline.called_at is None or outline.excluded:
             return None
         if _total_chars(outline.units) < limit:
             return None
@@ -249,7 +267,8 @@ def from_params(config: str | Mapping[str, Any]) -> HistorySummary | None:
 
     config: an object with ``history_summary_params`` (an object, or JSON as text),
             ``history_summary_min_version``, and optionally ``memories_params``; or the
-            parameters themselves.
+            parameters themselves.  Parameters that are missing or empty have their
+            defaults.
 
     Returns None if an empty version disables it.
 
@@ -267,14 +286,14 @@ def from_params(config: str | Mapping[str, Any]) -> HistorySummary | None:
         except ValueError:
             reason = "history_summary_min_version must be a whole number"
             raise UnknownStrategy(reason) from None
-        if "memories_params" in flags:
+        if flags.get("memories_params") not in ("", None):
             memories = _object(flags["memories_params"])
             # There, an empty prompt means none.
             params["memories"] = {
                 name: value for name, value in memories.items() if value != ""
             }
     params = _renamed(params, _NAMES["summary"])
-    abridged = _object(params.pop("abridged_history_params", {}))
+    abridged = _object(params.pop("abridged_history_params", None))
     if abridged:
         params["abridged"] = _renamed(abridged, _NAMES["abridged"])
     return HistorySummary(**params)
@@ -285,8 +304,12 @@ def _renamed(params: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, A
 
 
 def _object(value: object) -> Mapping[str, Any]:
-    """An object, or the object in a JSON text."""
+    """An object, or that in a JSON text.  None and an empty text have no fields."""
+    if value is None:
+        return {}
     if isinstance(value, str):
+        if not value.strip():
+            return {}
         try:
             value = json.loads(value)
         except json.JSONDecodeError as error:
