@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -13,7 +13,13 @@ from refold.domain import errors, ports
 from refold.domain.envelope import Envelope
 from refold.domain.events import JsonObject, Request, Span, Summary
 from refold.domain.ids import StreamId
-from refold.projections.context.budget import NO_EXTRAS, Budgets, Extras, HandedIn
+from refold.projections.context.budget import (
+    NO_EXTRAS,
+    Budgets,
+    Elsewhere,
+    Extras,
+    HandedIn,
+)
 from refold.projections.context.compaction import Compaction, Source, new_in, source_of
 from refold.projections.context.edits import Edit, HistoryEdited
 from refold.projections.context.outline import (
@@ -24,7 +30,7 @@ from refold.projections.context.outline import (
 )
 from refold.projections.context.render import render
 from refold.projections.context.strategies import spec
-from refold.projections.context.strategy import Strategy
+from refold.projections.context.strategy import Layers, Strategy
 from refold.projections.context.units import spans_of
 from refold.projections.context.view import View
 from refold.redaction.redactor import RedactionError
@@ -38,6 +44,9 @@ _Stored: TypeAlias = ports.StoredView | None
 # ``sent``: with the summaries that counted when the last request was recorded;
 # ``rebuilt``: with those that a rebuild of the strategy left.
 As: TypeAlias = Literal["sent", "rebuilt"]
+# The port to the user's memory: reads layers from the user's other sessions.  The
+# request is the one whose layers are repeated while they may be shown.
+ReadLayers: TypeAlias = Callable[[Layers, Request | None], Elsewhere | None]
 
 
 class Handed(NamedTuple):
@@ -163,11 +172,13 @@ class Viewer:
         strategy: Strategy,
         handed: Handed = NOTHING,
         *,
+        layers: ReadLayers,
         standing: ports.Standing | None = None,
         outline: Outline | None = None,
     ) -> View:
         """Return the view at the head; store its outline if enough events are new.
 
+        layers:   reads the strategy's memory layers; called only if it has some.
         standing: the stored view, the events that it shows, and the newer ones, if they
                   were read already.
         outline:  the outline of ``standing``, if it was folded already.
@@ -176,12 +187,12 @@ class Viewer:
             standing = self.log.standing(self.stream, strategy.fingerprint, shown=True)
         if outline is None:
             outline = self.current(strategy, standing)
-        handed = self._with_layers(strategy, handed, outline)
+        handed = self._with_layers(strategy, handed, outline, layers)
         self._store(strategy, outline, standing.view, by=WORTH_STORING)
         return self.render(strategy, outline, handed, standing=standing)
 
     def _with_layers(
-        self, strategy: Strategy, handed: Handed, outline: Outline
+        self, strategy: Strategy, handed: Handed, outline: Outline, read: ReadLayers
     ) -> Handed:
         """Add the strategy's memory layers from the user's other sessions.
 
@@ -191,16 +202,13 @@ class Viewer:
         wanted = strategy.manner.layers
         if wanted is None or not (wanted.user or wanted.scope or wanted.notes):
             return handed
-        # Most strategies have no layers, and do not load this module.
-        from refold.store.memory.layers import elsewhere
-
         newest = max((summary.seq for summary in outline.summaries), default=0)
         sent = self.sent(fingerprint=strategy.fingerprint)
         last: Request | None = None
         if sent is not None and newest <= sent[1].derived_seq:
             last = sent[1]
-        layers = elsewhere(self.log, self.stream, wanted, last)
-        return handed._replace(extras=replace(handed.extras, layers=layers))
+        extras = replace(handed.extras, layers=read(wanted, last))
+        return handed._replace(extras=extras)
 
     def caught_up(
         self, strategy: Strategy, standing: ports.Standing | None = None

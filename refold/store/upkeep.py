@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from refold.domain.errors import InvalidConfiguration
@@ -13,9 +12,11 @@ from refold.store.work.background import Background, attempt
 
 if TYPE_CHECKING:
     from refold.projections.context.compaction import Summarizer
-    from refold.store.appends import Order, Writer
+    from refold.store.appends import Order
 
 Automatic: TypeAlias = Literal["off", "background", "wait"]
+# The port to the user's memory: returns the work that an append causes there, or None.
+Learning: TypeAlias = "Callable[[Order], Callable[[], object] | None]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,30 +55,22 @@ class Upkeep:
         object.__setattr__(self, "waits", "wait" in chosen)
 
     def after_append(
-        self, order: Order, writer: Writer, compact: Callable[[], object]
+        self, order: Order, *, compact: Callable[[], object], learning: Learning
     ) -> None:
         """Start the work that this append calls for; never raises.
 
-        compact: makes one pending step of compaction of the session.
+        compact:  makes one pending step of compaction of the session.
+        learning: finds the work in the user's memory; called only if ``remember`` is
+                  on.
         """
         # A turn ends after the agent has answered.
         ends_turn = isinstance(order.drafts[-1].event, AgentResponse | FinalEvent)
         if self.automatic != "off" and ends_turn:
             self._run(self.automatic, order.stream, compact)
         if self.remember != "off":
-            self._remember(order, writer)
-
-    def _remember(self, order: Order, writer: Writer) -> None:
-        from refold.projections.memory.sessions import may_trigger
-        from refold.store.memory.advice import Adviser
-
-        if not any(may_trigger(draft.event, draft.meta) for draft in order.drafts):
-            return
-        scenarios = {draft.meta.scenario for draft in order.drafts}
-        user_id = order.stream.user_id
-        adviser = Adviser(writer, user_id)
-        learn = partial(adviser.learn, *(name for name in scenarios if name))
-        self._run(self.remember, ("memory", user_id), learn)
+            learn = learning(order)
+            if learn is not None:
+                self._run(self.remember, ("memory", order.stream.user_id), learn)
 
     def _run(self, how: Automatic, name: Hashable, work: Callable[[], Any]) -> None:
         if how == "wait":

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from refold.domain import events
@@ -24,7 +25,7 @@ from refold.projections.memory.advice import (
     shortlist,
 )
 from refold.projections.memory.profile import lines
-from refold.projections.memory.sessions import EXTRACTOR, GENERAL
+from refold.projections.memory.sessions import EXTRACTOR, GENERAL, may_trigger
 from refold.projections.memory.tool import (
     Answer,
     Memories as ToolMemories,
@@ -278,6 +279,18 @@ class Adviser:
         if not advice.sessions:
             return True
         return _readable(self._log.sessions(self.user_id)).issuperset(advice.sessions)
+
+
+def learning(writer: Writer, order: Order) -> Callable[[], object] | None:
+    """Return the work that brings memory up to date after this append.
+
+    Returns None if no event of the append changes what memory shows.
+    """
+    if not any(may_trigger(draft.event, draft.meta) for draft in order.drafts):
+        return None
+    scenarios = {draft.meta.scenario for draft in order.drafts if draft.meta.scenario}
+    adviser = Adviser(writer, order.stream.user_id)
+    return partial(adviser.learn, *scenarios)
 
 
 def _name(scenario: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -23,7 +23,11 @@ from refold.store.settings import Settings
 from refold.store.upkeep import Upkeep
 
 if TYPE_CHECKING:
+    from refold.domain.events import Request
+    from refold.projections.context.budget import Elsewhere
     from refold.projections.context.compaction import Summarizer
+    from refold.projections.context.outline import Outline
+    from refold.projections.context.strategy import Layers
     from refold.store.compactions import Compactor
 
 
@@ -86,8 +90,7 @@ class SessionCore:
             self.stream, drafts, idempotency_key, expected_seq, unscanned=unscanned
         )
         receipt = self.writer.append(order)
-        if self.upkeep.is_on:
-            self.upkeep.after_append(order, self.writer, self.compact)
+        start_upkeep(self, order)
         return receipt
 
     async def append_async(
@@ -110,11 +113,9 @@ class SessionCore:
         )
         receipt = await self.writer.append_async(order)
         if self.upkeep.waits:
-            await asyncio.to_thread(
-                self.upkeep.after_append, order, self.writer, self.compact
-            )
-        elif self.upkeep.is_on:
-            self.upkeep.after_append(order, self.writer, self.compact)
+            await asyncio.to_thread(start_upkeep, self, order)
+        else:
+            start_upkeep(self, order)
         return receipt
 
     @recorded("session_load", measure=head_seq)
@@ -156,6 +157,43 @@ class SessionCore:
         Folds of older summaries that follow from it are made in the same step.
         """
         return compactor_for(self, strategy, summarizer).step()
+
+    # The ports to the user's memory.  ``Session`` connects them, so that nothing here
+    # imports memory.
+
+    def _layers(self, wanted: Layers, last: Request | None) -> Elsewhere | None:
+        """Read these memory layers from the user's other sessions; None without any.
+
+        last: the request whose layers are repeated while they may be shown.
+        """
+        raise NotImplementedError
+
+    def _learning(self, order: appends.Order) -> Callable[[], object] | None:
+        """Return the work that this append causes in the user's memory, or None."""
+        raise NotImplementedError
+
+
+def start_upkeep(session: SessionCore, order: appends.Order) -> None:
+    """Start the work that an append calls for; never raises."""
+    if session.upkeep.is_on:
+        session.upkeep.after_append(
+            order, compact=session.compact, learning=session._learning
+        )
+
+
+def show(
+    session: SessionCore,
+    viewer: contexts.Viewer,
+    strategy: Strategy,
+    handed: contexts.Handed,
+    *,
+    standing: ports.Standing | None = None,
+    outline: Outline | None = None,
+) -> View:
+    """Do what ``Viewer.show`` documents, with the session's own memory layers."""
+    return viewer.show(
+        strategy, handed, layers=session._layers, standing=standing, outline=outline
+    )
 
 
 # The reads of the methods and parts of a session; none counts as an access.
@@ -246,7 +284,7 @@ def build_context(
     handed = contexts.take(session.writer, session.user_id, handed_in or {})
     if at is None:
         viewer, chosen, standing = read_standing(session, strategy)
-        return viewer.show(chosen, handed, standing=standing)
+        return show(session, viewer, chosen, handed, standing=standing)
     viewer = viewer_of(session)
     check_seq(session, at)
     chosen = chosen_strategy(session, viewer, strategy, at=at)

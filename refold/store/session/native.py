@@ -16,6 +16,7 @@ from refold.redaction.guard import restored
 from refold.store import appends, contexts
 from refold.store.history import read_on
 from refold.store.recorded import recorded
+from refold.store.session.core import start_upkeep
 from refold.store.session.part import SessionPart
 
 _SMALLEST_PAGE: Final = 64
@@ -72,8 +73,7 @@ class NativeItems(SessionPart):
         receipt = self.writer.append(order)
         if labels:
             self.writer.log.label(self.stream, labels)
-        if self.session.upkeep.is_on:
-            self.session.upkeep.after_append(order, self.writer, self.session.compact)
+        start_upkeep(self.session, order)
         return receipt
 
     def put_bytes(

@@ -16,7 +16,7 @@ from refold.projections.context.summaries import summarizer_for
 from refold.projections.tokens import tokens_of
 from refold.store import contexts
 from refold.store.compactions import Compactor
-from refold.store.session.core import SessionCore, read_standing
+from refold.store.session.core import SessionCore, read_standing, show
 
 if TYPE_CHECKING:
     from refold.projections.context.compaction import Summarizer
@@ -58,9 +58,9 @@ def prepare(
     outline = viewer.current(chosen, standing)
     if wait and compactor.is_due(outline):
         outline = compactor.catch_up(outline)
-        view = viewer.show(chosen, handed, outline=outline)
+        view = show(session, viewer, chosen, handed, outline=outline)
     else:
-        view = viewer.show(chosen, handed, standing=standing, outline=outline)
+        view = show(session, viewer, chosen, handed, standing=standing, outline=outline)
     window = handed.extras.window_tokens
     if chosen.manner.window:
         window = min(window, chosen.manner.window)
@@ -71,13 +71,13 @@ def prepare(
     while (excess := _excess(chosen, view, window, model)) and not is_shortened:
         pressed = compactor.press(excess, window, pressed) if wait else None
         if pressed is not None:
-            view = viewer.show(chosen, handed)
+            view = show(session, viewer, chosen, handed)
             continue
         if view.protected and wait and not is_narrow:
             # Nothing else is left to compact, so the words of the user give way.
             extras = replace(handed.extras, window_tokens=max(1, view.tokens - excess))
             handed = handed._replace(extras=extras)
-            view = viewer.show(chosen, handed)
+            view = show(session, viewer, chosen, handed)
             is_narrow = True
             continue
         raise _too_large(excess, window, chosen, view, handed, wait=wait)

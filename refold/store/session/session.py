@@ -37,7 +37,10 @@ from refold.store.session.former import FormerNames
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from refold.domain.events import Request
+    from refold.projections.context.budget import Elsewhere
     from refold.projections.context.compaction import Summarizer
+    from refold.projections.context.strategy import Layers
     from refold.store.proofs import explanations
     from refold.store.proofs.verification import Verified
     from refold.store.session.attempt import Attempt
@@ -344,6 +347,16 @@ class Session(SessionCore, FormerNames):
             job = eraser.shred(job)
             name = ("delete", self.stream)
             self.upkeep.background.ask(name, partial(eraser.run, job))
+
+    def _layers(self, wanted: Layers, last: Request | None) -> Elsewhere | None:
+        from refold.store.memory.layers import elsewhere
+
+        return elsewhere(self.writer.log, self.stream, wanted, last)
+
+    def _learning(self, order: appends.Order) -> Callable[[], object] | None:
+        from refold.store.memory.advice import learning
+
+        return learning(self.writer, order)
 
     def close(self) -> None:
         """Release this object; the session continues, and other objects may use it.
