@@ -348,15 +348,26 @@ class Erasures:
 
     @recorded("hold", named=False)
     def hold(
-        self, user_id: str, name: str, reason: str, *, operator: str = ""
+        self,
+        user_id: str,
+        name: str,
+        reason: str,
+        *,
+        operator: str = "",
+        absent_ok: bool = False,
     ) -> Signed | None:
         """Place a legal hold with this name on a user, which forbids their erasure.
 
         It prevents new erasures, and does not stop one that has begun.  Returns a
         certificate, or None if the user has a hold of this name.
+
+        absent_ok: also hold a user without data, before the first session.
+
+        Raises Erased, and UserNotFound unless ``absent_ok``.
         """
         ids.check_id("user_id", user_id)
         self.writer.log.erasures.refuse_erased(user_id)
+        Eraser(self.writer).refuse_absent(Whose(user_id), absent_ok=absent_ok)
         hold = self._hold(user_id, self._name(user_id, name), reason)
         certificate = self._signed(
             "legal hold", user_id, reason, operator, hold=hold.name
@@ -400,16 +411,27 @@ class Erasures:
         return self.writer.log.erasures.public_key()
 
     @recorded("freeze", named=False)
-    def freeze(self, user_id: str, reason: str, *, operator: str = "") -> Signed | None:
+    def freeze(
+        self,
+        user_id: str,
+        reason: str,
+        *,
+        operator: str = "",
+        absent_ok: bool = False,
+    ) -> Signed | None:
         """Keep all data of a user readable and unchanged.
 
         After this returns, every append raises Frozen, and retention and ``erase`` do
         not touch the user.  Returns a certificate, or None if the user is frozen
         already.
 
-        Raises Erased.
+        absent_ok: also freeze a user without data, who can then begin no session.
+
+        Raises Erased, and UserNotFound unless ``absent_ok``.
         """
-        freeze = self._hold(ids.check_id("user_id", user_id), FREEZE, reason)
+        ids.check_id("user_id", user_id)
+        Eraser(self.writer).refuse_absent(Whose(user_id), absent_ok=absent_ok)
+        freeze = self._hold(user_id, FREEZE, reason)
         certificate = self._signed("frozen", user_id, reason, operator)
         if not self.writer.log.retention.freeze(user_id, freeze, certificate):
             return None
@@ -556,7 +578,7 @@ class Eraser:
         if not any(self.erasures.left(whose).values()):
             try:
                 self._refuse_erased(whose)
-                self._refuse_absent(whose, absent_ok=absent_ok)
+                self.refuse_absent(whose, absent_ok=absent_ok)
             except errors.Erased:
                 already = True
         whose = self._with_forks(whose)
@@ -603,7 +625,7 @@ class Eraser:
         if job is None:
             try:
                 self._refuse_erased(request.whose)
-                self._refuse_absent(request.whose, absent_ok=request.absent_ok)
+                self.refuse_absent(request.whose, absent_ok=request.absent_ok)
             except errors.Erased:
                 # A restored backup of the database may have brought rows back.
                 if not any(self.erasures.left(request.whose).values()):
@@ -646,7 +668,7 @@ class Eraser:
             if not any(self.erasures.left(Whose(whose.user_id, (name,))).values()):
                 raise errors.SessionNotFound(whose.user_id, name)
 
-    def _refuse_absent(self, whose: Whose, *, absent_ok: bool) -> None:
+    def refuse_absent(self, whose: Whose, *, absent_ok: bool) -> None:
         """Raise UserNotFound for a user whom this database has never contained.
 
         The id may be mistyped, or be that of a user in another database.
@@ -1390,9 +1412,11 @@ class Keys:
 
         Session keys stay, and so does the lookup of idempotency keys and blobs.
 
-        Raises KeyUnavailable, Erased.
+        Raises UserNotFound, KeyUnavailable, Erased.
         """
-        return self.writer.log.erasures.rotate_user(ids.check_id("user_id", user_id))
+        ids.check_id("user_id", user_id)
+        Eraser(self.writer).refuse_absent(Whose(user_id), absent_ok=False)
+        return self.writer.log.erasures.rotate_user(user_id)
 
     @recorded("key_rotation")
     def rotate_session(self, user_id: str, *, session_id: str) -> Rewritten:

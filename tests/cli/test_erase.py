@@ -148,6 +148,46 @@ def test_a_user_who_is_not_there_is_refused_and_nothing_signed(refold: Refold) -
     assert "refold.db" in done.out
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("hold",),
+        ("hold", "--name", "case", "--reason", "order"),
+        ("hold", "--name", "case", "--reason", "order", "--release"),
+        ("freeze",),
+        ("freeze", "--reason", "order"),
+        ("freeze", "--reason", "order", "--lift"),
+        ("erase", "--list"),
+        ("keys", "rotate"),
+        ("search", "word"),
+        ("restore", "--reason", "order"),
+        ("readmit", "--reason", "order"),
+    ],
+    ids=" ".join,
+)
+def test_a_mistyped_user_is_an_error_of_each_command(
+    refold: Refold, command: tuple[str, ...]
+) -> None:
+    ran = refold(*command, "--user", "nobdy")
+
+    assert (ran.code, ran.out) == (1, "")
+    assert "user" in ran.err
+    assert refold("erase", "--list", "--json").json()["certificates"] == []
+
+
+@pytest.mark.parametrize(
+    "act", [("hold", "--name", "case"), ("freeze",)], ids=["hold", "freeze"]
+)
+def test_a_user_without_data_can_be_held_if_that_is_meant(
+    refold: Refold, act: tuple[str, ...]
+) -> None:
+    ran = refold(*act, "--user", "new", "--reason", "order", "--absent-ok")
+
+    assert ran.code == 0
+    assert refold(act[0], "--user", "new").code == 0
+    assert refold("erase", "--list", "--user", "new").code == 0
+
+
 def test_a_grace_can_be_used(refold: Refold) -> None:
     held = refold(*ERASE, "--grace", "30d")
     assert "refold restore" in held.out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -448,8 +449,44 @@ def test_a_hold_that_came_too_late_goes_with_the_user(filled: SessionStore) -> N
     assert not filled.erasures.holds("ada")
 
 
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda store: store.erasures.hold("nobody", "case", "order"),
+        lambda store: store.erasures.freeze("nobody", "order"),
+        lambda store: store.keys.rotate_user("nobody"),
+    ],
+    ids=["hold", "freeze", "rotate"],
+)
+def test_an_act_on_a_user_who_is_not_there_is_refused(
+    filled: SessionStore, act: Callable[[SessionStore], Any]
+) -> None:
+    with pytest.raises(refold.errors.UserNotFound) as refused:
+        act(filled)
+
+    assert refused.value.user_id == "nobody"
+    assert filled.erasures.certificates("nobody") == []
+    assert not filled.erasures.holds("nobody")
+    with pytest.raises(refold.errors.UserNotFound):
+        filled.erase("nobody", "asked")
+
+
+def test_one_who_is_not_there_yet_can_be_frozen(filled: SessionStore) -> None:
+    signed = filled.erasures.freeze("carol", "order", absent_ok=True)
+
+    assert signed is not None
+    assert filled.erasures.is_frozen("carol")
+    with pytest.raises(refold.errors.Frozen):
+        filled.session(user_id="carol", session_id="s").append(
+            refold.UserInput(text="x")
+        )
+    assert filled.erasures.unfreeze("carol", "settled") is not None
+
+
 def test_one_who_is_not_there_yet_can_be_held(filled: SessionStore) -> None:
-    signed = filled.erasures.hold("carol", "case", "order", operator="op")
+    signed = filled.erasures.hold(
+        "carol", "case", "order", operator="op", absent_ok=True
+    )
 
     assert signed is not None
     assert filled.erasures.certificates("carol") == [signed]

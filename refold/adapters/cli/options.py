@@ -235,6 +235,13 @@ StrategyOption = Annotated[
         "the last request, else keep_all.",
     ),
 ]
+AbsentOption = Annotated[
+    bool,
+    typer.Option(
+        "--absent-ok",
+        help="Accept a user of whom nothing is stored; the name may be mistyped.",
+    ),
+]
 JobsOption = Annotated[
     int,
     typer.Option(metavar="N", min=1, help="Number of processes that share the work."),

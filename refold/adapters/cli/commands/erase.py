@@ -15,6 +15,7 @@ import typer
 from refold.adapters.cli import output
 from refold.adapters.cli.files import Destination
 from refold.adapters.cli.options import (
+    AbsentOption,
     Call,
     DryRunOption,
     KeyBackupsOption,
@@ -25,6 +26,7 @@ from refold.adapters.cli.options import (
     duration,
     operator as operator_name,
     session_option,
+    sessions,
     user_option,
 )
 from refold.adapters.display import values
@@ -64,13 +66,7 @@ def erase(
             "--vacuum", help="Rewrite the tables on disk; this blocks other processes."
         ),
     ] = False,
-    absent_ok: Annotated[
-        bool,
-        typer.Option(
-            "--absent-ok",
-            help="Sign a certificate even if nothing of the user is stored.",
-        ),
-    ] = False,
+    absent_ok: AbsentOption = False,
     dry_run: DryRunOption = False,
     due: Annotated[
         bool,
@@ -356,6 +352,8 @@ def _copies(screen: output.Screen, copies: Sequence[JsonObject] | None) -> None:
 def _list(store: SessionStore, user: str | None) -> output.Result:
     certificates = store.erasures.certificates(user)
     stranded = store.erasures.stranded(user)
+    if user is not None and not certificates and not stranded:
+        _check_known(store, user)
     unfinished = [
         {"job_id": job.job_id, "stage": job.stage, "due_at": _moment(job.due_at)}
         for job in store.erasures.pending()
@@ -433,6 +431,7 @@ def hold(
     release: Annotated[
         bool, typer.Option("--release", help="Release the hold.")
     ] = False,
+    absent_ok: AbsentOption = False,
     operator: OperatorOption = None,
 ) -> output.Result:
     """Set or release a legal hold, which forbids erasing a user."""
@@ -443,13 +442,29 @@ def hold(
     store = call.store()
     if name is None or reason is None:
         holds = store.erasures.holds(user)
+        if not holds:
+            _check_known(store, user)
         lines = "\n".join(f"{held.name}  {held.reason}" for held in holds)
         return output.Result([held._asdict() for held in holds], lines)
-    change = store.erasures.release if release else store.erasures.hold
-    signed = change(user, name, reason, operator=operator_name(operator))
-    if signed is None:
+    operated_by = operator_name(operator)
+    if release:
+        signed = store.erasures.release(user, name, reason, operator=operated_by)
+        return _signed(signed, "released")
+    placed = store.erasures.hold(
+        user, name, reason, operator=operated_by, absent_ok=absent_ok
+    )
+    if placed is None:
         return output.Result(None, "there is already a hold of that name")
-    return _signed(signed, "released" if release else "held")
+    return _signed(placed, "held")
+
+
+def _check_known(store: SessionStore, user: str) -> None:
+    """Raise RefoldError for a user without sessions and certificates.
+
+    The id may be mistyped, and an empty answer would pass for the user's.
+    """
+    if not store.erasures.certificates(user):
+        sessions(store, user, None)
 
 
 def _signed(signed: Signed, result: str) -> output.Result:
@@ -469,6 +484,7 @@ def freeze(
         ),
     ] = None,
     lift: Annotated[bool, typer.Option("--lift", help="End the freeze.")] = False,
+    absent_ok: AbsentOption = False,
     operator: OperatorOption = None,
 ) -> output.Result:
     """Refuse new events for a user; --lift ends the freeze.
@@ -480,10 +496,16 @@ def freeze(
         raise typer.BadParameter("give --reason, for the certificate")
     store = call.store()
     signed = None
-    if reason is not None:
-        change = store.erasures.unfreeze if lift else store.erasures.freeze
-        signed = change(user, reason, operator=operator_name(operator))
+    operated_by = operator_name(operator)
+    if lift and reason is not None:
+        signed = store.erasures.unfreeze(user, reason, operator=operated_by)
+    elif reason is not None:
+        signed = store.erasures.freeze(
+            user, reason, operator=operated_by, absent_ok=absent_ok
+        )
     frozen = store.erasures.is_frozen(user)
+    if not frozen:
+        _check_known(store, user)
     value = {"frozen": frozen, "certificate": signed and signed.to_json()}
     text = "frozen" if frozen else "not frozen"
     return output.Result(value, text, acted=signed is not None)

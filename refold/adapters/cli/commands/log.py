@@ -106,7 +106,10 @@ def search(
 ) -> output.Result:
     """Find events that contain all the given words."""
     query = " ".join(words)
-    hits = call.store().search(user, query, session_id=session, limit=limit)
+    store = call.store()
+    hits = store.search(user, query, session_id=session, limit=limit)
+    if not hits:
+        options.sessions(store, user, session)  # raises for a mistyped name
 
     def show(screen: output.Screen) -> None:
         for hit in hits:
