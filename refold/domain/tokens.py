@@ -18,10 +18,15 @@ def estimate_text(text: str) -> int:
 
     A token has 4 ASCII characters, or 1.2 others (Chinese, Japanese, emoji).
     """
+    return ceil(weight_of_text(text))
+
+
+def weight_of_text(text: str) -> float:
+    """Return the estimate of a text as a fraction, for a sum of short texts."""
     size = len(text)
     ascii_size = size if text.isascii() else len(text.encode("ascii", "ignore"))
     other_size = size - ascii_size
-    return ceil(ascii_size / _ASCII_PER_TOKEN + other_size / _OTHER_PER_TOKEN)
+    return ascii_size / _ASCII_PER_TOKEN + other_size / _OTHER_PER_TOKEN
 
 
 def estimate(value: Any) -> int:

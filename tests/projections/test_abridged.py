@@ -436,6 +436,69 @@ def test_a_ledger_names_the_common_folder_of_its_files_once() -> None:
         assert all(path.rpartition("/")[2] in text for path in files)
 
 
+def test_a_ledger_names_identifiers_by_kind_and_no_pieces_of_prose() -> None:
+    code = 'x = 1 7\nraise Stop("failed to open %s")\nlog("store.opened")\n'
+    turns_: list[Any] = []
+    for number in range(9):
+        turns_ += [
+            UserInput(text=f"question {number} " + "word " * 60),
+            call(
+                str(number),
+                "Edit",
+                file_path="src/store.py",
+                new_string=f"{code}see https://example.org/{number} and CORE-{number}",
+            ),
+            result(str(number)),
+            AgentResponse(text=f"answer {number} " + "word " * 60),
+        ]
+
+    first = abridged(*turns_, tokens=300)
+    source = Source("", own_words(first), 36, summaries=(first,))
+    second = Abridged().summarise(source, target_tokens=290).text
+
+    for text in (first, second):
+        ledger = text.partition("<ledger>\n")[2].partition("\n</ledger>")[0]
+        assert "<urls>\nhttps://example.org/8 34\nhttps://example.org/7 30\n" in ledger
+        assert "<issues>\nCORE-8 34\nCORE-7 30\n" in ledger
+        assert "<symbols>\nstore.opened 34\n</symbols>" in ledger
+        assert "x = 1" not in text
+        assert "failed to open" not in text
+
+
+def test_a_ledger_has_short_arguments_of_calls_whole() -> None:
+    turns_: list[Any] = []
+    for number in range(9):
+        turns_ += [
+            UserInput(text=f"question {number} " + "word " * 60),
+            call(str(number), "remember", fact=f"Favorite ice cream: kind {number}"),
+            result(str(number)),
+            AgentResponse(text=f"answer {number} " + "word " * 60),
+        ]
+
+    ledger = abridged(*turns_, tokens=300).partition("<arguments>")[2]
+
+    assert "Favorite ice cream: kind 3 14\n" in ledger
+
+
+def test_a_ledger_whose_seqs_are_more_words_than_its_source_is_left_out() -> None:
+    first = "\n".join(
+        (
+            '<turn first="6" last="7">',
+            "<modified>\nsrc/a.py\n</modified>",
+            "<interrupted/>\n</turn>",
+            '<turn first="8" last="9">',
+            "<results>\nEdit:\n</results>",
+            "<interrupted/>\n</turn>",
+        )
+    )
+    source = Source("", 2, 4, summaries=(first,))
+    assert own_words(first) == 2
+
+    text = Abridged(Limits(total_chars=197)).summarise(source, target_tokens=24).text
+
+    assert 0 < own_words(text) <= 2
+
+
 def test_a_fold_keeps_the_newest_turns() -> None:
     first = abridged(*[UserInput(text=f"early {n}") for n in range(9)], tokens=120)
     second = abridged(*[UserInput(text=f"later {n}") for n in range(3)])

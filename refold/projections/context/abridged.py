@@ -17,10 +17,10 @@ from refold.domain import events
 from refold.domain.canonical import shipped
 from refold.domain.envelope import Envelope
 from refold.domain.events import JsonObject, SummarizerRef, ToolCall
-from refold.domain.tokens import estimate_text
+from refold.domain.tokens import estimate_text, weight_of_text
 from refold.projections.context import text as markup
 from refold.projections.context.compaction import Source, Written, noted, shortened
-from refold.projections.context.identifiers import in_value
+from refold.projections.context.identifiers import Kind, in_value, kind_of
 from refold.projections.context.limits import Limits
 from refold.projections.context.text import cut_middle, entry_of, leaves
 from refold.projections.context.units import is_restated
@@ -129,14 +129,42 @@ def _texts(value: Any) -> Iterator[str]:
 _NOTE_TOKENS: Final = 8  # of a tag such as <left_out turns="12"/>
 _NOTE_CHARS: Final = 40
 # The characters that introduce, number, and end the user's words.
-_INTRODUCTION: Final = 600
+_INTRODUCTION: Final = 700
 _CHARS_PER_TOKEN: Final = 4
 # A ledger may take this part of a summary, as a divisor.
 _LEDGER_SHARE: Final = 3
 _LONGEST_NAME: Final = 120  # characters of a name in a ledger
 # The kinds of names in a ledger, in the order in which they get room.
-_LEDGER_KINDS: Final = ("changed", "failed", "read", "ids")
+_LEDGER_KINDS: Final = ("changed", "failed", "read")
 _FILES: Final = ("changed", "read")
+# Identifiers, and short arguments of calls that are none, such as commands.
+_Named = Kind | Literal["argument"]
+# Their tags by kind, in the order in which a ledger has them, and how much a name of
+# the kind counts: with 2, as much as one that is half as old.
+_ID_TAGS: Final[Mapping[_Named, str]] = {
+    "url": "urls",
+    "host": "hosts",
+    "path": "paths",
+    "hash": "hashes",
+    "issue": "issues",
+    "symbol": "symbols",
+    "number": "numbers",
+    "name": "names",
+    "argument": "arguments",
+}
+_ID_WEIGHTS: Final[Mapping[_Named, float]] = {
+    "url": 3,
+    "host": 3,
+    "path": 2.5,
+    "hash": 3,
+    "issue": 3,
+    "symbol": 2,
+    "number": 1,
+    "name": 1,
+    "argument": 0.5,
+}
+# Identifiers of one line of a ledger stand this far apart.
+_GAP: Final = "  "
 # The folder that most files are in is written once, and their names begin with this.
 _FROM_ROOT: Final = "./"
 _FEWEST_BELOW_ROOT: Final = 3
@@ -151,7 +179,8 @@ _KIND_OF_LIST: Final[Mapping[str, str]] = {
 # Patterns that read earlier summaries.
 _LEDGER: Final = re.compile(r"<ledger>\n(.*?)\n</ledger>", re.DOTALL)
 _LEDGER_PART: Final = re.compile(
-    r"<(root|changed|failed|ids|read)>\n(.*?)\n</\1>", re.DOTALL
+    rf"<(root|changed|failed|read|ids|{'|'.join(_ID_TAGS.values())})>\n(.*?)\n</\1>",
+    re.DOTALL,
 )
 _TURN: Final = re.compile(
     r'^<turn first="-?\d+" last="(-?\d+)">(.*?)^</turn>', re.DOTALL | re.MULTILINE
@@ -258,7 +287,10 @@ class Abridged:
         historian = self._beside_user(source)
         text = historian._history(source, turns, target_tokens, historian.limits)
         if ledger.missing(text):
-            text = historian._with_ledger(source, turns, ledger, target_tokens)
+            with_ledger = historian._with_ledger(source, turns, ledger, target_tokens)
+            # The seqs of a ledger are words that its source may not have.
+            if markup.own_words(with_ledger) <= source.words:
+                text = with_ledger
         if source.words and not markup.own_words(text):
             text = self._plain(source, target_tokens)
         return Written(text, made_by(self.limits))
@@ -398,8 +430,7 @@ class Ledger:
             ledger._read_turns(text)
         for envelope in envelopes:
             if isinstance(envelope.payload, ToolCall):
-                for name in sorted(in_value(envelope.payload.arguments)):
-                    ledger._mention(_short(name, _LONGEST_NAME), "ids", envelope.seq)
+                ledger._read_call(envelope.payload, envelope.seq)
         for turn in turns:
             for name, kind in _KIND_OF_LIST.items():
                 for item in turn.lists.get(name, []):
@@ -421,14 +452,40 @@ class Ledger:
             name, _, seq = line.rpartition(" ")
             if root and kind in _FILES and name.startswith(_FROM_ROOT):
                 name = root + name.removeprefix(_FROM_ROOT)
-            if name and seq.isdigit():
+            if not name or not seq.isdigit():
+                continue
+            if kind in _LEDGER_KINDS:
                 self._mention(name, kind, int(seq))
+                continue
+            for identifier in name.split(_GAP):
+                self._mention_id(
+                    identifier, int(seq), is_argument=kind == _ID_TAGS["argument"]
+                )
 
     def _read_turns(self, summary: str) -> None:
         for last, turn in _TURN.findall(summary):
             for name, lines in _TURN_LIST.findall(turn):
                 for line in lines.strip("\n").split("\n"):
                     self._mention(line, _KIND_OF_LIST[name], int(last))
+
+    def _read_call(self, call: ToolCall, seq: int) -> None:
+        arguments = {
+            leaf.strip().rstrip("/") for leaf in leaves(call.arguments, keys=False)
+        }
+        for name in sorted(in_value(call.arguments)):
+            self._mention_id(name, seq, is_argument=name in arguments)
+
+    def _mention_id(self, name: str, seq: int, *, is_argument: bool) -> None:
+        """Mention an identifier or a short argument.
+
+        Other quotes from the arguments are pieces of prose or code and do not count.
+        """
+        is_on_one_line = _GAP not in name and "\n" not in name
+        is_short = len(name) <= _LONGEST_NAME
+        if not is_on_one_line or not is_short:
+            return
+        if is_argument or kind_of(name) is not None:
+            self._mention(markup.harmless(name), "ids", seq)
 
     def _mention(self, name: str, kind: str, seq: int) -> None:
         if kind == "failed":
@@ -452,11 +509,12 @@ class Ledger:
     def shown(self, text: str, tokens: int) -> str:
         """Return the ledger of names that ``text`` lacks, in at most ``tokens``.
 
-        Changed files come first, and in each kind the newest names.
+        Changed files come first, then failures, files that were read, and identifiers.
+        In each kind the newest names come first.
         """
         missing = self.missing(text)
         root = _root_of([name for name in missing if self._mentions[name][0] in _FILES])
-        room = tokens - _NOTE_TOKENS * 2 - estimate_text(root)
+        room: float = tokens - _NOTE_TOKENS * 2 - estimate_text(root)
         parts: list[str] = []
         for kind in _LEDGER_KINDS:
             lines: list[str] = []
@@ -469,17 +527,55 @@ class Ledger:
                 line = f"{name} {seq}"
                 if kind == "failed" and estimate_text(line) >= room:
                     line = f"{_short(name, 3 * _END)} {seq}"
-                cost = estimate_text(line) + 1
+                cost = weight_of_text(f"{line}\n")
                 if cost <= room:
                     room -= cost
                     lines.append(line)
             if lines:
                 parts += [f"<{kind}>", *lines, f"</{kind}>"]
+                room -= _NOTE_TOKENS
+        parts += self._identifiers(missing, room)
         if not parts:
             return ""
         if root:
             parts = ["<root>", root, "</root>", *parts]
         return "\n".join(["<ledger>", *parts, "</ledger>"])
+
+    def _identifiers(self, missing: Iterable[str], room: float) -> list[str]:
+        """The lines of a ledger with identifiers by kind, the newest first.
+
+        missing: names, the newest first.
+        room:    the most tokens.
+        """
+        ranked: list[tuple[float, _Named, str]] = []
+        for name in missing:
+            if self._mentions[name][0] == "ids":
+                kind: _Named = kind_of(name) or "argument"
+                age = (len(ranked) + 1) / _ID_WEIGHTS[kind]
+                ranked.append((age, kind, name))
+        by_line: dict[tuple[_Named, int], list[str]] = {}
+        kinds: set[_Named] = set()
+        for _, kind, name in sorted(ranked):
+            seq = self._mentions[name][1]
+            cost = weight_of_text(name + _GAP)
+            if (kind, seq) not in by_line:
+                cost += weight_of_text(f" {seq}\n")
+            if kind not in kinds:
+                cost += _NOTE_TOKENS
+            if cost <= room:
+                room -= cost
+                kinds.add(kind)
+                by_line.setdefault((kind, seq), []).append(name)
+        parts: list[str] = []
+        for kind, tag in _ID_TAGS.items():
+            lines = [
+                f"{_GAP.join(by_line[line])} {line[1]}"
+                for line in sorted(by_line, key=lambda line: -line[1])
+                if line[0] == kind
+            ]
+            if lines:
+                parts += [f"<{tag}>", *lines, f"</{tag}>"]
+        return parts
 
 
 def _root_of(paths: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from refold.domain.envelope import STANDS_FOR
 from refold.projections.context.text import leaves
@@ -21,6 +21,23 @@ _QUOTED: Final = re.compile(
 _DOTTED: Final = re.compile(r"\w[\w-]+(?:\.[\w-]+)*\.[a-z]\w{0,11}", re.ASCII | re.I)
 _SNAKE: Final = re.compile(r"[A-Za-z]+(?:_[A-Za-z]+)+")
 _NUMERIC: Final = re.compile(r"[\d./+-]+", re.ASCII)
+_HASH: Final = re.compile(r"(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,64}")
+_ISSUE: Final = re.compile(r"#\d+|[A-Z][A-Z0-9]*-\d+|\w[\w./-]*#\d+", re.ASCII)
+_HOST: Final = re.compile(
+    r"(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?"
+    r"|(?:[\w-]+\.)+(?:com|org|net|io|dev|ai|app|cn|de|uk|eu|edu|gov)(?::\d+)?"
+    r"|localhost:\d+",
+    re.ASCII | re.IGNORECASE,
+)
+# Symbols of programs: with a dot, an underscore, a change of case, or a digit.
+_SYMBOL: Final = re.compile(
+    r"[A-Za-z_$][\w$]*(?:(?:\.|::|-)[\w$]+)*(?:\(\))?", re.ASCII
+)
+_MARKED: Final = re.compile(r"[._$:-]|[a-z][A-Z]|\d|\(\)")
+_CODE: Final = re.compile(r"[=<>|&;{}\[\]\\^%*?!\"`$~@]|\.\s|\w\(|,")
+_LONGEST_NAME: Final = 3  # words of a name that is no identifier of a program
+
+Kind = Literal["url", "host", "hash", "issue", "path", "symbol", "number", "name"]
 
 
 def in_text(text: str) -> set[str]:
@@ -57,6 +74,35 @@ def in_value(value: Any) -> set[str]:
         if len(name) < _LONGEST_LEAF and "\n" not in name and _is_name(name):
             identifiers.add(name)
     return identifiers
+
+
+def kind_of(identifier: str) -> Kind | None:
+    """Return the kind of an identifier, or None for a piece of prose or code.
+
+    A name has at most three words, each with a capital letter, a digit, or no case.
+    """
+    if identifier.startswith(("http://", "https://")):
+        return "url"
+    for pattern, kind in _KINDS:
+        if pattern.fullmatch(identifier):
+            return kind
+    words = identifier.split()
+    if len(words) == 1 and "/" in identifier and not _CODE.search(identifier):
+        return "path"
+    if _SYMBOL.fullmatch(identifier) and _MARKED.search(identifier):
+        return "symbol"
+    if len(words) > _LONGEST_NAME or _CODE.search(identifier):
+        return None
+    is_name = not any(word.islower() for word in words)
+    return "name" if is_name else None
+
+
+_KINDS: Final[tuple[tuple[re.Pattern[str], Kind], ...]] = (
+    (_ISSUE, "issue"),
+    (_HOST, "host"),
+    (_NUMERIC, "number"),
+    (_HASH, "hash"),
+)
 
 
 def stands_in(text: str, name: str) -> bool:
