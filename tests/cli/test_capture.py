@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -272,6 +273,15 @@ OTHERS = """{
         '{"model":"opus"}',
         '{ "big": 123456789012345678901234567890.5 }\n',
         '{"hooks":{"Stop":[{"matcher":"","hooks":[]}]},"model":"opus"}',
+        "",
+        " \n",
+        "{}",
+        "{ \n}\n",
+        '{"hooks": {}}\n',
+        '{\n  "hooks": {\n  },\n  "model": "opus"\n}\n',
+        '{"model": "opus", "hooks": { }}',
+        '{"hooks": {"Stop": [], "SubagentStop": [ ], "SessionEnd": [\n]}, "a": "é"}',
+        '{"hooks": {"Stop": []}}',
     ],
 )
 def test_removing_the_hook_leaves_the_settings_byte_for_byte(
@@ -288,8 +298,58 @@ def test_removing_the_hook_leaves_the_settings_byte_for_byte(
 
     assert len(commands) == 1
     assert OURS in commands[0]
-    assert installed.keys() == json.loads(text).keys() | {"hooks"}
+    before = json.loads(text) if text.strip() else {}
+    assert installed.keys() == before.keys() | {"hooks"}
     assert settings.read_bytes() == text.encode()
+
+
+@pytest.mark.parametrize("program", ["claude-code", "codex"])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_an_empty_file_stays_and_none_is_left(
+    refold: Refold, folder: Path, program: str, is_there: bool
+) -> None:
+    name = {"claude-code": "settings.json", "codex": "config.toml"}[program]
+    settings = folder.parent / name
+    if is_there:
+        settings.touch()
+    command = ("capture", program, "--user", "ada", "--folder", folder)
+
+    for _ in range(2):
+        assert refold(*command, "--install").code == 0
+    assert refold(*command, "--uninstall").code == 0
+
+    assert settings.exists() == is_there
+    assert not is_there or settings.read_bytes() == b""
+
+
+def test_what_was_edited_since_stays_when_the_hook_is_removed(
+    refold: Refold, folder: Path
+) -> None:
+    settings = folder.parent / "settings.json"
+    settings.write_text('{"hooks": {}}')
+    refold(*CLAUDE, "--folder", folder, "--install")
+    edited = json.loads(settings.read_text()) | {"model": "opus"}
+    settings.write_text(json.dumps(edited))
+
+    refold(*CLAUDE, "--folder", folder, "--uninstall")
+
+    assert json.loads(settings.read_text()) == {"model": "opus"}
+
+
+def test_a_hook_with_what_undoes_it_runs_in_the_background(
+    refold: Refold, folder: Path
+) -> None:
+    settings = folder.parent / "settings.json"
+    settings.write_text("{}")
+    refold(*CLAUDE, "--folder", folder, "--install")
+    (command,) = {hook["command"] for hook in hooks_of(settings, "Stop")}
+
+    program, _, comment = command.partition(" # ")
+
+    assert program.endswith("&")
+    assert comment.startswith("before: ")
+    assert "\n" not in comment
+    subprocess.run(["/bin/sh", "-nc", command], check=True)
 
 
 JSON = st.recursive(
@@ -300,6 +360,38 @@ JSON = st.recursive(
     ),
     max_leaves=8,
 )
+
+
+GROUPS = st.lists(
+    st.fixed_dictionaries(
+        {"hooks": st.lists(st.fixed_dictionaries({"command": st.just("say hi")}))}
+    ),
+    max_size=2,
+)
+SETTINGS = st.dictionaries(st.sampled_from(["model", "env", "é"]), JSON, max_size=2)
+HOOKS = st.dictionaries(st.sampled_from(["Stop", "SessionEnd", "Other"]), GROUPS)
+
+
+@given(
+    settings=SETTINGS,
+    hooks=st.none() | HOOKS,
+    indent=st.sampled_from([None, 2, "\t"]),
+    gap=st.sampled_from(["", " ", "   "]),
+)
+def test_any_settings_are_the_same_bytes_after_install_and_removal(
+    settings: Any, hooks: Any, indent: Any, gap: str
+) -> None:
+    if hooks is not None:
+        settings = {**settings, "hooks": hooks}
+    before = json.dumps(settings, indent=indent).replace("{}", "{" + gap + "}")
+
+    first = client_settings._claude_code(before, ["py", "-m", OURS])
+    second = client_settings._claude_code(first, ["other", "-m", OURS])
+    after = client_settings._claude_code(second, None)
+
+    assert second is not None
+    assert second.count("other") == 4
+    assert after == before
 
 
 @example(old=[1, 1], new=[True, 1.0], indent=None)

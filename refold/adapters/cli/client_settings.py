@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +23,12 @@ _EVENTS: Final = ("Stop", "SubagentStop", "PreCompact", "SessionEnd")
 # "async": true would not do: it kills such hooks when it ends.
 _IN_BACKGROUND: Final = " </dev/null >/dev/null 2>&1 &"
 _MARK: Final = "# refold capture"
+_OF_EMPTY: Final = "# of an empty file "  # in front of the mark
+_BEFORE: Final = " # before: "
+_UNDO: Final = re.compile(
+    _BEFORE + r"(?P<at>\d+):(?P<cut>\d+):(?P<text>[\w=-]*):(?P<digest>[0-9a-f]{16})$",
+    re.ASCII,
+)
 _GAP: Final = " \t\r\n:,"  # what JSON has between its values
 _INDENT: Final = re.compile(r'^([ \t]+)"', re.MULTILINE)
 # From the text of settings, and the command of a hook or None to have none, to the text
@@ -91,7 +99,89 @@ def _write(file: Path, text: str) -> None:
 
 
 def _claude_code(text: str | None, command: list[str] | None) -> str | None:
-    """``settings.json`` with this command as a hook, and no other one of ours."""
+    """``settings.json`` with this command as a hook, and no other one of ours.
+
+    Without a command, the settings as they were before an install, byte for byte.
+    """
+    bare = _with_hook(text, None)
+    original = _undone(bare, _undo_of(text))
+    if command is None:
+        return original
+    line = shlex.join(command) + _IN_BACKGROUND
+    installed = _with_hook(text, line)
+    removed = _with_hook(installed, None)
+    if removed == original or original is None:
+        return installed
+    # An empty object or list was filled, and the text no longer shows that.
+    return _with_hook(text, line + _Undo.between(removed or "", original).comment())
+
+
+class _Undo(NamedTuple):
+    """What makes settings without our hooks the ones before an install.
+
+    The command of a hook has it as a shell comment.
+
+    at, cut: where so many characters are replaced.
+    text:    what replaces them.
+    digest:  of the settings before the install.  If others edited the settings since,
+             the digest differs, and nothing is replaced.
+    """
+
+    at: int
+    cut: int
+    text: str
+    digest: str
+
+    @classmethod
+    def between(cls, removed: str, original: str) -> _Undo:
+        shorter = min(len(removed), len(original))
+        at = 0  # characters at the front that both have
+        while at < shorter and removed[at] == original[at]:
+            at += 1
+        behind = 0  # characters at the end that both have
+        while behind < shorter - at and removed[-1 - behind] == original[-1 - behind]:
+            behind += 1
+        text = original[at : len(original) - behind]
+        return cls(at, len(removed) - behind - at, text, _digest(original))
+
+    def comment(self) -> str:
+        text = base64.urlsafe_b64encode(self.text.encode()).decode()
+        return f"{_BEFORE}{self.at}:{self.cut}:{text}:{self.digest}"
+
+
+def _undo_of(text: str | None) -> _Undo | None:
+    """What our hooks in these valid settings have to undo their install."""
+    for groups in _json_object(text).get("hooks", {}).values():
+        for group in groups:
+            for hook in group["hooks"]:
+                if not _is_ours(hook):
+                    continue
+                comment = _UNDO.search(hook["command"])
+                if comment is not None:
+                    return _Undo(
+                        at=int(comment["at"]),
+                        cut=int(comment["cut"]),
+                        text=base64.urlsafe_b64decode(comment["text"]).decode(),
+                        digest=comment["digest"],
+                    )
+    return None
+
+
+def _undone(text: str | None, undo: _Undo | None) -> str | None:
+    """The settings before the install, if nothing else was changed since."""
+    if undo is None:
+        return text
+    removed = text or ""
+    original = removed[: undo.at] + undo.text + removed[undo.at + undo.cut :]
+    return original if _digest(original) == undo.digest else text
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def _with_hook(text: str | None, command: str | None) -> str | None:
+    """``settings.json`` with this shell command as a hook, and no other one of ours."""
     settings = _json_object(text)
     hooks = settings.get("hooks", {})
     if not isinstance(hooks, dict):
@@ -109,7 +199,7 @@ def _claude_code(text: str | None, command: list[str] | None) -> str | None:
     if not changed:
         return text
     if command is not None:
-        hook = {"type": "command", "command": shlex.join(command) + _IN_BACKGROUND}
+        hook = {"type": "command", "command": command}
         for event in _EVENTS:
             hooks.setdefault(event, []).append({"hooks": [hook]})
     if text is None or not text.strip():
@@ -321,16 +411,21 @@ def _codex(text: str | None, command: list[str] | None) -> str | None:
         if not line.rstrip("\r\n").endswith(_MARK)
     ]
     others = "".join(lines)
+    was_empty = text == "" or f"{_OF_EMPTY}{_MARK}" in before
     taken = tomllib.loads(others).get("notify")
     if command is None:
-        emptied = others == "" and before != ""
-        return None if emptied else text if others == before else others
+        if others == before:
+            return text
+        return others if others or was_empty else None
     if taken:
         raise ValueError(
             f"it has a notify program already: have that run\n  {shlex.join(command)}"
         )
     end = "\r\n" if "\r\n" in others else "\n"
-    return f"notify = {json.dumps(command)}  {_MARK}{end}{others}"
+    mark = _MARK
+    if was_empty and not others:
+        mark = _OF_EMPTY + _MARK
+    return f"notify = {json.dumps(command)}  {mark}{end}{others}"
 
 
 # The name of a client's settings, what changes them, and settings without a value.
