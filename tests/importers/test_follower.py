@@ -461,6 +461,82 @@ def test_a_file_whose_name_is_not_unicode_is_captured(
     assert [capture["bytes"] for capture in status()] == [0]
 
 
+DOCUMENTS = [
+    json.dumps({"name": "x", "list": [{"a": 1}, {}], "deep": {"b": None}}, indent=2),
+    json.dumps([{"a": 1}, 2, ["x"]], indent="\t"),
+    "\n{\n}\n",
+    "\ufeff" + json.dumps({"a": 1}, indent=1),
+    '[\n{"a": 1},\n{"a": 2}\n]\n',
+]
+
+
+@pytest.mark.parametrize("text", DOCUMENTS)
+def test_a_json_document_of_many_lines_is_reported_once(
+    store: SessionStore,
+    folder: Path,
+    text: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (folder / "settings.jsonl.json").write_text(text)
+    (folder / "s.jsonl").write_bytes(line(1))
+    follower = Follower(store, "claude-code", user_id=USER, folder=folder.parent)
+
+    with follower.alone(), caplog.at_level(logging.WARNING):
+        follower.look()
+        follower.look()
+
+    (refusal,) = follower.refusals
+    assert refusal.line == 1
+    assert "JSON document of several lines" in refusal.why
+    assert len(caplog.records) == 1
+    assert [info.session_id for info in store.sessions(USER)] == ["s"]
+
+
+def test_a_json_document_is_reported_once_while_it_is_written_and_rewritten(
+    store: SessionStore, folder: Path
+) -> None:
+    path = folder / "notes.jsonl"
+    text = json.dumps({"name": "x", "list": [1, 2, {"a": "b"}]}, indent=2)
+    follower = Follower(store, "claude-code", user_id=USER, folder=folder.parent)
+
+    with follower.alone():
+        for end in (4, 20, len(text)):
+            path.write_text(text[:end])
+            follower.look()
+    path.write_text(text.replace("x", "y"))
+    again = Follower(store, "claude-code", user_id=USER, folder=folder.parent)
+    with again.alone():
+        again.look()
+
+    assert len(again.refusals) == 1
+    assert not store.sessions(USER)
+
+
+def test_entries_behind_what_began_as_a_document_are_captured(
+    store: SessionStore, folder: Path
+) -> None:
+    path = folder / "s.jsonl"
+    path.write_bytes(b'{"message":\n')
+    captured(store, folder)
+
+    with path.open("ab") as file:
+        file.write(line(1) + line(2))
+    captured(store, folder)
+
+    assert ids(store) == ["u-1", "u-2"]
+
+
+def test_a_list_with_an_entry_a_line_is_captured_but_for_its_brackets(
+    store: SessionStore, folder: Path
+) -> None:
+    entries = b",".join([line(1), line(2)])
+    (folder / "s.jsonl").write_bytes(b"[\n" + entries + b"]\n")
+
+    captured(store, folder)
+
+    assert ids(store) == ["u-1", "u-2"]
+
+
 def test_links_to_folders_are_followed_once(
     store: SessionStore, folder: Path, tmp_path: Path
 ) -> None:

@@ -58,6 +58,7 @@ class Place:
     model: str | None = None
     queued: bool = False  # messages wait in the program's queue
     leaf: str = ""  # the entry that the next one continues, if nothing else matters
+    document: bool = False  # the file is a JSON document of several lines
 
 
 def _claude_code(entry: dict[str, Any], reading: _Reading) -> tuple[str, Format]:
@@ -498,8 +499,13 @@ class Follower:
         if size < place.at or _tail(file, place.at) != place.tail:
             # Rewritten, or another file by now.  Entries that are known are not
             # appended again.
-            place = self._places[key] = Place(place.path)
+            place = self._places[key] = Place(place.path, document=place.document)
             self._memories.pop(key, None)
+        if (not place.at or place.document) and lines.is_document(file):
+            self._pass_over(file, place)
+            return
+        if place.document:
+            place = self._places[key] = Place(place.path)
         form = claude_code.FORMAT
         if self._client == codex.NAME:
             form = codex.format_of(place.model)
@@ -514,6 +520,15 @@ class Follower:
             # The next look reads the same lines, and must count them once.
             self._memories.pop(key, None)
             raise
+
+    def _pass_over(self, file: BinaryIO, place: Place) -> None:
+        """Report a file that is no transcript once, however many lines it has."""
+        if not place.document:
+            why = "starts a JSON document of several lines, which is no transcript"
+            self._refuse(Refusal(place.path, 1, why))
+        place.document = True
+        place.at = os.fstat(file.fileno()).st_size
+        place.tail = _tail(file, place.at)
 
     def _read_on(self, reading: _Reading) -> None:
         place = reading.place

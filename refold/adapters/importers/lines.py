@@ -135,6 +135,37 @@ def parse_line(raw: bytes) -> Line:
     return Line((Value(start, start + len(body.rstrip(_BLANK)), value, changes),), ())
 
 
+def is_document(file: BinaryIO) -> bool:
+    """Whether a file is one JSON value over several lines, or the start of an object.
+
+    A transcript is not: its first line is an entry, or damaged before the second.  Nor
+    is a list of entries, a line each.
+    """
+    first = b""
+    for line in raw_lines(file):
+        if line.data is None or not line.ended:
+            return False
+        first = line.data.removeprefix(BOM).strip(_BLANK)
+        if first:
+            break
+    if first[:1] not in (b"{", b"[") or not parse_line(first).damage:
+        return False
+    file.seek(0)
+    raw = file.read(MAX_LINE + 1)
+    if len(raw) > MAX_LINE:
+        return False
+    body = raw.removeprefix(BOM).strip(_BLANK)
+    try:
+        value = json.loads(body)
+    except json.JSONDecodeError as error:
+        return first[:1] == b"{" and is_cut(error, body)
+    except (ValueError, RecursionError):
+        return False
+    if isinstance(value, dict):
+        return True
+    return not any(isinstance(item, dict) and _has_frame(item) for item in value)
+
+
 class _Search:
     """Looks for whole values in a line that is not one JSON value."""
 
@@ -245,9 +276,12 @@ class _Search:
             value, _ = loads(self._raw[start:end])
         except (ValueError, RecursionError):
             return False
-        if not isinstance(value, dict):
-            return False
-        return any(frame <= value.keys() for frame in _FRAMES)
+        return isinstance(value, dict) and _has_frame(value)
+
+
+def _has_frame(value: dict[str, Any]) -> bool:
+    """Whether an object has the keys that an entry of a transcript has."""
+    return any(frame <= value.keys() for frame in _FRAMES)
 
 
 _DECODER: Final = json.JSONDecoder(strict=False)
