@@ -580,6 +580,7 @@ NAMES = frozenset(words("of_names"))
 _COLUMNS = frozenset(words("of_columns"))
 # ["X-Api-Key", "…"]: the first is the key of the second, if that is no name itself.
 _LONGEST_NAME = 48
+_MOST_BEFORE = 8  # strings of an array, one of which may be a program
 _SECOND = re.compile(r"(?=[^0-9]{0,64}[0-9])(?:\S{4,}|[^A-Za-z]{4,64}\Z)")
 
 
@@ -614,7 +615,7 @@ class Flat:
     named:     objects with a ``value`` that another item names.
     flags:     by array and index, the flag before a string, as in a command line.
     pairs:     arrays of two strings, with these; the first may name the second.
-    commands:  arrays that begin with a program that takes secrets as arguments.
+    commands:  arrays with a program at the front that takes secrets as arguments.
     tables:    objects that may hold the names of columns, and rows.
     """
 
@@ -689,9 +690,11 @@ class Flat:
                 self.pairs.append((node, name, second))
         if str not in kinds:
             return
-        first = value[0]
-        if type(first) is str and _program(first) in PROGRAMS:
-            self.commands.append(node)
+        # The program may stand behind another that runs it, such as sudo.
+        for first in value[:_MOST_BEFORE]:
+            if type(first) is str and _program(first) in PROGRAMS:
+                self.commands.append(node)
+                break
         for index, item in enumerate(value[:-1]):
             if type(item) is not str or type(value[index + 1]) is not str:
                 continue

@@ -86,6 +86,39 @@ def test_the_value_goes_and_what_is_around_it_stays(text: str, clean: str) -> No
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ["sshpass", "-p", "bear-77Q", "ssh", "ada@host"],
+        ["sudo", "sshpass", "-p", "bear-77Q", "ssh"],
+        ["docker", "login", "-u", "ada", "-p", "bear-77Q", "registry"],
+        ["az", "login", "-u", "ada", "-p", "bear-77Q"],
+        ["mysql", "-u", "root", "-pbear-77Q"],
+        ["gh", "secret", "set", "NAME", "-b", "bear-77Q"],
+    ],
+    ids=lambda words: words[0],
+)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_list_of_arguments_in_a_text_is_a_command(
+    words: list[str], engine: str
+) -> None:
+    redactor = Redactor(Plan(engine=engine))  # type: ignore[arg-type]  # one of them
+    forms = [
+        json.dumps(words),
+        json.dumps(words, indent=2),
+        json.dumps(words, separators=(",", ":")),
+        str(words),
+        str(words).replace(" ", ""),
+        f"subprocess.run({words})",
+    ]
+
+    for text in forms:
+        clean, _ = redactor.text(text)
+
+        assert "bear-77Q" not in clean
+        assert "REDACTED" in clean
+
+
+@pytest.mark.parametrize(
     "value",
     [
         {
@@ -103,6 +136,9 @@ def test_the_value_goes_and_what_is_around_it_stays(text: str, clean: str) -> No
         {"command": ["mysql", "-u", "root", "-phunter2", "db"]},
         {"argv": ["/usr/bin/sshpass", "-p", "hunter2", "ssh", "ada@host"]},
         {"argv": ["docker", "login", "-u", "ada", "-p", "hunter2"]},
+        {"argv": ["sudo", "-n", "sshpass", "-p", "hunter2", "ssh", "ada@host"]},
+        {"argv": ["env", "A=b", "redis-cli", "-a", "hunter2"]},
+        {"argv": ["python", "-m", "twine", "upload", "-p", "hunter2", "dist/*"]},
         {"mnemonic": " ".join(["legal winner thank year wave sausage"] * 2)},
     ],
 )

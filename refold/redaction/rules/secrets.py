@@ -49,7 +49,9 @@ _FOR_NAMED: Final = {
 _SIGNS: Final = LEXICON["signs"]
 _ARGUMENT: Final = r"(?:\\{0,7}[\"'])?(?P<value>[^\s\"'`\\\-][^\s\"'`\\]{2,255})"
 # Other arguments, which may stand before.
-_OTHERS: Final = r"[^\n|;&]{0,120}?"
+_OTHERS: Final = r"(?:[^\n|;&]|(?<=[\"'],)\n){0,120}?"
+# Between the words of a program's name, where each is a string of a list.
+_BETWEEN_STRINGS: Final = ('","', '", "', "','", "', '", '",\n  "', '",\n    "')
 # The first words of the names of programs that take secrets: an array of strings that
 # begins with one is a command.
 PROGRAMS: Final = frozenset(
@@ -69,14 +71,18 @@ def _command(programs: list[str], form: str, number: int) -> Rule:
     follows = form.startswith("~")
     whole = "".join(_SIGNS.get(sign, (sign,))[0] for sign in form)
     head, _, tail = whole.rpartition("_")
-    names = "|".join(map(re.escape, programs))
+    spellings = [*programs]
+    for program in programs:
+        if " " in program:
+            spellings += [program.replace(" ", gap) for gap in _BETWEEN_STRINGS]
+    names = "|".join(map(re.escape, spellings))
     between = "" if follows else rf"{_OTHERS}(?<![^\s\"'])"
     samples = [_sample(program, form, "«bear-77Q»") for program in programs]
     return Rule(
         type="SECRET",
         priority=20,
         id=f"secret.command.{programs[0].replace(' ', '-')}.{number}",
-        gate=tuple(programs),
+        gate=tuple(spellings),
         lead="[^0-9ac-eg-mo-qsu-z]",
         then=r"[ \t\"'\\]",
         pattern=rf"{_START}(?:{names})(?=[ \t\"'\\]){between}{head}{_ARGUMENT}{tail}",
