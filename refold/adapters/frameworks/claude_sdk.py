@@ -82,8 +82,7 @@ class _Transcript:
         for entry in entries:
             native = self._memory.identities.native(FORMAT, entry)
             learned = self._memory.learn(entry, native)
-            for queued in learned.sent:
-                drafts += queued.drafts()
+            drafts += learned.drafts_before()
             changes = learned.changes
             drafts += drafts_of(changes.before, entry, native.key)
             drafts.append(native)

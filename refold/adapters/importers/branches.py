@@ -149,6 +149,52 @@ class Branches:
             return NO_CHANGES
         return self._attach(node, parent)
 
+    def resumed(
+        self, parent: str | None, *, loses_parallel_results: bool
+    ) -> tuple[Change, ...]:
+        """The client read the conversation from its file; a message comes next.
+
+        What no entry has is gone.
+
+        parent:                 of the message.
+        loses_parallel_results: whether messages are gone that it does not follow.
+        """
+        chain = self._chain(parent)
+        nodes = _path(self._leaf)
+        if not any(node.uuid in chain for node in nodes if node.uuid):
+            return ()
+        left_out: list[_Node] = []
+        stays: list[_Node] = []
+        for node in nodes:
+            is_gone = not node.uuid
+            if loses_parallel_results and node.uuid and not node.floats:
+                is_gone = node.uuid not in chain
+            (left_out if is_gone else stays).append(node)
+        gone_calls: set[str] = set()
+        for node in left_out:
+            gone_calls |= node.results
+        for node in [*stays]:
+            # The client sends no call without its result.
+            if node.calls and node.calls <= gone_calls:
+                stays.remove(node)
+                left_out.append(node)
+        if not left_out:
+            return ()
+        self._leaf = None
+        for node in stays:
+            self._push(node)
+        return (Change("removal", Mark(left_out=_keys(left_out))),)
+
+    def cleared(self, call_ids: Iterable[str]) -> tuple[Change, ...]:
+        """The client cleared the results of these calls."""
+        cleared: list[_Node] = []
+        for call_id in call_ids:
+            if call_id in self._results:
+                cleared.append(self._results[call_id])
+        if not cleared:
+            return ()
+        return (Change("clearing", Mark(cleared=_keys(cleared)), CLEARED_TEXT),)
+
     # Compaction.
 
     def _after_boundary(
@@ -212,12 +258,8 @@ class Branches:
 
     def _cleared(self, entry: dict[str, Any]) -> Iterator[Change]:
         """Results that the client cleared, and messages that it removed."""
-        cleared: list[_Node] = []
-        for call_id in base.sequence(entry, "microcompactMetadata", "compactedToolIds"):
-            if call_id in self._results:
-                cleared.append(self._results[call_id])
-        if cleared:
-            yield Change("clearing", Mark(cleared=_keys(cleared)), CLEARED_TEXT)
+        call_ids = base.sequence(entry, "microcompactMetadata", "compactedToolIds")
+        yield from self.cleared(call_ids)
         removed: list[_Node] = []
         for place in (
             ("microcompactMetadata", "clearedAttachmentUUIDs"),
@@ -261,6 +303,14 @@ class Branches:
             self._push(node)
             return NO_CHANGES
         return self._rewound(node, behind)
+
+    def _chain(self, uuid: str | None) -> set[str]:
+        """The ids of an entry and of all that it follows."""
+        chain: set[str] = set()
+        while uuid is not None and uuid not in chain:
+            chain.add(uuid)
+            uuid = self._parents.get(uuid)
+        return chain
 
     def _nearest(self, uuid: str | None) -> str | None:
         """The nearest message at or above an entry; None if the chain ends before."""

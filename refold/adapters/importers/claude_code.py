@@ -18,6 +18,7 @@ from refold.adapters.importers.branches import (
     Changes,
 )
 from refold.adapters.importers.identity import Identities
+from refold.adapters.importers.unrecorded import Unrecorded
 from refold.domain.envelope import Draft, Format, Native
 from refold.domain.events import JsonObject, ProviderEdit, is_unreached
 
@@ -43,6 +44,7 @@ _FLAGS = {
     "isVisibleInTranscriptOnly": "transcript_only",
 }
 _DURATIONS = {"durationMs": 1.0, "totalDurationMs": 1.0, "durationSeconds": 1000.0}
+_SENT_AGAIN: Final = "files sent again after a compaction"
 _COMMAND: Final = re.compile(r"/[a-z][\w:-]*(\s|$)")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z][\w.-]{0,39}")
 
@@ -262,15 +264,58 @@ class MessageQueue:
         return True
 
 
+class SentAgain(NamedTuple):
+    """A file that was sent without a record before an entry.
+
+    entry:      the entry.
+    attachment: the file as later versions of the client write it.
+    """
+
+    entry: dict[str, Any]
+    attachment: dict[str, Any]
+    key: str | None
+
+    def pieces(self) -> list[base.Found]:
+        """The events of the file."""
+        text = attachments.text_of(self.attachment)
+        if text is None:
+            return []
+        return [base.Piece("system", {"text": text, "where": "conversation"})]
+
+    def drafts(self) -> list[Draft]:
+        """The drafts of the file, as a capture appends them."""
+        origin = base.Origin("", ts=base.moment(self.entry, "timestamp"))
+        origin = replace(origin, source=self.source)
+        return [
+            replace(draft, key=self.key) for draft in base.typed(self.pieces(), origin)
+        ]
+
+    @property
+    def source(self) -> JsonObject:
+        """The kind of the attachment, and that a rule and not an entry has it."""
+        return {"attachment": self.attachment["type"], "rule": _SENT_AGAIN}
+
+
 class Learned(NamedTuple):
     """What an entry shows about earlier ones.
 
+    files:   those that were sent again before it.
     sent:    the queued messages that were sent before it.
     changes: what the client changed in its history.
     """
 
+    files: tuple[SentAgain, ...] = ()
     sent: tuple[Queued, ...] = ()
     changes: Changes = NO_CHANGES
+
+    def drafts_before(self) -> list[Draft]:
+        """The drafts of what was sent before the entry, as a capture appends them."""
+        drafts: list[Draft] = []
+        for file in self.files:
+            drafts += file.drafts()
+        for queued in self.sent:
+            drafts += queued.drafts()
+        return drafts
 
 
 class FileMemory:
@@ -281,6 +326,8 @@ class FileMemory:
         self.chains = Chains()
         self.queue = MessageQueue()
         self._branches = defaultdict[str, Branches](Branches)
+        self._unrecorded = defaultdict[str, Unrecorded](Unrecorded)
+        self._edited: set[str] = set()  # the runs with an edit since the last answer
 
     def learn(
         self, entry: dict[str, Any], native: Native, place: str = "", chain: str = _MAIN
@@ -290,6 +337,22 @@ class FileMemory:
             self.queue.take(Queued(place, entry, native.key))
             return Learned()
         branches = self._branches[chain]
+        files: list[SentAgain] = []
+        before: tuple[Change, ...] = ()
+        if not is_for_user_only(entry):
+            shown = self._unrecorded[chain].take(entry)
+            is_resumed = shown.fell and chain not in self._edited
+            if shown.resumed or is_resumed:
+                before += branches.resumed(
+                    base.text(entry, "parentUuid"),
+                    loses_parallel_results=shown.loses_parallel_results,
+                )
+            before += branches.cleared(shown.cleared)
+            for attachment in shown.files:
+                key = None if native.key is None else f"{native.key}\0file{len(files)}"
+                files.append(SentAgain(entry, attachment, key))
+                if key is not None:
+                    branches.add((key,))
         sent: list[Queued] = []
         if entry.get("type") == "assistant" and entry.get("isSidechain") is not True:
             sent = self.queue.answered()
@@ -298,10 +361,17 @@ class FileMemory:
                     branches.add((queued.input_key,))
         self.queue.see(entry, place)
         changes = branches.take(entry, _keys(entry, native), is_message=_is_sent(entry))
-        return Learned(tuple(sent), changes)
+        changes = changes._replace(before=(*before, *changes.before))
+        if changes.before or changes.after:
+            self._edited.add(chain)
+        elif entry.get("type") == "assistant":
+            self._edited.discard(chain)
+        return Learned(tuple(files), tuple(sent), changes)
 
     def is_continued(self, entry: dict[str, Any], chain: str = _MAIN) -> bool:
         """Whether an entry that names this one as its parent changes no history."""
+        if self._unrecorded[chain].matters_to_next(entry):
+            return False
         uuid = base.text(entry, "uuid")
         return uuid is not None and self._branches[chain].ends_with(uuid)
 
@@ -385,6 +455,9 @@ class _Conversations:
             self._sessions.setdefault(session)
         chain = self._memory.chains.chain(entry, place)
         learned = self._memory.learn(entry, native, place, chain)
+        for file in learned.files:
+            again = base.Origin(place, ts=base.moment(entry, "timestamp"), key=file.key)
+            self._take(chain, file.pieces(), replace(again, source=file.source))
         for queued in learned.sent:
             origin = self._origin(queued.entry, queued.place, queued.input_key)
             origin.source["queued"] = True

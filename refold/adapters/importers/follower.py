@@ -24,6 +24,7 @@ from refold.adapters.capture_state import CaptureState, Holder, all_states
 from refold.adapters.importers import base, claude_code, codex, lines
 from refold.adapters.importers.claude_code import FileMemory, Learned
 from refold.adapters.importers.codex_history import Change, History
+from refold.adapters.importers.unrecorded import is_resumption
 from refold.domain import errors
 from refold.domain.envelope import Draft, Format, Native
 from refold.store.session.session import Session
@@ -242,7 +243,8 @@ class _Reading:
         leaf = self.place.leaf
         is_plain = entry.get("type") in ("user", "assistant", "progress")
         is_summary = entry.get("isCompactSummary") is True
-        if not is_plain or is_summary or not leaf or entry.get("parentUuid") != leaf:
+        is_plain = is_plain and not is_summary and not is_resumption(entry)
+        if not is_plain or not leaf or entry.get("parentUuid") != leaf:
             return False
         self.place.leaf = base.text(entry, "uuid") or ""
         return True
@@ -576,9 +578,7 @@ class Follower:
         reading.place.leaf = ""
         if memory.is_continued(value, memory.chains.chain(value)):
             reading.place.leaf = str(value["uuid"])
-        before: list[Draft] = []
-        for queued in learned.claude_code.sent:
-            before += queued.drafts()
+        before = learned.claude_code.drafts_before()
         changes = learned.claude_code.changes
         before += claude_code.drafts_of(changes.before, value, native.key)
         after = claude_code.drafts_of(
