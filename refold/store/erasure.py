@@ -675,6 +675,9 @@ class Eraser:
         """
         if whose.sessions is not None or absent_ok:
             return
+        if self.writer.log.sessions(whose.user_id, limit=1):
+            return
+        # Streams that lost their head are no sessions.
         if any(self.erasures.left(whose).values()):
             return
         # Certificates show that a user without rows was here before.
