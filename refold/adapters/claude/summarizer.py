@@ -1,4 +1,4 @@
-"""anthropic: the summarizer that asks Claude."""
+"""The summarizer ``anthropic``, which asks Claude, and a counter of tokens."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from anthropic import APIResponse
     from anthropic.types import Message
 
-NEWEST: Final = "summary-1"
-SCOPE: Final = "scope-1"
-NOTES: Final = "notes-1"
+SUMMARY_PROMPT: Final = "summary-1"
+SCOPE_PROMPT: Final = "scope-1"
+NOTES_PROMPT: Final = "notes-1"
 WORDS: Final = "{words}"
 
 
 class Prompt(NamedTuple):
-    """A prompt with a place for how many words the answer may have.
+    """A prompt with the placeholder ``{words}`` for the length of the answer.
 
-    A file of ``prompts/`` is never changed once it was released: another wording is
-    another number, so that a recorded name still says what was asked.
+    name: recorded with each summary.  A released file of ``prompts/`` never changes: a
+          new wording has a new number, so that a recorded name still means one text.
     """
 
     name: str
@@ -37,54 +37,60 @@ class Prompt(NamedTuple):
 
     @classmethod
     def named(cls, name: str) -> Prompt:
-        """The prompt in the file of that name."""
+        """Return the prompt in the file of this name."""
         file = files(__package__) / "prompts" / f"{name}.txt"
         return cls(name, file.read_text(encoding="utf-8").strip())
 
     @classmethod
     def for_notes(cls, source: Source) -> Prompt:
-        """The prompt for rewriting notes: what the strategy asks, then the rules."""
-        wanted = source.notes
-        if wanted is None or not wanted.compression_prompt:
+        """Return the prompt for rewriting notes: the strategy's, then Refold's rules.
+
+        Raises SummarizerFailed if the strategy has none.
+        """
+        notes = source.notes
+        if notes is None or not notes.compression_prompt:
             raise SummarizerFailed("no prompt says how to rewrite the notes")
-        own = (wanted.compression_prompt, wanted.recent_memories_subprompt)
-        rules = cls.named(NOTES).text
-        text = "\n\n".join(part for part in (*own, rules) if part)
-        recent = wanted.num_recent_memories_to_keep
-        text = text.replace("{compression_target}", str(wanted.lines))
+        parts = [notes.compression_prompt]
+        if notes.recent_memories_subprompt:
+            parts.append(notes.recent_memories_subprompt)
+        parts.append(cls.named(NOTES_PROMPT).text)
+        text = "\n\n".join(parts)
+        recent = notes.num_recent_memories_to_keep
+        text = text.replace("{compression_target}", str(notes.lines))
         text = text.replace("{num_recent_memories_to_keep}", str(recent))
-        return cls(NOTES, text)
+        return cls(NOTES_PROMPT, text)
 
     @classmethod
     def own(cls, text: str) -> Prompt:
-        """A prompt of the caller's.
+        """Return a prompt with the caller's text.
 
-        Where it does not hold ``{words}``, the rule of length is put behind it.
+        Without ``{words}`` in the text, a rule about the length is added to it.
 
-        Raises InvalidConfiguration if it is empty.
+        Raises InvalidConfiguration if the text is empty.
         """
         if not text.strip():
             raise InvalidConfiguration(
-                "the prompt of the summarizer is empty: leave it out for Refold's own"
+                "the summarizer's prompt is empty: leave it out to use Refold's"
             )
         if WORDS not in text:
             text = f"{text.rstrip()}\n\nUse at most {WORDS} words."
         return cls(f"own-{text_digest(text)[:12]}", text)
 
     def within(self, words: int) -> str:
-        """The text that is sent, for a summary of so many words."""
+        """Return the text to send for a summary of at most this many words."""
         return self.text.replace(WORDS, str(words))
 
 
 def tagged(source: Source) -> str:
-    """The text of a source in tags, what it absorbs apart from the log.
+    """Return the text of a source in tags, one for each earlier summary and the log.
 
-    The names of the tags hold a part of the text's own digest: no text can close
-    them before its end.
+    The names of the tags contain a digest of the text, so that the text cannot close
+    them.
     """
-    mark, log = source.digest[:12], source.text
-    parts = [(f"earlier-{mark}", text) for text in source.summaries]
-    if parts:
+    mark = source.digest[:12]
+    parts = [(f"earlier-{mark}", summary) for summary in source.summaries]
+    log = source.text
+    if source.summaries:
         log = log.removeprefix("\n".join(source.summaries)).removeprefix("\n")
     if log:
         parts.append((f"log-{mark}", log))
@@ -95,16 +101,16 @@ LONGEST_WAIT_SEC: Final = 60
 _WORD: Final = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _HINTS: Final = {
     401: "check the key in ANTHROPIC_API_KEY",
-    403: "this key may not do that",
+    403: "this key has no permission for it",
     404: "check the name of the model and the base URL",
     413: "the source is too long for one request",
 }
 
 
 def failure(error: anthropic.AnthropicError, *, timeout: float) -> SummarizerFailed:
-    """What is said of an error of the SDK.
+    """Return the error to raise for an error of the SDK.
 
-    Never its message: the API may quote the request there.
+    It does not contain the SDK's message, in which the API may quote the request.
     """
     if isinstance(error, anthropic.APITimeoutError):
         return SummarizerFailed(f"no answer within {timeout:g} s{_attempts(error)}")
@@ -116,16 +122,15 @@ def failure(error: anthropic.AnthropicError, *, timeout: float) -> SummarizerFai
 
 
 def check_stop(message: Message, *, max_tokens: int) -> None:
-    """Let an answer pass that the model ended by itself.
-
-    Raises SummarizerFailed for a refusal, and for an answer that was cut off.
-    """
+    """Raise SummarizerFailed for a refusal, and for an answer that was cut off."""
     match message.stop_reason:
         case "end_turn" | "stop_sequence":
             return
         case "refusal":
-            category = message.stop_details.category if message.stop_details else None
-            raise SummarizerFailed(f"the model refused{_in_brackets(category)}")
+            reason = "the model refused"
+            if message.stop_details:
+                reason += _in_brackets(message.stop_details.category)
+            raise SummarizerFailed(reason)
         case "max_tokens":
             raise SummarizerFailed(
                 f"the answer was cut off after {max_tokens} tokens: raise max_tokens"
@@ -137,9 +142,9 @@ def check_stop(message: Message, *, max_tokens: int) -> None:
 
 
 def refuse_long_waits(request: Any, call_next: Any) -> APIResponse[Any]:
-    """A middleware of the SDK, which else waits as long as a server tells it to.
+    """Raise SummarizerFailed if the server asks for a wait of over a minute.
 
-    Raises SummarizerFailed for what is to be asked again in over a minute.
+    This is a middleware of the SDK, which would wait for any time.
     """
     response: APIResponse[Any] = call_next(request)
     try:
@@ -155,28 +160,43 @@ def refuse_long_waits(request: Any, call_next: Any) -> APIResponse[Any]:
 
 
 def _status(error: anthropic.APIStatusError) -> str:
+    """Return the reason of an HTTP error: status, kind, attempts, request, and hint."""
+    reason = f"HTTP {error.status_code}"
     kind = _plain(error.type)
-    said = f"HTTP {error.status_code}{f' {kind}' if kind else ''}{_attempts(error)}"
+    if kind:
+        reason += f" {kind}"
+    reason += _attempts(error)
+    reason += _in_brackets(error.request_id)
     hint = _HINTS.get(error.status_code)
     if error.status_code == 400 and "too long" in (error.api_message or ""):
         hint = "the source is too long for the model"
-    return f"{said}{_in_brackets(error.request_id)}{f': {hint}' if hint else ''}"
+    if hint is not None:
+        reason += f": {hint}"
+    return reason
 
 
 def _attempts(error: anthropic.APIError) -> str:
-    """How often it was tried, if more than once: the SDK counts in a header."""
-    count = error.request.headers.get("x-stainless-retry-count", "0")
-    tried = int(count) + 1 if count.isdecimal() else 1
-    return f" after {tried} attempts" if tried > 1 else ""
+    """Return the number of attempts as text, if there was more than one."""
+    # The SDK counts its retries in this header.
+    retries = error.request.headers.get("x-stainless-retry-count", "0")
+    if not retries.isdecimal() or int(retries) == 0:
+        return ""
+    return f" after {int(retries) + 1} attempts"
 
 
 def _plain(word: object) -> str:
-    """A name that a server sent, if it looks like one."""
-    return word if isinstance(word, str) and _WORD.fullmatch(word) else ""
+    """Return a word that a server sent if it is a plain name, or nothing."""
+    if isinstance(word, str) and _WORD.fullmatch(word):
+        return word
+    return ""
 
 
 def _in_brackets(word: object) -> str:
-    return f" ({_plain(word)})" if _plain(word) else ""
+    """Return a plain name in brackets, or nothing."""
+    name = _plain(word)
+    if not name:
+        return ""
+    return f" ({name})"
 
 
 DEFAULT_MODEL: Final = "claude-sonnet-5-5"
@@ -190,23 +210,24 @@ _COUNTS: Final = (
 
 
 class AnthropicSummarizer:
-    """Has Claude write the summaries, through the Messages API.
+    """Asks Claude for summaries through the Messages API.
 
-    The model is sent a prompt and the text of the source, which is the redacted log;
+    The model gets a prompt and the text of the source, which is the redacted log, and
     nothing else of the session.
 
-    client:      one of the SDK's, to share, with a base URL, a proxy or middleware of
-                 its own.  Left out, the SDK makes one from its variables, such as
-                 ``ANTHROPIC_API_KEY`` and ``ANTHROPIC_BASE_URL``; only that one
-                 refuses to wait for over a minute when the API says so.
-    max_tokens:  where an answer is cut off, thinking included; if left out, twice
-                 what the summary may have, and 4 096 more.
-    timeout:     seconds for each attempt; ``max_retries`` are those after the first.
-    temperature: sent only if given: newer models take none.
-    prompt:      instead of Refold's own; ``{words}`` in it is how long a summary may
-                 be, and the answer has to stand between ``<summary>`` tags.
+    client:      a client of the SDK, which may have its own base URL, proxy, or
+                 middleware.  By default, one is made from the SDK's variables, such as
+                 ``ANTHROPIC_API_KEY`` and ``ANTHROPIC_BASE_URL``.  That one does not
+                 wait for over a minute if the API asks for it.
+    max_tokens:  the limit of an answer, with thinking; by default twice the tokens of
+                 the summary plus 4 096.
+    timeout:     seconds for each attempt.
+    max_retries: the number of attempts after the first.
+    temperature: not sent by default, because newer models accept none.
+    prompt:      replaces Refold's prompt.  ``{words}`` in it becomes the length of the
+                 summary.  It must ask for an answer between ``<summary>`` tags.
 
-    Raises InvalidConfiguration for a value that cannot work, and for want of a key.
+    Raises InvalidConfiguration for values that cannot work, or if there is no key.
     """
 
     def __init__(
@@ -220,88 +241,102 @@ class AnthropicSummarizer:
         temperature: float | None = None,
         prompt: str | None = None,
     ) -> None:
-        _check("model", model, fits=bool(model.strip()))
-        _check("max_tokens", max_tokens, fits=max_tokens is None or max_tokens > 0)
-        _check("timeout", timeout, fits=timeout > 0)
-        _check("max_retries", max_retries, fits=max_retries >= 0)
-        _check("temperature", temperature, fits=0 <= (temperature or 0) <= 1)
+        _check("model", model, is_valid=bool(model.strip()))
+        _check("max_tokens", max_tokens, is_valid=max_tokens is None or max_tokens > 0)
+        _check("timeout", timeout, is_valid=timeout > 0)
+        _check("max_retries", max_retries, is_valid=max_retries >= 0)
+        _check("temperature", temperature, is_valid=0 <= (temperature or 0) <= 1)
         self.model = model
-        self.prompt = Prompt.named(NEWEST) if prompt is None else Prompt.own(prompt)
-        self._max_tokens, self._temperature = max_tokens, temperature
+        if prompt is None:
+            self.prompt = Prompt.named(SUMMARY_PROMPT)
+        else:
+            self.prompt = Prompt.own(prompt)
+        self._max_tokens = max_tokens
+        self._temperature = temperature
         self._timeout = timeout
-        self._client = (client or own_client()).with_options(
-            timeout=timeout, max_retries=max_retries
-        )
+        if client is None:
+            client = own_client()
+        self._client = client.with_options(timeout=timeout, max_retries=max_retries)
 
     def for_strategy(
         self, *, prompt: str | None, model: str | None
     ) -> AnthropicSummarizer:
-        """The same with this prompt and model, as far as they are given."""
-        other = copy(self)
+        """Return a copy with this prompt and model; None leaves its own."""
+        changed = copy(self)
         if prompt is not None:
-            other.prompt = Prompt.own(prompt)
-        other.model = model or self.model
-        return other
+            changed.prompt = Prompt.own(prompt)
+        if model:
+            changed.model = model
+        return changed
 
     def wrote(self, by: SummarizerRef) -> bool:
-        """Whether it would ask the same model, with the same prompt, in its place."""
-        asked = by.params.get("asked", by.model), by.params.get("prompt")
-        warmth = by.params.get("temperature")
-        own = (self.model, self.prompt.name), self._temperature
-        return by.kind == "anthropic" and (asked, warmth) == own
+        """Whether it would ask the same model with the same prompt and temperature."""
+        return (
+            by.kind == "anthropic"
+            and by.params.get("asked", by.model) == self.model
+            and by.params.get("prompt") == self.prompt.name
+            and by.params.get("temperature") == self._temperature
+        )
 
     def summarise(self, source: Source, *, target_tokens: int) -> Written:
-        """Ask for a summary of about ``target_tokens``, in 0.75 words a token.
+        """Ask for a summary of about ``target_tokens``, at 0.75 words a token.
 
-        Raises SummarizerFailed if none was written, SummaryRefused for one that is
-        empty or has more words than its source.
+        Raises SummarizerFailed if the model writes none, and SummaryRefused for a
+        summary that is empty or has more words than its source.
         """
         if not source.words:
             raise SummarizerFailed("there are no words to summarise")
         words = max(1, min(target_tokens * 3 // 4, source.words))
-        prompt = self.prompt
-        if source.kind != "session":
-            scoped = source.kind == "scope"
-            prompt = Prompt.named(SCOPE) if scoped else Prompt.for_notes(source)
-        asked = prompt.within(words)
+        prompt = self._prompt_for(source)
+        prompt_text = prompt.within(words)
         max_tokens = self._max_tokens or 2 * target_tokens + _ANSWER_TOKENS
-        message = self._ask(asked, tagged(source), max_tokens)
+        message = self._ask(prompt_text, tagged(source), max_tokens)
         check_stop(message, max_tokens=max_tokens)
-        said = "".join(b.text for b in message.content if b.type == "text")
-        _, opened, rest = said.partition("<summary>")
-        text, closed, _ = rest.rpartition("</summary>")
-        if not (opened and closed):
-            raise SummarizerFailed("the answer has no <summary> tags")
-        text = text.strip()
-        check_summary(text, source)
-        counts = ((name, getattr(message.usage, name, None)) for name in _COUNTS)
+        summary = _summary_in(message)
+        check_summary(summary, source)
         return Written(
-            text,
+            summary,
             self._ref(message, max_tokens, prompt),
-            usage={name: n for name, n in counts if isinstance(n, int)} or None,
-            prompt_digest=text_digest(asked),
+            usage=_usage_of(message),
+            prompt_digest=text_digest(prompt_text),
         )
 
+    def _prompt_for(self, source: Source) -> Prompt:
+        """Return the prompt for this kind of source."""
+        if source.kind == "session":
+            return self.prompt
+        if source.kind == "scope":
+            return Prompt.named(SCOPE_PROMPT)
+        return Prompt.for_notes(source)
+
     def _ask(self, prompt: str, source: str, max_tokens: int) -> Message:
-        # The SDK has no argument for it any more; models that take it still do.
-        warmth = {} if self._temperature is None else {"temperature": self._temperature}
+        """Send a request, and return the model's message.
+
+        Raises SummarizerFailed.
+        """
+        # The SDK has no argument for the temperature, but some models still accept it.
+        extra_body: dict[str, float] = {}
+        if self._temperature is not None:
+            extra_body["temperature"] = self._temperature
         try:
             answer = self._client.messages.create(
                 model=self.model,
                 max_tokens=max_tokens,
                 system=prompt,
                 messages=[{"role": "user", "content": source}],
-                extra_body=warmth,
+                extra_body=extra_body,
             )
         except anthropic.AnthropicError as error:
-            # What the SDK raises carries the request: it is not passed on.
+            # The SDK's error carries the request, so it must not be the cause.
             raise failure(error, timeout=self._timeout) from None
-        match answer:  # the SDK takes what another server sends too
+        # The SDK does not check the answer of another server.
+        match answer:
             case anthropic.types.Message(content=list(), model=str()):
                 return answer
         raise SummarizerFailed("the answer is not a message: check the base URL")
 
     def _ref(self, message: Message, max_tokens: int, prompt: Prompt) -> SummarizerRef:
+        """Return the record of the model and the parameters of a summary."""
         params: JsonObject = {"prompt": prompt.name, "max_tokens": max_tokens}
         if self._temperature is not None:
             params["temperature"] = self._temperature
@@ -310,13 +345,40 @@ class AnthropicSummarizer:
         return SummarizerRef(kind="anthropic", model=message.model, params=params)
 
 
-def _check(name: str, value: object, *, fits: bool) -> None:
-    if not fits:
+def _summary_in(message: Message) -> str:
+    """Return the text between the tags of an answer.
+
+    Raises SummarizerFailed if there are no tags.
+    """
+    texts = [block.text for block in message.content if block.type == "text"]
+    _, start_tag, rest = "".join(texts).partition("<summary>")
+    summary, end_tag, _ = rest.rpartition("</summary>")
+    if not start_tag or not end_tag:
+        raise SummarizerFailed("the answer has no <summary> tags")
+    return summary.strip()
+
+
+def _usage_of(message: Message) -> JsonObject | None:
+    """Return the numbers of tokens that the API reports; None without any."""
+    usage: JsonObject = {}
+    for name in _COUNTS:
+        count = getattr(message.usage, name, None)
+        if isinstance(count, int):
+            usage[name] = count
+    return usage or None
+
+
+def _check(name: str, value: object, *, is_valid: bool) -> None:
+    """Raise InvalidConfiguration for a value that is not valid."""
+    if not is_valid:
         raise InvalidConfiguration(f"the summarizer cannot work with {name}={value!r}")
 
 
 def own_client() -> anthropic.Anthropic:
-    """A client by the SDK's own variables and profiles."""
+    """Return a client made from the SDK's variables and profiles.
+
+    Raises InvalidConfiguration if they have no key, or do not work.
+    """
     try:
         client = anthropic.Anthropic(middleware=[refuse_long_waits])
     except anthropic.AnthropicError as error:
@@ -324,8 +386,9 @@ def own_client() -> anthropic.Anthropic:
             f"the Anthropic SDK cannot be set up ({type(error).__name__}): check its "
             "variables ANTHROPIC_…"
         ) from None
-    names = {name.lower() for name in client.default_headers}
-    if client.credentials is None and not names & {"x-api-key", "authorization"}:
+    headers = {name.lower() for name in client.default_headers}
+    has_key = "x-api-key" in headers or "authorization" in headers
+    if client.credentials is None and not has_key:
         raise InvalidConfiguration(
             "there is no key for Claude: set ANTHROPIC_API_KEY, or use abridged"
         )
@@ -333,13 +396,14 @@ def own_client() -> anthropic.Anthropic:
 
 
 class AnthropicCounter:
-    """Has the Messages API count, which costs a request but no tokens.
+    """Lets the Messages API count tokens, which costs a request but no tokens.
 
-    The request is sent the whole context, which is redacted as the log is.  The API
-    counts no server tools, and no images and documents that are given by a URL.
+    The API gets the whole context, which is redacted like the log.  It does not count
+    server tools, nor images and documents with a URL.
 
-    client:  one of the SDK's; it has the key and the base URL.
-    timeout: seconds for each attempt; ``max_retries`` are those after the first.
+    client:      a client of the SDK, with the key and the base URL.
+    timeout:     seconds for each attempt.
+    max_retries: the number of attempts after the first.
     """
 
     def __init__(
@@ -358,15 +422,18 @@ class AnthropicCounter:
     ) -> int:
         """See TokenCounter.  Raises CountingFailed."""
         request: dict[str, Any] = {"model": model, "messages": list(messages)}
-        request |= {"system": system} if system else {}
-        request |= {"tools": list(tools)} if tools else {}
+        if system:
+            request["system"] = system
+        if tools:
+            request["tools"] = list(tools)
         try:
-            counted: Any = self._client.messages.count_tokens(**request)
+            answer: Any = self._client.messages.count_tokens(**request)
         except anthropic.AnthropicError as error:
-            # What the SDK raises carries the request: it is not passed on.
+            # The SDK's error carries the request, so it must not be the cause.
             reason = failure(error, timeout=self._timeout).reason
             raise CountingFailed(reason) from None
-        tokens = getattr(counted, "input_tokens", None)
+        # The SDK does not check the answer of another server.
+        tokens = getattr(answer, "input_tokens", None)
         if not isinstance(tokens, int):
             raise CountingFailed("the answer is not a count: check the base URL")
         return tokens

@@ -1,6 +1,6 @@
-"""Calls of tools that Refold answers itself: recorded once, with what they gave.
+"""The tool ``memory_retrieval``: Refold answers its calls, and records each once.
 
-Nothing here needs the SDK: blocks may be JSON, from whichever client.
+Nothing here needs the SDK: blocks may also be JSON, from any client.
 """
 
 from __future__ import annotations
@@ -20,43 +20,57 @@ from refold.store.memory.advice import retrieve
 from refold.store.session.session import Session
 
 _PAGE: Final = 200
-_TRIES: Final = 4
+_ATTEMPTS: Final = 4
 
 
-def _call_of(tool_use: Any) -> ToolCall | None:
-    """The call of memory that a block of a response is: the SDK's, or its JSON.
+def _memory_call(block: Any) -> ToolCall | None:
+    """Return the call in a block of a response; None unless it is of this tool.
 
-    Raises InvalidEvent for a call without id or name.
+    block: the SDK's object, or its JSON.
+
+    Raises InvalidEvent for a call without an id or a name.
     """
-    if not isinstance(tool_use, Mapping):
-        names = ("type", "id", "name", "input")
-        tool_use = {name: getattr(tool_use, name, None) for name in names}
-    if tool_use.get("type") != "tool_use":
+    if not isinstance(block, Mapping):
+        block = {
+            "type": getattr(block, "type", None),
+            "id": getattr(block, "id", None),
+            "name": getattr(block, "name", None),
+            "input": getattr(block, "input", None),
+        }
+    if block.get("type") != "tool_use":
         return None
-    call_id, name, given = (tool_use.get(key) for key in ("id", "name", "input"))
+    call_id = block.get("id")
+    name = block.get("name")
     if not isinstance(call_id, str) or not isinstance(name, str):
-        raise InvalidEvent("a tool_use block has an id and a name")
+        raise InvalidEvent("a tool_use block needs an id and a name")
     if name != tool.NAME:
         return None
-    arguments = dict(given) if isinstance(given, Mapping) else str(given)
+    tool_input = block.get("input")
+    arguments = dict(tool_input) if isinstance(tool_input, Mapping) else str(tool_input)
     return ToolCall(call_id=call_id, tool_name=name, arguments=arguments)
 
 
 def result_of(session: Session, call_id: str) -> Envelope | None:
-    """The newest recorded result of a call."""
+    """Return the newest recorded result of a call; None if there is none."""
     return next(results_of(session, call_id), None)
 
 
 def results_of(session: Session, call_id: str) -> Iterator[Envelope]:
-    """The recorded results of the calls that a provider gave this id, newest first.
+    """Return the recorded results of calls with this id, newest first.
 
-    The last one is that of the newest call which is recorded under the id itself.
+    A provider may use an id again.  Then the call is recorded under a new id, and the
+    metadata contain the provider's.  The last result is that of the newest call which
+    is recorded under the provider's id.
     """
-    log, upto = session.writer.log, None
+    log = session.writer.log
     call_id = session.writer.recorded_id(session.user_id, call_id)
-    while page := log.read(
-        session.stream, upto=upto, limit=_PAGE, types=("tool_result",), newest=True
-    ):
+    upto: int | None = None
+    while True:
+        page = log.read(
+            session.stream, upto=upto, limit=_PAGE, types=("tool_result",), newest=True
+        )
+        if not page:
+            return
         for envelope in reversed(page):
             payload = envelope.payload
             if not isinstance(payload, ToolResult):
@@ -70,97 +84,120 @@ def results_of(session: Session, call_id: str) -> Iterator[Envelope]:
 
 
 def not_recorded(session: Session, events: Sequence[Event]) -> list[Event]:
-    """The events without results that the session has already, word for word."""
+    """Return the events without the results that the session already has."""
     return [event for event in events if not _is_recorded(session, event)]
 
 
 def _is_recorded(session: Session, event: Event) -> bool:
+    """Whether the event is a result that the session has with the same content."""
     if not isinstance(event, ToolResult):
         return False
     block, _ = repaired(result_block("", event))
-    results = results_of(session, event.call_id)
-    return any(block == _block(session, "", found) for found in results)
+    for recorded in results_of(session, event.call_id):
+        if block == _block(session, "", recorded):
+            return True
+    return False
 
 
 def _block(session: Session, call_id: str, recorded: Envelope) -> Block:
-    """As a context has it: redacted, and cut where it was too long."""
+    """Return a recorded result as a context shows it: redacted, and cut if too long."""
     whole = with_blobs(session.writer.log, recorded).payload
-    return result_block(call_id, whole if isinstance(whole, ToolResult) else None)
+    if not isinstance(whole, ToolResult):
+        return result_block(call_id, None)
+    return result_block(call_id, whole)
 
 
 class MemoryRetrieval:
-    """Answers calls of ``memory_retrieval`` in one session, about its user alone.
+    """Answers calls of ``memory_retrieval`` in a session, about its user alone.
 
-    how:   how memories are chosen, as for ``session.memory.advice``; ``tokens`` is how
-           many an answer may cost.
-    agent: whose calls these are, if there are several agents in the session.
+    agent:  the agent that makes the calls, if the session has several.
+    choice: the options of ``session.memory.advice`` that choose memories; ``tokens``
+            limits an answer.
 
     Raises InvalidConfiguration.
     """
 
     def __init__(
-        self, session: Session, *, agent: str | None = None, **how: Unpack[ChoiceArgs]
+        self,
+        session: Session,
+        *,
+        agent: str | None = None,
+        **choice: Unpack[ChoiceArgs],
     ) -> None:
-        self.session, self._agent, self._how = session, agent, choice_from(how)
+        self.session = session
+        self._agent = agent
+        self._choice = choice_from(choice)
 
     @property
     def definition(self) -> JsonObject:
-        """The tool for ``tools``; it names the session's user as who is asked about."""
+        """The definition for ``tools``; it contains the id of the session's user."""
         return tool.definition(self.session.user_id)
 
     def answer(self, tool_use: Any) -> Block | None:
-        """The ``tool_result`` of a ``tool_use`` block; None for another tool's.
+        """Return the ``tool_result`` for a ``tool_use`` block; None for another tool.
 
-        Call and result are recorded, and the items shown with them; where a capture
-        has recorded the call, its result alone.  The same call again has the same
-        result.  What is wrong with a call is told to the model.
+        The call is recorded, with its result and the items in it.  If a capture has
+        recorded the call, only the result is.  A repeated call gets the same result.  A
+        call that is not valid gets a result that tells the model why.
 
-        Raises what ``session.append`` raises.
+        Raises the errors of ``session.append``.
         """
-        if (call := _call_of(tool_use)) is None:
+        call = _memory_call(tool_use)
+        if call is None:
             return None
-        for left in reversed(range(_TRIES)):
-            recorded = self._recorded(call)
+        for attempt in range(1, _ATTEMPTS + 1):
+            recorded = self._recorded_result(call)
             if recorded is not None:
                 return _block(self.session, call.call_id, recorded)
             try:
                 self._append(call)
             except (InvalidEvent, IdempotencyConflict):
-                # Somebody else recorded the call, or its result, in between.
-                if not left:
+                # Another process has recorded the call, or its result, meanwhile.
+                if attempt == _ATTEMPTS:
                     raise
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     def _append(self, call: ToolCall) -> None:
+        """Record the call, unless it is recorded, and its result."""
         session = self.session
         query = tool.parse_query(call.arguments, user_id=session.user_id)
-        if refused := isinstance(query, tool.Refused):
-            found = tool.Answer(query.why)
+        is_refused = isinstance(query, tool.Refused)
+        if isinstance(query, tool.Refused):
+            answer = tool.Answer(query.why)
         else:
-            found = retrieve(session.writer, session.stream, query, self._how)
+            answer = retrieve(session.writer, session.stream, query, self._choice)
         result = ToolResult(
             call_id=call.call_id,
             tool_name=call.tool_name,
-            content=found.text,
-            status="error" if refused else "ok",
+            content=answer.text,
+            status="error" if is_refused else "ok",
         )
-        advised = {"advised": [*found.items]} if found.items else {}
-        events = [] if self._is_open(call) else [Draft(call)]
+        meta: JsonObject = {}
+        if answer.items:
+            meta["advised"] = [*answer.items]
+        drafts: list[Draft] = []
+        if not self._is_open(call):
+            drafts.append(Draft(call))
+        drafts.append(Draft(result, meta=Meta.of(meta)))
         session.append(
-            [*events, Draft(result, meta=Meta.of(advised))],
-            idempotency_key=_key(call),
+            drafts,
+            idempotency_key=_idempotency_key(call),
             agent=self._agent,
             unscanned="stub",
         )
 
     def _is_open(self, call: ToolCall) -> bool:
-        writer, stream = self.session.writer, self.session.stream
-        name = writer.recorded_id(stream.user_id, call.call_id)
-        return name in writer.log.head(stream).state.open_calls
+        """Whether the call is recorded and has no result yet."""
+        writer = self.session.writer
+        stream = self.session.stream
+        call_id = writer.recorded_id(stream.user_id, call.call_id)
+        return call_id in writer.log.head(stream).state.open_calls
 
-    def _recorded(self, call: ToolCall) -> Envelope | None:
-        log, stream = self.session.writer.log, self.session.stream
-        earlier = log.receipt(stream, _key(call))
+    def _recorded_result(self, call: ToolCall) -> Envelope | None:
+        """Return the recorded result of the call; None if it has none yet."""
+        log = self.session.writer.log
+        stream = self.session.stream
+        earlier = log.receipt(stream, _idempotency_key(call))
         if earlier is not None:
             return log.read(stream, after=earlier.last_seq - 1, limit=1)[0]
         if self._is_open(call):
@@ -168,5 +205,6 @@ class MemoryRetrieval:
         return result_of(self.session, call.call_id)
 
 
-def _key(call: ToolCall) -> str:
+def _idempotency_key(call: ToolCall) -> str:
+    """Return the key under which the call and its result are appended."""
     return f"{call.tool_name}:{call.call_id}"
